@@ -1,0 +1,15 @@
+# One interface target carries the options every target of ours is compiled with.
+add_library(gossamer_options INTERFACE)
+target_include_directories(gossamer_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_compile_options(gossamer_options INTERFACE -Wall -Wextra $<$<BOOL:${GOSSAMER_WERROR}>:-Werror>)
+
+# The codec must give the same integers and sums on every machine: no contraction into FMA. The other two flags only
+# let loops with floor, round and compare vectorise; nothing here reads errno or the floating-point exception flags.
+target_compile_options(gossamer_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
+
+if(GOSSAMER_SANITIZE)
+  target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE})
+endif()

@@ -1,0 +1,31 @@
+# Everything comes from the distribution's packages; tools/lib/setup.sh lists and installs them.
+find_package(Threads REQUIRED)
+find_package(cppzmq CONFIG REQUIRED)
+find_package(CapnProto CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(tomlplusplus CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libzmq REQUIRED IMPORTED_TARGET libzmq)
+pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
+pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
+
+find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
+add_library(gossamer_asio INTERFACE)
+target_include_directories(gossamer_asio SYSTEM INTERFACE ${ASIO_INCLUDE_DIR})
+target_compile_definitions(gossamer_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+target_link_libraries(gossamer_asio INTERFACE Threads::Threads)
+
+if(GOSSAMER_TESTS)
+  find_package(Catch2 CONFIG REQUIRED)
+endif()
+
+# The Python that tests and tools use: the system's, which sees the distribution's NumPy.
+if(NOT DEFINED Python3_EXECUTABLE)
+  set(Python3_EXECUTABLE /usr/bin/python3)
+endif()
+find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -1,0 +1,111 @@
+// The codec's kernels: shared-dither lattice quantisation of one fragment, block by block.
+//
+// For a block with step s = 2^e and a dither u in [0, 1) that both ends derive from (seed, element index):
+//
+//   k(y) = floor(y / s + u)
+//
+// The initiator sends the low b bits of k_i; the responder recovers k_i as the integer nearest to its own k_j that is
+// congruent to them (lattice decoding with its own model as side information: Davies et al. 2021; modulo coding:
+// Moniqua, Lu & De Sa 2020), and has the exact integer difference D = k_j − k_i. E[s·D] = y_j − y_i, and equal values
+// give D = 0, because the dither is shared.
+//
+// Arithmetic, the same on every machine and in every implementation:
+//   t = round_to_nearest_even(clamp(y · 2^(dither_bits − e)))  as int32      (the scaling is exact)
+//   k = (t + (r & dither_mask)) >> dither_bits                  arithmetic shift, wrapping add
+// where r = dither_word(seed, element index) is 32 bits. |y| < s · 2^20 is ensured by the encoder, which raises e where
+// needed; the decoder marks a block wide where its own values break it.
+//
+// Each block carries a 16-bit check of the high parts h = k >> b (arithmetic): the top 16 bits of the wrapping 32-bit
+// sum over the block of h · (r | 1). A block whose check fails is *wide*: the models differ by more than the range.
+//
+// Packing. q8: byte n of a block is the low 8 bits of element n. q4: byte n (n < 128) holds element n in its low nibble
+// and element n + 128 in its high nibble. Differences D are packed alike, in two's complement, with
+// D in [−2^(b−1), 2^(b−1) − 1].
+//
+// Pure functions over memory that the caller owns; any thread. Dispatched at run time to the widest SIMD the processor
+// has; the scalar twins in gossip::scalar define the result and give the same bits.
+
+#pragma once
+
+#include <optional>
+
+#include "gossip/types.hpp"
+
+namespace gossamer::gossip {
+
+/// Fractional bits of the fixed-point value that the dither is added to.
+inline constexpr int dither_bits = 11;
+inline constexpr std::uint32_t dither_mask = (1u << dither_bits) - 1;
+/// |k| stays under 2^index_bits.
+inline constexpr int index_bits = 20;
+
+/// Where y is: the sum of up to three arrays, added in this order. Null pointers are left out.
+struct FragmentView {
+  const float* publication = nullptr;  ///< never null
+  const float* correction = nullptr;
+  const float* pending = nullptr;
+};
+
+/// What the responder learned of one block.
+struct BlockOutcome {
+  float mean_abs = 0;     ///< mean of |s·D|, in the model's units
+  float mean_square = 0;  ///< mean of (s·D)²
+  bool wide = false;      ///< out of range: its D are zero and the means say nothing
+};
+
+/// Smallest exponent e with |y| < 2^(e + index_bits) for every y of a block whose largest magnitude is `largest`.
+[[nodiscard]] int smallest_exponent(float largest);
+
+/// Encodes the blocks listed (ascending indices). `exponents` holds the wanted exponents and receives the ones used
+/// (raised where a block's magnitude needs it, clamped to the accepted range). Sizes: exponents and checks one a block,
+/// values codec_block_bytes a block. For f32 exponents and checks are ignored and may be empty.
+/// False if a value is NaN or infinite (then the outputs mean nothing).
+[[nodiscard]] bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+                          std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
+                          std::span<std::byte> values);
+
+/// Decodes against y and gives D = k_j − k_i (or y_j − y_i for f32) and an outcome a block. False if y, or for f32 a
+/// value sent or a difference, is not finite. Exponents must be in the accepted range.
+[[nodiscard]] bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks,
+                              std::uint64_t seed, std::span<const std::int8_t> exponents,
+                              std::span<const std::uint16_t> checks, std::span<const std::byte> values,
+                              std::span<std::byte> differences, std::span<BlockOutcome> outcomes);
+
+/// The outcomes again, from differences: what the initiator learns from a reply. `wide` is the reply's bitmap (empty: none).
+void outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+                 std::span<const std::byte> wide, std::span<BlockOutcome> outcomes);
+
+/// out = in + sign · 2^-shift · s · D on the blocks listed, out = in on all others of the fragment's `block_count`.
+/// `in` may be null (zeros) and may equal `out`. `sign` is +1 (initiator) or −1 (responder). Wide blocks have D = 0.
+void apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+           std::span<const std::int8_t> exponents, std::span<const std::byte> differences, std::size_t block_count,
+           const float* in, float* out);
+
+/// out = y, materialised; false if a value is not finite. For snapshots handed to a joiner.
+[[nodiscard]] bool sum(const FragmentView& y, std::size_t block_count, float* out);
+
+/// 32 random bits for an element: a counter-based hash of (seed, index), the same at both ends.
+[[nodiscard]] constexpr std::uint32_t dither_word(std::uint64_t seed, std::uint32_t index) {
+  // Two rounds of a 32-bit multiply-xorshift mixer (constants: Wellons, "lowbias32"), keyed by the seed's halves.
+  std::uint32_t x = index ^ static_cast<std::uint32_t>(seed);
+  x = (x ^ (x >> 16)) * 0x7feb352dU;
+  x ^= static_cast<std::uint32_t>(seed >> 32);
+  x = (x ^ (x >> 15)) * 0x846ca68bU;
+  return x ^ (x >> 16);
+}
+
+namespace scalar {
+// The definitions, element by element; used by tests and where no SIMD target fits.
+[[nodiscard]] bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+                          std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
+                          std::span<std::byte> values);
+[[nodiscard]] bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks,
+                              std::uint64_t seed, std::span<const std::int8_t> exponents,
+                              std::span<const std::uint16_t> checks, std::span<const std::byte> values,
+                              std::span<std::byte> differences, std::span<BlockOutcome> outcomes);
+void apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+           std::span<const std::int8_t> exponents, std::span<const std::byte> differences, std::size_t block_count,
+           const float* in, float* out);
+}  // namespace scalar
+
+}  // namespace gossamer::gossip

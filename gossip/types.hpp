@@ -1,0 +1,114 @@
+// The small nouns every room shares: who a node is, which job, which codec, what time.
+//
+// Called from everywhere, any thread: values only.
+
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gossamer {
+
+/// Monotonic time in microseconds. Read once per turn of a loop and passed down; never read by gossip/.
+using TimeUs = std::int64_t;
+inline constexpr TimeUs us_per_ms = 1'000;
+inline constexpr TimeUs us_per_s = 1'000'000;
+
+/// Elements that share one quantiser step. All fragment memory is a whole number of blocks, padded with zeros.
+inline constexpr std::size_t block_elements = 256;
+/// Elements in a fragment unless a job says otherwise.
+inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
+/// Upper bound on a fragment: bounds every message and every allocation made for one.
+inline constexpr std::uint32_t max_fragment_elements = 1u << 22;
+inline constexpr std::uint32_t max_fragment_blocks = max_fragment_elements / block_elements;
+/// Upper bound on the fragments of one job (2^22 elements each: 10^11 parameters).
+inline constexpr std::uint32_t max_fragments = 1u << 16;
+
+/// Identity of a node: the first 16 bytes of BLAKE2b-256 of its CURVE public key (peer/keys.hpp computes it).
+struct NodeId {
+  std::array<std::uint8_t, 16> bytes{};
+
+  friend auto operator<=>(const NodeId&, const NodeId&) = default;
+
+  /// Eight hexadecimal digits: what logs and tables show.
+  [[nodiscard]] std::string brief() const { return hex(4); }
+  /// All 32 hexadecimal digits.
+  [[nodiscard]] std::string full() const { return hex(bytes.size()); }
+
+ private:
+  [[nodiscard]] std::string hex(std::size_t count) const {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    text.reserve(2 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      text.push_back(digits[bytes[i] >> 4]);
+      text.push_back(digits[bytes[i] & 15]);
+    }
+    return text;
+  }
+};
+
+/// What must agree for two replicas to gossip: the job's name and the layout of its model, both as 64-bit hashes.
+struct JobKey {
+  std::uint64_t name_hash = 0;
+  std::uint64_t layout_hash = 0;
+
+  friend auto operator<=>(const JobKey&, const JobKey&) = default;
+};
+
+/// How values travel. The number is what goes on the wire.
+enum class Codec : std::uint8_t {
+  f32 = 0,  ///< absolute values one way, exact difference back; 4 bytes an element
+  q8 = 1,   ///< low 8 bits of the lattice index; 1 byte an element
+  q4 = 2,   ///< low 4 bits; half a byte an element
+};
+
+[[nodiscard]] constexpr const char* codec_name(Codec codec) {
+  return codec == Codec::f32 ? "f32" : codec == Codec::q8 ? "q8" : "q4";
+}
+/// Bits of a lattice index that travel; 32 for f32.
+[[nodiscard]] constexpr int codec_bits(Codec codec) {
+  return codec == Codec::f32 ? 32 : codec == Codec::q8 ? 8 : 4;
+}
+/// Bytes that one block takes in a value or difference frame.
+[[nodiscard]] constexpr std::size_t codec_block_bytes(Codec codec) {
+  return block_elements * static_cast<std::size_t>(codec_bits(codec)) / 8;
+}
+
+/// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector a kernel filled. Copying shares.
+struct Bytes {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> data;
+
+  [[nodiscard]] std::size_t size() const { return data.size(); }
+  [[nodiscard]] bool empty() const { return data.empty(); }
+  /// The bytes as elements of T. Frames start at allocations, so they are aligned for every T used here.
+  template <class T>
+  [[nodiscard]] std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
+  }
+
+  template <class T>
+  [[nodiscard]] static Bytes adopt(std::vector<T>&& values) {
+    auto held = std::make_shared<const std::vector<T>>(std::move(values));
+    return {held, std::as_bytes(std::span<const T>(*held))};
+  }
+};
+
+}  // namespace gossamer
+
+template <>
+struct std::hash<gossamer::NodeId> {
+  std::size_t operator()(const gossamer::NodeId& id) const noexcept {
+    std::size_t value = 0;  // the id is itself a hash: its first bytes are uniform
+    for (std::size_t i = 0; i < sizeof value; ++i) value = value << 8 | id.bytes[i];
+    return value;
+  }
+};

@@ -1,0 +1,188 @@
+// The shared-memory contract between a training process (the client) and gossamerd. Owned here, obeyed by the daemon.
+//
+// The client makes one memfd per run, sized for its model and sealed against resizing, and hands it to the daemon over
+// the Unix socket (sdk/layout/attach.hpp). The model moves only through it. Nothing in it is a lock: each 64-bit word
+// has one writer at a time, and a death of either side at any instruction leaves words that tell the survivor what is
+// valid. Everything read from the other side is validated. docs/shared-memory.md describes the same for readers.
+//
+// The memory, in this order, every part aligned to 4096 bytes:
+//   Header           one page
+//   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
+//   FragmentEntry[]  `fragment_count`
+//   buffers          `fragment_count` × 3 × `buffer_stride` bytes: fp32, fragment_elements each (the last fragment is
+//                    padded to whole blocks with zeros but has the same stride)
+//
+// The replica is the concatenation, in the table's order, of the tensors whose role is not `local`. Fragment f holds
+// elements [f · fragment_elements, (f+1) · fragment_elements) of it.
+//
+// Life of a fragment. Its three buffers play three parts: `publication` (the last snapshot s the client handed over),
+// `correction` (what the client is to add, if the word says it is valid), and the spare. y = s + correction is the
+// daemon's best copy of the live fragment.
+//   1. The daemon owns the word. It may write a new correction into the spare and then store a word in which that
+//      buffer is the correction: a commit is one store.
+//   2. To hand over, it stores the word with `owner = client` (the fragment is *due*) and raises Header::due_sequence.
+//   3. At its next step the client does one pass: x += correction (or x = correction if `replace`), s = x into the
+//      spare, and stores the word with owner = daemon, publication = that spare, correction invalid, generation + 1.
+//   4. The daemon's corrections made between 2 and 3 are kept privately and become the next correction.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gossamer::layout {
+
+inline constexpr std::uint64_t magic = 0x31726d6173736f67;  // "gossamr1", little endian
+inline constexpr std::uint32_t version = 1;
+inline constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t buffers_per_fragment = 3;
+inline constexpr std::uint32_t block_elements = 256;
+inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
+inline constexpr std::uint32_t min_fragment_elements = block_elements;
+inline constexpr std::uint32_t max_fragment_elements = 1u << 22;
+inline constexpr std::uint32_t max_tensors = 1u << 20;
+inline constexpr std::uint32_t max_fragments = 1u << 16;
+inline constexpr std::size_t max_name_bytes = 255;
+inline constexpr std::size_t max_job_bytes = 63;
+inline constexpr std::size_t max_dimensions = 8;
+
+/// Element type of a tensor in the client's own memory. In shared memory everything is fp32.
+enum class Dtype : std::uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i8 = 4, i16 = 5, i32 = 6, i64 = 7, u8 = 8, boolean = 9 };
+
+/// What gossip does with a tensor.
+enum class Role : std::uint8_t {
+  param = 0,   ///< mixed
+  buffer = 1,  ///< mixed, never touched by an outer optimiser
+  local = 2,   ///< never leaves the node: in the table (so that layouts can be compared), not in the replica
+};
+
+struct TensorEntry {
+  std::uint64_t name_offset;  ///< from the start of the mapping
+  std::uint32_t name_bytes;
+  std::uint8_t dtype;
+  std::uint8_t role;
+  std::uint8_t dimensions;
+  std::uint8_t reserved;
+  std::uint64_t shape[max_dimensions];
+  std::uint64_t first_element;  ///< in the replica; 0 for local
+  std::uint64_t elements;
+};
+static_assert(sizeof(TensorEntry) == 96 && alignof(TensorEntry) == 8);
+
+/// A fragment's word. Stored by its owner only, with release; read with acquire.
+struct Word {
+  std::uint32_t generation = 0;   ///< + 1 at every publication
+  std::uint8_t publication = 0;   ///< buffer index 0–2
+  std::uint8_t correction = 1;    ///< buffer index 0–2, never equal to publication
+  bool correction_valid = false;  ///< otherwise the correction is zero
+  bool replace = false;           ///< the correction holds values to take over, not to add
+  bool with_client = false;       ///< owner: false the daemon, true the client (due)
+
+  [[nodiscard]] constexpr std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return std::uint64_t{generation} << 32 | std::uint64_t{publication} << 4 | std::uint64_t{correction} << 6 |
+           std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{with_client};
+  }
+  /// The word that `bits` hold, or one for which valid() is false.
+  [[nodiscard]] static constexpr Word unpack(std::uint64_t bits) {
+    Word word;
+    word.generation = static_cast<std::uint32_t>(bits >> 32);
+    word.publication = static_cast<std::uint8_t>(bits >> 4 & 3);
+    word.correction = static_cast<std::uint8_t>(bits >> 6 & 3);
+    word.correction_valid = bits >> 1 & 1;
+    word.replace = bits >> 2 & 1;
+    word.with_client = bits & 1;
+    if (bits & 0xffffff08) word.publication = 3;  // bits 3 and 8–31 are reserved, zero
+    return word;
+  }
+  [[nodiscard]] constexpr bool valid() const {
+    return publication < 3 && correction < 3 && publication != correction && (!replace || correction_valid);
+  }
+};
+static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation == 7);
+static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
+
+/// One cache line a fragment.
+struct alignas(64) FragmentEntry {
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint64_t> publication_clock;  ///< client: Header::clock when it published; stored before the word
+  std::uint64_t reserved[6];
+};
+static_assert(sizeof(FragmentEntry) == 64);
+
+/// What the daemon tells the client about its run.
+enum class RunState : std::uint32_t {
+  detached = 0,     ///< no daemon at work on this memory (the client's own word until a daemon takes over)
+  joining = 1,      ///< the model is being agreed on or pulled; due fragments carry `replace`
+  running = 2,
+  draining = 3,     ///< the daemon is stopping; due fragments are still to be served
+  quarantined = 4,  ///< a publication held NaN or infinity and is kept out of gossip; recovers by itself
+};
+
+struct Header {
+  // Written once by the client before the memory is handed over; the daemon copies and validates, then uses its copy.
+  std::uint64_t magic;
+  std::uint64_t total_bytes;
+  std::uint64_t layout_hash;  ///< layout_hash() of sdk/layout/hash.hpp
+  std::uint64_t elements;     ///< of the replica, before padding
+  std::uint32_t fragment_elements;  ///< power of two
+  std::uint32_t fragment_count;
+  std::uint32_t tensor_count;
+  std::uint32_t header_bytes;  ///< sizeof(Header)
+  std::uint64_t tensors_offset;
+  std::uint64_t names_offset;
+  std::uint64_t names_bytes;
+  std::uint64_t fragments_offset;
+  std::uint64_t buffers_offset;
+  std::uint64_t buffer_stride;  ///< bytes: fragment_elements · 4
+  char job[64];                 ///< zero-terminated
+
+  // Client-written while training.
+  alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
+  std::atomic<std::uint64_t> steps;
+  std::atomic<std::uint64_t> publications;
+
+  // Daemon-written.
+  alignas(64) std::atomic<std::uint32_t> due_sequence;  ///< raised after fragments become due
+  std::atomic<std::uint32_t> state;                     ///< RunState
+  std::atomic<std::uint64_t> global_clock;              ///< largest clock of the job that is known, in samples
+  std::atomic<std::uint32_t> fragments_pulled;          ///< while joining: progress
+  std::atomic<std::uint32_t> neighbours;                ///< replicas of this job in reach
+  std::atomic<std::uint64_t> exchanges;                 ///< done by this node for this job
+
+  // Stored last by the client, with release: the rest is complete once it reads as `version`.
+  alignas(64) std::atomic<std::uint32_t> version;
+};
+static_assert(sizeof(Header) <= page_bytes);
+static_assert(offsetof(Header, clock) == 192 && offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
+struct Plan {
+  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, buffers_offset, buffer_stride, total_bytes;
+  std::uint32_t fragment_count;
+};
+[[nodiscard]] constexpr std::uint64_t align_to_page(std::uint64_t bytes) {
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+[[nodiscard]] constexpr Plan plan(std::uint64_t elements, std::uint32_t fragment_elements, std::uint32_t tensor_count,
+                                  std::uint64_t names_bytes) {
+  Plan p{};
+  p.fragment_count = static_cast<std::uint32_t>((elements + fragment_elements - 1) / fragment_elements);
+  p.buffer_stride = std::uint64_t{fragment_elements} * sizeof(float);
+  p.tensors_offset = page_bytes;
+  p.names_offset = p.tensors_offset + std::uint64_t{tensor_count} * sizeof(TensorEntry);
+  p.names_bytes = names_bytes;
+  p.fragments_offset = align_to_page(p.names_offset + names_bytes);
+  p.buffers_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
+  p.total_bytes = p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride;
+  return p;
+}
+/// Offset of buffer `index` (0–2) of a fragment.
+[[nodiscard]] constexpr std::uint64_t buffer_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {
+  return p.buffers_offset + (std::uint64_t{fragment} * buffers_per_fragment + index) * p.buffer_stride;
+}
+
+}  // namespace gossamer::layout

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -1,0 +1,88 @@
+// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp): maps the memfd, checks everything the
+// client wrote once, against a private copy, and then gives typed access that cannot leave the mapping.
+//
+// Made by the client listener on the loop's thread; words, clocks and progress are read and written there; buffers may
+// be read and written by workers. Invariants: sizes, offsets and the job's name come from the validated copy and never
+// change; the seals keep the memory from shrinking, so touching it cannot fault; the mapping lives as long as the
+// object.
+
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+
+#include "gossip/types.hpp"
+#include "sdk/layout/attach.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::daemon {
+
+/// Why a client is not taken: the status it is told, and what is wrong and what to do, for people.
+struct AttachRefusal {
+  layout::AttachStatus status = layout::AttachStatus::bad_layout;
+  std::string message;
+};
+
+class ClientMemory {
+ public:
+  /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is what the client
+  /// said its size is; `most_bytes` is how much may be mapped.
+  [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
+                                                                      std::uint64_t most_bytes);
+  ClientMemory(ClientMemory&& other) noexcept;
+  ClientMemory& operator=(ClientMemory&& other) noexcept;
+  ~ClientMemory();
+
+  // What the client declared, validated; constant.
+  [[nodiscard]] const std::string& job() const { return job_; }
+  /// name_hash is XXH3-64 of the job's name, layout_hash that of sdk/layout/hash.hpp.
+  [[nodiscard]] JobKey key() const { return key_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+  /// Elements of the replica, before padding.
+  [[nodiscard]] std::uint64_t elements() const { return elements_; }
+  [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
+  [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
+  /// Elements of one fragment, padded to whole blocks: how much of its buffers is used.
+  [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
+  [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
+
+  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, 4096-byte aligned if fragments are.
+  [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
+
+  /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
+  [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
+  /// Only while the daemon owns the word. The word must be valid.
+  void store_word(std::uint32_t fragment, layout::Word word);
+  [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
+  [[nodiscard]] std::uint64_t clock() const;
+  [[nodiscard]] std::uint64_t steps() const;
+  [[nodiscard]] std::uint64_t publications() const;
+
+  /// Tells the client that fragments have become due. After the words.
+  void raise_due();
+  void set_state(layout::RunState state);
+  void set_global_clock(std::uint64_t samples);
+  void set_fragments_pulled(std::uint32_t count);
+  void set_neighbours(std::uint32_t count);
+  void set_exchanges(std::uint64_t count);
+
+ private:
+  ClientMemory() = default;
+
+  std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes, std::uint64_t most_bytes);
+  std::expected<void, AttachRefusal> take_header();
+  std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) const;
+  [[nodiscard]] layout::Header& header() const;
+  [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
+
+  std::byte* base_ = nullptr;
+  std::uint64_t mapped_bytes_ = 0;
+  layout::Plan plan_{};
+  std::uint64_t elements_ = 0;
+  std::uint32_t fragment_elements_ = 0;
+  std::string job_;
+  JobKey key_;
+};
+
+}  // namespace gossamer::daemon

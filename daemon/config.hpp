@@ -1,0 +1,109 @@
+// What gossamerd can be told: the options, their defaults and bounds, and reading them from a TOML file.
+//
+// Every option is declared once: its default is the member's initialiser below, its unit, bounds and trade-off are its
+// row in config.cpp. The sample daemon/gossamer.toml is what commented_defaults() prints; a test compares them. Called
+// from main at start-up and on SIGHUP; values only, any thread. Nothing here logs or keeps anything.
+
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gossip/types.hpp"
+
+namespace gossamer::daemon {
+
+enum class LogLevel : std::uint8_t { trace, debug, info, warning, error };
+
+struct NodeOptions {
+  std::string name;                  ///< empty until resolved(): then the host's name
+  std::filesystem::path state_dir;   ///< empty until resolved()
+  std::filesystem::path socket_dir;  ///< empty: the rule of sdk/layout/socket_path.hpp
+  std::int64_t workers = 0;          ///< 0 until resolved(): then the number of cores, at most default_max_workers
+  std::int64_t io_threads = 1;       ///< of ZeroMQ
+};
+
+struct OverlayOptions {
+  std::string listen = "tcp://127.0.0.1:7946";
+  std::string advertise;                   ///< empty: what others see is the address listened on
+  std::vector<std::string> peers;          ///< tcp://host:port
+  std::filesystem::path cluster_key_file;  ///< empty until resolved(): then state_dir/cluster.key
+  std::int64_t ping_ms = 500;
+  std::int64_t link_timeout_ms = 3000;
+  std::int64_t dead_after_ms = 2000;
+};
+
+struct GossipOptions {
+  Codec codec = Codec::q8;
+  std::int64_t period_ms = 50;
+  std::int64_t in_flight = 4;
+  double mixing_budget = 1.0;
+  std::int64_t exchange_lifetime_ms = 10'000;
+  double range = 12.0;
+  std::int64_t seed = 0;  ///< 0: from the system
+
+  friend bool operator==(const GossipOptions&, const GossipOptions&) = default;
+};
+
+struct LimitOptions {
+  std::int64_t clients = 64;
+  std::int64_t jobs = 64;
+  std::int64_t memory_mib = 0;  ///< 0: no limit
+};
+
+struct LogOptions {
+  LogLevel level = LogLevel::info;
+  std::filesystem::path file;  ///< empty: stderr
+};
+
+struct Config {
+  NodeOptions node;
+  OverlayOptions overlay;
+  GossipOptions gossip;
+  LimitOptions limits;
+  LogOptions log;
+};
+
+inline constexpr std::int64_t default_max_workers = 8;
+inline constexpr std::size_t max_config_bytes = 1u << 20;
+inline constexpr std::size_t max_config_problems = 20;  ///< reported at once
+inline constexpr std::size_t max_peers = 1024;
+inline constexpr const char* default_config_file = "/etc/gossamer/gossamer.toml";
+
+/// The options in a file. What is wrong is said one line a problem, each "FILE:LINE: [section] key: ...".
+[[nodiscard]] std::expected<Config, std::string> load(const std::filesystem::path& file);
+/// The same for text at hand; `source` stands for the file's name in messages.
+[[nodiscard]] std::expected<Config, std::string> parse(std::string_view text, std::string_view source);
+
+/// What the machine says where the options leave it open.
+struct Surroundings {
+  std::string host_name;
+  std::filesystem::path home;        ///< $HOME, or empty
+  std::filesystem::path state_home;  ///< $XDG_STATE_HOME, or empty
+  bool system_state_usable = false;  ///< /var/lib/gossamer exists or can be made, and can be written
+  unsigned cores = 1;
+};
+/// Reads the machine's: environment, host name, rights.
+[[nodiscard]] Surroundings surroundings();
+
+/// `config` with every empty or zero "decide for me" option filled in, except socket_dir and seed. An error says what
+/// cannot be decided and which option to set.
+[[nodiscard]] std::expected<Config, std::string> resolved(Config config, const Surroundings& machine);
+
+/// What a reload does: `config` is `running` with those options of `next` that can change at run time; the two lists
+/// name ("section.key") the options that did, and those that differ but need a restart.
+struct Reload {
+  Config config;
+  std::vector<std::string> changed;
+  std::vector<std::string> need_restart;
+};
+[[nodiscard]] Reload reload(const Config& running, const Config& next);
+
+/// A complete configuration file: every option with its default, unit, bounds and trade-off. Parses to Config{}.
+[[nodiscard]] std::string commented_defaults();
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,97 @@
+// What the daemon tells people about itself: plain values that the node fills in and gossamerctl shows, and their JSON.
+//
+// Made on the loop's thread when a command arrives; no state. The keys are the members' names, and a contract with
+// scripts: add, do not rename. Numbers count since the daemon's start unless they say otherwise.
+
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gossamer::daemon {
+
+struct NodeStatus {
+  std::string version;
+  std::string node;  ///< id, 32 hexadecimal digits
+  std::string name;
+  std::string address;  ///< listened on
+  std::uint64_t incarnation = 0;
+  double uptime_s = 0;
+  std::string state;             ///< running or stopping
+  std::uint32_t neighbours = 0;  ///< links that are up
+  std::uint32_t peers = 0;       ///< nodes known, up or not
+  std::uint32_t jobs = 0;
+  std::uint32_t clients = 0;
+  std::uint64_t memory_bytes = 0;  ///< shared with clients, now
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
+  std::uint64_t bytes_received = 0;
+  std::uint64_t payload_bytes_sent = 0;  ///< of those, the values, differences and what decodes them
+  std::uint64_t payload_bytes_received = 0;
+  std::uint64_t messages_rejected = 0;   ///< malformed or out of bounds
+  std::uint64_t admissions_refused = 0;  ///< wrong or no cluster key
+  double cpu_s = 0;                      ///< of the whole process
+};
+
+struct PeerStatus {
+  std::string node;
+  std::string name;
+  std::string address;
+  bool up = false;
+  bool dialled_by_us = false;
+  double round_trip_ms = 0;  ///< 0: not measured yet
+  double up_s = 0;           ///< since the link came up
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::string note;  ///< why it is down, if it is
+};
+
+struct JobStatus {
+  std::string job;
+  std::string state;  ///< joining, running, draining or quarantined
+  std::string codec;
+  std::string layout;  ///< its hash, 16 hexadecimal digits
+  std::uint32_t clients = 0;
+  std::uint64_t pid = 0;  ///< of the client
+  std::uint64_t clock = 0;
+  std::uint64_t global_clock = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t elements = 0;
+  std::uint32_t fragments = 0;
+  std::uint32_t neighbours = 0;  ///< replicas of this job in reach
+  std::uint64_t publications = 0;
+  std::uint64_t exchanges = 0;            ///< done, both roles
+  std::uint64_t exchanges_initiated = 0;  ///< done as initiator
+  std::uint64_t exchanges_answered = 0;   ///< done as responder
+  std::uint64_t busy = 0;                 ///< answers received that said busy
+  std::uint64_t refused = 0;
+  std::uint64_t unresolved = 0;   ///< exchanges of which it is not known whether the other end committed
+  std::uint64_t blocks = 0;       ///< offered in exchanges
+  std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
+  std::uint64_t payload_bytes_sent = 0;
+  std::uint64_t payload_bytes_received = 0;
+  double age_samples = 0;  ///< mean over fragments: trained since the publication that is gossiped
+  std::uint32_t quarantined_fragments = 0;
+  std::uint32_t fragments_pulled = 0;  ///< while joining
+  std::uint64_t pulled_bytes = 0;
+  double join_s = 0;  ///< how long joining took, 0 if it has not ended
+  std::uint32_t in_flight = 0;
+  double mean_shift = 0;         ///< of the exchanges done
+  double mean_disagreement = 0;  ///< mean |difference| an element, estimated
+};
+
+void to_json(nlohmann::json& json, const NodeStatus& status);
+void to_json(nlohmann::json& json, const PeerStatus& status);
+void to_json(nlohmann::json& json, const JobStatus& status);
+
+/// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"jobs": [...]}.
+[[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);
+[[nodiscard]] nlohmann::json peers_answer(const std::vector<PeerStatus>& peers);
+[[nodiscard]] nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs);
+
+}  // namespace gossamer::daemon

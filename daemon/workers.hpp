@@ -1,0 +1,75 @@
+// The threads that do the long computing (kernels over fragments) so that the loop's thread only decides.
+//
+// submit() and stop() are called from the loop's thread. Tasks run on any worker, in the order they were submitted but
+// side by side: who submits two tasks that touch the same memory must wait for the first. Invariants: at most
+// `capacity` tasks wait; each accepted task's `done` runs exactly once, on the loop's thread, after its task, unless
+// the pool was stopped before the task began.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace gossamer::daemon {
+
+class Workers {
+ public:
+  using Job = std::move_only_function<void()>;
+
+  /// Tasks that may wait for a worker unless the constructor is told otherwise.
+  static constexpr std::size_t default_capacity = 4096;
+
+  /// `loop` outlives the pool. `threads` ≥ 1.
+  Workers(asio::io_context& loop, std::size_t threads, std::size_t capacity = default_capacity);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  /// Runs `task` on a worker, then `done` on the loop. Neither may throw. False, and nothing happens, if the queue is
+  /// full or the pool stopped; both functions are then untouched.
+  [[nodiscard]] bool submit(Job&& task, Job&& done);
+
+  /// The same for a task that returns a value: `done` receives it.
+  template <class Task, class Done>
+  requires(!std::is_void_v<std::invoke_result_t<Task&>>) [[nodiscard]] bool submit(Task task, Done done) {
+    using Result = std::invoke_result_t<Task&>;
+    auto result = std::make_shared<std::unique_ptr<Result>>();
+    return submit(Job([task = std::move(task), result]() mutable { *result = std::make_unique<Result>(task()); }),
+                  Job([done = std::move(done), result]() mutable { done(std::move(**result)); }));
+  }
+
+  /// Lets running tasks finish, drops those that have not begun (their `done` never runs), joins the threads. The
+  /// `done` of finished tasks are still posted to the loop. Idempotent.
+  void stop();
+
+  /// Tasks waiting or running. Loop's thread.
+  [[nodiscard]] std::size_t pending() const;
+  [[nodiscard]] std::size_t threads() const { return threads_.size(); }
+
+ private:
+  struct Entry {
+    Job task;
+    Job done;
+  };
+
+  void work();
+
+  asio::io_context& loop_;
+  const std::size_t capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Entry> queue_;  // under mutex_
+  std::size_t running_ = 0;  // under mutex_
+  bool stopping_ = false;    // under mutex_
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace gossamer::daemon

@@ -12,6 +12,7 @@
 // Arithmetic, the same on every machine and in every implementation:
 //   t = round_to_nearest_even(clamp(y · 2^(dither_bits − e)))  as int32      (the scaling is exact)
 //   k = (t + (r & dither_mask)) >> dither_bits                  arithmetic shift, wrapping add
+// The add may wrap at the very edge of the range; D and the recovered k_i are computed with the same wrapping.
 // where r = dither_word(seed, element index) is 32 bits. |y| < s · 2^20 is ensured by the encoder, which raises e where
 // needed; the decoder marks a block wide where its own values break it.
 //
@@ -46,14 +47,16 @@ struct FragmentView {
   const float* pending = nullptr;
 };
 
-/// What the responder learned of one block.
+/// What the responder learned of one block. Means beyond fp32 become its largest number.
 struct BlockOutcome {
   float mean_abs = 0;     ///< mean of |s·D|, in the model's units
   float mean_square = 0;  ///< mean of (s·D)²
   bool wide = false;      ///< out of range: its D are zero and the means say nothing
 };
 
-/// Smallest exponent e with |y| < 2^(e + index_bits) for every y of a block whose largest magnitude is `largest`.
+/// Smallest accepted exponent e with |y| < 2^(e + index_bits) for every y of a block whose largest magnitude is
+/// `largest`, which must be finite. From 2^(max_step_exponent + index_bits) on there is none: max_step_exponent, and
+/// the encoder clamps.
 [[nodiscard]] int smallest_exponent(float largest);
 
 /// Encodes the blocks listed (ascending indices). `exponents` holds the wanted exponents and receives the ones used
@@ -71,8 +74,9 @@ struct BlockOutcome {
                               std::span<const std::uint16_t> checks, std::span<const std::byte> values,
                               std::span<std::byte> differences, std::span<BlockOutcome> outcomes);
 
-/// The outcomes again, from differences: what the initiator learns from a reply. `wide` is the reply's bitmap (empty: none).
-void outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+/// The outcomes again, from differences: what the initiator learns from a reply. `wide` is the reply's bitmap (empty:
+/// none). False if a difference is not finite, which only f32 can carry: such a reply must not be applied.
+bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
                  std::span<const std::byte> wide, std::span<BlockOutcome> outcomes);
 
 /// out = in + sign · 2^-shift · s · D on the blocks listed, out = in on all others of the fragment's `block_count`.
@@ -106,6 +110,9 @@ namespace scalar {
 void apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
            std::span<const std::int8_t> exponents, std::span<const std::byte> differences, std::size_t block_count,
            const float* in, float* out);
+bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+                 std::span<const std::byte> wide, std::span<BlockOutcome> outcomes);
+[[nodiscard]] bool sum(const FragmentView& y, std::size_t block_count, float* out);
 }  // namespace scalar
 
 }  // namespace gossamer::gossip

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <expected>
 #include <string>
+#include <string_view>
 
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
@@ -24,6 +25,9 @@ struct AttachRefusal {
   std::string message;
 };
 
+/// XXH3-64 of a job's name: JobKey::name_hash.
+[[nodiscard]] std::uint64_t job_name_hash(std::string_view job);
+
 class ClientMemory {
  public:
   /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is what the client
@@ -36,7 +40,6 @@ class ClientMemory {
 
   // What the client declared, validated; constant.
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// name_hash is XXH3-64 of the job's name, layout_hash that of sdk/layout/hash.hpp.
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
   /// Elements of the replica, before padding.
@@ -47,7 +50,7 @@ class ClientMemory {
   [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
   [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
 
-  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, 4096-byte aligned if fragments are.
+  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, aligned to at least 1024 bytes.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
 
   /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.

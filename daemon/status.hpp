@@ -85,9 +85,17 @@ struct JobStatus {
   double mean_disagreement = 0;  ///< mean |difference| an element, estimated
 };
 
-void to_json(nlohmann::json& json, const NodeStatus& status);
-void to_json(nlohmann::json& json, const PeerStatus& status);
-void to_json(nlohmann::json& json, const JobStatus& status);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
+                                   peers, jobs, clients, memory_bytes, messages_sent, messages_received, bytes_sent,
+                                   bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
+                                   admissions_refused, cpu_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms, up_s,
+                                   messages_sent, messages_received, bytes_sent, bytes_received, note)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, clock, global_clock, steps,
+                                   elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
+                                   exchanges_answered, busy, refused, unresolved, blocks, wide_blocks,
+                                   payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
+                                   fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

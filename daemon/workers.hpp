@@ -22,7 +22,7 @@ namespace gossamer::daemon {
 
 class Workers {
  public:
-  using Job = std::move_only_function<void()>;
+  using Work = std::move_only_function<void()>;
 
   /// Tasks that may wait for a worker unless the constructor is told otherwise.
   static constexpr std::size_t default_capacity = 4096;
@@ -35,15 +35,15 @@ class Workers {
 
   /// Runs `task` on a worker, then `done` on the loop. Neither may throw. False, and nothing happens, if the queue is
   /// full or the pool stopped; both functions are then untouched.
-  [[nodiscard]] bool submit(Job&& task, Job&& done);
+  [[nodiscard]] bool submit(Work&& task, Work&& done);
 
   /// The same for a task that returns a value: `done` receives it.
   template <class Task, class Done>
   requires(!std::is_void_v<std::invoke_result_t<Task&>>) [[nodiscard]] bool submit(Task task, Done done) {
     using Result = std::invoke_result_t<Task&>;
     auto result = std::make_shared<std::unique_ptr<Result>>();
-    return submit(Job([task = std::move(task), result]() mutable { *result = std::make_unique<Result>(task()); }),
-                  Job([done = std::move(done), result]() mutable { done(std::move(**result)); }));
+    return submit(Work([task = std::move(task), result]() mutable { *result = std::make_unique<Result>(task()); }),
+                  Work([done = std::move(done), result]() mutable { done(std::move(**result)); }));
   }
 
   /// Lets running tasks finish, drops those that have not begun (their `done` never runs), joins the threads. The
@@ -56,8 +56,8 @@ class Workers {
 
  private:
   struct Entry {
-    Job task;
-    Job done;
+    Work task;
+    Work done;
   };
 
   void work();

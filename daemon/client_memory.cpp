@@ -1,0 +1,346 @@
+// Mapping and checking of client_memory.hpp. Each check says what it found: the reader is whoever writes a client.
+
+#include "daemon/client_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gossip/check.hpp"
+#include "gossip/messages.hpp"
+#include "sdk/layout/hash.hpp"
+#include "sdk/layout/names.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+using layout::AttachStatus;
+using layout::Header;
+using layout::TensorEntry;
+
+// gossip/ may not include sdk/, so the two state these apart.
+static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
+              max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes);
+
+constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
+
+using Checked = std::expected<void, AttachRefusal>;
+
+std::unexpected<AttachRefusal> refusal(AttachStatus status, std::string message) {
+  return std::unexpected(AttachRefusal{status, std::move(message)});
+}
+std::unexpected<AttachRefusal> bad(std::string message) {
+  return refusal(AttachStatus::bad_layout, std::move(message));
+}
+
+/// Copies bytes that the other side may be changing. What is checked afterwards is the copy: the fence keeps the
+/// compiler from reading the original again.
+void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
+  std::memcpy(to, from, size_bytes);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+/// What the client wrote into the header before handing it over.
+struct Declared {
+  std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
+      buffers_offset, buffer_stride;
+  std::uint32_t fragment_elements, fragment_count, tensor_count, header_bytes;
+  char job[sizeof Header::job];
+};
+
+Declared copy_declared(const std::byte* base) {
+  std::array<std::byte, offsetof(Header, clock)> bytes;
+  copy_once(bytes.data(), base, bytes.size());
+  Declared declared;
+  const auto take = [&](auto& member, std::size_t offset) { std::memcpy(&member, &bytes[offset], sizeof member); };
+  take(declared.total_bytes, offsetof(Header, total_bytes));
+  take(declared.layout_hash, offsetof(Header, layout_hash));
+  take(declared.elements, offsetof(Header, elements));
+  take(declared.tensors_offset, offsetof(Header, tensors_offset));
+  take(declared.names_offset, offsetof(Header, names_offset));
+  take(declared.names_bytes, offsetof(Header, names_bytes));
+  take(declared.fragments_offset, offsetof(Header, fragments_offset));
+  take(declared.buffers_offset, offsetof(Header, buffers_offset));
+  take(declared.buffer_stride, offsetof(Header, buffer_stride));
+  take(declared.fragment_elements, offsetof(Header, fragment_elements));
+  take(declared.fragment_count, offsetof(Header, fragment_count));
+  take(declared.tensor_count, offsetof(Header, tensor_count));
+  take(declared.header_bytes, offsetof(Header, header_bytes));
+  take(declared.job, offsetof(Header, job));
+  return declared;
+}
+
+Checked check_bounds(const Declared& declared) {
+  if (declared.header_bytes != sizeof(Header))
+    return refusal(AttachStatus::version_differs, fmt::format("the header has {} bytes; version {} has {}: use the "
+                                                              "client library that came with this daemon",
+                                                              declared.header_bytes, layout::version, sizeof(Header)));
+  if (declared.elements == 0) return bad("the model has no elements to average: give it at least one mixed tensor");
+  if (declared.elements > max_elements)
+    return bad(fmt::format("elements is {}; at most {} fit a job", declared.elements, max_elements));
+  const std::uint32_t size = declared.fragment_elements;
+  if (size < layout::min_fragment_elements || size > layout::max_fragment_elements || (size & (size - 1)) != 0)
+    return bad(fmt::format("fragment_elements is {}; it must be a power of two from {} to {}", size,
+                           layout::min_fragment_elements, layout::max_fragment_elements));
+  if ((declared.elements - 1) / size >= layout::max_fragments)
+    return bad(fmt::format("{} elements make more than {} fragments of {}: use larger fragments", declared.elements,
+                           layout::max_fragments, size));
+  if (declared.tensor_count == 0 || declared.tensor_count > layout::max_tensors)
+    return bad(fmt::format("tensor_count is {}; it must be 1 to {}", declared.tensor_count, layout::max_tensors));
+  if (declared.names_bytes > std::uint64_t{declared.tensor_count} * layout::max_name_bytes)
+    return bad(fmt::format("names_bytes is {}; {} names have at most {} bytes", declared.names_bytes,
+                           declared.tensor_count, declared.tensor_count * layout::max_name_bytes));
+  return {};
+}
+
+Checked check_plan(const Declared& declared, const layout::Plan& plan, std::uint64_t mapped_bytes) {
+  const struct {
+    const char* name;
+    std::uint64_t declared, expected;
+  } members[] = {
+      {"total_bytes", declared.total_bytes, plan.total_bytes},
+      {"fragment_count", declared.fragment_count, plan.fragment_count},
+      {"tensors_offset", declared.tensors_offset, plan.tensors_offset},
+      {"names_offset", declared.names_offset, plan.names_offset},
+      {"fragments_offset", declared.fragments_offset, plan.fragments_offset},
+      {"buffers_offset", declared.buffers_offset, plan.buffers_offset},
+      {"buffer_stride", declared.buffer_stride, plan.buffer_stride},
+      {"the size of the memory", mapped_bytes, plan.total_bytes},
+  };
+  for (const auto& member : members)
+    if (member.declared != member.expected)
+      return bad(fmt::format("{} is {}; a model of {} elements in fragments of {} needs {}", member.name,
+                             member.declared, declared.elements, declared.fragment_elements, member.expected));
+  return {};
+}
+
+/// One tensor's entry and name, from copies. `next_element` is where the replica goes on.
+Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_view name,
+                     std::uint64_t& next_element) {
+  const auto bad_tensor = [&](const std::string& what) { return bad(fmt::format("tensor {}: {}", index, what)); };
+  if (!layout::is_tensor_name(name))
+    return bad_tensor(
+        fmt::format("its name must be 1 to {} bytes of UTF-8 without control characters", layout::max_name_bytes));
+  if (entry.dtype > static_cast<std::uint8_t>(layout::Dtype::boolean))
+    return bad_tensor(fmt::format("dtype {} is not known", entry.dtype));
+  if (entry.role > static_cast<std::uint8_t>(layout::Role::local))
+    return bad_tensor(fmt::format("role {} is not known", entry.role));
+  if (entry.dimensions > layout::max_dimensions)
+    return bad_tensor(
+        fmt::format("has {} dimensions; at most {} are allowed", entry.dimensions, layout::max_dimensions));
+  std::uint64_t elements = 1;
+  for (std::size_t i = 0; i < entry.dimensions; ++i)
+    if (__builtin_mul_overflow(elements, entry.shape[i], &elements)) return bad_tensor("its shape overflows");
+  if (elements != entry.elements)
+    return bad_tensor(fmt::format("has {} elements by its shape, {} by its entry", elements, entry.elements));
+  const bool local = entry.role == static_cast<std::uint8_t>(layout::Role::local);
+  const std::uint64_t expected_first = local ? 0 : next_element;
+  if (entry.first_element != expected_first)
+    return bad_tensor(fmt::format("first_element is {}; it must be {}", entry.first_element, expected_first));
+  if (!local && __builtin_add_overflow(next_element, elements, &next_element))
+    return bad_tensor("the replica's size overflows");
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t job_name_hash(std::string_view job) {
+  return XXH3_64bits(job.data(), job.size());
+}
+
+std::expected<ClientMemory, AttachRefusal> ClientMemory::map(int memfd, std::uint64_t memory_bytes,
+                                                             std::uint64_t most_bytes) {
+  ClientMemory memory;
+  if (Checked mapped = memory.map_pages(memfd, memory_bytes, most_bytes); !mapped)
+    return std::unexpected(std::move(mapped.error()));
+  if (Checked taken = memory.take_header(); !taken) return std::unexpected(std::move(taken.error()));
+  return memory;
+}
+
+ClientMemory::ClientMemory(ClientMemory&& other) noexcept {
+  *this = std::move(other);
+}
+
+ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(plan_, other.plan_);
+  std::swap(elements_, other.elements_);
+  std::swap(fragment_elements_, other.fragment_elements_);
+  std::swap(job_, other.job_);
+  std::swap(key_, other.key_);
+  return *this;
+}
+
+ClientMemory::~ClientMemory() {
+  if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
+}
+
+/// After this no access inside the mapping can fault: the file cannot shrink, and it is ordinary memory.
+Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes, std::uint64_t most_bytes) {
+  const int seals = ::fcntl(memfd, F_GET_SEALS);
+  if (seals < 0) return bad("the first descriptor is not a memfd: make it with memfd_create(MFD_ALLOW_SEALING)");
+  if ((seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0)
+    return bad("the memfd is not sealed: add F_SEAL_SHRINK and F_SEAL_GROW before attaching");
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0)
+    return bad("the memfd is sealed against writing; the daemon must write to it");
+  struct statfs system {};
+  if (::fstatfs(memfd, &system) != 0 || system.f_type != TMPFS_MAGIC)
+    return bad("the memfd is not of ordinary pages: make it without MFD_HUGETLB");
+  struct stat file {};
+  if (::fstat(memfd, &file) != 0) return bad(fmt::format("the memfd cannot be examined: {}", std::strerror(errno)));
+  const auto size_bytes = static_cast<std::uint64_t>(file.st_size);
+  if (size_bytes != memory_bytes)
+    return bad(fmt::format("the memfd has {} bytes, the request says {}", size_bytes, memory_bytes));
+  if (size_bytes < layout::page_bytes)
+    return bad(fmt::format("the memfd has {} bytes; a header alone has {}", size_bytes, layout::page_bytes));
+  if (size_bytes > most_bytes)
+    return refusal(AttachStatus::limit_reached,
+                   fmt::format("{} MiB are needed and {} MiB are left of this daemon's limit: raise [limits] "
+                               "memory_mib in its configuration",
+                               size_bytes >> 20, most_bytes >> 20));
+  void* base = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  if (base == MAP_FAILED) return bad(fmt::format("the memfd cannot be mapped: {}", std::strerror(errno)));
+  base_ = static_cast<std::byte*>(base);
+  mapped_bytes_ = size_bytes;
+  return {};
+}
+
+Checked ClientMemory::take_header() {
+  const std::uint32_t version = header().version.load(std::memory_order_acquire);
+  std::uint64_t magic = 0;
+  copy_once(&magic, base_ + offsetof(Header, magic), sizeof magic);
+  if (magic != layout::magic) return bad("the memory does not begin with Gossamer's mark: is it complete?");
+  if (version != layout::version)
+    return refusal(AttachStatus::version_differs, fmt::format("the memory has version {}, this daemon needs {}: use "
+                                                              "the client library that came with this daemon",
+                                                              version, layout::version));
+  const Declared declared = copy_declared(base_);
+  if (Checked bounds = check_bounds(declared); !bounds) return bounds;
+  plan_ = layout::plan(declared.elements, declared.fragment_elements, declared.tensor_count, declared.names_bytes);
+  if (Checked same = check_plan(declared, plan_, mapped_bytes_); !same) return same;
+  elements_ = declared.elements;
+  fragment_elements_ = declared.fragment_elements;
+
+  if (std::memchr(declared.job, 0, sizeof declared.job) == nullptr) return bad("the job's name does not end");
+  job_ = declared.job;
+  if (!layout::is_job_name(job_))
+    return bad(fmt::format("the job's name must be 1 to {} letters, digits, '.', '_' or '-', and not begin with '.'",
+                           layout::max_job_bytes));
+  key_ = {job_name_hash(job_), declared.layout_hash};
+  if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
+  for (std::uint32_t f = 0; f < fragment_count(); ++f)
+    if (!load_word(f).valid()) return bad(fmt::format("the word of fragment {} is not valid", f));
+  return {};
+}
+
+Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) const {
+  std::vector<TensorEntry> entries(tensor_count);
+  copy_once(entries.data(), base_ + plan_.tensors_offset, entries.size() * sizeof(TensorEntry));
+  std::string names(plan_.names_bytes, '\0');
+  copy_once(names.data(), base_ + plan_.names_offset, names.size());
+
+  std::vector<layout::TensorDescription> descriptions;
+  descriptions.reserve(tensor_count);
+  std::uint64_t next_element = 0;
+  for (std::uint32_t i = 0; i < tensor_count; ++i) {
+    const TensorEntry& entry = entries[i];
+    const std::uint64_t name_begin = entry.name_offset - plan_.names_offset;  // may wrap; then it is too large
+    if (entry.name_offset < plan_.names_offset || name_begin > names.size() ||
+        entry.name_bytes > names.size() - name_begin)
+      return bad(fmt::format("tensor {}: its name lies outside the names", i));
+    const std::string_view name = std::string_view(names).substr(name_begin, entry.name_bytes);
+    if (Checked tensor = check_tensor(entry, i, name, next_element); !tensor) return tensor;
+    descriptions.push_back({name, static_cast<layout::Dtype>(entry.dtype), static_cast<layout::Role>(entry.role),
+                            std::span(entry.shape, entry.dimensions)});
+  }
+  if (next_element != elements_)
+    return bad(fmt::format("the mixed tensors have {} elements together, the header says {}", next_element, elements_));
+  const std::uint64_t hash = layout::layout_hash(fragment_elements_, descriptions);
+  if (hash != declared_hash)
+    return bad(fmt::format("layout_hash is {:016x}; the tensors give {:016x}", declared_hash, hash));
+  return {};
+}
+
+std::uint32_t ClientMemory::padded_elements(std::uint32_t fragment) const {
+  GOSSAMER_CHECK(fragment < fragment_count());
+  const std::uint64_t left = elements_ - std::uint64_t{fragment} * fragment_elements_;
+  const std::uint64_t used = std::min<std::uint64_t>(left, fragment_elements_);
+  return static_cast<std::uint32_t>((used + block_elements - 1) / block_elements * block_elements);
+}
+
+std::uint32_t ClientMemory::block_count(std::uint32_t fragment) const {
+  return padded_elements(fragment) / static_cast<std::uint32_t>(block_elements);
+}
+
+float* ClientMemory::buffer(std::uint32_t fragment, std::uint8_t index) const {
+  GOSSAMER_CHECK(fragment < fragment_count() && index < layout::buffers_per_fragment);
+  return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
+}
+
+Header& ClientMemory::header() const {
+  return *reinterpret_cast<Header*>(base_);
+}
+
+layout::FragmentEntry& ClientMemory::entry(std::uint32_t fragment) const {
+  GOSSAMER_CHECK(fragment < fragment_count());
+  return reinterpret_cast<layout::FragmentEntry*>(base_ + plan_.fragments_offset)[fragment];
+}
+
+layout::Word ClientMemory::load_word(std::uint32_t fragment) const {
+  return layout::Word::unpack(entry(fragment).word.load(std::memory_order_acquire));
+}
+
+void ClientMemory::store_word(std::uint32_t fragment, layout::Word word) {
+  GOSSAMER_CHECK(word.valid());
+  entry(fragment).word.store(word.pack(), std::memory_order_release);
+}
+
+std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
+  return entry(fragment).publication_clock.load(std::memory_order_relaxed);  // ordered by the word, loaded before
+}
+
+std::uint64_t ClientMemory::clock() const {
+  return header().clock.load(std::memory_order_relaxed);
+}
+std::uint64_t ClientMemory::steps() const {
+  return header().steps.load(std::memory_order_relaxed);
+}
+std::uint64_t ClientMemory::publications() const {
+  return header().publications.load(std::memory_order_relaxed);
+}
+
+void ClientMemory::raise_due() {
+  header().due_sequence.fetch_add(1, std::memory_order_release);
+}
+
+void ClientMemory::set_state(layout::RunState state) {
+  header().state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+}
+void ClientMemory::set_global_clock(std::uint64_t samples) {
+  header().global_clock.store(samples, std::memory_order_relaxed);
+}
+void ClientMemory::set_fragments_pulled(std::uint32_t count) {
+  header().fragments_pulled.store(count, std::memory_order_relaxed);
+}
+void ClientMemory::set_neighbours(std::uint32_t count) {
+  header().neighbours.store(count, std::memory_order_relaxed);
+}
+void ClientMemory::set_exchanges(std::uint64_t count) {
+  header().exchanges.store(count, std::memory_order_relaxed);
+}
+
+}  // namespace gossamer::daemon

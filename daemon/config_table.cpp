@@ -1,0 +1,366 @@
+// The rows of the table of options (config_table.hpp), and what follows from a row alone: the form of its values and
+// the commented sample. Called from config.cpp; pure.
+
+#include "daemon/config_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+namespace gossamer::daemon {
+namespace {
+
+template <class... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+
+constexpr double most_seed = 9'007'199'254'740'992;  // 2^53: exact in every tool that reads numbers as doubles
+
+constexpr OptionSection sections[] = {
+    {"node", "This machine."},
+    {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key."},
+    {"gossip", "How replicas are averaged."},
+    {"limits", "What local training processes may take."},
+    {"log", "What is written down, and where."},
+};
+
+// Row: section, key, field, unit, least, most, form, reloads, text.
+constexpr Option options[] = {
+    {.section = "node",
+     .key = "name",
+     .field = [](Config& c) -> OptionField { return &c.node.name; },
+     .form = TextForm::name,
+     .text = "What people call this node in tables and logs. Empty: the host's name. It identifies nothing: a node's "
+             "identity is its key."},
+    {.section = "node",
+     .key = "state_dir",
+     .field = [](Config& c) -> OptionField { return &c.node.state_dir; },
+     .text = "Folder of the node's key pair, cluster key and lock; one daemon at a time uses it. Empty: "
+             "/var/lib/gossamer if it can be written, else $XDG_STATE_HOME/gossamer or ~/.local/state/gossamer."},
+    {.section = "node",
+     .key = "socket_dir",
+     .field = [](Config& c) -> OptionField { return &c.node.socket_dir; },
+     .text = "Folder of the sockets for training processes (client.sock) and gossamerctl (control.sock). Empty: the "
+             "first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; with another "
+             "folder, set GOSSAMER_SOCKET for training processes."},
+    {.section = "node",
+     .key = "workers",
+     .field = [](Config& c) -> OptionField { return &c.node.workers; },
+     .unit = "threads",
+     .most = 256,
+     .text = "Threads that encode and average. 0: one a core, at most 8. More keep up with faster links; each takes "
+             "a core from training while it works."},
+    {.section = "node",
+     .key = "io_threads",
+     .field = [](Config& c) -> OptionField { return &c.node.io_threads; },
+     .unit = "threads",
+     .least = 1,
+     .most = 64,
+     .text = "Threads that encrypt and move bytes. One does about 1.4 GB/s; more help only with several fast links."},
+
+    {.section = "overlay",
+     .key = "listen",
+     .field = [](Config& c) -> OptionField { return &c.overlay.listen; },
+     .form = TextForm::listen,
+     .text = "Address to listen on for other nodes. The default is reachable from this machine only; for a cluster, "
+             "tcp://*:7946 or the address of one network. Port 0 takes any free one."},
+    {.section = "overlay",
+     .key = "advertise",
+     .field = [](Config& c) -> OptionField { return &c.overlay.advertise; },
+     .form = TextForm::optional_address,
+     .text = "Address that others should dial, where it differs from `listen`, as tcp://host:port. Empty: the "
+             "address listened on."},
+    {.section = "overlay",
+     .key = "peers",
+     .field = [](Config& c) -> OptionField { return &c.overlay.peers; },
+     .form = TextForm::address,
+     .reloads = true,
+     .text = "Nodes to dial, each as tcp://host:port. One side of a pair is enough, and each is tried again for as "
+             "long as it is listed. At most 1024."},
+    {.section = "overlay",
+     .key = "cluster_key_file",
+     .field = [](Config& c) -> OptionField { return &c.overlay.cluster_key_file; },
+     .text = "File with the key that admits nodes; the same on every node, readable for the daemon only. Empty: "
+             "cluster.key in the state folder, made at the first start."},
+    {.section = "overlay",
+     .key = "ping_ms",
+     .field = [](Config& c) -> OptionField { return &c.overlay.ping_ms; },
+     .unit = "ms",
+     .least = 20,
+     .most = 60'000,
+     .text = "Time between two signs of life on a link. Shorter notices a loss sooner and costs a small message each "
+             "way."},
+    {.section = "overlay",
+     .key = "link_timeout_ms",
+     .field = [](Config& c) -> OptionField { return &c.overlay.link_timeout_ms; },
+     .unit = "ms",
+     .least = 100,
+     .most = 600'000,
+     .text = "A new link must be admitted within this time, or it is dialled again. At least twice ping_ms. Longer "
+             "suits slow or distant nodes."},
+    {.section = "overlay",
+     .key = "dead_after_ms",
+     .field = [](Config& c) -> OptionField { return &c.overlay.dead_after_ms; },
+     .unit = "ms",
+     .least = 100,
+     .most = 600'000,
+     .text = "A neighbour that has been silent for this long counts as dead: exchanges with it end at once. At least "
+             "twice ping_ms. Shorter reacts sooner and mistakes more pauses for deaths, which costs only a new link."},
+
+    {.section = "gossip",
+     .key = "codec",
+     .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
+     .reloads = true,
+     .text = "How values travel: q8 sends one byte an element, q4 half a byte with more noise, f32 four bytes, as the "
+             "reference. Averages agree exactly at both ends with each."},
+    {.section = "gossip",
+     .key = "period_ms",
+     .field = [](Config& c) -> OptionField { return &c.gossip.period_ms; },
+     .unit = "ms",
+     .most = 3'600'000,
+     .reloads = true,
+     .text = "Shortest time between two exchanges of one fragment that this node starts. Shorter keeps replicas "
+             "closer together and sends more bytes. 0: as often as the links allow."},
+    {.section = "gossip",
+     .key = "in_flight",
+     .field = [](Config& c) -> OptionField { return &c.gossip.in_flight; },
+     .least = 1,
+     .most = 1024,
+     .reloads = true,
+     .text = "Exchanges that a node has under way at once for one job, each of another fragment. More hide the "
+             "network's latency and take more memory: two fragments' bytes each."},
+    {.section = "gossip",
+     .key = "mixing_budget",
+     .field = [](Config& c) -> OptionField { return &c.gossip.mixing_budget; },
+     .least = 1.0 / 1024,
+     .most = 1.0,
+     .reloads = true,
+     .text = "Most that all exchanges of a fragment under way at a node may move it together, as a share of the "
+             "differences. 1 suits a local network; 0.5 keeps long-distance links, where values are older, stable."},
+    {.section = "gossip",
+     .key = "exchange_lifetime_ms",
+     .field = [](Config& c) -> OptionField { return &c.gossip.exchange_lifetime_ms; },
+     .unit = "ms",
+     .least = 100,
+     .most = 3'600'000,
+     .reloads = true,
+     .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. "
+             "At least dead_after_ms. Longer rides out longer pauses and holds memory longer."},
+    {.section = "gossip",
+     .key = "range",
+     .field = [](Config& c) -> OptionField { return &c.gossip.range; },
+     .least = 2.0,
+     .most = 64.0,
+     .reloads = true,
+     .text = "Largest difference that a quantised value can carry, as a multiple of the mean one expected in its "
+             "block. Wider makes steps coarser (more noise); tighter leaves more blocks out, to be tried again."},
+    {.section = "gossip",
+     .key = "seed",
+     .field = [](Config& c) -> OptionField { return &c.gossip.seed; },
+     .most = most_seed,
+     .text = "Seed of every random choice, for tests. 0: from the system."},
+
+    {.section = "limits",
+     .key = "clients",
+     .field = [](Config& c) -> OptionField { return &c.limits.clients; },
+     .least = 1,
+     .most = 4096,
+     .text = "Training processes attached at once. Those beyond are refused with a message."},
+    {.section = "limits",
+     .key = "jobs",
+     .field = [](Config& c) -> OptionField { return &c.limits.jobs; },
+     .least = 1,
+     .most = 4096,
+     .text = "Jobs at once. Those beyond are refused with a message."},
+    {.section = "limits",
+     .key = "memory_mib",
+     .field = [](Config& c) -> OptionField { return &c.limits.memory_mib; },
+     .unit = "MiB",
+     .most = 1 << 30,
+     .text = "Memory shared with all training processes together: three times the size of their models in fp32. 0: "
+             "no limit."},
+
+    {.section = "log",
+     .key = "level",
+     .field = [](Config& c) -> OptionField { return &c.log.level; },
+     .reloads = true,
+     .text = "Least serious messages that are kept. debug says something about every link and client, trace about "
+             "every exchange."},
+    {.section = "log",
+     .key = "file",
+     .field = [](Config& c) -> OptionField { return &c.log.file; },
+     .text = "File to append to; opened again on reload, so that it can be rotated. Empty: standard error, which "
+             "systemd keeps in the journal."},
+};
+
+std::string quoted_choices(std::span<const char* const> names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+std::string number(double value) {
+  return fmt::format("{}", value);
+}
+
+std::string toml_string(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+/// Empty if `text` is tcp://host:port; `any` allows what only a listener can mean.
+std::string address_problem(const std::string& text, bool any) {
+  constexpr std::string_view scheme = "tcp://";
+  constexpr std::size_t max_host_bytes = 253;
+  if (!text.starts_with(scheme)) return "does not start with tcp://";
+  const std::size_t colon = text.rfind(':');
+  if (colon < scheme.size()) return "has no port";
+  const std::string host = text.substr(scheme.size(), colon - scheme.size());
+  const std::string port = text.substr(colon + 1);
+  if (host.empty() || host.size() > max_host_bytes) return "has no host, or one that is too long";
+  const bool bracketed = host.front() == '[' && host.back() == ']';
+  const auto allowed = [&](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' ||
+           (bracketed && std::string_view(":[]%").contains(static_cast<char>(c)));
+  };
+  if (host == "*" || host == "0.0.0.0" || host == "[::]") {
+    if (!any) return "names every interface; others cannot dial that";
+  } else if (!std::ranges::all_of(host, allowed)) {
+    return host.find(':') != std::string::npos ? "has an IPv6 address without brackets: write tcp://[...]:port"
+                                               : "has a host with characters that no host has";
+  }
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
+  if (error != std::errc{} || end != port.data() + port.size() || value > 65'535) return "has no port from 1 to 65535";
+  if (value == 0 && !any) return "has port 0, which cannot be dialled";
+  return {};
+}
+
+void append_wrapped(std::string& out, std::string_view text) {
+  constexpr std::size_t width = 100;
+  std::size_t column = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (column == 0 || column + 1 + word.size() > width) {
+      out += column == 0 ? "#" : "\n#";
+      column = 1;
+    }
+    out += ' ';
+    out += word;
+    column += 1 + word.size();
+  }
+  out += '\n';
+}
+
+}  // namespace
+
+std::span<const OptionSection> option_sections() {
+  return sections;
+}
+std::span<const Option> option_table() {
+  return options;
+}
+
+std::string text_problem(TextForm form, const std::string& text) {
+  constexpr std::size_t max_name_bytes = 63;
+  switch (form) {
+    case TextForm::any:
+      return {};
+    case TextForm::name:
+      if (text.size() > max_name_bytes) return fmt::format("has {} bytes", text.size());
+      return std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }) ? "has control characters"
+                                                                                            : std::string{};
+    case TextForm::optional_address:
+      return text.empty() ? std::string{} : address_problem(text, false);
+    case TextForm::address:
+      return address_problem(text, false);
+    case TextForm::listen:
+      return address_problem(text, true);
+  }
+  return {};
+}
+
+std::string allowed_values(const Option& option) {
+  Config config;
+  const auto of_form = [&]() -> std::string {
+    switch (option.form) {
+      case TextForm::name:
+        return "a string of at most 63 bytes";
+      case TextForm::listen:
+      case TextForm::address:
+        return "a string like \"tcp://host:7946\"";
+      case TextForm::optional_address:
+        return "a string like \"tcp://host:7946\", or \"\"";
+      case TextForm::any:
+        break;
+    }
+    return "a string";
+  };
+  const auto between = [&](const char* kind) {
+    const std::string unit = *option.unit == '\0' ? "" : std::string(" ") + option.unit;
+    return fmt::format("{} from {} to {}{}", kind, number(option.least), number(option.most), unit);
+  };
+  return std::visit(
+      Overloaded{
+          [&](std::string*) { return of_form(); },
+          [](std::filesystem::path*) -> std::string { return "an absolute path, or \"\""; },
+          [&](std::int64_t*) { return between("a whole number"); },
+          [&](double*) { return between("a number"); },
+          [](std::vector<std::string>*) -> std::string { return "a list of strings like \"tcp://host:7946\""; },
+          [](Codec*) { return quoted_choices(codec_names); },
+          [](LogLevel*) { return quoted_choices(log_level_names); },
+      },
+      option.field(config));
+}
+
+std::string toml_value(const Option& option, Config config) {
+  return std::visit(Overloaded{
+                        [](std::string* value) { return toml_string(*value); },
+                        [](std::filesystem::path* value) { return toml_string(value->string()); },
+                        [](std::int64_t* value) { return fmt::format("{}", *value); },
+                        [](double* value) {
+                          std::string text = number(*value);
+                          return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+                        },
+                        [](std::vector<std::string>* value) {
+                          std::vector<std::string> items;
+                          std::ranges::transform(*value, std::back_inserter(items), toml_string);
+                          return fmt::format("[{}]", fmt::join(items, ", "));
+                        },
+                        [](Codec* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
+                        [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
+                    },
+                    option.field(config));
+}
+
+std::string commented_defaults() {
+  std::string out;
+  append_wrapped(out,
+                 "Configuration of gossamerd. Every option has a working default, which is what stands here: keep only "
+                 "what you change. `gossamerd --check-config` says what is wrong with a file; `systemctl reload "
+                 "gossamerd` or SIGHUP takes over the options marked \"on reload\", the others need a restart.");
+  for (const OptionSection& section : sections) {
+    out += '\n';
+    append_wrapped(out, section.text);
+    out += fmt::format("[{}]\n", section.name);
+    for (const Option& option : options) {
+      if (std::string_view(option.section) != section.name) continue;
+      out += '\n';
+      append_wrapped(out, option.text);
+      append_wrapped(out, fmt::format("({}{})", allowed_values(option), option.reloads ? "; on reload" : ""));
+      out += fmt::format("{} = {}\n", option.key, toml_value(option, Config{}));
+    }
+  }
+  return out;
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,17 @@
+// The shapes of the control socket's answers (status.hpp).
+
+#include "daemon/status.hpp"
+
+namespace gossamer::daemon {
+
+nlohmann::json status_answer(const NodeStatus& node) {
+  return {{"node", node}};
+}
+nlohmann::json peers_answer(const std::vector<PeerStatus>& peers) {
+  return {{"peers", peers}};
+}
+nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs) {
+  return {{"jobs", jobs}};
+}
+
+}  // namespace gossamer::daemon

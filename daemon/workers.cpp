@@ -1,0 +1,64 @@
+// The pool of workers.hpp: one queue, one lock held only to move entries.
+
+#include "daemon/workers.hpp"
+
+#include <asio/post.hpp>
+#include <cassert>
+
+namespace gossamer::daemon {
+
+Workers::Workers(asio::io_context& loop, std::size_t threads, std::size_t capacity) : loop_(loop), capacity_(capacity) {
+  threads_.reserve(threads);
+  for (std::size_t i = 0; i < threads; ++i)
+    threads_.emplace_back([this] { work(); });
+}
+
+Workers::~Workers() {
+  stop();
+}
+
+bool Workers::submit(Work&& task, Work&& done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || queue_.size() >= capacity_) return false;
+    queue_.push_back({std::move(task), std::move(done)});
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void Workers::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    Entry entry = std::move(queue_.front());
+    queue_.pop_front();
+    ++running_;
+    lock.unlock();
+    [&]() noexcept { entry.task(); }();  // an exception here is a broken invariant: it ends the process
+    entry.task = nullptr;                // what it holds is released before `done` learns that it is over
+    asio::post(loop_, std::move(entry.done));
+    lock.lock();
+    --running_;
+  }
+}
+
+void Workers::stop() {
+  std::deque<Entry> dropped;  // destroyed without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(queue_);
+  }
+  wake_.notify_all();
+  for (std::jthread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+std::size_t Workers::pending() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size() + running_;
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,267 @@
+#include "sdk/c/attachment.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "sdk/layout/shared_memory.hpp"
+#include "sdk/layout/socket_path.hpp"
+
+namespace gossamer::client {
+namespace {
+
+using layout::AttachReply;
+using layout::AttachRequest;
+using layout::AttachStatus;
+
+constexpr int min_pause_ms = 100;
+constexpr int max_pause_ms = 2'000;
+/// A daemon maps and checks the memory before it answers; one that takes longer is taken for dead.
+constexpr int reply_timeout_ms = 10'000;
+
+[[nodiscard]] const char* rejection_name(AttachStatus status) {
+  switch (status) {
+    case AttachStatus::accepted:
+      return "accepted";
+    case AttachStatus::version_differs:
+      return "its version differs from this library's";
+    case AttachStatus::bad_layout:
+      return "it does not accept this model";
+    case AttachStatus::job_busy:
+      return "another process of this job is attached to it";
+    case AttachStatus::limit_reached:
+      return "a limit is reached";
+    case AttachStatus::stopping:
+      return "it is stopping";
+  }
+  return "unknown reason";
+}
+
+}  // namespace
+
+Attachment::Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
+                       std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value)
+    : memory_(std::move(memory)),
+      memory_bytes_(memory_bytes),
+      doorbell_(doorbell),
+      socket_path_(std::move(socket_path)),
+      attached_signal_(attached_signal),
+      signal_value_(signal_value) {
+  status_.message = "no daemon has been tried yet";
+}
+
+Result<void> Attachment::start() {
+  stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_) return fail_errno("could not create an eventfd");
+  sigset_t every_signal;
+  sigset_t callers_mask;
+  sigfillset(&every_signal);
+  pthread_sigmask(SIG_SETMASK, &every_signal, &callers_mask);  // signals are for the program's own threads
+  const int error = pthread_create(&thread_, nullptr, &Attachment::run_thread, this);
+  pthread_sigmask(SIG_SETMASK, &callers_mask, nullptr);
+  if (error != 0) {
+    return fail(GOSSAMER_SYSTEM_ERROR, std::string("could not start a thread: ") + std::strerror(error));
+  }
+  started_ = true;
+  std::unique_lock lock(mutex_);
+  descriptors_ready_.wait(lock, [this] { return descriptors_settled_; });
+  if (!descriptors_private_) return {};
+  // The thread has its own copy; this one would only be inherited by children.
+  memory_.reset();
+  return {};
+}
+
+Attachment::~Attachment() {
+  if (!started_) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
+  pthread_join(thread_, nullptr);
+}
+
+void Attachment::abandon() {
+  started_ = false;
+  (void)memory_.release();
+  (void)stop_.release();
+}
+
+AttachmentStatus Attachment::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Attachment::set_message(const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  status_.message = message;
+}
+
+void* Attachment::run_thread(void* self) {
+  static_cast<Attachment*>(self)->run();
+  return nullptr;
+}
+
+void Attachment::run() {
+  own_descriptors();
+  int pause_ms = min_pause_ms;
+  bool closing = false;
+  while (!closing) {
+    if (const FileDescriptor socket = attach()) {
+      pause_ms = min_pause_ms;
+      wait_for_close(socket.get());
+    }
+    closing = pause(pause_ms);
+    pause_ms = std::min(2 * pause_ms, max_pause_ms);
+  }
+}
+
+void Attachment::own_descriptors() {
+  thread_memory_ = memory_.get();
+  bool is_private = unshare(CLONE_FILES) == 0;  // a sandbox may forbid it
+  if (is_private) {
+    // Drop the copies of everything else, or the program's own pipes and sockets would not close when it closes them.
+    // The standard streams stay, for whatever a crash has to say.
+    std::array<unsigned, 3> kept = {static_cast<unsigned>(memory_.get()), static_cast<unsigned>(doorbell_),
+                                    static_cast<unsigned>(stop_.get())};
+    std::ranges::sort(kept);
+    unsigned next = STDERR_FILENO + 1;
+    for (const unsigned descriptor : kept) {
+      if (descriptor > next) close_range(next, descriptor - 1, 0);
+      next = std::max(next, descriptor + 1);
+    }
+    close_range(next, ~0u, 0);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    descriptors_private_ = is_private;
+    descriptors_settled_ = true;
+  }
+  descriptors_ready_.notify_one();
+}
+
+FileDescriptor Attachment::attach() {
+  const std::vector<std::string> paths =
+      socket_path_.empty() ? layout::client_sockets() : std::vector<std::string>{socket_path_};
+  if (paths.empty()) {
+    set_message(
+        "no gossamerd is running on this machine, or its socket is elsewhere: start it, or set GOSSAMER_SOCKET");
+  }
+  for (const std::string& path : paths) {
+    if (FileDescriptor socket = attach_at(path)) return socket;
+    if (status().rejected) break;  // a daemon lives there; its answer is the message to keep
+  }
+  return {};
+}
+
+FileDescriptor Attachment::attach_at(const std::string& path) {
+  auto socket = connect_to(path);
+  const auto reply = socket ? ask(socket->get()) : Result<AttachReply>(std::unexpected(socket.error()));
+  const std::lock_guard lock(mutex_);
+  status_.rejected = status_.rejected_for_good = false;
+  if (!reply) {
+    status_.message = "gossamerd at " + path + ": " + reply.error().message;
+    return {};
+  }
+  const auto answer = static_cast<AttachStatus>(reply->status);
+  if (answer != AttachStatus::accepted) {
+    status_.rejected = true;
+    status_.rejected_for_good = answer == AttachStatus::version_differs || answer == AttachStatus::bad_layout;
+    status_.message = "gossamerd at " + path + " refuses this run: " + rejection_name(answer);
+    if (reply->message[0] != '\0') status_.message += std::string(": ") + reply->message;
+    return {};
+  }
+  status_.attached = true;
+  ++status_.attachments;
+  std::ranges::copy(reply->node_id, status_.node_id.begin());
+  status_.message.clear();
+  attached_signal_.store(signal_value_, std::memory_order_release);
+  return std::move(*socket);
+}
+
+Result<FileDescriptor> Attachment::connect_to(const std::string& path) {
+  const auto address = layout::socket_address(path);
+  if (!address) return fail(GOSSAMER_BAD_ARGUMENT, address.error());
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return fail_errno("could not create a socket");
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    return fail_errno("could not connect");
+  }
+  return socket;
+}
+
+Result<AttachReply> Attachment::ask(int socket) {
+  if (auto sent = send_request(socket); !sent) return std::unexpected(sent.error());
+  return receive_reply(socket);
+}
+
+Result<void> Attachment::send_request(int socket) {
+  AttachRequest request{.magic = layout::attach_magic,
+                        .version = layout::attach_version,
+                        .flags = status().attachments > 0 ? layout::attach_resume : 0,
+                        .memory_bytes = memory_bytes_,
+                        .process_id = static_cast<std::uint64_t>(getpid())};
+  const std::array<int, 2> descriptors = {thread_memory_, doorbell_};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  iovec data{.iov_base = &request, .iov_len = sizeof request};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptors);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
+    return fail_errno("could not send the request to attach");
+  }
+  return {};
+}
+
+Result<AttachReply> Attachment::receive_reply(int socket) {
+  std::array<pollfd, 2> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
+  const int ready = poll(waits.data(), waits.size(), reply_timeout_ms);
+  if (ready <= 0) return fail(GOSSAMER_NO_DAEMON, "no answer to the request to attach");
+  if (waits[1].revents != 0) return fail(GOSSAMER_NO_DAEMON, "the run is being closed");
+  AttachReply reply{};
+  const ssize_t received = recv(socket, &reply, sizeof reply, MSG_TRUNC);  // no control data: descriptors are dropped
+  if (received == 0) return fail(GOSSAMER_NO_DAEMON, "it closed the connection without an answer");
+  if (received < 0) return fail_errno("could not receive its answer");
+  if (received != sizeof reply || reply.magic != layout::attach_magic) {
+    return fail(GOSSAMER_NO_DAEMON, "what answers there is not gossamerd");
+  }
+  if (reply.version != layout::attach_version) {
+    reply.status = static_cast<std::uint32_t>(AttachStatus::version_differs);
+  }
+  reply.message[sizeof reply.message - 1] = '\0';
+  return reply;
+}
+
+void Attachment::wait_for_close(int socket) {
+  std::array<pollfd, 2> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
+  bool open = true;
+  while (open) {
+    if (poll(waits.data(), waits.size(), -1) < 0) continue;  // every signal is blocked here: not expected, not fatal
+    char ignored[16];
+    // The daemon sends nothing after its answer; what comes all the same is dropped.
+    const bool ended = waits[0].revents != 0 && recv(socket, ignored, sizeof ignored, 0) <= 0 && errno != EAGAIN;
+    open = !ended && waits[1].revents == 0;
+  }
+  const std::lock_guard lock(mutex_);
+  status_.attached = false;
+  status_.message = "gossamerd went away: training goes on alone until it is back";
+}
+
+bool Attachment::pause(int milliseconds) {
+  pollfd stopped{stop_.get(), POLLIN, 0};
+  return poll(&stopped, 1, milliseconds) > 0;
+}
+
+}  // namespace gossamer::client

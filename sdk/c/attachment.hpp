@@ -1,0 +1,85 @@
+// The connection to the daemon, kept by one background thread per run: it connects, hands over the memory, waits for
+// the socket to close, and begins again with growing pauses, for as long as the run is open. The training thread asks
+// only for snapshots of how that stands.
+//
+// The thread has a table of file descriptors of its own, where the system lets it: the socket is then in no forked
+// child, so its end of file tells the daemon of the death of this process at once, whatever children survive.
+
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "sdk/c/error.hpp"
+#include "sdk/c/file_descriptor.hpp"
+#include "sdk/layout/attach.hpp"
+
+namespace gossamer::client {
+
+/// How things stand with the daemon.
+struct AttachmentStatus {
+  bool attached = false;
+  std::uint64_t attachments = 0;           ///< how often a daemon accepted
+  bool rejected = false;                   ///< the last answer was a refusal
+  bool rejected_for_good = false;          ///< ... that waiting does not mend
+  std::array<std::uint8_t, 16> node_id{};  ///< of the daemon that accepted last
+  std::string message;                     ///< what keeps the run from a daemon; empty while attached
+};
+
+class Attachment {
+ public:
+  /// `attached_signal` is set to `signal_value` after each acceptance, so that the training thread looks at every
+  /// fragment once. `socket_path` may be empty: the usual places are then tried.
+  Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
+             std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value);
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+  /// Ends the thread and closes the socket.
+  ~Attachment();
+
+  [[nodiscard]] Result<void> start();
+  [[nodiscard]] AttachmentStatus status() const;
+  /// For a child after fork(), where the thread does not exist: nothing is stopped or closed.
+  void abandon();
+
+ private:
+  static void* run_thread(void* self);
+  void run();
+  void own_descriptors();
+  [[nodiscard]] FileDescriptor attach();
+  [[nodiscard]] FileDescriptor attach_at(const std::string& path);
+  [[nodiscard]] Result<FileDescriptor> connect_to(const std::string& path);
+  [[nodiscard]] Result<layout::AttachReply> ask(int socket);
+  [[nodiscard]] Result<void> send_request(int socket);
+  [[nodiscard]] Result<layout::AttachReply> receive_reply(int socket);
+  void wait_for_close(int socket);
+  /// True if the run is being closed, else after the time.
+  [[nodiscard]] bool pause(int milliseconds);
+  void set_message(const std::string& message);
+
+  FileDescriptor memory_;
+  const std::uint64_t memory_bytes_;
+  const int doorbell_;
+  const std::string socket_path_;
+  std::atomic<std::uint64_t>& attached_signal_;
+  const std::uint64_t signal_value_;
+
+  FileDescriptor stop_;     ///< eventfd: readable once the run is being closed
+  int thread_memory_ = -1;  ///< the memfd in the thread's own table; the thread's only
+  pthread_t thread_{};
+  bool started_ = false;
+
+  mutable std::mutex mutex_;  ///< guards what follows; never held while waiting for anything else
+  std::condition_variable descriptors_ready_;
+  bool descriptors_settled_ = false;
+  bool descriptors_private_ = false;
+  AttachmentStatus status_;
+};
+
+}  // namespace gossamer::client

@@ -1,0 +1,55 @@
+// The memory a run shares with the daemon: a sealed memfd laid out as sdk/layout/shared_memory.hpp says. Made by
+// gossamer_open(); then the training thread writes it and the daemon, which may be hostile or dying, too.
+//
+// Only words and counters are read back, and words are validated where they are read. Offsets and counts come from the
+// plan made here, never from the memory.
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sdk/c/file_descriptor.hpp"
+#include "sdk/c/replica.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::client {
+
+class ClientMemory {
+ public:
+  /// Takes the memory (all of it, so that no step has to), describes the replica in it and publishes its present values
+  /// in every fragment.
+  [[nodiscard]] static Result<ClientMemory> create(const Replica& replica, std::string_view job, std::uint64_t clock);
+
+  ClientMemory(ClientMemory&& other) noexcept;
+  ClientMemory& operator=(ClientMemory&&) = delete;
+  ~ClientMemory();
+
+  [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base_); }
+  [[nodiscard]] layout::FragmentEntry& fragment(std::uint32_t index) const {
+    return reinterpret_cast<layout::FragmentEntry*>(base_ + plan_.fragments_offset)[index];
+  }
+  [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const {
+    return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
+  }
+  [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+
+  /// The memfd, to be handed to the daemon. May be given away once: the mapping stays.
+  [[nodiscard]] FileDescriptor take_file() { return std::move(file_); }
+
+  /// Leaves the mapping alone for ever: for a child after fork(), which does not have it.
+  void abandon() { base_ = nullptr; }
+
+ private:
+  ClientMemory(FileDescriptor file, std::byte* base, const layout::Plan& plan)
+      : file_(std::move(file)), base_(base), plan_(plan) {}
+
+  void describe(const Replica& replica, std::string_view job, std::uint64_t clock);
+  void publish_all(const Replica& replica, std::uint64_t clock);
+
+  FileDescriptor file_;
+  std::byte* base_;
+  layout::Plan plan_;
+};
+
+}  // namespace gossamer::client

@@ -1,0 +1,167 @@
+/* Gossamer's client library: attaches a training process to the gossamerd of its machine.
+ *
+ * A training program names its tensors, calls gossamer_step() after each optimiser step, and never waits for the network:
+ * the daemon averages the model with other nodes and hands corrections back through shared memory. Without a daemon, or
+ * when it dies, training goes on alone and the library attaches by itself when a daemon is there.
+ *
+ * Conventions
+ *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal handlers.
+ *  2. A run is opaque and independent of other runs; there is no global state. One thread at a time may use a run.
+ *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
+ *     be replaced with gossamer_set_tensor_data(). The library reads and writes it only inside calls on the run.
+ *     Everything else passed in (names, shapes, options) is copied.
+ *  4. Structures that may grow start with their size in bytes; set it as gossamer_options_init() does, or to sizeof.
+ *     Fields called `reserved` are zero.
+ *  5. After a call on a run has failed, gossamer_last_error() gives its message: what is wrong and what to do. The
+ *     text is valid until the next call on that run. gossamer_open(), which has no run yet, writes it to a buffer.
+ *  6. Times are in milliseconds, sizes in bytes, clocks in training samples; units end the names.
+ *  7. After fork() a run works in the parent only: in the child every call on it returns GOSSAMER_FORKED, but
+ *     gossamer_close(), which frees the handle. A child that wants a run opens its own.
+ *  8. A symbol of version GOSSAMER_1 keeps its meaning for as long as the library's file is libgossamer.so.1.
+ */
+#ifndef GOSSAMER_H
+#define GOSSAMER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GOSSAMER_API __attribute__((visibility("default")))
+#else
+#define GOSSAMER_API
+#endif
+
+typedef enum gossamer_status {
+  GOSSAMER_OK = 0,
+  GOSSAMER_BAD_ARGUMENT = 1, /* the call cannot mean anything: see the message */
+  GOSSAMER_UNSUPPORTED = 2,  /* a tensor that Gossamer does not mix (yet): the message names it */
+  GOSSAMER_NO_MEMORY = 3,    /* of the process, or shared memory for the model */
+  GOSSAMER_SYSTEM_ERROR = 4, /* the operating system refused something */
+  GOSSAMER_NO_DAEMON = 5,    /* none answered in time; the library goes on trying */
+  GOSSAMER_REJECTED = 6,     /* the daemon refused this run: the message is the daemon's */
+  GOSSAMER_TIMEOUT = 7,      /* attached, but not ready in time */
+  GOSSAMER_BAD_MEMORY = 8,   /* the daemon left something impossible in shared memory; it was ignored */
+  GOSSAMER_FORKED = 9        /* the run belongs to the process that opened it */
+} gossamer_status;
+
+/* Element type of a tensor. param and buffer tensors are f32 or f64; local tensors may be of any. */
+typedef enum gossamer_dtype {
+  GOSSAMER_F32 = 0,
+  GOSSAMER_F64 = 1, /* mixed in fp32 precision: corrections are added to the double */
+  GOSSAMER_F16 = 2,
+  GOSSAMER_BF16 = 3,
+  GOSSAMER_I8 = 4,
+  GOSSAMER_I16 = 5,
+  GOSSAMER_I32 = 6,
+  GOSSAMER_I64 = 7,
+  GOSSAMER_U8 = 8,
+  GOSSAMER_BOOL = 9
+} gossamer_dtype;
+
+typedef enum gossamer_role {
+  GOSSAMER_PARAM = 0,  /* averaged with the other replicas */
+  GOSSAMER_BUFFER = 1, /* averaged; never touched by an outer optimiser (batch-norm statistics) */
+  GOSSAMER_LOCAL = 2   /* never leaves this process; listed so that replicas can compare their models */
+} gossamer_role;
+
+/* What the daemon does for the run. */
+typedef enum gossamer_state {
+  GOSSAMER_DETACHED = 0,   /* no daemon: training alone */
+  GOSSAMER_JOINING = 1,    /* the model is being agreed on, or pulled from other nodes */
+  GOSSAMER_RUNNING = 2,    /* exchanging */
+  GOSSAMER_DRAINING = 3,   /* the daemon is stopping */
+  GOSSAMER_QUARANTINED = 4 /* the model holds NaN or infinity, and is not exchanged until it does not */
+} gossamer_state;
+
+typedef struct gossamer_run gossamer_run;
+
+typedef struct gossamer_options {
+  size_t size;
+  const char* job;            /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
+  const char* socket_path;    /* NULL: $GOSSAMER_SOCKET, else where gossamerd puts its socket by default */
+  uint32_t fragment_elements; /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
+                                 0: 1048576, or the smallest power of two that holds the model if that is less */
+  uint32_t flags;             /* 0 */
+  uint64_t step_budget_bytes; /* most bytes of fragments (4 an element) that one step publishes, but at least one
+                                 fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
+  uint64_t initial_clock_samples; /* trained before, when the program continues from a checkpoint */
+} gossamer_options;
+
+typedef struct gossamer_tensor {
+  const char* name; /* UTF-8, 1 to 255 bytes, unique in the run */
+  uint32_t dtype;   /* gossamer_dtype */
+  uint32_t role;    /* gossamer_role */
+  uint32_t dimensions; /* 0 to 8; 0 is a scalar */
+  uint32_t reserved;
+  const uint64_t* shape; /* `dimensions` sizes, outermost first; zeros are allowed */
+  void* data;            /* contiguous, row-major; NULL is allowed if the tensor is local or empty */
+  uint64_t reserved_more[2];
+} gossamer_tensor;
+
+typedef struct gossamer_run_info {
+  size_t size;
+  uint32_t state;    /* gossamer_state */
+  uint32_t attached; /* 1 while a daemon has accepted the run and its socket is open */
+  uint64_t clock_samples;
+  uint64_t global_clock_samples; /* the largest clock of any replica that is known: for learning-rate schedules */
+  uint64_t steps;
+  uint64_t exchanges;        /* done by this node for this job */
+  uint64_t publications;     /* fragments handed to the daemon */
+  uint32_t neighbours;       /* replicas of this job in reach */
+  uint32_t fragments_pulled; /* while joining, of `fragments` */
+  uint32_t fragments;
+  uint32_t fragment_elements;
+  uint64_t elements; /* of all param and buffer tensors */
+  uint64_t layout_hash;
+  uint64_t attachments; /* how often a daemon has accepted the run */
+  uint8_t node_id[16];  /* of the daemon; zero before the first attachment */
+  char message[256];    /* what keeps the run from a daemon; empty while attached */
+} gossamer_run_info;
+
+/* Sets every field to its default and `size` to the structure's. `job` must still be given. */
+GOSSAMER_API void gossamer_options_init(gossamer_options* options);
+
+/* Registers the model and starts to look for a daemon in the background; does not wait for one. Takes three times the
+ * model's size (fp32) of shared memory. On failure *run is NULL and `error`, if not NULL, holds a message cut to
+ * `error_bytes` with its terminator. */
+GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, const gossamer_tensor* tensors,
+                                           size_t tensor_count, gossamer_run** run, char* error, size_t error_bytes);
+
+/* Waits until the daemon says that the run takes part, and meanwhile takes over the fragments of the model that a
+ * joining node pulls from its neighbours. timeout_ms < 0 waits for ever.
+ * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_TIMEOUT: attached, but still joining;
+ * GOSSAMER_REJECTED: the daemon will not have it (at once if waiting cannot help). Training may go on after each. */
+GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms);
+
+/* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call and
+ * takes nanoseconds. Otherwise it adds the daemon's corrections to the fragments that are due and publishes them, up to
+ * the step budget. */
+GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
+
+/* Fills *info, whose `size` the caller has set. */
+GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);
+
+/* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. */
+GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
+
+/* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards. */
+GOSSAMER_API void gossamer_close(gossamer_run* run);
+
+/* The message of the last call on this run that failed; "" if none has. */
+GOSSAMER_API const char* gossamer_last_error(const gossamer_run* run);
+
+/* "GOSSAMER_OK" and so on; "unknown gossamer_status" for other numbers. */
+GOSSAMER_API const char* gossamer_status_name(gossamer_status status);
+
+/* The library's version, such as "0.1.0". */
+GOSSAMER_API const char* gossamer_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GOSSAMER_H */

@@ -1,0 +1,76 @@
+// The caller's tensors as one replica cut into fragments: which stretch of which tensor is where. Built and checked
+// once by gossamer_open(); then used by the training thread only.
+//
+// Invariants: the tensors whose role is not `local` follow each other without gaps; they do not overlap in memory; each
+// fragment's pieces cover it exactly, in order.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sdk/c/error.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::client {
+
+struct Tensor {
+  std::string name;
+  layout::Dtype dtype;
+  layout::Role role;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t first_element = 0;  ///< in the replica; 0 for local
+  std::uint64_t elements = 0;
+  void* data = nullptr;  ///< the caller's
+};
+
+class Replica {
+ public:
+  /// Checks and copies the description. `fragment_elements` is 0 for the default. Errors name the tensor.
+  [[nodiscard]] static Result<Replica> create(std::span<const gossamer_tensor> tensors,
+                                              std::uint32_t fragment_elements);
+
+  /// What to do with the correction of a fragment.
+  enum class Correction { none, add, replace };
+
+  /// Applies `correction` (unless none) to the fragment's tensors and copies them to `snapshot`, both of
+  /// fragment_elements floats of which the fragment's elements are used.
+  void serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot) const;
+
+  /// The tensor's values are at `data` from now on.
+  [[nodiscard]] Result<void> set_data(std::size_t index, void* data);
+
+  [[nodiscard]] std::span<const Tensor> tensors() const { return tensors_; }
+  [[nodiscard]] std::uint64_t elements() const { return elements_; }
+  [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
+  [[nodiscard]] std::uint32_t fragment_count() const { return static_cast<std::uint32_t>(first_piece_.size() - 1); }
+  /// Bytes that serving the fragment publishes.
+  [[nodiscard]] std::uint64_t fragment_bytes(std::uint32_t fragment) const;
+  [[nodiscard]] std::uint64_t layout_hash() const;
+
+ private:
+  /// A stretch of a tensor inside one fragment.
+  struct Piece {
+    std::uint32_t tensor;
+    std::uint32_t fragment_offset;  ///< elements from the fragment's start
+    std::uint32_t count;
+    std::uint64_t tensor_offset;  ///< elements from the tensor's start
+  };
+
+  [[nodiscard]] Result<void> add_tensor(const gossamer_tensor& description, std::size_t index);
+  [[nodiscard]] Result<void> choose_fragments(std::uint32_t fragment_elements);
+  [[nodiscard]] Result<void> check_names() const;
+  [[nodiscard]] Result<void> check_overlap() const;
+  void cut_pieces();
+
+  std::vector<Tensor> tensors_;
+  std::uint64_t elements_ = 0;
+  std::uint32_t fragment_elements_ = 0;
+  std::vector<Piece> pieces_;               ///< in the order of the replica
+  std::vector<std::uint32_t> first_piece_;  ///< per fragment, and one past the last
+};
+
+}  // namespace gossamer::client

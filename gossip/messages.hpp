@@ -13,7 +13,7 @@ namespace gossamer {
 
 /// An exchange is named by its initiator and a counter that the initiator never reuses, not even after a restart.
 struct ExchangeId {
-  NodeId initiator;
+  NodeId initiator = {};
   std::uint64_t counter = 0;
 
   friend auto operator<=>(const ExchangeId&, const ExchangeId&) = default;
@@ -22,10 +22,6 @@ struct ExchangeId {
 /// Weights are powers of two: an exchange moves both ends by 2^-shift of their difference.
 inline constexpr std::uint8_t min_shift_bound = 1;
 inline constexpr std::uint8_t max_shift_bound = 12;
-
-/// Step exponents e (s = 2^e) that are accepted; they keep every scaled quantity a normal fp32 number.
-inline constexpr int min_step_exponent = -100;
-inline constexpr int max_step_exponent = 100;
 
 /// How far a replica's copy lags its client, for the mixing rate.
 struct Age {
@@ -38,17 +34,17 @@ struct Age {
 ///   values: n × codec_block_bytes(codec): low bits of k (see gossip/lattice.hpp), or fp32 values for f32
 struct ExchangeRequest {
   std::uint64_t counter = 0;
-  JobKey job;
+  JobKey job = {};
   std::uint32_t fragment = 0;
   Codec codec = Codec::q8;
-  std::uint64_t seed = 0;        ///< both ends derive the dither from it
-  std::uint8_t min_shift = 1;    ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
-  std::uint64_t clock = 0;       ///< the initiator's training progress in samples
-  Age age;
-  std::uint32_t block_count = 0; ///< blocks included (n)
-  Bytes blocks;                  ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
-  Bytes side;
-  Bytes values;
+  std::uint64_t seed = 0;      ///< both ends derive the dither from it
+  std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
+  std::uint64_t clock = 0;     ///< the initiator's training progress in samples
+  Age age = {};
+  std::uint32_t block_count = 0;  ///< blocks included (n)
+  Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
+  Bytes side = {};
+  Bytes values = {};
 };
 
 enum class ReplyStatus : std::uint8_t {
@@ -60,13 +56,13 @@ enum class ReplyStatus : std::uint8_t {
 /// Why a request was refused. Not an error of the network: each is counted and shown.
 enum class RefuseReason : std::uint8_t {
   none = 0,
-  unknown_job = 1,      ///< no such job here
-  layout_differs = 2,   ///< the job's name is known, its layout is another
-  bad_request = 3,      ///< fragment index, block list or frame sizes do not fit the layout
-  not_finite = 4,       ///< NaN or infinity in the values sent
-  quarantined = 5,      ///< the responder's own fragment holds NaN or infinity
-  draining = 6,         ///< the responder is leaving
-  expired = 7,          ///< an exchange so old that its reply is no longer kept
+  unknown_job = 1,     ///< no such job here
+  layout_differs = 2,  ///< the job's name is known, its layout is another
+  bad_request = 3,     ///< fragment index, block list or frame sizes do not fit the layout
+  not_finite = 4,      ///< NaN or infinity in the values sent
+  quarantined = 5,     ///< the responder's own fragment holds NaN or infinity
+  draining = 6,        ///< the responder is leaving
+  expired = 7,         ///< an exchange so old that its reply is no longer kept
 };
 inline constexpr std::uint8_t max_refuse_reason = 7;
 
@@ -76,18 +72,18 @@ inline constexpr std::uint8_t max_refuse_reason = 7;
 ///   differences: n × codec_block_bytes(codec): D = k_j − k_i, or fp32 y_j − y_i for f32; zeros where wide
 struct ExchangeReply {
   std::uint64_t counter = 0;
-  JobKey job;
+  JobKey job = {};
   std::uint32_t fragment = 0;
   ReplyStatus status = ReplyStatus::busy;
   RefuseReason reason = RefuseReason::none;
   Codec codec = Codec::q8;
   std::uint8_t shift = 1;  ///< both commit 2^-shift · s · D
   std::uint64_t clock = 0;
-  Age age;
+  Age age = {};
   std::uint32_t block_count = 0;
-  Bytes wide;
-  Bytes asked;
-  Bytes differences;
+  Bytes wide = {};
+  Bytes asked = {};
+  Bytes differences = {};
 };
 
 /// Initiator to responder: the reply has arrived and is committed; it need not be kept any longer.
@@ -107,8 +103,8 @@ inline constexpr std::size_t max_job_name_bytes = 63;
 
 /// Sent when a replica changes state, when a link comes up, and as the answer to a JobQuery.
 struct JobInfo {
-  JobKey job;
-  std::string name;
+  JobKey job = {};
+  std::string name = {};
   ReplicaState state = ReplicaState::absent;
   std::uint64_t clock = 0;
   std::uint64_t elements = 0;
@@ -118,23 +114,23 @@ struct JobInfo {
 
 /// "Where do you stand with this job?" Always answered with a JobInfo.
 struct JobQuery {
-  JobKey job;
+  JobKey job = {};
 };
 
 /// Ask for a fragment's present values, to join.
 struct PullRequest {
-  JobKey job;
+  JobKey job = {};
   std::uint32_t fragment = 0;
 };
 
 /// `values`: the whole fragment in fp32 with its padding, and the hash of those bytes (XXH3-64). Empty when not given.
 struct PullReply {
-  JobKey job;
+  JobKey job = {};
   std::uint32_t fragment = 0;
   RefuseReason reason = RefuseReason::none;
   std::uint64_t clock = 0;
   std::uint64_t hash = 0;
-  Bytes values;
+  Bytes values = {};
 };
 
 using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply>;
@@ -143,6 +139,8 @@ using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInf
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {
   return codec == Codec::f32 ? 0 : (blocks + 1) / 2 * 2 + 2 * blocks;
 }
-[[nodiscard]] constexpr std::size_t bitmap_bytes(std::size_t blocks) { return (blocks + 7) / 8; }
+[[nodiscard]] constexpr std::size_t bitmap_bytes(std::size_t blocks) {
+  return (blocks + 7) / 8;
+}
 
 }  // namespace gossamer

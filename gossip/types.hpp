@@ -82,6 +82,10 @@ enum class Codec : std::uint8_t {
   return block_elements * static_cast<std::size_t>(codec_bits(codec)) / 8;
 }
 
+/// Step exponents e (s = 2^e) that are accepted; they keep every scaled quantity a normal fp32 number.
+inline constexpr int min_step_exponent = -100;
+inline constexpr int max_step_exponent = 100;
+
 /// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector a kernel filled. Copying shares.
 struct Bytes {
   std::shared_ptr<const void> owner;
@@ -108,7 +112,8 @@ template <>
 struct std::hash<gossamer::NodeId> {
   std::size_t operator()(const gossamer::NodeId& id) const noexcept {
     std::size_t value = 0;  // the id is itself a hash: its first bytes are uniform
-    for (std::size_t i = 0; i < sizeof value; ++i) value = value << 8 | id.bytes[i];
+    for (std::size_t i = 0; i < sizeof value; ++i)
+      value = value << 8 | id.bytes[i];
     return value;
   }
 };

@@ -1,0 +1,92 @@
+// The work of one exchange: what the initiator computes to ask, the responder to answer, the initiator to conclude.
+//
+// Each is a value that holds all it needs but the fragment's memory; run() does the arithmetic (gossip/lattice.hpp) on
+// a worker thread while the fragment is held for it. What to do with the result is Replica's decision.
+
+#pragma once
+
+#include "gossip/fragment_buffers.hpp"
+#include "gossip/messages.hpp"
+#include "gossip/steps.hpp"
+
+namespace gossamer::gossip {
+
+/// What of a fragment a task may touch while it holds it.
+struct HeldFragment {
+  FragmentBuffers& buffers;
+  BlockSteps& steps;
+};
+
+/// Sums over an exchange's blocks, for mixing, metrics and the link's factor.
+struct ExchangeMeasure {
+  std::uint32_t blocks = 0;
+  std::uint32_t wide_blocks = 0;
+  float ratio = 0;      ///< observed over expected disagreement; 0: nothing to compare
+  double mean_abs = 0;  ///< mean |y_j − y_i| over the blocks in range
+};
+
+/// Encodes the initiator's side.
+struct EncodeTask {
+  ExchangeRequest request = {};            ///< complete but for block_count, blocks, side and values
+  std::vector<std::uint32_t> blocks = {};  ///< ascending; empty: all
+  std::vector<std::int8_t> exponents =
+      {};  ///< wanted steps for `blocks` (from a reply); empty: the node's own estimate
+  float range = default_range;
+  float factor = 1;
+
+  struct Result {
+    bool finite = false;  ///< false: the node's own fragment holds NaN or infinity; nothing else is meaningful
+    ExchangeRequest request;
+    std::vector<std::uint32_t> blocks;   ///< as included
+    std::vector<std::int8_t> exponents;  ///< as used
+    float factor = 1;
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// Answers a request: decodes, chooses the weight, commits the responder's half.
+struct AnswerTask {
+  ExchangeRequest request;
+  int shift = 1;  ///< the largest weight the budget leaves, ages considered; the noise may make it smaller
+  float range = default_range;
+  float factor = 1;
+
+  struct Result {
+    bool commit = false;  ///< the responder's half is written; FragmentBuffers::finish_commit() makes it count.
+                          ///< False with a reply `done`: the two ends agree, there is nothing to write
+    bool own_not_finite = false;
+    ExchangeReply reply;  ///< complete but for clock and age
+    ExchangeMeasure measure;
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// Commits the initiator's half of an exchange that the responder has done.
+struct ConcludeTask {
+  ExchangeReply reply;
+  std::vector<std::uint32_t> blocks;
+  std::vector<std::int8_t> exponents;
+  float factor = 1;
+
+  struct Result {
+    bool accepted = false;  ///< false: the differences were not finite (f32 from a faulty peer)
+    bool commit = false;    ///< as in AnswerTask
+    int shift = 1;
+    ExchangeMeasure measure;
+    std::vector<std::uint32_t> wide;          ///< blocks that were out of range
+    std::vector<std::int8_t> wide_exponents;  ///< and the steps the responder asked for
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// True if a request's block list and frames fit a fragment of `fragment_blocks` blocks.
+[[nodiscard]] bool fits(const ExchangeRequest& request, std::size_t fragment_blocks);
+/// True if a reply fits the request it answers.
+[[nodiscard]] bool fits(const ExchangeReply& reply, const ExchangeRequest& request);
+
+/// Indices of the set bits; all `fragment_blocks` if the bitmap is empty.
+[[nodiscard]] std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks);
+/// The bitmap of `blocks` (ascending); empty if they are all there are.
+[[nodiscard]] Bytes bitmap_of(std::span<const std::uint32_t> blocks, std::size_t fragment_blocks);
+
+}  // namespace gossamer::gossip

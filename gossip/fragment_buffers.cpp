@@ -1,0 +1,70 @@
+#include "gossip/fragment_buffers.hpp"
+
+#include <algorithm>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::gossip {
+
+FragmentView FragmentBuffers::y() const {
+  GOSSAMER_CHECK(!parts_.replace);
+  return {.publication = buffers_[parts_.publication],
+          .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr,
+          .pending = pending_.empty() ? nullptr : pending_.data()};
+}
+
+FragmentBuffers::Target FragmentBuffers::begin_commit() {
+  GOSSAMER_CHECK(!parts_.replace);
+  if (parts_.with_client) {
+    const bool first = pending_.empty();
+    if (first) pending_.assign(block_count_ * block_elements, 0.0F);
+    return {.in = first ? nullptr : pending_.data(), .out = pending_.data()};
+  }
+  GOSSAMER_CHECK(pending_.empty());
+  return {.in = parts_.correction_valid ? buffers_[parts_.correction] : nullptr, .out = buffers_[parts_.spare()]};
+}
+
+void FragmentBuffers::finish_commit() {
+  if (parts_.with_client) return;
+  parts_.correction = parts_.spare();
+  parts_.correction_valid = true;
+}
+
+float* FragmentBuffers::begin_replace() {
+  GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
+  return buffers_[parts_.spare()];
+}
+
+void FragmentBuffers::finish_replace() {
+  parts_.correction = parts_.spare();
+  parts_.correction_valid = true;
+  parts_.replace = true;
+}
+
+void FragmentBuffers::hand_over() {
+  GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
+  parts_.with_client = true;
+}
+
+bool FragmentBuffers::take_back(std::uint32_t generation) {
+  GOSSAMER_CHECK(parts_.with_client);
+  parts_.publication = parts_.spare();
+  parts_.correction_valid = false;
+  parts_.replace = false;
+  parts_.with_client = false;
+  parts_.generation = generation;
+  return !pending_.empty();
+}
+
+void FragmentBuffers::fold() {
+  std::copy(pending_.begin(), pending_.end(), buffers_[parts_.spare()]);
+}
+
+void FragmentBuffers::finish_fold() {
+  GOSSAMER_CHECK(!parts_.with_client && !parts_.correction_valid);
+  parts_.correction = parts_.spare();
+  parts_.correction_valid = true;
+  pending_ = {};
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,73 @@
+// One fragment's memory at one node: which of its three shared buffers plays which part, and what is kept beside them.
+//
+//   publication  s, the client's last snapshot
+//   correction   c, what the client is to add (or, if `replace`, to take over)
+//   pending      p, private: corrections made while the client holds the fragment, allocated only then
+//   y = s + c + p is the best copy of the live fragment there is here.
+//
+// A commit writes a new correction beside the old one and then changes parts, so that a death in between loses it whole
+// or not at all. The daemon mirrors `parts` into the fragment's shared word (sdk/layout/shared_memory.hpp).
+//
+// One owner, one thread at a time; the floats are touched by tasks on workers between begin_* and finish_*, and nothing
+// else may change the parts in between (Replica's `held` flag sees to that).
+
+#pragma once
+
+#include "gossip/lattice.hpp"
+
+namespace gossamer::gossip {
+
+struct FragmentParts {
+  std::uint32_t generation = 0;
+  std::uint8_t publication = 0;
+  std::uint8_t correction = 1;
+  bool correction_valid = false;
+  bool replace = false;
+  bool with_client = false;
+
+  [[nodiscard]] std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
+  friend bool operator==(const FragmentParts&, const FragmentParts&) = default;
+};
+
+class FragmentBuffers {
+ public:
+  FragmentBuffers(std::array<float*, 3> buffers, std::size_t block_count, FragmentParts parts)
+      : buffers_(buffers), block_count_(block_count), parts_(parts) {}
+
+  [[nodiscard]] const FragmentParts& parts() const { return parts_; }
+  [[nodiscard]] std::size_t block_count() const { return block_count_; }
+  /// Bytes of private memory in use.
+  [[nodiscard]] std::size_t pending_bytes() const { return pending_.capacity() * sizeof(float); }
+  /// True if the client has something to collect, or will have once it hands back what it holds.
+  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || !pending_.empty(); }
+
+  [[nodiscard]] FragmentView y() const;
+
+  /// Where gossip::apply() reads the present correction (null: zero) and writes the new one.
+  struct Target {
+    const float* in = nullptr;
+    float* out = nullptr;
+  };
+  [[nodiscard]] Target begin_commit();
+  void finish_commit();
+
+  /// Where values that the client is to take over are written. Only while the daemon holds the fragment.
+  [[nodiscard]] float* begin_replace();
+  void finish_replace();
+
+  /// Gives the fragment to the client. The pending correction must have been folded in.
+  void hand_over();
+  /// The client has published (its word said so and was checked). Returns true if a pending correction must be folded.
+  bool take_back(std::uint32_t generation);
+  /// Makes the pending correction the correction: fold() moves the floats (any thread), finish_fold() the parts.
+  void fold();
+  void finish_fold();
+
+ private:
+  std::array<float*, 3> buffers_;
+  std::size_t block_count_;
+  FragmentParts parts_;
+  std::vector<float> pending_;
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,123 @@
+#include "gossip/joining.hpp"
+
+#include <algorithm>
+
+namespace gossamer::gossip {
+
+Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
+                 std::vector<std::uint32_t> fragment_blocks)
+    : options_(options), self_(self), job_(job), clock_(clock) {
+  for (const std::uint32_t blocks : fragment_blocks)
+    fragments_.push_back({.blocks = blocks});
+}
+
+bool Joining::runs(const Neighbour& neighbour) const {
+  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == ReplicaState::running;
+}
+
+void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
+  neighbours_[node] = {.asked_us = now_us};
+  out.ask.push_back({node, JobQuery{job_}});
+}
+
+void Joining::link_down(const NodeId& node, TimeUs now_us, Actions& out) {
+  neighbours_.erase(node);
+  for (Fragment& fragment : fragments_) {
+    if (fragment.donor == node) fragment.donor.reset();
+  }
+  decide(now_us, out);
+}
+
+void Joining::info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out) {
+  const auto neighbour = neighbours_.find(from);
+  if (neighbour == neighbours_.end() || info.job.name_hash != job_.name_hash) return;
+  neighbour->second.info = info;
+  decide(now_us, out);
+}
+
+void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out) {
+  if (finished_ || reply.fragment >= fragments_.size()) return;
+  Fragment& fragment = fragments_[reply.fragment];
+  if (fragment.done || fragment.donor != from) return;
+  release(fragment);
+  if (reply.reason != RefuseReason::none || reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
+    // Not to be had there now (it is leaving, say): its next JobInfo will tell.
+    if (const auto donor = neighbours_.find(from); donor != neighbours_.end()) donor->second.info.reset();
+  } else {
+    fragment.done = true;
+    ++pulled_count_;
+    clock_ = std::max(clock_, reply.clock);
+    out.take.push_back({reply.fragment, reply.clock, reply.values});
+  }
+  decide(now_us, out);
+}
+
+void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
+  settled_ = settled_ || settled;
+  for (auto& [node, neighbour] : neighbours_) {
+    if (now_us - neighbour.asked_us < options_.answer_timeout_us) continue;
+    neighbour.asked_us = now_us;
+    out.ask.push_back({node, JobQuery{job_}});
+    if (!neighbour.info) neighbour.info = JobInfo{};  // passed over until it answers
+  }
+  for (Fragment& fragment : fragments_) {
+    if (fragment.donor && now_us - fragment.asked_us >= options_.pull_timeout_us) release(fragment);
+  }
+  decide(now_us, out);
+}
+
+void Joining::release(Fragment& fragment) {
+  if (const auto donor = neighbours_.find(*fragment.donor); donor != neighbours_.end()) --donor->second.pulls;
+  fragment.donor.reset();
+}
+
+void Joining::decide(TimeUs now_us, Actions& out) {
+  if (finished_) return;
+  if (pulled_count_ == fragments_.size()) {
+    finished_ = out.finished = true;
+    return;
+  }
+  if (!settled_) return;
+  const bool donors =
+      std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& n) { return runs(n.second); });
+  if (donors) return ask_for_fragments(now_us, out);
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (!neighbour.info) return;  // it has not said where it stands
+    if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
+    const bool before_us = neighbour.info->clock != clock_ ? neighbour.info->clock > clock_ : node < self_;
+    if (before_us) return;  // it begins; we pull from it
+  }
+  // Nobody to pull from. What was pulled from donors now gone is a mixture with our own: good enough to train on, and
+  // gossip evens it out.
+  finished_ = out.finished = true;
+}
+
+void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
+  std::vector<NodeId> donors;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (runs(neighbour)) donors.push_back(node);
+  }
+  // The most advanced first; fragments go round the donors that have room.
+  std::stable_sort(donors.begin(), donors.end(), [&](const NodeId& a, const NodeId& b) {
+    return neighbours_[a].info->clock > neighbours_[b].info->clock;
+  });
+  std::size_t turn = 0;
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    if (fragment.done || fragment.donor) continue;
+    std::size_t tried = 0;
+    while (tried < donors.size() && neighbours_[donors[turn]].pulls >= options_.pulls_per_donor) {
+      turn = (turn + 1) % donors.size();
+      ++tried;
+    }
+    if (tried == donors.size()) return;
+    const NodeId& donor = donors[turn];
+    turn = (turn + 1) % donors.size();
+    ++neighbours_[donor].pulls;
+    fragment.donor = donor;
+    fragment.asked_us = now_us;
+    out.ask.push_back({donor, PullRequest{job_, f}});
+  }
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,88 @@
+// How a new replica comes to its model: it takes over a running one's, or agrees with other newcomers who begins.
+//
+//   - If some neighbour runs the job, the newcomer pulls every fragment from the running ones, several at a time; one
+//     that goes away costs only the fragments it had been asked for.
+//   - If none does, but others are joining, the one with the largest clock, then the smallest id, begins with the model
+//     its client brought; the rest wait for it and pull.
+//   - If there is nobody, it begins alone.
+//
+// A state machine: messages and time in, actions out. One owner, one thread.
+
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "gossip/messages.hpp"
+
+namespace gossamer::gossip {
+
+struct JoiningOptions {
+  TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not say where it stands is passed over
+  TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment asked for and not come is asked for elsewhere
+  std::size_t pulls_per_donor = 2;          ///< fragments under way from one donor
+};
+
+class Joining {
+ public:
+  Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
+          std::vector<std::uint32_t> fragment_blocks);
+
+  struct Ask {
+    NodeId to;
+    Message message;
+  };
+  /// Values of a fragment, checked for size, that the client is to take over.
+  struct Take {
+    std::uint32_t fragment;
+    std::uint64_t clock;
+    Bytes values;
+  };
+  struct Actions {
+    std::vector<Ask> ask;
+    std::vector<Take> take;
+    bool finished = false;  ///< the model is agreed on: run
+  };
+
+  /// A neighbour is in reach. It is asked where it stands.
+  void link_up(const NodeId& node, TimeUs now_us, Actions& out);
+  void link_down(const NodeId& node, TimeUs now_us, Actions& out);
+  void info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out);
+  void pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out);
+  /// `settled`: every neighbour that was to be dialled is linked or has failed once. Nothing is decided before.
+  void tick(bool settled, TimeUs now_us, Actions& out);
+
+  [[nodiscard]] std::uint32_t fragments_pulled() const { return pulled_count_; }
+  /// The clock of the model taken over; the client's own if it begins.
+  [[nodiscard]] std::uint64_t clock() const { return clock_; }
+
+ private:
+  struct Neighbour {
+    std::optional<JobInfo> info = {};
+    TimeUs asked_us = 0;
+    std::size_t pulls = 0;
+  };
+  struct Fragment {
+    std::uint32_t blocks = 0;
+    bool done = false;
+    std::optional<NodeId> donor = {};
+    TimeUs asked_us = 0;
+  };
+
+  void decide(TimeUs now_us, Actions& out);
+  void ask_for_fragments(TimeUs now_us, Actions& out);
+  void release(Fragment& fragment);
+  [[nodiscard]] bool runs(const Neighbour& neighbour) const;
+
+  JoiningOptions options_;
+  NodeId self_;
+  JobKey job_;
+  std::uint64_t clock_;
+  std::vector<Fragment> fragments_;
+  std::map<NodeId, Neighbour> neighbours_;
+  std::uint32_t pulled_count_ = 0;
+  bool settled_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,272 @@
+#include "gossip/replica.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "gossip/check.hpp"
+
+// Where the replica stands, its client and its neighbours. The exchanges themselves are in replica_exchange.cpp.
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr std::size_t max_neighbours = 1024;
+constexpr std::size_t max_waiting_pulls = 8;
+constexpr double cadence_smoothing = 0.25;
+
+double smooth(double average, double value) {
+  return average == 0 ? value : average + cadence_smoothing * (value - average);
+}
+
+}  // namespace
+
+Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description,
+                 std::vector<FragmentBuffers> fragments, ExchangeCounter& counter, Random random)
+    : options_(options),
+      self_(self),
+      description_(std::move(description)),
+      counter_(counter),
+      random_(random),
+      cache_(options.lifetime_us) {
+  fragments_.reserve(fragments.size());
+  for (FragmentBuffers& buffers : fragments) {
+    BlockSteps steps(buffers.block_count());
+    fragments_.push_back(
+        {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
+  }
+}
+
+void Replica::set_state(ReplicaState state, Actions& out) {
+  state_ = state;
+  tell_neighbours(out);
+}
+
+bool Replica::idle() const {
+  const bool held = std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held; });
+  return own_count_ == 0 && !held && cache_.unacknowledged() == 0;
+}
+
+// --- the client ---------------------------------------------------------------------------------------------------
+
+void Replica::published(std::uint32_t f, std::uint32_t generation, std::uint64_t clock, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  const Publication publication{generation, clock};
+  if (fragment.held) {
+    fragment.publication = publication;
+  } else {
+    take_publication(f, publication, now_us, out);
+  }
+}
+
+void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (publication.clock > fragment.publication_clock && fragment.publication_clock > 0) {
+    fragment.cadence = smooth(fragment.cadence, static_cast<double>(publication.clock - fragment.publication_clock));
+  }
+  fragment.publication_clock = publication.clock;
+  fragment.fresh = true;
+  fragment.wants_publication = false;
+  if (std::exchange(fragment.starting, false)) --starting_count_;
+  fragment.quarantined = false;  // the next use of it will tell
+  ++counters_.publications;
+  if (fragment.buffers.take_back(publication.generation)) {
+    hold(fragment);
+    out.fold.push_back(f);
+    return;
+  }
+  start_exchanges(now_us, out);
+}
+
+void Replica::folded(std::uint32_t f, TimeUs now_us, Actions& out) {
+  fragments_[f].buffers.finish_fold();
+  release(f, now_us, out);
+}
+
+void Replica::hold(Fragment& fragment) {
+  GOSSAMER_CHECK(!fragment.held);
+  fragment.held = true;
+}
+
+/// What waited for the fragment goes on, in this order: the client's publication, our partner's reply, joiners' pulls,
+/// corrections for the client, the next exchange.
+void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  fragment.held = false;
+  if (fragment.publication) {
+    const Publication publication = *fragment.publication;
+    fragment.publication.reset();
+    take_publication(f, publication, now_us, out);
+    if (fragment.held) return;
+  }
+  if (fragment.reply) {
+    ExchangeReply reply = std::move(*fragment.reply);
+    fragment.reply.reset();
+    conclude(f, std::move(reply), now_us, out);
+    return;
+  }
+  if (!fragment.pulls.empty()) {
+    const NodeId to = fragment.pulls.front();
+    fragment.pulls.pop_front();
+    hold(fragment);
+    out.snapshot.push_back({f, to});
+    return;
+  }
+  hand_over_if_wanted(f, out);
+  start_exchanges(now_us, out);
+}
+
+void Replica::hand_over_if_wanted(std::uint32_t f, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (fragment.held || fragment.buffers.parts().with_client) return;
+  if (!fragment.buffers.has_correction() && !fragment.wants_publication) return;
+  fragment.buffers.hand_over();
+  out.due.push_back(f);
+}
+
+// --- the overlay --------------------------------------------------------------------------------------------------
+
+void Replica::link_up(const NodeId& node, Actions& out) {
+  if (neighbours_.size() >= max_neighbours && !neighbours_.contains(node)) return;
+  neighbours_[node].linked = true;
+  out.send.push_back({node, own_info()});
+  // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
+  for (Fragment& fragment : fragments_) {
+    if (fragment.own && fragment.own->partner == node && fragment.own->stage == Stage::awaiting) {
+      out.send.push_back({node, fragment.own->request});
+    }
+  }
+  cache_.mark_unsent(node);
+}
+
+void Replica::link_down(const NodeId& node) {
+  if (const auto found = neighbours_.find(node); found != neighbours_.end()) found->second.linked = false;
+}
+
+void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
+  neighbours_.erase(node);
+  counters_.unresolved += cache_.drop(node);
+  for (Fragment& fragment : fragments_) {
+    std::erase(fragment.pulls, node);
+    if (!fragment.own || fragment.own->partner != node) continue;
+    if (fragment.own->stage == Stage::awaiting) {
+      ++counters_.unresolved;
+      end_own(fragment, 0, now_us);
+    } else if (fragment.own->stage == Stage::encoding) {
+      fragment.own->abandoned = true;
+    }
+  }
+  start_exchanges(now_us, out);
+}
+
+void Replica::info(const NodeId& from, const JobInfo& info) {
+  if (info.job.name_hash != description_.job.name_hash) return;
+  const auto found = neighbours_.find(from);
+  if (found == neighbours_.end()) return;
+  found->second.info = info;
+  if (info.job == description_.job || info.state == ReplicaState::absent) {
+    if (layout_stranger_ == from) layout_stranger_.reset();
+  } else {
+    layout_stranger_ = from;
+  }
+}
+
+void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs, Actions& out) {
+  PullReply answer{.job = description_.job, .fragment = request.fragment};
+  if (state_ != ReplicaState::running) {
+    answer.reason = RefuseReason::draining;
+  } else if (request.fragment >= fragments_.size()) {
+    answer.reason = RefuseReason::bad_request;
+  } else if (Fragment& fragment = fragments_[request.fragment]; fragment.quarantined) {
+    answer.reason = RefuseReason::quarantined;
+  } else if (fragment.held) {
+    if (fragment.pulls.size() < max_waiting_pulls) fragment.pulls.push_back(from);
+    return;  // beyond the bound the joiner asks elsewhere after its time-out
+  } else {
+    hold(fragment);
+    out.snapshot.push_back({request.fragment, from});
+    return;
+  }
+  out.send.push_back({from, std::move(answer)});
+}
+
+void Replica::snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out) {
+  release(f, now_us, out);
+}
+
+JobInfo Replica::own_info() const {
+  JobInfo info = description_;
+  info.state = state_;
+  info.clock = clock_;
+  return info;
+}
+
+void Replica::tell_neighbours(Actions& out) const {
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (neighbour.linked) out.send.push_back({node, own_info()});
+  }
+}
+
+// --- time ---------------------------------------------------------------------------------------------------------
+
+void Replica::tick(TimeUs now_us, Actions& out) {
+  if (now_us - info_sent_us_ >= options_.info_period_us) {
+    info_sent_us_ = now_us;
+    tell_neighbours(out);
+    counters_.unresolved += cache_.expire(now_us);
+    for (Fragment& fragment : fragments_) {
+      if (!fragment.own || fragment.own->stage != Stage::awaiting) continue;
+      if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
+      ++counters_.unresolved;
+      end_own(fragment, 0, now_us);
+    }
+  }
+  for (auto& [to, reply] : cache_.take_unsent())
+    out.send.push_back({to, std::move(reply)});
+  start_exchanges(now_us, out);
+}
+
+// --- for people ---------------------------------------------------------------------------------------------------
+
+std::uint64_t Replica::global_clock() const {
+  std::uint64_t largest = clock_;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (neighbour.info.job == description_.job) largest = std::max(largest, neighbour.info.clock);
+  }
+  return largest;
+}
+
+std::size_t Replica::partners() const {
+  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
+    const Neighbour& n = item.second;
+    return n.linked && n.info.job == description_.job && n.info.state == ReplicaState::running;
+  }));
+}
+
+std::size_t Replica::quarantined() const {
+  return static_cast<std::size_t>(
+      std::count_if(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.quarantined; }));
+}
+
+std::uint64_t Replica::age_samples() const {
+  std::uint64_t oldest = 0;
+  for (const Fragment& fragment : fragments_)
+    oldest = std::max(oldest, age_of(fragment).samples);
+  return oldest;
+}
+
+std::size_t Replica::pending_bytes() const {
+  std::size_t bytes = 0;
+  for (const Fragment& fragment : fragments_)
+    bytes += fragment.buffers.pending_bytes();
+  return bytes;
+}
+
+double Replica::disagreement() const {
+  double sum = 0;
+  for (const Fragment& fragment : fragments_)
+    sum += fragment.steps.mean();
+  return fragments_.empty() ? 0 : sum / static_cast<double>(fragments_.size());
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,245 @@
+// The decisions of one job at one node: when a fragment is exchanged, with whom, what a request is answered, when the
+// client is asked for a publication, and what becomes of an exchange whose other end is gone.
+//
+// A state machine. Messages, publications, finished tasks, time and randomness come in; what to send, which fragments
+// to hand to the client and what work to run comes out in Actions. The work itself (gossip/exchange.hpp) may run on any
+// thread while the fragment is *held*: nothing else is decided about that fragment until the result comes back.
+//
+// The life of a fragment's own exchange:
+//   period over → (publication asked for) → encode → request sent → reply → conclude → acknowledged
+//                                                          └ busy: another partner soon
+// and of an answered one:
+//   request → answer (decode, weigh, commit) → reply sent and kept → acknowledgement
+//
+// One owner, one thread (the loop of the daemon, or of a simulation).
+
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "gossip/exchange.hpp"
+#include "gossip/mixing.hpp"
+#include "gossip/random.hpp"
+#include "gossip/reply_cache.hpp"
+
+namespace gossamer::gossip {
+
+struct ReplicaOptions {
+  Codec codec = Codec::q8;
+  TimeUs period_us = 50 * us_per_ms;     ///< shortest time between two exchanges that a node starts of one fragment
+  std::size_t in_flight = 4;             ///< exchanges of its own that a node has under way at once
+  float mixing_budget = 1.0F;            ///< see gossip/mixing.hpp
+  TimeUs lifetime_us = 10 * us_per_s;    ///< of an exchange without an answer, and of a reply nobody acknowledges
+  TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
+  float range = default_range;           ///< see gossip/steps.hpp
+};
+
+/// Names exchanges. One for a node, never reset while it runs; started from the time of day so that a restart goes on.
+class ExchangeCounter {
+ public:
+  explicit ExchangeCounter(std::uint64_t first) : next_(first) {}
+  std::uint64_t take() { return next_++; }
+
+ private:
+  std::uint64_t next_;
+};
+
+/// What has happened, since the replica began. Shown to people; nothing is decided on it.
+struct ReplicaCounters {
+  std::uint64_t initiated = 0;   ///< exchanges of its own that were concluded (follow-ups on wide blocks apart)
+  std::uint64_t answered = 0;    ///< exchanges of others that it answered and committed
+  std::uint64_t follow_ups = 0;  ///< exchanges of wide blocks, of its own
+  std::uint64_t busy_sent = 0;
+  std::uint64_t busy_received = 0;
+  std::uint64_t refused_sent = 0;
+  std::uint64_t refused_received = 0;
+  std::uint64_t unresolved = 0;   ///< one end committed, of the other nothing is known
+  std::uint64_t violations = 0;   ///< replies that did not fit their request
+  std::uint64_t blocks = 0;       ///< in exchanges counted by initiated and answered
+  std::uint64_t wide_blocks = 0;  ///< of them
+  std::uint64_t publications = 0;
+  std::uint64_t quarantines = 0;  ///< publications with NaN or infinity
+  std::uint64_t repeated_requests = 0;
+  std::uint64_t payload_bytes_sent = 0;  ///< frames of requests and replies, pulls apart
+  double shift_sum = 0;                  ///< of initiated and answered exchanges, for their mean
+  double mean_abs_sum = 0;               ///< of the same: mean |y_j − y_i|
+};
+
+class Replica {
+ public:
+  struct Send {
+    NodeId to;
+    Message message;
+  };
+  template <class Task>
+  struct Run {
+    std::uint32_t fragment;
+    Task task;
+  };
+  struct Answer {
+    std::uint32_t fragment;
+    NodeId to;
+    AnswerTask task;
+  };
+  struct Snapshot {  ///< sum y into a buffer and send it to a joiner
+    std::uint32_t fragment;
+    NodeId to;
+  };
+  struct Actions {
+    std::vector<Send> send;
+    std::vector<std::uint32_t> due;   ///< fragments handed over to the client: mirror their parts into the words
+    std::vector<std::uint32_t> fold;  ///< run FragmentBuffers::fold(), then folded()
+    std::vector<Run<EncodeTask>> encode;
+    std::vector<Answer> answer;
+    std::vector<Run<ConcludeTask>> conclude;
+    std::vector<Snapshot> snapshot;
+  };
+
+  /// `description`: the job's key, name and sizes, as neighbours are told them.
+  Replica(ReplicaOptions options, const NodeId& self, JobInfo description, std::vector<FragmentBuffers> fragments,
+          ExchangeCounter& counter, Random random);
+
+  // --- where the replica stands
+  /// Joining, running or draining; the neighbours are told.
+  void set_state(ReplicaState state, Actions& out);
+  [[nodiscard]] ReplicaState state() const { return state_; }
+  /// Nothing of an exchange is left under way: it may go without anyone noticing.
+  [[nodiscard]] bool idle() const;
+  [[nodiscard]] JobInfo own_info() const;
+  void set_options(const ReplicaOptions& options) { options_ = options; }
+
+  // --- the client
+  void set_clock(std::uint64_t clock) { clock_ = clock; }
+  /// The client handed fragment f back with a fresh snapshot, taken at `clock`. Its word has been checked.
+  void published(std::uint32_t f, std::uint32_t generation, std::uint64_t clock, TimeUs now_us, Actions& out);
+
+  // --- the overlay
+  void link_up(const NodeId& node, Actions& out);
+  void link_down(const NodeId& node);
+  void node_dead(const NodeId& node, TimeUs now_us, Actions& out);
+  void info(const NodeId& from, const JobInfo& info);
+  void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
+  void reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out);
+  void acknowledged(const NodeId& from, const ExchangeAck& ack);
+  void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
+  /// A message from Actions::send could not be sent (no link, or its queue is full).
+  void send_failed(const NodeId& to, const Message& message, TimeUs now_us);
+
+  // --- finished work; each releases the fragment
+  void encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out);
+  void answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
+  void concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out);
+  void folded(std::uint32_t f, TimeUs now_us, Actions& out);
+  void snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out);
+
+  /// Starts what is due and ends what has lived too long. Call at least every few milliseconds.
+  void tick(TimeUs now_us, Actions& out);
+
+  // --- for whoever runs the tasks and mirrors the words
+  [[nodiscard]] HeldFragment held(std::uint32_t f) { return {fragments_[f].buffers, fragments_[f].steps}; }
+  [[nodiscard]] FragmentBuffers& buffers(std::uint32_t f) { return fragments_[f].buffers; }
+  [[nodiscard]] std::uint32_t fragment_count() const { return static_cast<std::uint32_t>(fragments_.size()); }
+
+  // --- for people
+  [[nodiscard]] const ReplicaCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint64_t global_clock() const;
+  [[nodiscard]] std::size_t partners() const;
+  [[nodiscard]] std::size_t in_flight() const { return own_count_; }
+  [[nodiscard]] std::size_t quarantined() const;
+  [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
+  [[nodiscard]] std::size_t pending_bytes() const;
+  [[nodiscard]] double disagreement() const;
+  /// Of a neighbour with another layout under the job's name, if there is one.
+  [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
+
+ private:
+  enum class Stage { encoding, awaiting, concluding };
+  /// An exchange of the node's own.
+  struct Own {
+    Stage stage = Stage::encoding;
+    NodeId partner = {};
+    int follow_up = 0;       ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
+    bool abandoned = false;  ///< its partner died while the request was being encoded
+    TimeUs begun_us = 0;
+    ExchangeRequest request = {};
+    std::vector<std::uint32_t> blocks = {};
+    std::vector<std::int8_t> exponents = {};
+    float factor = 1;
+  };
+  struct Publication {
+    std::uint32_t generation;
+    std::uint64_t clock;
+  };
+  struct Fragment {
+    FragmentBuffers buffers;
+    BlockSteps steps;
+    MixingBudget budget;
+    bool held = false;
+    bool quarantined = false;
+    bool wants_publication = false;
+    bool starting = false;                        ///< its publication was asked for in order to start an exchange
+    bool fresh = false;                           ///< published since the last exchange was started
+    std::optional<Publication> publication = {};  ///< came while the fragment was held
+    std::optional<ExchangeReply> reply = {};      ///< likewise
+    std::deque<NodeId> pulls = {};                ///< likewise
+    std::optional<Own> own = {};
+    std::uint64_t publication_clock = 0;
+    double cadence = 0;  ///< smoothed samples between publications
+    TimeUs start_after_us = 0;
+    std::uint64_t exchange_clock = 0;
+    double exchange_interval = 0;  ///< smoothed samples between exchanges
+    std::optional<NodeId> was_busy = {};
+  };
+  struct Neighbour {
+    bool linked = false;
+    JobInfo info;
+    LinkFactor factor;
+  };
+
+  void hold(Fragment& fragment);
+  void release(std::uint32_t f, TimeUs now_us, Actions& out);
+  void take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out);
+  void hand_over_if_wanted(std::uint32_t f, Actions& out);
+
+  void start_exchanges(TimeUs now_us, Actions& out);
+  [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment);
+  void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
+             std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
+  void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
+  void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
+  void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
+
+  /// Why a request cannot be taken at all; none if it can.
+  [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
+  [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
+  void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
+                 TimeUs now_us, Actions& out);
+
+  [[nodiscard]] Age age_of(const Fragment& fragment) const;
+  [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
+  [[nodiscard]] TimeUs jittered_period();
+  void tell_neighbours(Actions& out) const;
+  Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
+
+  ReplicaOptions options_;
+  NodeId self_;
+  JobInfo description_;
+  ReplicaState state_ = ReplicaState::joining;
+  std::vector<Fragment> fragments_;
+  ExchangeCounter& counter_;
+  Random random_;
+  std::map<NodeId, Neighbour> neighbours_;
+  ReplyCache cache_;
+  std::uint64_t clock_ = 0;
+  std::size_t own_count_ = 0;
+  std::size_t starting_count_ = 0;
+  std::size_t next_fragment_ = 0;
+  TimeUs info_sent_us_ = 0;
+  std::optional<NodeId> layout_stranger_;
+  ReplicaCounters counters_;
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,154 @@
+#include "gossip/reply_cache.hpp"
+
+#include <algorithm>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::gossip {
+
+ReplyCache::Standing ReplyCache::standing(const ExchangeId& id) const {
+  const auto found = initiators_.find(id.initiator);
+  if (found == initiators_.end()) return Standing::fresh;
+  const Initiator& initiator = found->second;
+  const auto entry = initiator.entries.find(id.counter);
+  if (entry == initiator.entries.end()) {
+    if (id.counter <= initiator.floor) return Standing::expired;
+    return initiator.unacknowledged >= max_unacknowledged ? Standing::full : Standing::fresh;
+  }
+  switch (entry->second.stage) {
+    case Stage::working:
+      return Standing::working;
+    case Stage::answered:
+      return Standing::answered;
+    case Stage::acknowledged:
+      return Standing::acknowledged;
+    case Stage::declined:
+      return Standing::declined;
+  }
+  return Standing::expired;
+}
+
+const ExchangeReply& ReplyCache::reply(const ExchangeId& id) const {
+  return initiators_.at(id.initiator).entries.at(id.counter).reply;
+}
+
+void ReplyCache::make_room(Initiator& initiator) {
+  if (initiator.entries.size() < max_remembered) return;
+  // The oldest that is done with; there is one, since the others are bounded far below.
+  const auto oldest = std::find_if(initiator.entries.begin(), initiator.entries.end(), [](const auto& item) {
+    return item.second.stage == Stage::acknowledged || item.second.stage == Stage::declined;
+  });
+  GOSSAMER_CHECK(oldest != initiator.entries.end());
+  initiator.floor = std::max(initiator.floor, oldest->first);
+  initiator.entries.erase(oldest);
+}
+
+void ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
+  Initiator& initiator = initiators_[id.initiator];
+  make_room(initiator);
+  const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us}).second;
+  GOSSAMER_CHECK(added);
+  ++initiator.unacknowledged;
+}
+
+void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
+  Initiator& initiator = initiators_[id.initiator];
+  const auto entry = initiator.entries.find(id.counter);
+  if (entry == initiator.entries.end()) {
+    make_room(initiator);
+    initiator.entries.emplace(id.counter, Entry{.stage = Stage::declined, .begun_us = now_us});
+  } else if (entry->second.stage == Stage::working) {
+    entry->second.stage = Stage::declined;
+    --initiator.unacknowledged;
+  }
+}
+
+void ReplyCache::store(const ExchangeId& id, ExchangeReply reply) {
+  const auto initiator = initiators_.find(id.initiator);
+  if (initiator == initiators_.end()) return;  // declared dead meanwhile
+  const auto entry = initiator->second.entries.find(id.counter);
+  if (entry == initiator->second.entries.end()) return;
+  entry->second.stage = Stage::answered;
+  entry->second.reply = std::move(reply);
+}
+
+bool ReplyCache::acknowledge(const ExchangeId& id) {
+  const auto initiator = initiators_.find(id.initiator);
+  if (initiator == initiators_.end()) return false;
+  const auto entry = initiator->second.entries.find(id.counter);
+  if (entry == initiator->second.entries.end() || entry->second.stage != Stage::answered) return false;
+  entry->second.stage = Stage::acknowledged;
+  entry->second.reply = {};
+  --initiator->second.unacknowledged;
+  return true;
+}
+
+std::size_t ReplyCache::expire(TimeUs now_us) {
+  std::size_t lost = 0;
+  for (auto& [id, initiator] : initiators_) {
+    std::erase_if(initiator.entries, [&](auto& item) {
+      auto& [counter, entry] = item;
+      if (entry.stage == Stage::working || now_us - entry.begun_us < lifetime_us_) return false;
+      if (entry.stage == Stage::answered) {
+        ++lost;
+        --initiator.unacknowledged;
+      }
+      initiator.floor = std::max(initiator.floor, counter);
+      return true;
+    });
+  }
+  return lost;
+}
+
+std::size_t ReplyCache::drop(const NodeId& id) {
+  const auto initiator = initiators_.find(id);
+  if (initiator == initiators_.end()) return 0;
+  std::size_t lost = 0;
+  for (const auto& [counter, entry] : initiator->second.entries) {
+    if (entry.stage == Stage::answered) ++lost;
+    initiator->second.floor = std::max(initiator->second.floor, counter);
+  }
+  // The floor stays: the node may come back and repeat itself.
+  initiator->second.entries.clear();
+  initiator->second.unacknowledged = 0;
+  return lost;
+}
+
+void ReplyCache::mark_unsent(const ExchangeId& id) {
+  const auto initiator = initiators_.find(id.initiator);
+  if (initiator == initiators_.end()) return;
+  const auto entry = initiator->second.entries.find(id.counter);
+  if (entry == initiator->second.entries.end()) return;
+  entry->second.unsent = any_unsent_ = true;
+}
+
+void ReplyCache::mark_unsent(const NodeId& id) {
+  const auto initiator = initiators_.find(id);
+  if (initiator == initiators_.end()) return;
+  for (auto& [counter, entry] : initiator->second.entries) {
+    if (entry.stage == Stage::answered) entry.unsent = any_unsent_ = true;
+  }
+}
+
+std::vector<std::pair<NodeId, ExchangeReply>> ReplyCache::take_unsent() {
+  std::vector<std::pair<NodeId, ExchangeReply>> unsent;
+  if (!any_unsent_) return unsent;
+  any_unsent_ = false;
+  for (auto& [id, initiator] : initiators_) {
+    for (auto& [counter, entry] : initiator.entries) {
+      if (!entry.unsent) continue;
+      entry.unsent = false;
+      if (entry.stage == Stage::answered) unsent.emplace_back(id, entry.reply);
+    }
+  }
+  return unsent;
+}
+
+std::size_t ReplyCache::unacknowledged() const {
+  std::size_t count = 0;
+  for (const auto& [id, initiator] : initiators_)
+    count += initiator.unacknowledged;
+  return count;
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,81 @@
+#include "gossip/steps.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr float prime_fraction = 1.0F / 32;
+constexpr float mean_smoothing = 0.25F;    // of one observation
+constexpr float wide_growth = 2.0F;        // a block out of range disagreed more than was thought
+constexpr float factor_smoothing = 0.15F;  // slower than the blocks', so that the common part settles there
+constexpr float factor_min = 1.0F / 16;
+constexpr float factor_max = 65536.0F;
+constexpr float wide_fraction_alarm = 0.25F;  // more than this out of range: the link's factor is too small
+
+}  // namespace
+
+void BlockSteps::prime(const FragmentView& y) {
+  for (std::size_t block = 0; block < mean_.size(); ++block) {
+    float sum = 0;
+    for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
+      float value = y.publication[i];
+      if (y.correction != nullptr) value += y.correction[i];
+      if (y.pending != nullptr) value += y.pending[i];
+      sum += std::fabs(value);
+    }
+    mean_[block] = std::isfinite(sum) ? sum / block_elements * prime_fraction : 0.0F;
+  }
+  primed_ = true;
+}
+
+int BlockSteps::exponent(Codec codec, float range, float factor, std::uint32_t block) const {
+  if (codec == Codec::f32) return 0;
+  const float half_range = static_cast<float>(1 << (codec_bits(codec) - 1));
+  const float step = range * mean_[block] * factor / half_range;
+  if (!(step > 0)) return min_step_exponent;  // the encoder raises it to what the magnitudes need
+  int e = 0;
+  const float fraction = std::frexp(step, &e);  // step = fraction · 2^e with fraction in [½, 1)
+  if (fraction == 0.5F) --e;
+  return std::clamp(e, min_step_exponent, max_step_exponent);
+}
+
+void BlockSteps::exponents(Codec codec, float range, float factor, std::span<const std::uint32_t> blocks,
+                           std::span<std::int8_t> out) const {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    out[i] = static_cast<std::int8_t>(exponent(codec, range, factor, blocks[i]));
+  }
+}
+
+float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor) {
+  double observed = 0;
+  double expected = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    float& mean = mean_[blocks[i]];
+    if (outcomes[i].wide) {
+      mean *= wide_growth;
+      continue;
+    }
+    observed += outcomes[i].mean_abs;
+    expected += mean * factor;
+    mean += mean_smoothing * (outcomes[i].mean_abs / factor - mean);
+  }
+  return expected > 0 ? static_cast<float>(observed / expected) : 0.0F;
+}
+
+float BlockSteps::mean() const {
+  double sum = 0;
+  for (const float mean : mean_)
+    sum += mean;
+  return mean_.empty() ? 0.0F : static_cast<float>(sum / static_cast<double>(mean_.size()));
+}
+
+void LinkFactor::observe(float ratio, float wide_fraction) {
+  if (wide_fraction > wide_fraction_alarm) value_ *= wide_growth;
+  if (ratio > 0) value_ *= std::pow(std::clamp(ratio, 1.0F / 16, 16.0F), factor_smoothing);
+  value_ = std::clamp(value_, factor_min, factor_max);
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,15 @@
+// The subcommands of gossamer-bench, one file each. An add_…_command() declares the subcommand with its options; what
+// it does runs when the command line is parsed. Main thread.
+
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace gossamer::bench {
+
+/// The codec's kernels beside STREAM's triad and copy.
+void add_codec_command(CLI::App& app);
+
+}  // namespace gossamer::bench

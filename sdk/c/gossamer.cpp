@@ -235,7 +235,7 @@ Result<void> gossamer_run::wait_ready(std::int64_t timeout_ms) {
     if (ready) return {};
     if (status.rejected_for_good) return fail(GOSSAMER_REJECTED, status.message);
     if (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms)) {
-      if (status.rejected) return fail(GOSSAMER_REJECTED, status.message);
+      if (status.rejected) return fail(GOSSAMER_BUSY, status.message);
       if (!status.attached) return fail(GOSSAMER_NO_DAEMON, status.message);
       return fail(GOSSAMER_TIMEOUT, "attached, but the model has not been agreed on with the other nodes yet");
     }
@@ -387,6 +387,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_BAD_MEMORY";
     case GOSSAMER_FORKED:
       return "GOSSAMER_FORKED";
+    case GOSSAMER_BUSY:
+      return "GOSSAMER_BUSY";
   }
   return "unknown gossamer_status";
 }

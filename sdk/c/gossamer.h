@@ -42,10 +42,11 @@ typedef enum gossamer_status {
   GOSSAMER_NO_MEMORY = 3,    /* of the process, or shared memory for the model */
   GOSSAMER_SYSTEM_ERROR = 4, /* the operating system refused something */
   GOSSAMER_NO_DAEMON = 5,    /* none answered in time; the library goes on trying */
-  GOSSAMER_REJECTED = 6,     /* the daemon refused this run: the message is the daemon's */
+  GOSSAMER_REJECTED = 6,     /* the daemon refuses this model or this library: the message says why */
   GOSSAMER_TIMEOUT = 7,      /* attached, but not ready in time */
   GOSSAMER_BAD_MEMORY = 8,   /* the daemon left something impossible in shared memory; it was ignored */
-  GOSSAMER_FORKED = 9        /* the run belongs to the process that opened it */
+  GOSSAMER_FORKED = 9,       /* the run belongs to the process that opened it */
+  GOSSAMER_BUSY = 10         /* the daemon refuses the run for now; the library goes on trying */
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32 or f64; local tensors may be of any. */
@@ -133,8 +134,9 @@ GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, cons
 
 /* Waits until the daemon says that the run takes part, and meanwhile takes over the fragments of the model that a
  * joining node pulls from its neighbours. timeout_ms < 0 waits for ever.
- * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_TIMEOUT: attached, but still joining;
- * GOSSAMER_REJECTED: the daemon will not have it (at once if waiting cannot help). Training may go on after each. */
+ * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_BUSY: refused until then, as when another process of
+ * this job is attached to the daemon; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once: waiting
+ * would not help. Training may go on, alone, after each. */
 GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms);
 
 /* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call and

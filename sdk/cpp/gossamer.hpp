@@ -1,0 +1,160 @@
+// Gossamer's client library for C++20: the C ABI of gossamer.h with owners, spans and exceptions. Header-only.
+//
+// The conventions of gossamer.h hold: one thread at a time per run, tensors stay the caller's and in place. What the C
+// functions report as a failure is thrown as gossamer::Error, except where a function says that it returns the status.
+//
+//   std::vector<float> weights(1000);
+//   const gossamer::Tensor tensors[] = {gossamer::param("weights", std::span(weights))};
+//   gossamer::Run run({.job = "my-model"}, tensors);
+//   run.wait_ready(std::chrono::seconds(10));
+//   for (...) { train_on(batch); run.step(batch.size()); }
+
+#pragma once
+
+#include <gossamer.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gossamer {
+inline namespace client_1 {
+
+class Error : public std::runtime_error {
+ public:
+  Error(gossamer_status status, const std::string& message)
+      : std::runtime_error(std::string(gossamer_status_name(status)) + ": " + message), status_(status) {}
+  [[nodiscard]] gossamer_status status() const noexcept { return status_; }
+
+ private:
+  gossamer_status status_;
+};
+
+/// One tensor of the model. Make it with param(), buffer() or local().
+struct Tensor {
+  std::string name;
+  gossamer_dtype dtype = GOSSAMER_F32;
+  gossamer_role role = GOSSAMER_PARAM;
+  std::vector<std::uint64_t> shape;
+  void* data = nullptr;  ///< the caller's, contiguous
+};
+
+namespace detail {
+template <class T>
+[[nodiscard]] Tensor mixed_tensor(std::string name, gossamer_role role, std::span<T> values,
+                                  std::vector<std::uint64_t> shape) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>, "tensors that are mixed hold float or double");
+  if (shape.empty()) shape = {values.size()};
+  std::uint64_t elements = 1;
+  for (const std::uint64_t size : shape)
+    elements *= size;
+  if (elements != values.size()) throw Error(GOSSAMER_BAD_ARGUMENT, "'" + name + "': the shape and the span differ");
+  return {std::move(name), std::is_same_v<T, float> ? GOSSAMER_F32 : GOSSAMER_F64, role, std::move(shape),
+          values.data()};
+}
+}  // namespace detail
+
+/// A tensor that is averaged with the other replicas. An empty shape means one dimension.
+template <class T>
+[[nodiscard]] Tensor param(std::string name, std::span<T> values, std::vector<std::uint64_t> shape = {}) {
+  return detail::mixed_tensor(std::move(name), GOSSAMER_PARAM, values, std::move(shape));
+}
+
+/// A tensor that is averaged but is no parameter: batch-norm statistics.
+template <class T>
+[[nodiscard]] Tensor buffer(std::string name, std::span<T> values, std::vector<std::uint64_t> shape = {}) {
+  return detail::mixed_tensor(std::move(name), GOSSAMER_BUFFER, values, std::move(shape));
+}
+
+/// A tensor that stays in this process and is listed only so that replicas can compare their models.
+[[nodiscard]] inline Tensor local(std::string name, gossamer_dtype dtype, std::vector<std::uint64_t> shape) {
+  return {std::move(name), dtype, GOSSAMER_LOCAL, std::move(shape), nullptr};
+}
+
+/// The fields of gossamer_options, explained there.
+struct Options {
+  std::string job;
+  std::string socket_path = {};  ///< empty: where gossamerd puts it by default
+  std::uint32_t fragment_elements = 0;
+  std::uint64_t step_budget_bytes = 0;
+  std::uint64_t initial_clock_samples = 0;
+};
+
+class Run {
+ public:
+  Run(const Options& options, std::span<const Tensor> tensors) {
+    gossamer_options c_options;
+    gossamer_options_init(&c_options);
+    c_options.job = options.job.c_str();
+    c_options.socket_path = options.socket_path.empty() ? nullptr : options.socket_path.c_str();
+    c_options.fragment_elements = options.fragment_elements;
+    c_options.step_budget_bytes = options.step_budget_bytes;
+    c_options.initial_clock_samples = options.initial_clock_samples;
+    std::vector<gossamer_tensor> c_tensors;
+    c_tensors.reserve(tensors.size());
+    for (const Tensor& tensor : tensors) {
+      gossamer_tensor& c_tensor = c_tensors.emplace_back();  // reserved fields zero
+      c_tensor.name = tensor.name.c_str();
+      c_tensor.dtype = static_cast<std::uint32_t>(tensor.dtype);
+      c_tensor.role = static_cast<std::uint32_t>(tensor.role);
+      c_tensor.dimensions = static_cast<std::uint32_t>(tensor.shape.size());
+      c_tensor.shape = tensor.shape.data();
+      c_tensor.data = tensor.data;
+    }
+    gossamer_run* run = nullptr;
+    char message[512] = "";
+    const gossamer_status status =
+        gossamer_open(&c_options, c_tensors.data(), c_tensors.size(), &run, message, sizeof message);
+    if (status != GOSSAMER_OK) throw Error(status, message);
+    run_.reset(run);
+  }
+
+  /// Waits until the run takes part; without a timeout for ever. Returns GOSSAMER_OK, or GOSSAMER_NO_DAEMON,
+  /// GOSSAMER_BUSY, GOSSAMER_TIMEOUT or GOSSAMER_REJECTED, after each of which training may go on alone; last_error()
+  /// explains.
+  gossamer_status wait_ready(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+    const gossamer_status status = gossamer_wait_ready(run_.get(), timeout ? timeout->count() : -1);
+    const bool expected = status == GOSSAMER_OK || status == GOSSAMER_NO_DAEMON || status == GOSSAMER_BUSY ||
+                          status == GOSSAMER_TIMEOUT || status == GOSSAMER_REJECTED;
+    if (!expected) check(status);
+    return status;
+  }
+
+  /// Call after each optimiser step with the number of samples it trained on.
+  void step(std::uint64_t samples) { check(gossamer_step(run_.get(), samples)); }
+
+  [[nodiscard]] gossamer_run_info info() const {
+    gossamer_run_info info{};
+    info.size = sizeof info;
+    check(gossamer_info(run_.get(), &info));
+    return info;
+  }
+
+  /// The values of tensor `index` have moved to `data`.
+  void set_tensor_data(std::size_t index, void* data) { check(gossamer_set_tensor_data(run_.get(), index, data)); }
+
+  [[nodiscard]] std::string last_error() const { return gossamer_last_error(run_.get()); }
+  /// For calls of the C ABI; still owned by this object.
+  [[nodiscard]] gossamer_run* handle() const noexcept { return run_.get(); }
+
+ private:
+  struct Close {
+    void operator()(gossamer_run* run) const noexcept { gossamer_close(run); }
+  };
+  void check(gossamer_status status) const {
+    if (status != GOSSAMER_OK) [[unlikely]]
+      throw Error(status, gossamer_last_error(run_.get()));
+  }
+
+  std::unique_ptr<gossamer_run, Close> run_;
+};
+
+}  // namespace client_1
+}  // namespace gossamer

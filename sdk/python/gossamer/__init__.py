@@ -1,0 +1,18 @@
+"""Gossamer: train one model on many machines, without a master and without waiting for the network.
+
+    import gossamer
+
+    weights = {"w": w, "b": b}                       # NumPy arrays, updated in place by your training loop
+    with gossamer.attach(weights, job="digits") as run:
+        for batch in batches:
+            train(batch)
+            run.step(samples=len(batch))             # gossip happens here
+
+For PyTorch see gossamer.torch. Needs gossamerd on this machine; without it training goes on alone.
+"""
+
+from ._arrays import attach
+from ._library import GossamerError, GossamerWarning, version
+from ._run import Run, RunInfo, State
+
+__all__ = ["attach", "Run", "RunInfo", "State", "GossamerError", "GossamerWarning", "version"]

@@ -1,0 +1,80 @@
+"""Attaching a model that is a set of arrays: NumPy's, or anything that has its array interface."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Iterable, Mapping, Optional, Union
+
+from . import _library
+from ._library import GossamerError
+from ._run import Run, RunOptions, TensorSpec
+
+# NumPy's type strings without the byte order.
+_DTYPES = {
+    "f4": _library.F32,
+    "f8": _library.F64,
+    "f2": _library.F16,
+    "i1": _library.I8,
+    "i2": _library.I16,
+    "i4": _library.I32,
+    "i8": _library.I64,
+    "u1": _library.U8,
+    "b1": _library.BOOL,
+}
+_NATIVE_ORDER = "<" if sys.byteorder == "little" else ">"
+
+
+def _refuse(name: str, reason: str) -> GossamerError:
+    return GossamerError("GOSSAMER_UNSUPPORTED", f"array '{name}' {reason}")
+
+
+def _spec(name: str, array: Any, role: str) -> TensorSpec:
+    interface = getattr(array, "__array_interface__", None)
+    if interface is None:
+        raise _refuse(name, f"is a {type(array).__name__}, not a NumPy array (for PyTorch use gossamer.torch.attach)")
+    order, dtype = interface["typestr"][0], interface["typestr"][1:]
+    if dtype not in _DTYPES:
+        raise _refuse(name, f"has the dtype {interface['typestr']}, which cannot be averaged: use float32 or float64")
+    pointer, read_only = interface["data"]
+    if role != "local":
+        if order not in ("|", _NATIVE_ORDER):
+            raise _refuse(name, "is in the other byte order: convert it with array.astype(array.dtype.newbyteorder('='))")
+        if interface.get("strides") is not None:
+            raise _refuse(name, "is not C-contiguous: train on numpy.ascontiguousarray(array) instead")
+        if read_only:
+            raise _refuse(name, "is read-only, but corrections are added in place: train on array.copy() instead")
+    return TensorSpec(name, _DTYPES[dtype], role, interface["shape"], pointer, array)
+
+
+def attach(
+    arrays: Union[Mapping[str, Any], Iterable[Any]],
+    *,
+    job: str,
+    roles: Optional[Mapping[str, str]] = None,
+    wait: bool = True,
+    timeout_s: Optional[float] = None,
+    socket: Optional[str] = None,
+    fragment_elements: int = 0,
+    step_budget_bytes: int = 0,
+    initial_clock: int = 0,
+) -> Run:
+    """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
+
+    arrays: name -> array, or just arrays, which are then called "0", "1", ... They must be C-contiguous and of float32
+        or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
+    job: what all replicas of this model call it.
+    roles: name -> "param" (the default: averaged), "buffer" (averaged, but no parameter) or "local" (stays here).
+    wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
+    socket: the daemon's socket; by default $GOSSAMER_SOCKET or where gossamerd puts it.
+    fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
+    """
+    named = dict(arrays) if isinstance(arrays, Mapping) else {str(i): array for i, array in enumerate(arrays)}
+    roles = dict(roles or {})
+    unknown = sorted(set(roles) - set(named))
+    if unknown:
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"roles are given for arrays that do not exist: {', '.join(unknown)}")
+    specs = [_spec(name, array, roles.get(name, "param")) for name, array in named.items()]
+    run = Run(specs, RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock))
+    if wait:
+        run.wait(timeout_s)
+    return run

@@ -1,0 +1,157 @@
+"""Finds libgossamer.so.1 and declares its functions as gossamer.h does. Everything here is private to the package."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sysconfig
+from pathlib import Path
+from typing import Iterator
+
+FILE_NAME = "libgossamer.so.1"
+
+
+class GossamerError(RuntimeError):
+    """A call that failed. `status` is the name of the C library's status, such as "GOSSAMER_UNSUPPORTED"."""
+
+    def __init__(self, status: str, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class GossamerWarning(UserWarning):
+    """Training goes on, but not as asked for: no daemon yet, say."""
+
+
+# gossamer_status
+OK = 0
+NO_DAEMON = 5
+REJECTED = 6
+TIMEOUT = 7
+BAD_MEMORY = 8
+BUSY = 10
+
+# gossamer_dtype
+F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
+
+# gossamer_role, by the names that users give
+ROLES = {"param": 0, "buffer": 1, "local": 2}
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("job", ctypes.c_char_p),
+        ("socket_path", ctypes.c_char_p),
+        ("fragment_elements", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("step_budget_bytes", ctypes.c_uint64),
+        ("initial_clock_samples", ctypes.c_uint64),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_uint32),
+        ("role", ctypes.c_uint32),
+        ("dimensions", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_uint64)),
+        ("data", ctypes.c_void_p),
+        ("reserved_more", ctypes.c_uint64 * 2),
+    ]
+
+
+class Info(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("state", ctypes.c_uint32),
+        ("attached", ctypes.c_uint32),
+        ("clock_samples", ctypes.c_uint64),
+        ("global_clock_samples", ctypes.c_uint64),
+        ("steps", ctypes.c_uint64),
+        ("exchanges", ctypes.c_uint64),
+        ("publications", ctypes.c_uint64),
+        ("neighbours", ctypes.c_uint32),
+        ("fragments_pulled", ctypes.c_uint32),
+        ("fragments", ctypes.c_uint32),
+        ("fragment_elements", ctypes.c_uint32),
+        ("elements", ctypes.c_uint64),
+        ("layout_hash", ctypes.c_uint64),
+        ("attachments", ctypes.c_uint64),
+        ("node_id", ctypes.c_uint8 * 16),
+        ("message", ctypes.c_char * 256),
+    ]
+
+
+def _candidates() -> Iterator[str]:
+    """Where the library may be, best first: beside the package in a wheel, a build folder or an installation prefix,
+    then wherever the dynamic linker looks."""
+    package = Path(__file__).resolve().parent
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    yield str(package / FILE_NAME)
+    for parent in list(package.parents)[:5]:
+        for folder in (parent / "lib", parent / "lib" / multiarch):
+            if (folder / FILE_NAME).exists():
+                yield str(folder / FILE_NAME)
+    yield FILE_NAME
+
+
+def _open() -> ctypes.CDLL:
+    named = os.environ.get("GOSSAMER_LIBRARY")
+    tried = []
+    for path in [named] if named else _candidates():
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(str(error))
+    raise ImportError(
+        "Gossamer's client library was not found. Install it, or set GOSSAMER_LIBRARY to the path of "
+        f"{FILE_NAME}. Tried: " + "; ".join(tried)
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """The library, loaded at the first use."""
+    lib = _open()
+    run = ctypes.c_void_p
+    status = ctypes.c_int
+    declarations = {
+        "gossamer_options_init": (None, [ctypes.POINTER(Options)]),
+        "gossamer_open": (
+            status,
+            [
+                ctypes.POINTER(Options),
+                ctypes.POINTER(Tensor),
+                ctypes.c_size_t,
+                ctypes.POINTER(run),
+                ctypes.c_char_p,
+                ctypes.c_size_t,
+            ],
+        ),
+        "gossamer_wait_ready": (status, [run, ctypes.c_int64]),
+        "gossamer_step": (status, [run, ctypes.c_uint64]),
+        "gossamer_info": (status, [run, ctypes.POINTER(Info)]),
+        "gossamer_set_tensor_data": (status, [run, ctypes.c_size_t, ctypes.c_void_p]),
+        "gossamer_close": (None, [run]),
+        "gossamer_last_error": (ctypes.c_char_p, [run]),
+        "gossamer_status_name": (ctypes.c_char_p, [status]),
+        "gossamer_version": (ctypes.c_char_p, []),
+    }
+    for name, (result, arguments) in declarations.items():
+        function = getattr(lib, name)
+        function.restype = result
+        function.argtypes = arguments
+    return lib
+
+
+def status_name(status: int) -> str:
+    return library().gossamer_status_name(status).decode()
+
+
+def version() -> str:
+    """The version of the client library."""
+    return library().gossamer_version().decode()

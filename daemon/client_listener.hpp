@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <spdlog/logger.h>
 #include <sys/types.h>
 
 #include <asio/io_context.hpp>
@@ -40,7 +41,7 @@ class ClientSession {
   [[nodiscard]] uid_t uid() const { return uid_; }
   /// The memory has been with a daemon before; its words are to be taken over as they are.
   [[nodiscard]] bool resume() const { return resume_; }
-  /// Counts sessions of this daemon from 1; never reused.
+  /// Tells this daemon's sessions apart; never reused.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
   /// Ends the session: the connection closes and `detached` is called soon, from the loop. For a client that breaks the
@@ -58,7 +59,7 @@ class ClientSession {
 };
 
 /// Who is told. All calls come from the loop, never from inside a call into the listener, except that stop() calls
-/// detached().
+/// detached(). ClientListener::stop() must not be called from inside one.
 class ClientEvents {
  public:
   virtual ~ClientEvents() = default;
@@ -82,10 +83,11 @@ inline constexpr std::size_t max_pending_attaches = 64;
 
 class ClientListener {
  public:
-  /// Binds and begins to accept. `loop` and `events` outlive the listener. An error says what to do.
+  /// Binds and begins to accept. `loop`, `events` and `log` outlive the listener. An error says what to do.
   [[nodiscard]] static std::expected<std::unique_ptr<ClientListener>, std::string> open(asio::io_context& loop,
                                                                                         ClientListenerOptions options,
-                                                                                        ClientEvents& events);
+                                                                                        ClientEvents& events,
+                                                                                        spdlog::logger& log);
   /// Like stop(), without telling anybody.
   ~ClientListener();
   ClientListener(const ClientListener&) = delete;
@@ -98,7 +100,8 @@ class ClientListener {
 
   [[nodiscard]] std::size_t sessions() const;
   [[nodiscard]] std::size_t pending() const;
-  [[nodiscard]] std::uint64_t refused() const;  ///< attempts, since the start
+  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients
+  [[nodiscard]] std::uint64_t refused() const;       ///< attempts, since the start
 
  private:
   class Core;

@@ -102,8 +102,7 @@ std::string wrong_type(const Option& option, const toml::node& node) {
 std::string Reader::take(std::string* value, const Option& option, const toml::node& node) const {
   const std::optional<std::string> text = node.value_exact<std::string>();
   if (!text) return wrong_type(option, node);
-  if (const std::string what = text_problem(option.form, *text); !what.empty())
-    return fmt::format("\"{}\" {}; it must be {}", *text, what, allowed_values(option));
+  if (const std::string what = text_problem(option.form, *text); !what.empty()) return what;
   *value = *text;
   return {};
 }
@@ -143,8 +142,7 @@ std::string Reader::take(std::vector<std::string>* value, const Option& option, 
   for (const toml::node& entry : *list) {
     const std::optional<std::string> text = entry.value_exact<std::string>();
     if (!text) return fmt::format("holds {}; it must be {}", type_name(entry), allowed_values(option));
-    if (const std::string what = text_problem(option.form, *text); !what.empty())
-      return fmt::format("\"{}\" {}; it must be {}", *text, what, allowed_values(option));
+    if (const std::string what = text_problem(option.form, *text); !what.empty()) return what;
     if (std::ranges::find(taken, *text) == taken.end()) taken.push_back(*text);
   }
   *value = std::move(taken);
@@ -325,7 +323,7 @@ Surroundings surroundings() {
 }
 
 std::expected<Config, std::string> resolved(Config config, const Surroundings& machine) {
-  if (config.node.name.empty()) config.node.name = machine.host_name.substr(0, 63);
+  if (config.node.name.empty()) config.node.name = machine.host_name.substr(0, max_node_name_bytes);
   if (config.node.name.empty()) config.node.name = "unnamed";
   if (config.node.state_dir.empty()) {
     if (machine.system_state_usable) {

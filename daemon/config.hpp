@@ -69,6 +69,7 @@ struct Config {
 };
 
 inline constexpr std::int64_t default_max_workers = 8;
+inline constexpr std::size_t max_node_name_bytes = 63;
 inline constexpr std::size_t max_config_bytes = 1u << 20;
 inline constexpr std::size_t max_config_problems = 20;  ///< reported at once
 inline constexpr std::size_t max_peers = 1024;

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
+
+#include "peer/address.hpp"
+#include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {
 namespace {
@@ -216,32 +218,9 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-/// Empty if `text` is tcp://host:port; `any` allows what only a listener can mean.
-std::string address_problem(const std::string& text, bool any) {
-  constexpr std::string_view scheme = "tcp://";
-  constexpr std::size_t max_host_bytes = 253;
-  if (!text.starts_with(scheme)) return "does not start with tcp://";
-  const std::size_t colon = text.rfind(':');
-  if (colon < scheme.size()) return "has no port";
-  const std::string host = text.substr(scheme.size(), colon - scheme.size());
-  const std::string port = text.substr(colon + 1);
-  if (host.empty() || host.size() > max_host_bytes) return "has no host, or one that is too long";
-  const bool bracketed = host.front() == '[' && host.back() == ']';
-  const auto allowed = [&](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' ||
-           (bracketed && std::string_view(":[]%").contains(static_cast<char>(c)));
-  };
-  if (host == "*" || host == "0.0.0.0" || host == "[::]") {
-    if (!any) return "names every interface; others cannot dial that";
-  } else if (!std::ranges::all_of(host, allowed)) {
-    return host.find(':') != std::string::npos ? "has an IPv6 address without brackets: write tcp://[...]:port"
-                                               : "has a host with characters that no host has";
-  }
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
-  if (error != std::errc{} || end != port.data() + port.size() || value > 65'535) return "has no port from 1 to 65535";
-  if (value == 0 && !any) return "has port 0, which cannot be dialled";
-  return {};
+std::string address_problem(const std::string& text, peer::AddressUse use) {
+  const auto address = peer::parse_address(text, use);
+  return address ? std::string{} : address.error();
 }
 
 void append_wrapped(std::string& out, std::string_view text) {
@@ -271,20 +250,19 @@ std::span<const Option> option_table() {
 }
 
 std::string text_problem(TextForm form, const std::string& text) {
-  constexpr std::size_t max_name_bytes = 63;
   switch (form) {
     case TextForm::any:
       return {};
     case TextForm::name:
-      if (text.size() > max_name_bytes) return fmt::format("has {} bytes", text.size());
-      return std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }) ? "has control characters"
-                                                                                            : std::string{};
+      if (text.size() > max_node_name_bytes)
+        return fmt::format("has {} bytes; it must have at most {}", text.size(), max_node_name_bytes);
+      return layout::is_clean_utf8(text) ? std::string{} : "must be UTF-8 without control characters";
     case TextForm::optional_address:
-      return text.empty() ? std::string{} : address_problem(text, false);
+      return text.empty() ? std::string{} : address_problem(text, peer::AddressUse::dial);
     case TextForm::address:
-      return address_problem(text, false);
+      return address_problem(text, peer::AddressUse::dial);
     case TextForm::listen:
-      return address_problem(text, true);
+      return address_problem(text, peer::AddressUse::listen);
   }
   return {};
 }
@@ -294,7 +272,7 @@ std::string allowed_values(const Option& option) {
   const auto of_form = [&]() -> std::string {
     switch (option.form) {
       case TextForm::name:
-        return "a string of at most 63 bytes";
+        return fmt::format("a string of at most {} bytes", max_node_name_bytes);
       case TextForm::listen:
       case TextForm::address:
         return "a string like \"tcp://host:7946\"";

@@ -20,7 +20,7 @@ using OptionField = std::variant<std::string*, std::filesystem::path*, std::int6
 /// What a string must look like.
 enum class TextForm : std::uint8_t {
   any,
-  name,     ///< at most 63 printable characters; empty allowed
+  name,     ///< at most max_node_name_bytes of UTF-8; empty allowed
   listen,   ///< tcp://host:port; host may be *, port 0 means any free one
   address,  ///< tcp://host:port that others can dial
   optional_address,
@@ -49,7 +49,7 @@ struct OptionSection {
 inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "warning", "error"};
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4"};  // in the order of the enumeration
 
-/// What is wrong with a text of this form; empty if nothing.
+/// What is wrong with a text of this form, as a phrase that says what is expected; empty if nothing.
 [[nodiscard]] std::string text_problem(TextForm form, const std::string& text);
 /// What a value of this option may be, for messages and the sample.
 [[nodiscard]] std::string allowed_values(const Option& option);

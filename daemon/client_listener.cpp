@@ -1,0 +1,303 @@
+// Connections and sessions of client_listener.hpp. Handlers hold the core weakly and a connection by its number: both
+// may have gone when a handler runs.
+
+#include "daemon/client_listener.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "daemon/client_handshake.hpp"
+#include "daemon/unix_socket.hpp"
+#include "gossip/check.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+using layout::AttachStatus;
+
+/// Pause after a failed accept(), which without it would fail again at once (no descriptors left).
+constexpr std::chrono::milliseconds accept_retry{200};
+/// Connections taken in one turn of the loop.
+constexpr int max_accepts_per_turn = 16;
+
+}  // namespace
+
+void ClientSession::close() {
+  if (end_) end_();
+}
+
+class ClientListener::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(asio::io_context& loop, ClientListenerOptions options, ClientEvents& events, spdlog::logger& log,
+       UnixSocket listening)
+      : loop_(loop),
+        options_(std::move(options)),
+        events_(events),
+        log_(log),
+        listening_(std::move(listening)),
+        acceptor_(loop, listening_->get()),
+        retry_(loop) {}
+
+  void accept_when_ready();
+  void refuse_new() { refusing_ = true; }
+  void stop(bool tell);
+
+  [[nodiscard]] std::size_t sessions() const { return sessions_; }
+  [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
+  [[nodiscard]] std::uint64_t memory_bytes() const;
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+
+ private:
+  struct Connection {
+    Connection(asio::io_context& loop, UniqueFd fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
+    asio::posix::stream_descriptor socket;
+    asio::steady_timer deadline;          // until attached
+    asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
+    std::shared_ptr<ClientSession> session;
+  };
+  using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
+
+  void accept_some();
+  void begin(UniqueFd socket);
+  void expect_request(std::uint64_t number);
+  void receive(std::uint64_t number, Connection& connection);
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number,
+                                                                            Connection& connection,
+                                                                            const AttachOffer& offer);
+  void take(std::uint64_t number, Connection& connection, AttachOffer offer);
+  void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
+  void watch_socket(std::uint64_t number);
+  void watch_wake(std::uint64_t number);
+  void finish(std::uint64_t number);
+
+  /// A handler that runs only while this and the connection exist and the wait was not cancelled.
+  template <class Action>
+  auto on(std::uint64_t number, Action action) {
+    return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (!self || error == asio::error::operation_aborted) return;
+      const auto found = self->connections_.find(number);
+      if (found != self->connections_.end()) action(*self, *found->second);
+    };
+  }
+
+  asio::io_context& loop_;
+  const ClientListenerOptions options_;
+  ClientEvents& events_;
+  spdlog::logger& log_;
+  std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer retry_;
+  Connections connections_;  // pending and attached; at most max_pending_attaches + most_clients
+  std::size_t sessions_ = 0;
+  std::uint64_t next_number_ = 1;
+  std::uint64_t refused_ = 0;
+  bool refusing_ = false;
+};
+
+void ClientListener::Core::accept_when_ready() {
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error && self->listening_) self->accept_some();
+  });
+}
+
+void ClientListener::Core::accept_some() {
+  for (int i = 0; i < max_accepts_per_turn; ++i) {
+    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      begin(std::move(socket));
+      continue;
+    }
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
+    log_.error("cannot accept a client: {}; trying again", std::strerror(errno));
+    retry_.expires_after(accept_retry);
+    retry_.async_wait([weak = weak_from_this()](std::error_code error) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (self && !error && self->listening_) self->accept_some();
+    });
+    return;
+  }
+  accept_when_ready();
+}
+
+void ClientListener::Core::begin(UniqueFd socket) {
+  if (pending() >= max_pending_attaches) {
+    ++refused_;
+    return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,
+                      "too many clients are attaching at once: try again");
+  }
+  const std::uint64_t number = next_number_++;
+  Connection& connection =
+      *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
+  connection.deadline.expires_after(options_.attach_timeout);
+  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+    if (late.session) return;
+    self.refuse(number, late, {AttachStatus::bad_layout, "nothing was asked for in time"});
+  }));
+  expect_request(number);
+}
+
+void ClientListener::Core::expect_request(std::uint64_t number) {
+  connections_.at(number)->socket.async_wait(
+      asio::posix::stream_descriptor::wait_read,
+      on(number, [number](Core& self, Connection& connection) { self.receive(number, connection); }));
+}
+
+void ClientListener::Core::receive(std::uint64_t number, Connection& connection) {
+  auto received = receive_attach(connection.socket.native_handle());
+  if (std::holds_alternative<NothingYet>(received)) return expect_request(number);
+  if (std::holds_alternative<Disconnected>(received)) return finish(number);
+  if (const auto* why = std::get_if<AttachRefusal>(&received)) return refuse(number, connection, *why);
+  take(number, connection, std::get<AttachOffer>(std::move(received)));
+}
+
+std::uint64_t ClientListener::Core::memory_bytes() const {
+  std::uint64_t used = 0;
+  for (const auto& [number, connection] : connections_)
+    if (connection->session) used += connection->session->memory().size_bytes();
+  return used;
+}
+
+std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(
+    std::uint64_t number, Connection& connection, const AttachOffer& offer) {
+  const auto refused = [](AttachStatus status, std::string message) {
+    return std::unexpected(AttachRefusal{status, std::move(message)});
+  };
+  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+  if (sessions_ >= options_.most_clients)
+    return refused(AttachStatus::limit_reached,
+                   fmt::format("{} clients are attached, which is this daemon's limit: raise [limits] clients in its "
+                               "configuration",
+                               sessions_));
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return refused(AttachStatus::bad_layout, "the kernel does not say who is asking");
+  std::expected<ClientMemory, AttachRefusal> memory =
+      ClientMemory::map(offer.memory.get(), offer.memory_bytes, options_.most_memory_bytes - memory_bytes());
+  if (!memory) return std::unexpected(std::move(memory.error()));
+  auto session = std::make_shared<ClientSession>(std::move(*memory), peer.pid, peer.uid, offer.resume, number);
+  if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
+    return std::unexpected(std::move(taken.error()));
+  return session;
+}
+
+void ClientListener::Core::take(std::uint64_t number, Connection& connection, AttachOffer offer) {
+  auto session = make_session(number, connection, offer);
+  if (!session) return refuse(number, connection, session.error());
+  connection.session = std::move(*session);
+  connection.session->end_ = [weak = weak_from_this(), number] {
+    if (const std::shared_ptr<Core> self = weak.lock())
+      asio::post(self->loop_, [weak, number] {
+        if (const std::shared_ptr<Core> still = weak.lock()) still->finish(number);
+      });
+  };
+  ++sessions_;
+  connection.deadline.cancel();
+  connection.wake.assign(offer.wake.release());
+  send_reply(connection.socket.native_handle(), options_.node, AttachStatus::accepted, "");
+  watch_socket(number);
+  watch_wake(number);
+}
+
+void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
+  ++refused_;
+  log_.warn("a client was refused: {}", why.message);
+  send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
+  finish(number);
+}
+
+/// Attached clients send nothing more: whatever happens at the socket ends the session.
+void ClientListener::Core::watch_socket(std::uint64_t number) {
+  connections_.at(number)->socket.async_wait(
+      asio::posix::stream_descriptor::wait_read, on(number, [number](Core& self, Connection& connection) {
+        char byte = 0;
+        const ssize_t got = ::recv(connection.socket.native_handle(), &byte, 1, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return self.watch_socket(number);
+        if (got > 0)
+          self.log_.warn("client {} sent what it must not after attaching: detached", connection.session->pid());
+        self.finish(number);
+      }));
+}
+
+void ClientListener::Core::watch_wake(std::uint64_t number) {
+  connections_.at(number)->wake.async_wait(asio::posix::stream_descriptor::wait_read,
+                                           on(number, [number](Core& self, Connection& connection) {
+                                             const bool rung = drain_eventfd(connection.wake.native_handle());
+                                             self.watch_wake(number);
+                                             const std::shared_ptr<ClientSession> session = connection.session;
+                                             if (rung) self.events_.woken(*session);
+                                           }));
+}
+
+void ClientListener::Core::finish(std::uint64_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  const std::shared_ptr<ClientSession> session = std::move(found->second->session);
+  connections_.erase(found);
+  if (!session) return;
+  session->end_ = nullptr;
+  --sessions_;
+  events_.detached(*session);
+}
+
+void ClientListener::Core::stop(bool tell) {
+  if (!listening_) return;
+  acceptor_.release();  // the descriptor is listening_'s
+  retry_.cancel();
+  listening_.reset();
+  Connections connections = std::exchange(connections_, {});
+  sessions_ = 0;
+  for (auto& [number, connection] : connections) {
+    if (!connection->session) continue;
+    connection->session->end_ = nullptr;
+    if (tell) events_.detached(*connection->session);
+  }
+}
+
+std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
+                                                                                 ClientListenerOptions options,
+                                                                                 ClientEvents& events,
+                                                                                 spdlog::logger& log) {
+  GOSSAMER_CHECK(options.most_clients > 0);
+  std::expected<UnixSocket, std::string> listening = UnixSocket::listen(options.socket, SOCK_SEQPACKET);
+  if (!listening) return std::unexpected(std::move(listening.error()));
+  auto core = std::make_shared<Core>(loop, std::move(options), events, log, std::move(*listening));
+  core->accept_when_ready();
+  return std::unique_ptr<ClientListener>(new ClientListener(std::move(core)));
+}
+
+ClientListener::ClientListener(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+ClientListener::~ClientListener() {
+  core_->stop(false);
+}
+void ClientListener::refuse_new() {
+  core_->refuse_new();
+}
+void ClientListener::stop() {
+  core_->stop(true);
+}
+std::size_t ClientListener::sessions() const {
+  return core_->sessions();
+}
+std::size_t ClientListener::pending() const {
+  return core_->pending();
+}
+std::uint64_t ClientListener::memory_bytes() const {
+  return core_->memory_bytes();
+}
+std::uint64_t ClientListener::refused() const {
+  return core_->refused();
+}
+
+}  // namespace gossamer::daemon

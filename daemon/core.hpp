@@ -1,0 +1,33 @@
+// What the shell of the daemon (signals, sockets, systemd) asks of its core: the node, with its jobs and its overlay.
+//
+// Implemented by Node. All calls come from the loop's thread.
+
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "daemon/client_listener.hpp"
+#include "daemon/config.hpp"
+#include "daemon/status.hpp"
+
+namespace gossamer::daemon {
+
+class Core : public ClientEvents {
+ public:
+  [[nodiscard]] virtual NodeId id() const = 0;
+
+  /// The shell fills in what it knows itself: version, state, uptime, CPU time, clients and their memory.
+  [[nodiscard]] virtual NodeStatus node_status() const = 0;
+  [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
+  [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
+
+  /// Takes over what may change at run time; see reload() in config.hpp.
+  virtual void reconfigure(const Config& config) = 0;
+
+  /// Starts nothing new, finishes what is in flight, says goodbye to the neighbours, then calls `stopped` from the
+  /// loop, once. Clients are still attached; the shell does not wait for longer than stop_grace.
+  virtual void begin_stop(std::function<void()> stopped) = 0;
+};
+
+}  // namespace gossamer::daemon

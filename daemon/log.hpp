@@ -1,0 +1,37 @@
+// The daemon's log: made in main, handed down as an spdlog::logger&.
+//
+// To standard error it writes for whoever reads there: with time and level for a person; as the journal wants it
+// (a "<N>" severity, no time) when systemd collects it. Any thread may log; set_level() and reopen() are the main
+// thread's. A log that cannot be written, because the disk is full for one, never stops the daemon.
+
+#pragma once
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/dist_sink.h>
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include "daemon/config.hpp"
+
+namespace gossamer::daemon {
+
+class Log {
+ public:
+  [[nodiscard]] static std::expected<Log, std::string> open(const LogOptions& options);
+
+  [[nodiscard]] spdlog::logger& logger() const { return *logger_; }
+  void set_level(LogLevel level);
+  /// Opens the file again, for when it was renamed to be rotated. An error leaves the old one in use.
+  [[nodiscard]] std::expected<void, std::string> reopen();
+
+ private:
+  Log() = default;
+
+  std::filesystem::path file_;
+  std::shared_ptr<spdlog::sinks::dist_sink_mt> sink_;
+  std::shared_ptr<spdlog::logger> logger_;
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,109 @@
+// gossamerd. Reads its options, makes every part of the daemon, hands each what it needs, and runs the loop.
+//
+// Exit status: 0 after a clean stop, 1 if it cannot start (state folder, sockets, keys, address), 2 for wrong usage or
+// a wrong configuration.
+
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <asio/io_context.hpp>
+#include <cstdio>
+
+#include "daemon/config.hpp"
+#include "daemon/log.hpp"
+#include "daemon/node.hpp"
+#include "daemon/shell.hpp"
+#include "daemon/state_folder.hpp"
+#include "daemon/workers.hpp"
+
+namespace {
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+
+enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
+
+struct Arguments {
+  std::string config_file;  // empty: the default file if it exists, else defaults
+  bool print_config = false;
+  bool check_config = false;
+};
+
+std::expected<Config, std::string> read_config(const std::string& file) {
+  std::error_code error;
+  const bool none = file.empty() && !std::filesystem::exists(default_config_file, error);
+  std::expected<Config, std::string> config = none ? Config{} : load(file.empty() ? default_config_file : file);
+  if (!config) return config;
+  return resolved(std::move(*config), surroundings());
+}
+
+int fail(ExitStatus status, const std::string& message) {
+  std::fprintf(stderr, "gossamerd: %s\n", message.c_str());
+  return status;
+}
+
+int serve(const Config& config, const std::string& config_file) {
+  std::expected<Log, std::string> log = Log::open(config.log);
+  if (!log) return fail(cannot_start, log.error());
+  spdlog::logger& logger = log->logger();
+  const auto cannot = [&](const std::string& why) {
+    logger.critical("cannot start: {}", why);
+    return cannot_start;
+  };
+
+  std::expected<StateFolder, std::string> state = StateFolder::open(config.node.state_dir);
+  if (!state) return cannot(state.error());
+  const std::expected<std::filesystem::path, std::string> sockets = socket_folder(config);
+  if (!sockets) return cannot(sockets.error());
+
+  asio::io_context loop(1);  // one thread runs it
+  Workers workers(loop, static_cast<std::size_t>(config.node.workers));
+  auto node = Node::open(loop, config, *state, workers, logger);
+  if (!node) return cannot(node.error());
+  auto shell = Shell::open(
+      loop, config, [&] { return read_config(config_file); }, *sockets, **node, *log);
+  if (!shell) return cannot(shell.error());
+
+  const NodeStatus status = (*node)->node_status();
+  logger.info("gossamerd {} runs as node {} ({}) at {}; sockets are in {}, state is in {}", GOSSAMER_VERSION,
+              status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
+  (*shell)->run();
+  workers.stop();
+  logger.info("stopped");
+  return clean;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The Gossamer daemon: averages the models of this machine's training processes with other nodes'.");
+  app.set_version_flag("--version", std::string("gossamerd ") + GOSSAMER_VERSION);
+  Arguments arguments;
+  app.add_option(
+         "--config", arguments.config_file,
+         std::string("Configuration file; without it ") + default_config_file + " if that exists, else defaults")
+      ->type_name("FILE");
+  app.add_flag("--print-config", arguments.print_config,
+               "Print a commented configuration with every default, and exit");
+  app.add_flag("--check-config", arguments.check_config, "Say what is wrong with the configuration, and exit");
+  app.footer(
+      "Exit status: 0 after a clean stop, 1 if it cannot start, 2 for wrong usage or configuration.\n"
+      "Signals: SIGTERM or SIGINT stop, a second one at once; SIGHUP reads the configuration again.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? clean : wrong_usage;
+  }
+  if (arguments.print_config) {
+    std::fputs(commented_defaults().c_str(), stdout);
+    return clean;
+  }
+  const std::expected<Config, std::string> config = read_config(arguments.config_file);
+  if (!config) return fail(wrong_usage, "the configuration is wrong:\n" + config.error());
+  if (arguments.check_config) {
+    std::puts("the configuration is right");
+    return clean;
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  return serve(*config, arguments.config_file);
+}

@@ -1,0 +1,159 @@
+// Wiring and sequence of shell.hpp.
+
+#include "daemon/shell.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "sdk/layout/socket_path.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+double process_cpu_s() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::string count(std::size_t number, const char* noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::expected<std::filesystem::path, std::string> socket_folder(const Config& config) {
+  if (config.node.socket_dir.empty()) return layout::make_socket_folder();
+  std::error_code error;
+  std::filesystem::create_directories(config.node.socket_dir, error);
+  if (error)
+    return std::unexpected(
+        fmt::format("{}: the folder for the sockets cannot be made: {}; set [node] socket_dir to "
+                    "another",
+                    config.node.socket_dir.string(), error.message()));
+  return config.node.socket_dir;
+}
+
+Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& core, Log& log)
+    : loop_(loop),
+      config_(std::move(config)),
+      source_(std::move(source)),
+      core_(core),
+      log_(log),
+      started_(std::chrono::steady_clock::now()),
+      service_manager_(loop),
+      signals_(loop, SIGTERM, SIGINT, SIGHUP),
+      status_timer_(loop),
+      grace_timer_(loop) {}
+
+std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context& loop, Config config,
+                                                               ConfigSource source,
+                                                               const std::filesystem::path& socket_folder, Core& core,
+                                                               Log& log) {
+  std::unique_ptr<Shell> shell(new Shell(loop, std::move(config), std::move(source), core, log));
+  const LimitOptions& limits = shell->config_.limits;
+  ClientListenerOptions options;
+  options.socket = socket_folder / layout::client_socket_name;
+  options.node = core.id();
+  options.most_clients = static_cast<std::size_t>(limits.clients);
+  if (limits.memory_mib > 0) options.most_memory_bytes = static_cast<std::uint64_t>(limits.memory_mib) << 20;
+  auto clients = ClientListener::open(loop, std::move(options), core, log.logger());
+  if (!clients) return std::unexpected(std::move(clients.error()));
+  shell->clients_ = std::move(*clients);
+  auto control = ControlServer::open(
+      loop, socket_folder / layout::control_socket_name,
+      [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger());
+  if (!control) return std::unexpected(std::move(control.error()));
+  shell->control_ = std::move(*control);
+  return shell;
+}
+
+void Shell::run() {
+  expect_signal();
+  service_manager_.ready();
+  report_status();
+  loop_.run();
+  clients_->stop();
+}
+
+void Shell::expect_signal() {
+  signals_.async_wait([this](std::error_code error, int signal) {
+    if (error) return;
+    expect_signal();
+    if (signal == SIGHUP) return reload_config();
+    log_.logger().info("{}: {}", signal == SIGINT ? "interrupted" : "told to stop",
+                       stopping_ ? "stopping at once" : "finishing the exchanges in flight");
+    stop();
+  });
+}
+
+void Shell::stop() {
+  if (stopping_) return loop_.stop();
+  stopping_ = true;
+  service_manager_.stopping();
+  clients_->refuse_new();
+  grace_timer_.expires_after(stop_grace);
+  grace_timer_.async_wait([this](std::error_code error) {
+    if (error) return;
+    log_.logger().warn("exchanges are still in flight after {} s: stopping without them", stop_grace.count());
+    loop_.stop();
+  });
+  core_.begin_stop([this] { loop_.stop(); });
+}
+
+void Shell::reload_config() {
+  service_manager_.reloading();
+  spdlog::logger& log = log_.logger();
+  if (auto reopened = log_.reopen(); !reopened) log.error("the log goes on in the old file: {}", reopened.error());
+  const std::expected<Config, std::string> next = source_();
+  if (!next) {
+    log.error("the configuration is not taken over, the old one goes on:\n{}", next.error());
+  } else {
+    const Reload reloaded = reload(config_, *next);
+    config_ = reloaded.config;
+    log_.set_level(config_.log.level);
+    core_.reconfigure(config_);
+    log.info("reloaded: {}", reloaded.changed.empty() ? "nothing that can change while running has changed"
+                                                      : fmt::format("{}", fmt::join(reloaded.changed, ", ")));
+    if (!reloaded.need_restart.empty())
+      log.warn("these changes need a restart: {}", fmt::join(reloaded.need_restart, ", "));
+  }
+  service_manager_.ready();
+}
+
+NodeStatus Shell::node_status() const {
+  NodeStatus status = core_.node_status();
+  status.version = GOSSAMER_VERSION;
+  status.state = stopping_ ? "stopping" : "running";
+  status.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  status.cpu_s = process_cpu_s();
+  status.clients = static_cast<std::uint32_t>(clients_->sessions());
+  status.memory_bytes = clients_->memory_bytes();
+  return status;
+}
+
+nlohmann::json Shell::answer(const nlohmann::json& request) const {
+  const std::string command = request.at("command");
+  if (command == "status") return status_answer(node_status());
+  if (command == "peers") return peers_answer(core_.peer_statuses());
+  if (command == "jobs") return jobs_answer(core_.job_statuses());
+  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers and jobs", command)}};
+}
+
+void Shell::report_status() {
+  const NodeStatus status = core_.node_status();
+  service_manager_.status(fmt::format("{}, {}, {}", count(status.neighbours, "neighbour"), count(status.jobs, "job"),
+                                      count(clients_->sessions(), "client")));
+  status_timer_.expires_after(status_period);
+  status_timer_.async_wait([this](std::error_code error) {
+    if (!error) report_status();
+  });
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,79 @@
+// The daemon around its core: the sockets for clients and commands, signals, systemd, reload and the stop.
+//
+// Made and run by main on the one thread that runs the loop. The life of a daemon: open() binds the sockets, run() says
+// that it is ready and turns the loop until SIGTERM or SIGINT, after which the core has stop_grace to finish what is in
+// flight; a second signal ends it at once. SIGHUP reads the configuration again.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/client_listener.hpp"
+#include "daemon/config.hpp"
+#include "daemon/control_server.hpp"
+#include "daemon/core.hpp"
+#include "daemon/log.hpp"
+#include "daemon/service_manager.hpp"
+
+namespace gossamer::daemon {
+
+/// How long a stopping daemon waits for the exchanges in flight.
+inline constexpr std::chrono::seconds stop_grace{5};
+/// How often systemd gets a new line of status.
+inline constexpr std::chrono::seconds status_period{5};
+
+/// Reads the configuration again, for SIGHUP: resolved, or what is wrong with it.
+using ConfigSource = std::function<std::expected<Config, std::string>()>;
+
+class Shell {
+ public:
+  /// Binds the sockets in `socket_folder`. All references outlive the shell; `config` is resolved.
+  [[nodiscard]] static std::expected<std::unique_ptr<Shell>, std::string> open(
+      asio::io_context& loop, Config config, ConfigSource source, const std::filesystem::path& socket_folder,
+      Core& core, Log& log);
+
+  /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over.
+  void run();
+  /// What the first SIGTERM does; again, what the second does. From the loop.
+  void stop();
+  /// What SIGHUP does. From the loop.
+  void reload_config();
+
+  /// The answer to a command of the control socket.
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request) const;
+  [[nodiscard]] const Config& config() const { return config_; }
+
+ private:
+  Shell(asio::io_context& loop, Config config, ConfigSource source, Core& core, Log& log);
+
+  void expect_signal();
+  void report_status();
+  [[nodiscard]] NodeStatus node_status() const;
+
+  asio::io_context& loop_;
+  Config config_;
+  const ConfigSource source_;
+  Core& core_;
+  Log& log_;
+  const std::chrono::steady_clock::time_point started_;
+  ServiceManager service_manager_;
+  asio::signal_set signals_;
+  asio::steady_timer status_timer_;
+  asio::steady_timer grace_timer_;
+  bool stopping_ = false;
+  std::unique_ptr<ClientListener> clients_;
+  std::unique_ptr<ControlServer> control_;
+};
+
+/// The folder for the sockets: the configured one, created if need be, or by the rule of sdk/layout/socket_path.hpp.
+[[nodiscard]] std::expected<std::filesystem::path, std::string> socket_folder(const Config& config);
+
+}  // namespace gossamer::daemon

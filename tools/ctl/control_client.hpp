@@ -1,0 +1,27 @@
+// Asks the daemon over its control socket: one JSON line there, one back. Blocks, for at most answer_timeout.
+
+#pragma once
+
+#include <chrono>
+#include <expected>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gossamer::ctl {
+
+inline constexpr std::chrono::seconds answer_timeout{5};
+inline constexpr std::size_t max_answer_bytes = 64u << 20;
+
+/// What went wrong; decides the exit status.
+enum class Failure { no_daemon, bad_answer };
+struct ControlError {
+  Failure failure;
+  std::string message;  ///< for people: what to do
+};
+
+/// Asks at the first of `sockets` where somebody answers. An empty list: no daemon has run.
+[[nodiscard]] std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets,
+                                                              const std::string& command);
+
+}  // namespace gossamer::ctl

@@ -1,0 +1,109 @@
+// gossamerctl: shows what the daemon of this machine does. Asks over the control socket and prints tables, or the
+// daemon's own JSON for scripts.
+//
+// Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an error or not intelligibly.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "sdk/layout/socket_path.hpp"
+#include "tools/ctl/control_client.hpp"
+#include "tools/ctl/tables.hpp"
+
+namespace {
+
+using namespace gossamer;
+
+enum ExitStatus { done = 0, no_daemon = 1, wrong_usage = 2, bad_answer = 3 };
+
+struct Command {
+  const char* name;
+  const char* text;
+  std::string (*table)(const nlohmann::json& answer, bool colour);
+};
+constexpr Command commands[] = {
+    {"status", "The node: identity, links, jobs, traffic", ctl::status_table},
+    {"peers", "The nodes it knows: links, round trips, traffic", ctl::peers_table},
+    {"jobs", "The jobs it averages: progress, exchanges, traffic", ctl::jobs_table},
+};
+
+struct Arguments {
+  bool json = false;
+  std::string socket;
+  double watch_s = 0;  // 0: once
+};
+
+int fail(ExitStatus status, const std::string& message) {
+  std::fprintf(stderr, "gossamerctl: %s\n", message.c_str());
+  return status;
+}
+
+bool want_colour() {
+  return ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+}
+
+int show(const Command& command, const Arguments& arguments) {
+  const std::vector<std::string> sockets =
+      arguments.socket.empty() ? layout::control_sockets() : std::vector<std::string>{arguments.socket};
+  const auto answer = ctl::ask(sockets, command.name);
+  if (!answer)
+    return fail(answer.error().failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, answer.error().message);
+  if (arguments.json) {
+    fmt::print("{}\n", answer->dump());
+    return done;
+  }
+  try {
+    const std::string table = command.table(*answer, want_colour());
+    const bool redraw = arguments.watch_s > 0 && ::isatty(STDOUT_FILENO) == 1;
+    fmt::print("{}{}", redraw ? "\033[H\033[J" : "", table);
+    return done;
+  } catch (const nlohmann::json::exception& error) {
+    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
+                                        GOSSAMER_VERSION, error.what()));
+  }
+}
+
+/// Until it fails or is interrupted.
+int watch(const Command& command, const Arguments& arguments) {
+  while (true) {
+    if (const int status = show(command, arguments); status != done) return status;
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::duration<double>(arguments.watch_s));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows what the Gossamer daemon of this machine does.");
+  app.set_version_flag("--version", std::string("gossamerctl ") + GOSSAMER_VERSION);
+  app.footer(
+      "Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an error.\n"
+      "The daemon's socket is found in the usual places, or by GOSSAMER_CONTROL_SOCKET, or by --socket.");
+  Arguments arguments;
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_flag("--json", arguments.json, "Print the daemon's answer as one line of JSON");
+  app.add_option("--socket", arguments.socket, "The daemon's control socket")->type_name("PATH");
+  app.add_option("--watch", arguments.watch_s, "Show again every so many seconds")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86'400.0));
+  for (const Command& command : commands)
+    app.add_subcommand(command.name, command.text);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? done : wrong_usage;
+  }
+  for (const Command& command : commands)
+    if (app.got_subcommand(command.name))
+      return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);
+  return wrong_usage;
+}

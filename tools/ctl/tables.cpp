@@ -1,0 +1,142 @@
+// See tables.hpp. The members are those of daemon/status.hpp.
+
+#include "tools/ctl/tables.hpp"
+
+#include <fmt/format.h>
+
+#include "tools/ctl/format.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// Reads members of one object into cells.
+struct Members {
+  const json& object;
+
+  [[nodiscard]] bool has(const char* name) const { return object.contains(name); }
+  [[nodiscard]] double number(const char* name) const { return has(name) ? object.at(name).get<double>() : 0; }
+  [[nodiscard]] std::string string(const char* name) const {
+    return has(name) ? safe_text(object.at(name).get<std::string>()) : "-";
+  }
+  [[nodiscard]] Cell text(const char* name) const { return {string(name)}; }
+  /// A number as `show` writes it.
+  [[nodiscard]] Cell as(const char* name, std::string (*show)(double)) const {
+    return {has(name) ? show(number(name)) : "-", true};
+  }
+  [[nodiscard]] Cell share(const char* part, const char* whole) const {
+    const double all = number(whole);
+    return {all > 0 ? fmt::format("{:.1f} %", 100 * number(part) / all) : "-", true};
+  }
+};
+
+std::string milliseconds(double value) {
+  return value > 0 ? fmt::format("{:.1f} ms", value) : "-";
+}
+std::string small(double value) {
+  return fmt::format("{:.3g}", value);
+}
+
+Tone tone_of_count(double bad) {
+  return bad > 0 ? Tone::bad : Tone::plain;
+}
+
+Tone tone_of_state(const std::string& state) {
+  return state == "running" || state == "up"         ? Tone::good
+         : state == "quarantined" || state == "down" ? Tone::bad
+                                                     : Tone::plain;
+}
+
+std::string brief(const std::string& id) {
+  return id.substr(0, 8);
+}
+
+}  // namespace
+
+std::string status_table(const json& answer, bool colour) {
+  const Members node{answer.at("node")};
+  const std::string state = node.string("state");
+  const double uptime_s = node.number("uptime_s");
+  Table table;
+  const std::pair<const char*, Cell> lines[] = {
+      {"name", node.text("name")},
+      {"node", node.text("node")},
+      {"address", node.text("address")},
+      {"state", {state, false, tone_of_state(state)}},
+      {"version", node.text("version")},
+      {"up for", {duration_text(uptime_s)}},
+      {"CPU",
+       {fmt::format("{} ({:.1f} % of a core)", duration_text(node.number("cpu_s")),
+                    uptime_s > 0 ? 100 * node.number("cpu_s") / uptime_s : 0)}},
+      {"neighbours", {fmt::format("{:.0f} of {:.0f} known nodes", node.number("neighbours"), node.number("peers"))}},
+      {"jobs", {count_text(node.number("jobs"))}},
+      {"clients", {fmt::format("{:.0f}, sharing {}", node.number("clients"), bytes_text(node.number("memory_bytes")))}},
+      {"sent",
+       {fmt::format("{} in {} messages, of which {} model", bytes_text(node.number("bytes_sent")),
+                    count_text(node.number("messages_sent")), bytes_text(node.number("payload_bytes_sent")))}},
+      {"received",
+       {fmt::format("{} in {} messages, of which {} model", bytes_text(node.number("bytes_received")),
+                    count_text(node.number("messages_received")), bytes_text(node.number("payload_bytes_received")))}},
+      {"turned away",
+       {fmt::format("{:.0f} messages, {:.0f} nodes", node.number("messages_rejected"),
+                    node.number("admissions_refused")),
+        false, tone_of_count(node.number("messages_rejected") + node.number("admissions_refused"))}},
+  };
+  for (const auto& [name, cell] : lines)
+    table.rows.push_back({{name, false, Tone::dim}, cell});
+  return table.render(colour);
+}
+
+std::string peers_table(const json& answer, bool colour) {
+  Table table{{"NODE", "NAME", "ADDRESS", "LINK", "DIALLED BY", "ROUND TRIP", "SENT", "RECEIVED", "UP FOR", "NOTE"},
+              {},
+              "no other node is known: list some under [overlay] peers in the configuration"};
+  for (const json& entry : answer.at("peers")) {
+    const Members peer{entry};
+    const bool up = entry.value("up", false);
+    table.rows.push_back({{brief(peer.string("node"))},
+                          peer.text("name"),
+                          peer.text("address"),
+                          {up ? "up" : "down", false, tone_of_state(up ? "up" : "down")},
+                          {entry.value("dialled_by_us", false) ? "us" : "them"},
+                          peer.as("round_trip_ms", milliseconds),
+                          peer.as("bytes_sent", bytes_text),
+                          peer.as("bytes_received", bytes_text),
+                          up ? peer.as("up_s", duration_text) : Cell{"-", true},
+                          {peer.string("note"), false, Tone::dim}});
+  }
+  return table.render(colour);
+}
+
+std::string jobs_table(const json& answer, bool colour) {
+  Table table{{"JOB", "STATE", "NEIGHBOURS", "CLOCK", "STEPS", "MODEL", "CODEC", "EXCHANGES", "IN FLIGHT", "UNRESOLVED",
+               "WIDE", "SENT", "AGE", "DISAGREEMENT"},
+              {},
+              "no job: no training process is attached"};
+  for (const json& entry : answer.at("jobs")) {
+    const Members job{entry};
+    const std::string state = job.string("state");
+    const bool joining = state == "joining";
+    table.rows.push_back(
+        {job.text("job"),
+         {joining ? fmt::format("joining {:.0f}/{:.0f}", job.number("fragments_pulled"), job.number("fragments"))
+                  : state,
+          false, tone_of_state(state)},
+         job.as("neighbours", count_text),
+         job.as("clock", count_text),
+         job.as("steps", count_text),
+         job.as("elements", count_text),
+         job.text("codec"),
+         job.as("exchanges", count_text),
+         job.as("in_flight", count_text),
+         {count_text(job.number("unresolved")), true, tone_of_count(job.number("unresolved"))},
+         job.share("wide_blocks", "blocks"),
+         job.as("payload_bytes_sent", bytes_text),
+         job.as("age_samples", count_text),
+         job.as("mean_disagreement", small)});
+  }
+  return table.render(colour);
+}
+
+}  // namespace gossamer::ctl

@@ -1,0 +1,15 @@
+// The daemon's answers as tables. Pure. A member that is missing, as from a daemon of another version, shows as "-";
+// one of another type than expected throws nlohmann::json::exception, which main reports.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gossamer::ctl {
+
+[[nodiscard]] std::string status_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string peers_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string jobs_table(const nlohmann::json& answer, bool colour);
+
+}  // namespace gossamer::ctl

@@ -69,6 +69,9 @@ class ClientMemory {
   void set_fragments_pulled(std::uint32_t count);
   void set_neighbours(std::uint32_t count);
   void set_exchanges(std::uint64_t count);
+  /// Samples the model had seen when the client took it over; kept in the memory, so that it survives a restart.
+  [[nodiscard]] std::uint64_t clock_base() const;
+  void set_clock_base(std::uint64_t samples);
 
  private:
   ClientMemory() = default;

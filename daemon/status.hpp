@@ -83,6 +83,7 @@ struct JobStatus {
   std::uint32_t in_flight = 0;
   double mean_shift = 0;         ///< of the exchanges done
   double mean_disagreement = 0;  ///< mean |difference| an element, estimated
+  std::string note;              ///< what is wrong, for people; empty if nothing is
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
@@ -95,7 +96,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
-                                   fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement)
+                                   fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement,
+                                   note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

@@ -40,6 +40,7 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
 void Replica::set_state(ReplicaState state, Actions& out) {
   state_ = state;
   tell_neighbours(out);
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) hand_over_if_wanted(f, out);  // of a life before this one
 }
 
 bool Replica::idle() const {

@@ -151,6 +151,8 @@ struct Header {
   std::atomic<std::uint32_t> fragments_pulled;          ///< while joining: progress
   std::atomic<std::uint32_t> neighbours;                ///< replicas of this job in reach
   std::atomic<std::uint64_t> exchanges;                 ///< done by this node for this job
+  std::atomic<std::uint64_t> clock_base;                ///< samples the model had seen when it was taken over (joining):
+                                                        ///< the replica's clock is clock_base + clock
 
   // Stored last by the client, with release: the rest is complete once it reads as `version`.
   alignas(64) std::atomic<std::uint32_t> version;

@@ -1,0 +1,329 @@
+#include "daemon/node.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "peer/cluster_keys.hpp"
+
+namespace gossamer::daemon {
+
+namespace {
+
+/// How often the jobs look at the time: a quarter of the shortest period, within these bounds.
+constexpr std::chrono::milliseconds shortest_tick{2};
+constexpr std::chrono::milliseconds longest_tick{20};
+constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
+
+/// Messages about a stop wait this long for clients to collect what is kept here for them.
+constexpr TimeUs stop_patience_us = 2 * us_per_s;
+
+std::uint64_t time_of_day_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+std::uint64_t seed_of(const Config& config) {
+  if (config.gossip.seed != 0) return static_cast<std::uint64_t>(config.gossip.seed);
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+const JobKey* key_of(const Message& message) {
+  return std::visit(
+      [](const auto& m) -> const JobKey* {
+        if constexpr (requires { m.job; }) {
+          return &m.job;
+        } else {
+          return nullptr;
+        }
+      },
+      message);
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& loop, const Config& config,
+                                                             const StateFolder& state, Workers& workers,
+                                                             spdlog::logger& log) {
+  auto identity = peer::load_or_create_identity(state.path());
+  if (!identity) return std::unexpected(identity.error());
+  auto keys = peer::load_or_create_cluster_keys(config.overlay.cluster_key_file);
+  if (!keys) return std::unexpected(keys.error());
+  const std::uint64_t incarnation = time_of_day_us();
+  std::unique_ptr<Node> node(new Node(loop, config, std::move(*identity), workers, log, seed_of(config), incarnation));
+  peer::OverlayOptions options;
+  options.listen = config.overlay.listen;
+  options.advertise = config.overlay.advertise;
+  options.peers = config.overlay.peers;
+  options.name = config.node.name;
+  options.incarnation = incarnation;
+  options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
+  options.link_timeout_ms = static_cast<int>(config.overlay.link_timeout_ms);
+  options.dead_after_ms = static_cast<int>(config.overlay.dead_after_ms);
+  options.io_threads = static_cast<int>(config.node.io_threads);
+  peer::OverlayEvents& events = *node;
+  // The logger is main's and outlives the overlay: shared in form, not in fact.
+  std::shared_ptr<spdlog::logger> overlay_log(std::shared_ptr<void>(), &log);
+  node->overlay_ = std::make_unique<peer::Overlay>(loop, std::move(options), node->identity_, std::move(*keys), events,
+                                                   std::move(overlay_log), gossip::Random(node->random_.next()),
+                                                   [raw = node.get()] { return raw->now_us(); });
+  if (auto started = node->overlay_->start(); !started) return std::unexpected(started.error());
+  node->schedule_tick();
+  return node;
+}
+
+Node::Node(asio::io_context& loop, const Config& config, peer::Identity identity, Workers& workers, spdlog::logger& log,
+           std::uint64_t seed, std::uint64_t incarnation)
+    : loop_(loop),
+      config_(config),
+      identity_(std::move(identity)),
+      workers_(workers),
+      log_(log),
+      random_(seed),
+      counter_(incarnation),  // microseconds since 1970: above every counter of an earlier life
+      incarnation_(incarnation),
+      timer_(loop) {}
+
+Node::~Node() {
+  for (auto& [name, held] : jobs_)
+    held.job->end();
+}
+
+TimeUs Node::now_us() const {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+// --- clients ------------------------------------------------------------------------------------------------------
+
+std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> session) {
+  const ClientMemory& memory = session->memory();
+  if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
+    const Job& job = *found->second.job;
+    if (!job.client_gone()) {
+      return std::unexpected(AttachRefusal{
+          layout::AttachStatus::job_busy,
+          fmt::format("job {} already has a client here, process {}; end it, or give this one another job name",
+                      memory.job(), job.session().pid())});
+    }
+    remove(found);  // its client is gone and here is the next one: what was under way is given up
+  }
+  if (jobs_.size() >= static_cast<std::size_t>(config_.limits.jobs)) {
+    return std::unexpected(
+        AttachRefusal{layout::AttachStatus::limit_reached,
+                      fmt::format("this daemon has {} jobs, which is its limit; raise [limits] jobs", jobs_.size())});
+  }
+  auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
+  if (!job) return std::unexpected(std::move(job.error()));
+  jobs_[memory.key().name_hash] = {.job = *job};
+  (*job)->start();
+  return {};
+}
+
+Job* Node::job_of(const ClientSession& session) {
+  Job* job = job_named(session.memory().key().name_hash);
+  return job != nullptr && job->session().number() == session.number() ? job : nullptr;
+}
+
+Job* Node::job_named(std::uint64_t name_hash) {
+  const auto found = jobs_.find(name_hash);
+  return found == jobs_.end() ? nullptr : found->second.job.get();
+}
+
+void Node::woken(ClientSession& session) {
+  if (Job* job = job_of(session)) job->woken();
+}
+
+void Node::detached(ClientSession& session) {
+  Job* job = job_of(session);
+  if (job == nullptr) return;
+  job->detached();
+  jobs_[session.memory().key().name_hash].gone_us = now_us();
+}
+
+void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
+  JobInfo info = position->second.job->info();
+  info.state = ReplicaState::absent;
+  for (const NodeId& node : neighbours())
+    send(node, info);
+  position->second.job->end();
+  jobs_.erase(position);
+}
+
+void Node::remove_finished_jobs() {
+  for (auto position = jobs_.begin(); position != jobs_.end();) {
+    const auto next = std::next(position);
+    const Held& held = position->second;
+    if (held.job->client_gone() && (held.job->done() || now_us() - held.gone_us > job_grace_us)) remove(position);
+    position = next;
+  }
+}
+
+// --- overlay ------------------------------------------------------------------------------------------------------
+
+bool Node::send(const NodeId& to, const Message& message) {
+  return overlay_->send(to, message) == peer::SendResult::sent;
+}
+
+std::vector<NodeId> Node::neighbours() const {
+  std::vector<NodeId> nodes;
+  for (const peer::LinkStatus& link : overlay_->links()) {
+    if (link.up) nodes.push_back(link.node);
+  }
+  return nodes;
+}
+
+void Node::link_up(const NodeId& node) {
+  log_.info("node {} is linked", node.brief());
+  for (auto& [name, held] : jobs_)
+    held.job->link_up(node);
+}
+
+void Node::link_down(const NodeId& node, const std::string& reason) {
+  log_.info("the link to node {} is down: {}", node.brief(), reason);
+  for (auto& [name, held] : jobs_)
+    held.job->link_down(node);
+}
+
+void Node::node_dead(const NodeId& node) {
+  log_.info("node {} is gone", node.brief());
+  for (auto& [name, held] : jobs_)
+    held.job->node_dead(node);
+}
+
+void Node::received(const NodeId& from, Message&& message) {
+  if (std::holds_alternative<ExchangeAck>(message)) {
+    // Names an exchange, not a job; only the job that keeps the reply takes notice.
+    for (auto& [name, held] : jobs_)
+      held.job->received(from, Message(message));
+    return;
+  }
+  if (std::holds_alternative<JobQuery>(message)) {
+    const JobKey key = *key_of(message);
+    const Job* job = job_named(key.name_hash);
+    send(from, job == nullptr ? JobInfo{.job = key} : job->info());
+    return;
+  }
+  if (Job* job = job_named(key_of(message)->name_hash)) {
+    job->received(from, std::move(message));
+  } else {
+    received_without_job(from, message);
+  }
+}
+
+void Node::received_without_job(const NodeId& from, const Message& message) {
+  if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
+    send(from, ExchangeReply{.counter = request->counter,
+                             .job = request->job,
+                             .fragment = request->fragment,
+                             .status = ReplyStatus::refused,
+                             .reason = RefuseReason::unknown_job,
+                             .codec = request->codec});
+  } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
+    send(from, PullReply{.job = pull->job, .fragment = pull->fragment, .reason = RefuseReason::unknown_job});
+  }
+}
+
+// --- time ---------------------------------------------------------------------------------------------------------
+
+void Node::schedule_tick() {
+  const std::chrono::milliseconds quarter{config_.gossip.period_ms / 4};
+  timer_.expires_after(jobs_.empty() ? idle_tick : std::clamp(quarter, shortest_tick, longest_tick));
+  timer_.async_wait([this](std::error_code error) {
+    if (error) return;
+    tick();
+    schedule_tick();
+  });
+}
+
+void Node::tick() {
+  const bool settled = overlay_->settled();
+  for (auto& [name, held] : jobs_)
+    held.job->tick(settled);
+  remove_finished_jobs();
+  if (stopped_) finish_stop_if_idle();
+}
+
+void Node::begin_stop(std::function<void()> stopped) {
+  stopped_ = std::move(stopped);
+  stopping_since_us_ = now_us();
+  for (auto& [name, held] : jobs_)
+    held.job->drain();
+  tick();
+}
+
+void Node::finish_stop_if_idle() {
+  const bool done = std::all_of(jobs_.begin(), jobs_.end(), [](const auto& item) { return item.second.job->done(); });
+  if (!done && now_us() - stopping_since_us_ < stop_patience_us) return;
+  for (auto& [name, held] : jobs_)
+    held.job->end();
+  overlay_->stop();
+  std::exchange(stopped_, nullptr)();
+}
+
+void Node::reconfigure(const Config& config) {
+  config_ = config;
+  if (auto set = overlay_->set_peers(config.overlay.peers); !set)
+    log_.error("the peers stay as they were: {}", set.error());
+  for (auto& [name, held] : jobs_)
+    held.job->set_options(config.gossip);
+}
+
+// --- status -------------------------------------------------------------------------------------------------------
+
+NodeStatus Node::node_status() const {
+  NodeStatus status;
+  status.node = id().full();
+  status.name = config_.node.name;
+  status.address = overlay_->address();
+  status.incarnation = incarnation_;
+  status.jobs = static_cast<std::uint32_t>(jobs_.size());
+  for (const peer::LinkStatus& link : overlay_->links()) {
+    status.peers += link.node == NodeId{} ? 0 : 1;
+    status.neighbours += link.up ? 1 : 0;
+  }
+  const peer::OverlayCounters counters = overlay_->counters();
+  const peer::Traffic& traffic = counters.traffic;
+  status.messages_sent = traffic.messages_sent;
+  status.messages_received = traffic.messages_received;
+  status.bytes_sent = traffic.control_bytes_sent + traffic.bulk_bytes_sent;
+  status.bytes_received = traffic.control_bytes_received + traffic.bulk_bytes_received;
+  status.payload_bytes_sent = traffic.payload_bytes_sent;
+  status.payload_bytes_received = traffic.payload_bytes_received;
+  status.messages_rejected = counters.malformed;
+  status.admissions_refused = counters.admissions_refused;
+  return status;
+}
+
+std::vector<PeerStatus> Node::peer_statuses() const {
+  std::vector<PeerStatus> statuses;
+  for (const peer::LinkStatus& link : overlay_->links()) {
+    PeerStatus status;
+    status.node = link.node == NodeId{} ? "" : link.node.full();
+    status.name = link.name;
+    status.address = link.address;
+    status.up = link.up;
+    status.dialled_by_us = link.dialled_by_us;
+    status.round_trip_ms = link.round_trip_ms;
+    status.up_s = link.up ? static_cast<double>(now_us() - link.up_since) / us_per_s : 0;
+    status.messages_sent = link.messages_sent;
+    status.messages_received = link.messages_received;
+    status.bytes_sent = link.bytes_sent;
+    status.bytes_received = link.bytes_received;
+    status.note = link.up ? "" : link.last_error;
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+std::vector<JobStatus> Node::job_statuses() const {
+  std::vector<JobStatus> statuses;
+  for (const auto& [name, held] : jobs_)
+    statuses.push_back(held.job->status());
+  return statuses;
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,96 @@
+// The node: its identity, its overlay, and the jobs of the clients attached to it. What main runs.
+//
+// Brings together what happens (clients, links, messages, time) and hands each to the job it concerns. Everything runs
+// on the loop's thread. Invariants: at most `limits.jobs` jobs, one for each name; a job outlives its client only until
+// what it had under way is finished or job_grace is over.
+
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <expected>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/core.hpp"
+#include "daemon/job.hpp"
+#include "daemon/state_folder.hpp"
+#include "daemon/workers.hpp"
+#include "peer/overlay.hpp"
+
+namespace gossamer::daemon {
+
+/// How long a job whose client has gone may take to finish its exchanges.
+inline constexpr TimeUs job_grace_us = 3 * us_per_s;
+
+class Node final : public Core, private JobHost, private peer::OverlayEvents {
+ public:
+  /// Loads or makes the keys, binds the overlay's address and begins to dial. All references outlive the node.
+  [[nodiscard]] static std::expected<std::unique_ptr<Node>, std::string> open(asio::io_context& loop,
+                                                                              const Config& config,
+                                                                              const StateFolder& state,
+                                                                              Workers& workers, spdlog::logger& log);
+  ~Node() override;
+
+  // --- Core
+  [[nodiscard]] NodeId id() const override { return identity_.node; }
+  [[nodiscard]] NodeStatus node_status() const override;
+  [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
+  [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
+  void reconfigure(const Config& config) override;
+  void begin_stop(std::function<void()> stopped) override;
+
+  // --- ClientEvents
+  std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override;
+  void woken(ClientSession& session) override;
+  void detached(ClientSession& session) override;
+
+ private:
+  Node(asio::io_context& loop, const Config& config, peer::Identity identity, Workers& workers, spdlog::logger& log,
+       std::uint64_t seed, std::uint64_t incarnation);
+
+  // --- JobHost
+  [[nodiscard]] TimeUs now_us() const override;
+  bool send(const NodeId& to, const Message& message) override;
+  [[nodiscard]] std::vector<NodeId> neighbours() const override;
+  [[nodiscard]] Workers& workers() override { return workers_; }
+  [[nodiscard]] spdlog::logger& log() override { return log_; }
+
+  // --- peer::OverlayEvents
+  void link_up(const NodeId& node) override;
+  void link_down(const NodeId& node, const std::string& reason) override;
+  void node_dead(const NodeId& node) override;
+  void received(const NodeId& from, Message&& message) override;
+
+  struct Held {
+    std::shared_ptr<Job> job;
+    TimeUs gone_us = 0;  // when its client left
+  };
+  Job* job_of(const ClientSession& session);
+  Job* job_named(std::uint64_t name_hash);
+  void received_without_job(const NodeId& from, const Message& message);
+  void remove_finished_jobs();
+  void remove(std::map<std::uint64_t, Held>::iterator position);
+  void schedule_tick();
+  void tick();
+  void finish_stop_if_idle();
+
+  asio::io_context& loop_;
+  Config config_;
+  peer::Identity identity_;
+  Workers& workers_;
+  spdlog::logger& log_;
+  gossip::Random random_;
+  gossip::ExchangeCounter counter_;
+  std::uint64_t incarnation_;
+  std::unique_ptr<peer::Overlay> overlay_;
+  std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
+  asio::steady_timer timer_;
+  std::function<void()> stopped_;  // set while stopping
+  TimeUs stopping_since_us_ = 0;
+};
+
+}  // namespace gossamer::daemon

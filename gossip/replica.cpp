@@ -40,7 +40,8 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
 void Replica::set_state(ReplicaState state, Actions& out) {
   state_ = state;
   tell_neighbours(out);
-  for (std::uint32_t f = 0; f < fragments_.size(); ++f) hand_over_if_wanted(f, out);  // of a life before this one
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f)
+    hand_over_if_wanted(f, out);  // of a life before this one
 }
 
 bool Replica::idle() const {
@@ -69,7 +70,6 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   fragment.fresh = true;
   fragment.wants_publication = false;
   if (std::exchange(fragment.starting, false)) --starting_count_;
-  fragment.quarantined = false;  // the next use of it will tell
   ++counters_.publications;
   if (fragment.buffers.take_back(publication.generation)) {
     hold(fragment);

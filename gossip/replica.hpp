@@ -60,7 +60,7 @@ struct ReplicaCounters {
   std::uint64_t blocks = 0;       ///< in exchanges counted by initiated and answered
   std::uint64_t wide_blocks = 0;  ///< of them
   std::uint64_t publications = 0;
-  std::uint64_t quarantines = 0;  ///< publications with NaN or infinity
+  std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   std::uint64_t repeated_requests = 0;
   std::uint64_t payload_bytes_sent = 0;  ///< frames of requests and replies, pulls apart
   double shift_sum = 0;                  ///< of initiated and answered exchanges, for their mean
@@ -209,6 +209,7 @@ class Replica {
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
+  void quarantine(Fragment& fragment);
   void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
 

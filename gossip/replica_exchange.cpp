@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gossip/check.hpp"
 #include "gossip/replica.hpp"
@@ -49,8 +50,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
 }
 
 bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
-  return !fragment.held && !fragment.own && !fragment.starting && !fragment.quarantined &&
-         now_us >= fragment.start_after_us;
+  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
 }
 
 std::optional<NodeId> Replica::choose_partner(const Fragment& fragment) {
@@ -95,13 +95,12 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
   GOSSAMER_CHECK(fragment.own && fragment.own->stage == Stage::encoding);
   Own& own = *fragment.own;
   if (!result.finite) {
-    fragment.quarantined = true;
-    fragment.wants_publication = true;  // so that a client that recovers is noticed
-    ++counters_.quarantines;
+    quarantine(fragment);
     end_own(fragment, options_.period_us, now_us);
   } else if (own.abandoned) {
     end_own(fragment, 0, now_us);
   } else {
+    fragment.quarantined = false;
     own.stage = Stage::awaiting;
     own.request = std::move(result.request);
     own.blocks = std::move(result.blocks);
@@ -111,6 +110,11 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     out.send.push_back({own.partner, own.request});
   }
   release(f, now_us, out);
+}
+
+/// Until an encode finds a publication finite again: the replica goes on trying, once a period.
+void Replica::quarantine(Fragment& fragment) {
+  if (!std::exchange(fragment.quarantined, true)) ++counters_.quarantines;
 }
 
 Replica::Fragment* Replica::own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter) {
@@ -300,11 +304,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
   } else {
     cache_.decline(id, now_us);
     ++counters_.refused_sent;
-    if (result.own_not_finite) {
-      fragment.quarantined = true;
-      fragment.wants_publication = true;
-      ++counters_.quarantines;
-    }
+    if (result.own_not_finite) quarantine(fragment);
   }
   out.send.push_back({initiator, std::move(reply)});
   release(f, now_us, out);

@@ -64,7 +64,7 @@ void FragmentBuffers::finish_fold() {
   GOSSAMER_CHECK(!parts_.with_client && !parts_.correction_valid);
   parts_.correction = parts_.spare();
   parts_.correction_valid = true;
-  pending_ = {};
+  std::vector<float>().swap(pending_);  // assigning {} would keep the memory
 }
 
 }  // namespace gossamer::gossip

@@ -10,6 +10,7 @@ namespace {
 constexpr float prime_fraction = 1.0F / 32;
 constexpr float mean_smoothing = 0.25F;    // of one observation
 constexpr float wide_growth = 2.0F;        // a block out of range disagreed more than was thought
+constexpr float mean_max = 0x1p+100F;      // so that no product with range, factor and growth overflows
 constexpr float factor_smoothing = 0.15F;  // slower than the blocks', so that the common part settles there
 constexpr float factor_min = 1.0F / 16;
 constexpr float factor_max = 65536.0F;
@@ -55,12 +56,12 @@ float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     float& mean = mean_[blocks[i]];
     if (outcomes[i].wide) {
-      mean *= wide_growth;
+      mean = std::min(mean * wide_growth, mean_max);
       continue;
     }
     observed += outcomes[i].mean_abs;
     expected += mean * factor;
-    mean += mean_smoothing * (outcomes[i].mean_abs / factor - mean);
+    mean += mean_smoothing * (std::min(outcomes[i].mean_abs / factor, mean_max) - mean);
   }
   return expected > 0 ? static_cast<float>(observed / expected) : 0.0F;
 }

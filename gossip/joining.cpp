@@ -4,6 +4,13 @@
 
 namespace gossamer::gossip {
 
+namespace {
+
+/// A neighbour that has failed this many pulls in a row is no donor: better begin without it than never.
+constexpr int max_failed_pulls = 8;
+
+}  // namespace
+
 Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
                  std::vector<std::uint32_t> fragment_blocks)
     : options_(options), self_(self), job_(job), clock_(clock) {
@@ -12,10 +19,14 @@ Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, 
 }
 
 bool Joining::runs(const Neighbour& neighbour) const {
-  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == ReplicaState::running;
+  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == ReplicaState::running &&
+         neighbour.failed_pulls < max_failed_pulls;
 }
 
 void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
+  for (Fragment& fragment : fragments_) {
+    if (fragment.donor == node) fragment.donor.reset();
+  }
   neighbours_[node] = {.asked_us = now_us};
   out.ask.push_back({node, JobQuery{job_}});
 }
@@ -39,11 +50,12 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
   if (finished_ || reply.fragment >= fragments_.size()) return;
   Fragment& fragment = fragments_[reply.fragment];
   if (fragment.done || fragment.donor != from) return;
-  release(fragment);
-  if (reply.reason != RefuseReason::none || reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
-    // Not to be had there now (it is leaving, say): its next JobInfo will tell.
-    if (const auto donor = neighbours_.find(from); donor != neighbours_.end()) donor->second.info.reset();
+  if (reply.reason != RefuseReason::none || reply.job != job_ ||
+      reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
+    pull_failed(fragment, now_us);  // not to be had there now; if it is leaving, its next JobInfo will tell
   } else {
+    release(fragment);
+    neighbours_[from].failed_pulls = 0;
     fragment.done = true;
     ++pulled_count_;
     clock_ = std::max(clock_, reply.clock);
@@ -61,7 +73,7 @@ void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
     if (!neighbour.info) neighbour.info = JobInfo{};  // passed over until it answers
   }
   for (Fragment& fragment : fragments_) {
-    if (fragment.donor && now_us - fragment.asked_us >= options_.pull_timeout_us) release(fragment);
+    if (fragment.donor && now_us - fragment.asked_us >= options_.pull_timeout_us) pull_failed(fragment, now_us);
   }
   decide(now_us, out);
 }
@@ -69,6 +81,13 @@ void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
 void Joining::release(Fragment& fragment) {
   if (const auto donor = neighbours_.find(*fragment.donor); donor != neighbours_.end()) --donor->second.pulls;
   fragment.donor.reset();
+}
+
+void Joining::pull_failed(Fragment& fragment, TimeUs now_us) {
+  Neighbour& donor = neighbours_[*fragment.donor];
+  ++donor.failed_pulls;
+  donor.pull_after_us = now_us + options_.answer_timeout_us;
+  release(fragment);
 }
 
 void Joining::decide(TimeUs now_us, Actions& out) {
@@ -95,7 +114,7 @@ void Joining::decide(TimeUs now_us, Actions& out) {
 void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
   std::vector<NodeId> donors;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (runs(neighbour)) donors.push_back(node);
+    if (runs(neighbour) && now_us >= neighbour.pull_after_us) donors.push_back(node);
   }
   // The most advanced first; fragments go round the donors that have room.
   std::stable_sort(donors.begin(), donors.end(), [&](const NodeId& a, const NodeId& b) {

@@ -61,6 +61,8 @@ class Joining {
     std::optional<JobInfo> info = {};
     TimeUs asked_us = 0;
     std::size_t pulls = 0;
+    TimeUs pull_after_us = 0;  ///< it declined a fragment, or did not give it in time: the others come first
+    int failed_pulls = 0;      ///< in a row
   };
   struct Fragment {
     std::uint32_t blocks = 0;
@@ -72,6 +74,7 @@ class Joining {
   void decide(TimeUs now_us, Actions& out);
   void ask_for_fragments(TimeUs now_us, Actions& out);
   void release(Fragment& fragment);
+  void pull_failed(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool runs(const Neighbour& neighbour) const;
 
   JoiningOptions options_;

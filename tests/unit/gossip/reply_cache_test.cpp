@@ -1,0 +1,218 @@
+// Exactly once: what a responder remembers, how a repeated request stands with it, and that memory has a bound.
+
+#include "gossip/reply_cache.hpp"
+#include "catch.hpp"
+#include "gossip/random.hpp"
+
+using namespace gossamer;
+using namespace gossamer::gossip;
+using Standing = ReplyCache::Standing;
+
+namespace {
+
+constexpr TimeUs lifetime_us = 1'000;
+
+NodeId node(std::uint8_t number) {
+  NodeId id;
+  id.bytes[0] = number;
+  return id;
+}
+const NodeId alice = node(1);
+const NodeId bob = node(2);
+
+ExchangeReply reply_to(std::uint64_t counter) {
+  return {.counter = counter, .status = ReplyStatus::done, .shift = 3};
+}
+void answer(ReplyCache& cache, const ExchangeId& id, TimeUs now_us) {
+  cache.begin(id, now_us);
+  cache.store(id, reply_to(id.counter));
+}
+
+}  // namespace
+
+TEST_CASE("an exchange goes from fresh through working and answered to acknowledged", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  const ExchangeId id{alice, 7};
+  CHECK(cache.standing(id) == Standing::fresh);
+  cache.begin(id, 0);
+  CHECK(cache.standing(id) == Standing::working);
+  CHECK(cache.unacknowledged() == 1);
+  CHECK_FALSE(cache.acknowledge(id));  // of what has not been answered
+  CHECK(cache.standing(id) == Standing::working);
+  cache.store(id, reply_to(7));
+  CHECK(cache.standing(id) == Standing::answered);
+  CHECK(cache.reply(id).counter == 7);
+  CHECK(cache.reply(id).shift == 3);
+  CHECK(cache.acknowledge(id));
+  CHECK(cache.standing(id) == Standing::acknowledged);
+  CHECK_FALSE(cache.acknowledge(id));
+  CHECK(cache.unacknowledged() == 0);
+  CHECK(cache.standing({bob, 7}) == Standing::fresh);
+  CHECK(cache.standing({alice, 6}) == Standing::fresh);
+}
+
+TEST_CASE("what was declined stays declined", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  cache.decline({alice, 1}, 0);
+  CHECK(cache.standing({alice, 1}) == Standing::declined);
+  cache.begin({alice, 2}, 0);  // begun, and then found not finite, say
+  cache.decline({alice, 2}, 1);
+  CHECK(cache.standing({alice, 2}) == Standing::declined);
+  CHECK(cache.unacknowledged() == 0);
+  CHECK_FALSE(cache.acknowledge({alice, 1}));
+  CHECK(cache.standing({alice, 1}) == Standing::declined);
+  answer(cache, {alice, 3}, 0);
+  cache.decline({alice, 3}, 1);  // too late: it is committed
+  CHECK(cache.standing({alice, 3}) == Standing::answered);
+  CHECK(cache.unacknowledged() == 1);
+}
+
+TEST_CASE("an initiator that acknowledges nothing is served up to a bound", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  for (std::uint64_t counter = 1; counter <= ReplyCache::max_unacknowledged; ++counter) {
+    REQUIRE(cache.standing({alice, counter}) == Standing::fresh);
+    answer(cache, {alice, counter}, 0);
+  }
+  CHECK(cache.standing({alice, 99}) == Standing::full);
+  CHECK(cache.standing({alice, 1}) == Standing::answered);
+  CHECK(cache.standing({bob, 99}) == Standing::fresh);
+  CHECK(cache.acknowledge({alice, 5}));
+  CHECK(cache.standing({alice, 99}) == Standing::fresh);
+}
+
+TEST_CASE("counters are remembered up to a bound, the oldest forgotten as too old", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  answer(cache, {alice, 1}, 0);  // never acknowledged: is kept whatever comes after
+  for (std::uint64_t counter = 2; counter <= 3 * ReplyCache::max_remembered; ++counter) {
+    if (counter % 2 == 0) {
+      cache.decline({alice, counter}, 0);
+    } else {
+      answer(cache, {alice, counter}, 0);
+      REQUIRE(cache.acknowledge({alice, counter}));
+    }
+  }
+  CHECK(cache.standing({alice, 1}) == Standing::answered);
+  CHECK(cache.standing({alice, 2}) == Standing::expired);
+  CHECK(cache.standing({alice, 2 * ReplyCache::max_remembered}) == Standing::expired);
+  CHECK(cache.standing({alice, 3 * ReplyCache::max_remembered}) == Standing::declined);
+  CHECK(cache.standing({alice, 3 * ReplyCache::max_remembered - 1}) == Standing::acknowledged);
+  CHECK(cache.standing({alice, 3 * ReplyCache::max_remembered + 1}) == Standing::fresh);
+  std::size_t remembered = 0;
+  for (std::uint64_t counter = 1; counter <= 3 * ReplyCache::max_remembered; ++counter) {
+    if (cache.standing({alice, counter}) != Standing::expired) ++remembered;
+  }
+  CHECK(remembered == ReplyCache::max_remembered);
+}
+
+TEST_CASE("replies expire, and what is under their counter is too old", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  answer(cache, {alice, 10}, 0);
+  answer(cache, {alice, 11}, 0);
+  cache.acknowledge({alice, 11});
+  cache.decline({alice, 12}, 0);
+  cache.begin({alice, 13}, 0);      // a task that takes its time
+  answer(cache, {alice, 20}, 500);  // younger
+  CHECK(cache.expire(lifetime_us - 1) == 0);
+  CHECK(cache.standing({alice, 10}) == Standing::answered);
+  CHECK(cache.expire(lifetime_us) == 1);  // only 10 had a reply that nobody acknowledged
+  for (const std::uint64_t counter : {1, 10, 11, 12})
+    CHECK(cache.standing({alice, counter}) == Standing::expired);
+  CHECK(cache.standing({alice, 13}) == Standing::working);
+  CHECK(cache.standing({alice, 14}) == Standing::fresh);
+  CHECK(cache.standing({alice, 20}) == Standing::answered);
+  CHECK(cache.unacknowledged() == 2);
+  cache.store({alice, 13}, reply_to(13));
+  CHECK(cache.standing({alice, 13}) == Standing::answered);
+  CHECK(cache.expire(2 * lifetime_us) == 2);
+  CHECK(cache.expire(9 * lifetime_us) == 0);
+  CHECK(cache.unacknowledged() == 0);
+}
+
+TEST_CASE("a dead initiator's replies are dropped and counted", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  answer(cache, {alice, 1}, 0);
+  answer(cache, {alice, 2}, 0);
+  answer(cache, {alice, 3}, 0);
+  cache.acknowledge({alice, 2});
+  cache.begin({alice, 4}, 0);
+  cache.decline({alice, 5}, 0);
+  answer(cache, {bob, 1}, 0);
+  CHECK(cache.drop(alice) == 2);
+  CHECK(cache.drop(alice) == 0);
+  CHECK(cache.drop(node(9)) == 0);
+  CHECK(cache.unacknowledged() == 1);
+  // It comes back and repeats itself: nothing of before is answered twice.
+  for (std::uint64_t counter = 1; counter <= 5; ++counter)
+    CHECK(cache.standing({alice, counter}) == Standing::expired);
+  CHECK(cache.standing({alice, 6}) == Standing::fresh);
+  cache.store({alice, 4}, reply_to(4));  // the task that was under way ends after all
+  CHECK(cache.standing({alice, 4}) == Standing::expired);
+  CHECK(cache.unacknowledged() == 1);
+}
+
+TEST_CASE("replies that may not have arrived are given again", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  CHECK(cache.take_unsent().empty());
+  answer(cache, {alice, 1}, 0);
+  answer(cache, {alice, 2}, 0);
+  cache.begin({alice, 3}, 0);
+  answer(cache, {bob, 1}, 0);
+  cache.mark_unsent(ExchangeId{alice, 2});
+  auto unsent = cache.take_unsent();
+  REQUIRE(unsent.size() == 1);
+  CHECK(unsent[0].first == alice);
+  CHECK(unsent[0].second.counter == 2);
+  CHECK(cache.take_unsent().empty());
+  cache.mark_unsent(alice);  // a link broke and is back
+  CHECK(cache.take_unsent().size() == 2);
+  cache.mark_unsent(alice);
+  cache.acknowledge({alice, 1});  // it had arrived after all
+  unsent = cache.take_unsent();
+  REQUIRE(unsent.size() == 1);
+  CHECK(unsent[0].second.counter == 2);
+  cache.mark_unsent(node(9));
+  cache.mark_unsent(ExchangeId{alice, 77});
+  CHECK(cache.take_unsent().empty());
+}
+
+TEST_CASE("no order of events answers an exchange twice", "[reply_cache]") {
+  Random random(3);
+  for (int round = 0; round < 50; ++round) {
+    ReplyCache cache(lifetime_us);
+    std::map<ExchangeId, int> begun;
+    std::vector<ExchangeId> working;
+    TimeUs now_us = 0;
+    for (int event = 0; event < 2'000; ++event) {
+      now_us += static_cast<TimeUs>(random.below(20));
+      const ExchangeId id{random.below(2) == 0 ? alice : bob,
+                          1 + static_cast<std::uint64_t>(event) / 8 + random.below(40)};
+      switch (random.below(6)) {
+        case 0:
+        case 1:
+        case 2:
+          if (cache.standing(id) != Standing::fresh) break;
+          REQUIRE(++begun[id] == 1);
+          if (random.below(4) == 0) {
+            cache.decline(id, now_us);
+          } else {
+            cache.begin(id, now_us);
+            working.push_back(id);
+          }
+          break;
+        case 3:
+          if (working.empty()) break;
+          cache.store(working.back(), reply_to(working.back().counter));
+          working.pop_back();
+          break;
+        case 4:
+          cache.acknowledge(id);
+          break;
+        case 5:
+          if (random.below(20) == 0) cache.drop(id.initiator);
+          cache.expire(now_us);
+          break;
+      }
+      REQUIRE(cache.unacknowledged() <= 2 * ReplyCache::max_unacknowledged);
+    }
+  }
+}

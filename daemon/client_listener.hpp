@@ -72,8 +72,8 @@ class ClientEvents {
 };
 
 struct ClientListenerOptions {
-  std::filesystem::path socket;  ///< absolute; its folder exists
-  NodeId node;                   ///< told to clients
+  std::filesystem::path socket = {};  ///< absolute; its folder exists
+  NodeId node = {};                   ///< told to clients
   std::size_t most_clients = 64;
   std::uint64_t most_memory_bytes = std::numeric_limits<std::uint64_t>::max();  ///< of all clients together
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request

@@ -343,7 +343,9 @@ void ClientMemory::set_exchanges(std::uint64_t count) {
   header().exchanges.store(count, std::memory_order_relaxed);
 }
 
-std::uint64_t ClientMemory::clock_base() const { return header().clock_base.load(std::memory_order_relaxed); }
+std::uint64_t ClientMemory::clock_base() const {
+  return header().clock_base.load(std::memory_order_relaxed);
+}
 
 void ClientMemory::set_clock_base(std::uint64_t samples) {
   header().clock_base.store(samples, std::memory_order_relaxed);

@@ -226,21 +226,25 @@ void Reader::read_section(const OptionSection& section, const toml::table& table
 
 /// Options that make sense only together. A problem is reported at the one that was set.
 void Reader::check_together() {
-  const auto at_least = [&](const char* section, const char* key, std::int64_t value, const char* other_section,
-                            const char* other_key, std::int64_t bound, const char* relation) {
+  struct Name {
+    const char* section;
+    const char* key;
+  };
+  const auto at_least = [&](Name name, std::int64_t value, std::initializer_list<Name> others, const char* relation,
+                            std::int64_t bound) {
     if (value >= bound) return;
-    const auto own = lines_.find(fmt::format("{}.{}", section, key));
-    const auto other = lines_.find(fmt::format("{}.{}", other_section, other_key));
-    const std::uint32_t line = own != lines_.end() ? own->second : other != lines_.end() ? other->second : 1;
-    problem(line, fmt::format("[{}] {}", section, key),
-            fmt::format("{} is too short; it must be at least {} [{}] {}, that is {} ms", value, relation,
-                        other_section, other_key, bound));
+    auto set = lines_.find(fmt::format("{}.{}", name.section, name.key));
+    for (const Name& other : others)
+      if (set == lines_.end()) set = lines_.find(fmt::format("{}.{}", other.section, other.key));
+    problem(set == lines_.end() ? 1 : set->second, fmt::format("[{}] {}", name.section, name.key),
+            fmt::format("{} is too short; it must be at least {}, that is {} ms", value, relation, bound));
   };
   const OverlayOptions& overlay = config_.overlay;
-  at_least("overlay", "link_timeout_ms", overlay.link_timeout_ms, "overlay", "ping_ms", 2 * overlay.ping_ms, "twice");
-  at_least("overlay", "dead_after_ms", overlay.dead_after_ms, "overlay", "ping_ms", 2 * overlay.ping_ms, "twice");
-  at_least("gossip", "exchange_lifetime_ms", config_.gossip.exchange_lifetime_ms, "overlay", "dead_after_ms",
-           overlay.dead_after_ms, "that of");
+  at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
+           2 * overlay.ping_ms);
+  at_least({"gossip", "exchange_lifetime_ms"}, config_.gossip.exchange_lifetime_ms,
+           {{"overlay", "link_timeout_ms"}, {"overlay", "dead_after_ms"}},
+           "[overlay] link_timeout_ms and dead_after_ms together", overlay.link_timeout_ms + overlay.dead_after_ms);
 }
 
 Config Reader::read(const toml::table& root) {

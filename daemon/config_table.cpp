@@ -101,16 +101,15 @@ constexpr Option options[] = {
      .unit = "ms",
      .least = 100,
      .most = 600'000,
-     .text = "A new link must be admitted within this time, or it is dialled again. At least twice ping_ms. Longer "
-             "suits slow or distant nodes."},
+     .text = "A link that has been silent for this long is taken for lost and dialled again. At least twice ping_ms. "
+             "Shorter reacts sooner; longer mistakes fewer pauses for losses, which cost only a new link."},
     {.section = "overlay",
      .key = "dead_after_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.dead_after_ms; },
      .unit = "ms",
-     .least = 100,
      .most = 600'000,
-     .text = "A neighbour that has been silent for this long counts as dead: exchanges with it end at once. At least "
-             "twice ping_ms. Shorter reacts sooner and mistakes more pauses for deaths, which costs only a new link."},
+     .text = "A node without a link for this long counts as dead: what is under way with it ends. Longer rides out "
+             "interruptions of the network; meanwhile the fragments of those exchanges wait."},
 
     {.section = "gossip",
      .key = "codec",
@@ -137,7 +136,7 @@ constexpr Option options[] = {
     {.section = "gossip",
      .key = "mixing_budget",
      .field = [](Config& c) -> OptionField { return &c.gossip.mixing_budget; },
-     .least = 1.0 / 1024,
+     .least = 0.001,
      .most = 1.0,
      .reloads = true,
      .text = "Most that all exchanges of a fragment under way at a node may move it together, as a share of the "
@@ -150,7 +149,8 @@ constexpr Option options[] = {
      .most = 3'600'000,
      .reloads = true,
      .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. "
-             "At least dead_after_ms. Longer rides out longer pauses and holds memory longer."},
+             "At least link_timeout_ms and dead_after_ms together. Longer rides out longer pauses and holds memory "
+             "longer."},
     {.section = "gossip",
      .key = "range",
      .field = [](Config& c) -> OptionField { return &c.gossip.range; },

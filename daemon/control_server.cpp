@@ -76,16 +76,18 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   void send_and_close(std::uint64_t number, Connection& connection);
   void set_deadline(std::uint64_t number, Connection& connection);
 
-  /// A handler that runs only while this and the connection exist and the operation was not cancelled.
+  /// A handler that acts only while this exists, the connection is open and the operation was not cancelled. It keeps
+  /// the connection's memory until then: a read or write that is cancelled still looks at its buffer once more.
   template <class Action>
   auto on(std::uint64_t number, Action action) {
-    return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error, std::size_t size = 0) {
+    return [weak = weak_from_this(), number, held = connections_.at(number), action = std::move(action)](
+               std::error_code error, std::size_t size = 0) {
       const std::shared_ptr<Core> self = weak.lock();
       if (!self || error == asio::error::operation_aborted) return;
-      const auto found = self->connections_.find(number);
-      if (found != self->connections_.end()) action(*self, *found->second, error, size);
+      if (self->connections_.contains(number)) action(*self, *held, error, size);
     };
   }
+  void close(std::uint64_t number);
 
   asio::io_context& loop_;
   const ControlHandler handler_;
@@ -94,7 +96,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
-  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // at most max_control_clients
+  std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;  // at most max_control_clients
   std::uint64_t next_number_ = 1;
 };
 
@@ -124,16 +126,23 @@ void ControlServer::Core::accept_some() {
     }
     const std::uint64_t number = next_number_++;
     Connection& connection =
-        *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
+        *connections_.emplace(number, std::make_shared<Connection>(loop_, std::move(socket))).first->second;
     read_line(number, connection);
   }
   accept_when_ready();
 }
 
+void ControlServer::Core::close(std::uint64_t number) {
+  const std::shared_ptr<Connection> connection = connections_.extract(number).mapped();
+  std::error_code ignored;
+  connection->socket.close(ignored);
+  connection->deadline.cancel();
+}
+
 void ControlServer::Core::set_deadline(std::uint64_t number, Connection& connection) {
   connection.deadline.expires_after(timeout_);
   connection.deadline.async_wait(on(number, [number](Core& self, Connection& late, std::error_code, std::size_t) {
-    if (late.deadline.expiry() <= std::chrono::steady_clock::now()) self.connections_.erase(number);
+    if (late.deadline.expiry() <= std::chrono::steady_clock::now()) self.close(number);
   }));
 }
 
@@ -144,7 +153,7 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
       on(number, [number](Core& self, Connection& reading, std::error_code error, std::size_t line_bytes) {
         if (!error) return self.answer(number, reading, line_bytes);
         if (error != asio::error::not_found) {  // the other end has closed
-          self.connections_.erase(number);
+          self.close(number);
           return;
         }
         reading.output = error_line(fmt::format("a request has at most {} bytes", max_control_line_bytes));
@@ -159,7 +168,7 @@ void ControlServer::Core::answer(std::uint64_t number, Connection& connection, s
   asio::async_write(connection.socket, asio::buffer(connection.output),
                     on(number, [number](Core& self, Connection& written, std::error_code error, std::size_t) {
                       if (error) {
-                        self.connections_.erase(number);
+                        self.close(number);
                       } else {
                         self.read_line(number, written);
                       }
@@ -169,7 +178,7 @@ void ControlServer::Core::answer(std::uint64_t number, Connection& connection, s
 void ControlServer::Core::send_and_close(std::uint64_t number, Connection& connection) {
   asio::async_write(
       connection.socket, asio::buffer(connection.output),
-      on(number, [number](Core& self, Connection&, std::error_code, std::size_t) { self.connections_.erase(number); }));
+      on(number, [number](Core& self, Connection&, std::error_code, std::size_t) { self.close(number); }));
 }
 
 void ControlServer::Core::stop() {
@@ -177,7 +186,8 @@ void ControlServer::Core::stop() {
   acceptor_.release();  // the descriptor is listening_'s
   retry_.cancel();
   listening_.reset();
-  connections_.clear();
+  while (!connections_.empty())
+    close(connections_.begin()->first);
 }
 
 std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(asio::io_context& loop,

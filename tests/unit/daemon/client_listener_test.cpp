@@ -1,0 +1,416 @@
+// The client socket: attaching, waking, leaving; and everything hostile that can be sent there.
+
+#include "daemon/client_listener.hpp"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <optional>
+#include <random>
+
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+#include "tests/unit/daemon/test_client.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using Catch::Matchers::Contains;
+using layout::AttachStatus;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Takes clients as the node would, or refuses them, and remembers what it was told.
+struct Recorder : ClientEvents {
+  std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override {
+    if (refusal) return std::unexpected(*refusal);
+    sessions.push_back(std::move(session));
+    return {};
+  }
+  void woken(ClientSession& session) override {
+    ++wakes;
+    last_woken = session.number();
+  }
+  void detached(ClientSession& session) override {
+    ++detaches;
+    std::erase_if(sessions, [&](const auto& held) { return held.get() == &session; });
+  }
+
+  std::optional<AttachRefusal> refusal;
+  std::vector<std::shared_ptr<ClientSession>> sessions;
+  int wakes = 0;
+  int detaches = 0;
+  std::uint64_t last_woken = 0;
+};
+
+struct Listening {
+  explicit Listening(ClientListenerOptions options = {}) {
+    options.socket = path;
+    options.node.bytes[0] = 42;
+    auto opened = ClientListener::open(loop, options, events, log.logger);
+    REQUIRE(opened);
+    listener = std::move(*opened);
+  }
+
+  [[nodiscard]] UniqueFd connect() const { return test::connect_to(path, SOCK_SEQPACKET); }
+
+  /// The daemon's reply at a client's socket; the loop is turned until it has come.
+  [[nodiscard]] layout::AttachReply reply(const UniqueFd& socket) {
+    layout::AttachReply reply{};
+    ssize_t got = -1;
+    REQUIRE(test::run_until(loop, [&] {
+      got = ::recv(socket.get(), &reply, sizeof reply, MSG_DONTWAIT);
+      return got >= 0;
+    }));
+    REQUIRE(got == sizeof reply);
+    CHECK(reply.magic == layout::attach_magic);
+    CHECK(reply.version == layout::attach_version);
+    CHECK(reply.message[sizeof reply.message - 1] == 0);
+    return reply;
+  }
+
+  /// The daemon has closed this connection.
+  [[nodiscard]] bool closed(const UniqueFd& socket) {
+    return test::run_until(loop, [&] {
+      char byte = 0;
+      const ssize_t got = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);
+      return got == 0 || (got < 0 && errno != EAGAIN);
+    });
+  }
+
+  test::TemporaryFolder folder;
+  std::string path = (folder.path() / layout::client_socket_name).string();
+  asio::io_context loop;
+  test::TestLog log;
+  Recorder events;
+  std::unique_ptr<ClientListener> listener;
+};
+
+/// A client with a valid model.
+struct Client {
+  explicit Client(const Listening& daemon) : socket(daemon.connect()), wake(::eventfd(0, EFD_CLOEXEC)) {
+    memory.seal();
+  }
+  void ask(std::uint32_t flags = 0) {
+    layout::AttachRequest request = test::attach_request(memory.plan.total_bytes);
+    request.flags = flags;
+    test::send_datagram(socket.get(), &request, sizeof request, {memory.fd.get(), wake.get()});
+  }
+  void ring() {
+    const std::uint64_t one = 1;
+    REQUIRE(::write(wake.get(), &one, sizeof one) == sizeof one);
+  }
+
+  test::TestMemory memory;
+  UniqueFd socket;
+  UniqueFd wake;
+};
+
+AttachStatus status(const layout::AttachReply& reply) {
+  return static_cast<AttachStatus>(reply.status);
+}
+
+}  // namespace
+
+TEST_CASE("a client attaches, wakes the daemon, and leaves") {
+  Listening daemon;
+  const std::size_t descriptors = test::open_descriptors();
+  {
+    Client client(daemon);
+    client.ask(layout::attach_resume);
+    const layout::AttachReply reply = daemon.reply(client.socket);
+    CHECK(status(reply) == AttachStatus::accepted);
+    CHECK(reply.node_id[0] == 42);
+    CHECK(reply.message[0] == 0);
+    REQUIRE(daemon.events.sessions.size() == 1);
+    const ClientSession& session = *daemon.events.sessions[0];
+    CHECK(session.pid() == ::getpid());
+    CHECK(session.uid() == ::getuid());
+    CHECK(session.resume());
+    CHECK(session.memory().job() == "digits");
+    CHECK(daemon.listener->sessions() == 1);
+    CHECK(daemon.listener->pending() == 0);
+    CHECK(daemon.listener->memory_bytes() == client.memory.plan.total_bytes);
+    for (int i = 1; i <= 3; ++i) {
+      client.ring();
+      CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes == i; }));
+    }
+    CHECK(daemon.events.last_woken == session.number());
+  }
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.events.detaches == 1; }));
+  CHECK(daemon.listener->sessions() == 0);
+  CHECK(daemon.listener->memory_bytes() == 0);
+  CHECK(test::open_descriptors() == descriptors);
+}
+
+TEST_CASE("the memory of a session lasts while somebody holds it") {
+  Listening daemon;
+  std::shared_ptr<ClientSession> held;
+  {
+    Client client(daemon);
+    client.ask();
+    CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+    held = daemon.events.sessions.at(0);
+    client.memory.buffer(0, 0)[0] = 5;
+  }
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.events.detaches == 1; }));
+  CHECK(held->memory().buffer(0, 0)[0] == 5);
+  held->close();  // after the end: nothing
+}
+
+TEST_CASE("the daemon ends a session") {
+  Listening daemon;
+  Client client(daemon);
+  client.ask();
+  CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+  const std::shared_ptr<ClientSession> session = daemon.events.sessions.at(0);
+  session->close();
+  session->close();
+  CHECK(daemon.events.detaches == 0);
+  CHECK(daemon.closed(client.socket));
+  CHECK(daemon.events.detaches == 1);
+
+  Client other(daemon);
+  other.ask();
+  CHECK(status(daemon.reply(other.socket)) == AttachStatus::accepted);
+  daemon.listener->stop();
+  CHECK(daemon.events.detaches == 2);
+  CHECK(daemon.closed(other.socket));
+  CHECK_FALSE(std::filesystem::exists(daemon.path));
+  daemon.listener->stop();
+}
+
+TEST_CASE("a wake-up flag turned to blocking by the client does not block the daemon") {
+  Listening daemon;
+  Client client(daemon);
+  client.ask();
+  CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+  REQUIRE(::fcntl(client.wake.get(), F_SETFL, 0) == 0);
+  client.ring();
+  std::uint64_t count = 0;
+  REQUIRE(::read(client.wake.get(), &count, sizeof count) == sizeof count);  // taken back: the daemon finds nothing
+  daemon.loop.restart();
+  daemon.loop.run_for(50ms);
+  client.ring();
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes >= 1; }));
+}
+
+TEST_CASE("a malformed request gets an answer that says why, and nothing leaks") {
+  Listening daemon;
+  test::TestMemory memory;
+  memory.seal();
+  test::TestMemory unsealed;
+  test::TestMemory lying;
+  lying.seal();
+  lying.header().elements = 1;
+  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  const int fd = memory.fd.get();
+  const layout::AttachRequest good = test::attach_request(memory.plan.total_bytes);
+  const auto changed = [&](auto change) {
+    layout::AttachRequest request = good;
+    change(request);
+    return request;
+  };
+  const auto bytes_of = [](const layout::AttachRequest& request, std::size_t size = sizeof(layout::AttachRequest)) {
+    std::string bytes(size, 'x');
+    std::memcpy(bytes.data(), &request, std::min(size, sizeof request));
+    return bytes;
+  };
+  const struct {
+    const char* what;
+    std::string datagram;
+    std::vector<int> descriptors;
+    AttachStatus status;
+    const char* message;
+  } cases[] = {
+      {"garbage", std::string(32, 'g'), {fd, wake.get()}, AttachStatus::version_differs, "mark is wrong"},
+      {"one byte", "g", {}, AttachStatus::version_differs, "this one has 1"},
+      {"one byte and descriptors", "g", {fd, wake.get()}, AttachStatus::version_differs, "this one has 1"},
+      {"too short", bytes_of(good, 31), {fd, wake.get()}, AttachStatus::version_differs, "this one has 31"},
+      {"too long", bytes_of(good, 33), {fd, wake.get()}, AttachStatus::version_differs, "this one has more"},
+      {"far too long", std::string(60'000, 'g'), {}, AttachStatus::version_differs, "this one has more"},
+      {"magic",
+       bytes_of(changed([](auto& r) { r.magic = 0; })),
+       {fd, wake.get()},
+       AttachStatus::version_differs,
+       "mark is wrong"},
+      {"version",
+       bytes_of(changed([](auto& r) { r.version = 9; })),
+       {fd, wake.get()},
+       AttachStatus::version_differs,
+       "version 9"},
+      {"flags",
+       bytes_of(changed([](auto& r) { r.flags = 6; })),
+       {fd, wake.get()},
+       AttachStatus::version_differs,
+       "flags 0x6"},
+      {"no descriptors", bytes_of(good), {}, AttachStatus::bad_layout, "two descriptors"},
+      {"one descriptor", bytes_of(good), {fd}, AttachStatus::bad_layout, "1 came"},
+      {"three descriptors", bytes_of(good), {fd, wake.get(), wake.get()}, AttachStatus::bad_layout, "3 came"},
+      {"many descriptors", bytes_of(good), std::vector<int>(200, fd), AttachStatus::bad_layout, "some were lost"},
+      {"swapped", bytes_of(good), {wake.get(), fd}, AttachStatus::bad_layout, "not an eventfd"},
+      {"twice the memory", bytes_of(good), {fd, fd}, AttachStatus::bad_layout, "not an eventfd"},
+      {"twice the eventfd", bytes_of(good), {wake.get(), wake.get()}, AttachStatus::bad_layout, "not a memfd"},
+      {"size",
+       bytes_of(changed([](auto& r) { r.memory_bytes += 1; })),
+       {fd, wake.get()},
+       AttachStatus::bad_layout,
+       "the request says"},
+      {"unsealed", bytes_of(good), {unsealed.fd.get(), wake.get()}, AttachStatus::bad_layout, "not sealed"},
+      {"lying header", bytes_of(good), {lying.fd.get(), wake.get()}, AttachStatus::bad_layout, "total_bytes"},
+  };
+  const std::size_t descriptors = test::open_descriptors();
+  for (const auto& [what, datagram, sent, expected, message] : cases) {
+    CAPTURE(what);
+    const UniqueFd socket = daemon.connect();
+    test::send_datagram(socket.get(), datagram.data(), datagram.size(), sent);
+    const layout::AttachReply reply = daemon.reply(socket);
+    CHECK(status(reply) == expected);
+    CHECK_THAT(std::string(reply.message), Contains(message));
+    CHECK(daemon.closed(socket));
+  }
+  CHECK(test::open_descriptors() == descriptors);
+  CHECK(daemon.events.sessions.empty());
+  CHECK(daemon.listener->refused() == std::size(cases));
+  CHECK(daemon.listener->pending() == 0);
+  CHECK_THAT(daemon.log.text.str(), Contains("a client was refused: the memfd is not sealed"));
+}
+
+TEST_CASE("random datagrams with random descriptors are refused or taken, and nothing leaks") {
+  Listening daemon;
+  std::mt19937_64 random(11);
+  test::TestMemory memory;
+  memory.seal();
+  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  const std::size_t descriptors = test::open_descriptors();
+  constexpr int rounds = 500;
+  for (int round = 0; round < rounds; ++round) {
+    layout::AttachRequest request = test::attach_request(memory.plan.total_bytes);
+    std::string datagram(reinterpret_cast<const char*>(&request), sizeof request);
+    for (std::size_t n = random() % 3; n > 0; --n)
+      datagram[random() % datagram.size()] = static_cast<char>(random());
+    if (random() % 4 == 0) datagram.resize(1 + random() % 100, 'z');
+    const int candidates[] = {memory.fd.get(), wake.get(), STDIN_FILENO};
+    std::vector<int> sent;
+    for (std::size_t n = random() % 4; n > 0; --n)
+      sent.push_back(candidates[random() % 3]);
+    const UniqueFd socket = daemon.connect();
+    test::send_datagram(socket.get(), datagram.data(), datagram.size(), sent);
+    (void)daemon.reply(socket);
+  }
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.listener->sessions() + daemon.listener->pending() == 0; }));
+  CHECK(test::open_descriptors() == descriptors);
+  Client client(daemon);
+  client.ask();
+  CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+}
+
+TEST_CASE("a client that sends more after attaching is detached") {
+  Listening daemon;
+  const std::size_t descriptors = test::open_descriptors();
+  {
+    Client client(daemon);
+    client.ask();
+    CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+    test::send_datagram(client.socket.get(), "more", 4, {client.memory.fd.get()});
+    CHECK(test::run_until(daemon.loop, [&] { return daemon.events.detaches == 1; }));
+    CHECK(daemon.closed(client.socket));
+  }
+  CHECK(test::open_descriptors() == descriptors);
+}
+
+TEST_CASE("a client that says nothing is dropped after the time-out") {
+  Listening daemon({.attach_timeout = 30ms});
+  const UniqueFd silent = daemon.connect();
+  const layout::AttachReply reply = daemon.reply(silent);
+  CHECK_THAT(std::string(reply.message), Contains("in time"));
+  CHECK(daemon.closed(silent));
+  // One that attached in time is not.
+  Client client(daemon);
+  client.ask();
+  CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+  daemon.loop.restart();
+  daemon.loop.run_for(100ms);
+  CHECK(daemon.events.detaches == 0);
+}
+
+TEST_CASE("pending connections are bounded") {
+  Listening daemon;
+  std::vector<UniqueFd> silent;
+  while (silent.size() < max_pending_attaches) {
+    silent.push_back(daemon.connect());
+    CHECK(test::run_until(daemon.loop, [&] { return daemon.listener->pending() == silent.size(); }));
+  }
+  const UniqueFd one_more = daemon.connect();
+  CHECK(status(daemon.reply(one_more)) == AttachStatus::limit_reached);
+  CHECK(daemon.closed(one_more));
+  silent.clear();
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.listener->pending() == 0; }));
+}
+
+TEST_CASE("limits of clients and memory are kept, and given back") {
+  const std::uint64_t size_bytes = test::TestMemory().plan.total_bytes;
+  SECTION("clients") {
+    Listening daemon({.most_clients = 1});
+    auto first = std::make_unique<Client>(daemon);
+    first->ask();
+    CHECK(status(daemon.reply(first->socket)) == AttachStatus::accepted);
+    Client second(daemon);
+    second.ask();
+    const layout::AttachReply reply = daemon.reply(second.socket);
+    CHECK(status(reply) == AttachStatus::limit_reached);
+    CHECK_THAT(std::string(reply.message), Contains("[limits] clients"));
+    first.reset();
+    CHECK(test::run_until(daemon.loop, [&] { return daemon.events.detaches == 1; }));
+    Client third(daemon);
+    third.ask();
+    CHECK(status(daemon.reply(third.socket)) == AttachStatus::accepted);
+  }
+  SECTION("memory") {
+    Listening daemon({.most_memory_bytes = size_bytes + size_bytes / 2});
+    Client first(daemon);
+    first.ask();
+    CHECK(status(daemon.reply(first.socket)) == AttachStatus::accepted);
+    Client second(daemon);
+    second.ask();
+    const layout::AttachReply reply = daemon.reply(second.socket);
+    CHECK(status(reply) == AttachStatus::limit_reached);
+    CHECK_THAT(std::string(reply.message), Contains("memory_mib"));
+  }
+}
+
+TEST_CASE("what the node refuses is passed on, and a stopping daemon says so") {
+  Listening daemon;
+  daemon.events.refusal = AttachRefusal{AttachStatus::job_busy, std::string(300, 'b')};
+  Client client(daemon);
+  client.ask();
+  const layout::AttachReply reply = daemon.reply(client.socket);
+  CHECK(status(reply) == AttachStatus::job_busy);
+  CHECK(std::string(reply.message) == std::string(223, 'b'));
+  CHECK(daemon.events.detaches == 0);
+
+  daemon.events.refusal.reset();
+  daemon.listener->refuse_new();
+  Client late(daemon);
+  late.ask();
+  CHECK(status(daemon.reply(late.socket)) == AttachStatus::stopping);
+}
+
+TEST_CASE("running out of descriptors stops accepting only for a while") {
+  Listening daemon;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  Client client(daemon);
+  UniqueFd highest(::dup(client.socket.get()));
+  rlimit tight = before;
+  tight.rlim_cur = static_cast<rlim_t>(highest.get());
+  highest.reset();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  daemon.loop.restart();
+  daemon.loop.run_for(30ms);
+  CHECK_THAT(daemon.log.text.str(), Contains("cannot accept a client"));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  client.ask();
+  CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+}

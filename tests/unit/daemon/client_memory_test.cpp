@@ -1,0 +1,238 @@
+// Shared memory as the daemon sees it: a valid one, and every way in which the client can lie about it.
+
+#include "daemon/client_memory.hpp"
+
+#include <functional>
+#include <random>
+#include <set>
+
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+#include "tests/unit/daemon/test_client.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using Catch::Matchers::Contains;
+using layout::AttachStatus;
+
+namespace {
+
+constexpr std::uint64_t no_limit = ~std::uint64_t{0};
+
+auto map(const test::TestMemory& memory, std::uint64_t most_bytes = no_limit) {
+  return ClientMemory::map(memory.fd.get(), memory.plan.total_bytes, most_bytes);
+}
+
+}  // namespace
+
+TEST_CASE("a valid memory is mapped, and both sides see the same") {
+  test::TestMemory client;
+  client.seal();
+  auto mapped = map(client);
+  REQUIRE(mapped);
+  ClientMemory memory = std::move(*mapped);
+  client.fd.reset();
+  CHECK(memory.job() == "digits");
+  CHECK(memory.key() == JobKey{job_name_hash("digits"), client.header().layout_hash});
+  CHECK(memory.elements() == 621);
+  CHECK(memory.fragment_elements() == 256);
+  CHECK(memory.size_bytes() == client.plan.total_bytes);
+  REQUIRE(memory.fragment_count() == 3);
+  CHECK(memory.padded_elements(0) == 256);
+  CHECK(memory.padded_elements(2) == 256);  // 109 used
+  CHECK(memory.block_count(2) == 1);
+
+  for (std::uint32_t f = 0; f < 3; ++f)
+    for (std::uint8_t i = 0; i < 3; ++i) {
+      client.buffer(f, i)[255] = static_cast<float>(10 * f + i);
+      CHECK(memory.buffer(f, i)[255] == static_cast<float>(10 * f + i));
+    }
+  memory.store_word(1, {5, 2, 1, true, false, true});
+  const layout::Word word = layout::Word::unpack(client.fragment(1).word);
+  CHECK(word.generation == 5);
+  CHECK(word.with_client);
+  client.fragment(1).publication_clock = 77;
+  client.fragment(1).word = layout::Word{6, 0, 2, false, false, false}.pack();
+  CHECK(memory.load_word(1).generation == 6);
+  CHECK(memory.publication_clock(1) == 77);
+  client.header().clock = 99;
+  client.header().steps = 4;
+  client.header().publications = 3;
+  CHECK(memory.clock() == 99);
+  CHECK(memory.steps() == 4);
+  CHECK(memory.publications() == 3);
+
+  memory.raise_due();
+  memory.raise_due();
+  memory.set_state(layout::RunState::joining);
+  memory.set_global_clock(1000);
+  memory.set_fragments_pulled(2);
+  memory.set_neighbours(3);
+  memory.set_exchanges(17);
+  const layout::Header& header = client.header();
+  CHECK(header.due_sequence == 2);
+  CHECK(header.state == static_cast<std::uint32_t>(layout::RunState::joining));
+  CHECK(header.global_clock == 1000);
+  CHECK(header.fragments_pulled == 2);
+  CHECK(header.neighbours == 3);
+  CHECK(header.exchanges == 17);
+}
+
+TEST_CASE("what the client changes later does not change what was validated") {
+  test::TestMemory client;
+  client.seal();
+  const auto memory = map(client);
+  REQUIRE(memory);
+  client.header().elements = 1u << 30;
+  client.header().fragment_count = 1000;
+  client.header().fragment_elements = 1u << 22;
+  client.header().buffers_offset = 1ull << 40;
+  client.header().job[0] = '/';
+  CHECK(memory->elements() == 621);
+  CHECK(memory->fragment_count() == 3);
+  CHECK(memory->padded_elements(2) == 256);
+  CHECK(memory->job() == "digits");
+  client.fragment(0).word = ~std::uint64_t{0};
+  CHECK_FALSE(memory->load_word(0).valid());
+}
+
+TEST_CASE("descriptors that are no sealed memfd of the right size are refused") {
+  const auto refused = [](int fd, std::uint64_t bytes, std::uint64_t most_bytes = no_limit) {
+    const auto memory = ClientMemory::map(fd, bytes, most_bytes);
+    REQUIRE_FALSE(memory);
+    return memory.error();
+  };
+  test::TestMemory client;
+  const std::uint64_t bytes = client.plan.total_bytes;
+  CHECK_THAT(refused(client.fd.get(), bytes).message, Contains("not sealed"));
+  client.seal(F_SEAL_GROW);
+  CHECK_THAT(refused(client.fd.get(), bytes).message, Contains("not sealed"));
+  client.seal(F_SEAL_SHRINK);
+  CHECK_THAT(refused(client.fd.get(), bytes + 1).message, Contains("the request says"));
+  CHECK(refused(client.fd.get(), bytes, bytes - 1).status == AttachStatus::limit_reached);
+  CHECK(map(client));
+
+  test::TestMemory frozen;
+  frozen.unmap();  // writing can be sealed only when nobody can write
+  frozen.seal(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+  CHECK_THAT(refused(frozen.fd.get(), bytes).message, Contains("sealed against writing"));
+
+  const test::TemporaryFolder folder;
+  test::write_file(folder.path() / "file", std::string(bytes, '\0'));
+  const UniqueFd file(::open((folder.path() / "file").c_str(), O_RDWR | O_CLOEXEC));
+  CHECK_THAT(refused(file.get(), bytes).message, Contains("memfd"));
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd read_end(ends[0]);
+  const UniqueFd write_end(ends[1]);
+  CHECK_THAT(refused(read_end.get(), bytes).message, Contains("not a memfd"));
+
+  const UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  CHECK_THAT(refused(empty.get(), 0).message, Contains("a header alone has"));
+
+  UniqueFd huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (huge && ::ftruncate(huge.get(), 2 << 20) == 0 &&
+      ::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    CHECK_THAT(refused(huge.get(), 2 << 20).message, Contains("MFD_HUGETLB"));
+}
+
+TEST_CASE("every lie in the header or the tables is refused and named") {
+  using Memory = test::TestMemory;
+  const struct {
+    const char* what;
+    std::function<void(Memory&)> lie;
+    const char* message;
+    AttachStatus status = AttachStatus::bad_layout;
+  } cases[] = {
+      {"magic", [](Memory& m) { m.header().magic ^= 1; }, "mark"},
+      {"version", [](Memory& m) { m.header().version = 2; }, "version 2", AttachStatus::version_differs},
+      {"not ready", [](Memory& m) { m.header().version = 0; }, "version 0", AttachStatus::version_differs},
+      {"header_bytes", [](Memory& m) { m.header().header_bytes = 8; }, "header has 8", AttachStatus::version_differs},
+      {"total_bytes", [](Memory& m) { m.header().total_bytes += 4096; }, "total_bytes"},
+      {"layout_hash", [](Memory& m) { m.header().layout_hash ^= 1; }, "layout_hash"},
+      {"no elements", [](Memory& m) { m.header().elements = 0; }, "no elements"},
+      {"elements", [](Memory& m) { m.header().elements = 620; }, "elements together"},
+      {"more elements", [](Memory& m) { m.header().elements = 2000; }, "total_bytes is"},
+      {"most elements", [](Memory& m) { m.header().elements = ~std::uint64_t{0}; }, "at most"},
+      {"many fragments", [](Memory& m) { m.header().elements = 1ull << 30; }, "larger fragments"},
+      {"fragment_elements 0", [](Memory& m) { m.header().fragment_elements = 0; }, "power of two"},
+      {"fragment_elements 384", [](Memory& m) { m.header().fragment_elements = 384; }, "power of two"},
+      {"fragment_elements 128", [](Memory& m) { m.header().fragment_elements = 128; }, "power of two"},
+      {"fragment_elements 2^23", [](Memory& m) { m.header().fragment_elements = 1u << 23; }, "power of two"},
+      {"fragment_elements 2^20", [](Memory& m) { m.header().fragment_elements = 1u << 20; }, "total_bytes is"},
+      {"fragment_count", [](Memory& m) { m.header().fragment_count = 4; }, "fragment_count"},
+      {"tensor_count 0", [](Memory& m) { m.header().tensor_count = 0; }, "tensor_count"},
+      {"tensor_count", [](Memory& m) { m.header().tensor_count = ~0u; }, "tensor_count"},
+      {"fewer tensors", [](Memory& m) { m.header().tensor_count = 3; }, "names_offset"},
+      {"tensors_offset", [](Memory& m) { m.header().tensors_offset = 0; }, "tensors_offset"},
+      {"names_offset", [](Memory& m) { m.header().names_offset += 1; }, "names_offset"},
+      {"names_bytes", [](Memory& m) { m.header().names_bytes = ~std::uint64_t{0}; }, "names_bytes"},
+      {"fragments_offset", [](Memory& m) { m.header().fragments_offset += 8; }, "fragments_offset"},
+      {"buffers_offset", [](Memory& m) { m.header().buffers_offset += 4; }, "buffers_offset"},
+      {"buffer_stride", [](Memory& m) { m.header().buffer_stride = 0; }, "buffer_stride"},
+      {"job empty", [](Memory& m) { m.header().job[0] = 0; }, "job's name must"},
+      {"job endless", [](Memory& m) { std::memset(m.header().job, 'a', 64); }, "does not end"},
+      {"job path", [](Memory& m) { m.header().job[0] = '/'; }, "job's name must"},
+      {"name before", [](Memory& m) { m.tensor(1).name_offset = 0; }, "tensor 1: its name lies outside"},
+      {"name behind", [](Memory& m) { m.tensor(1).name_offset += 1000; }, "tensor 1: its name lies outside"},
+      {"name far", [](Memory& m) { m.tensor(1).name_offset = ~std::uint64_t{0}; }, "tensor 1: its name lies outside"},
+      {"name long", [](Memory& m) { m.tensor(3).name_bytes = ~0u; }, "tensor 3: its name lies outside"},
+      {"name empty", [](Memory& m) { m.tensor(0).name_bytes = 0; }, "tensor 0: its name must"},
+      {"name bytes", [](Memory& m) { m.base[m.plan.names_offset] = std::byte{0xff}; }, "tensor 0: its name must"},
+      {"name other", [](Memory& m) { m.base[m.plan.names_offset] = std::byte{'W'}; }, "layout_hash"},
+      {"dtype", [](Memory& m) { m.tensor(0).dtype = 10; }, "tensor 0: dtype 10"},
+      {"dtype other", [](Memory& m) { m.tensor(0).dtype = 1; }, "layout_hash"},
+      {"role", [](Memory& m) { m.tensor(2).role = 3; }, "tensor 2: role 3"},
+      {"role local", [](Memory& m) { m.tensor(0).role = 2; }, "tensor 2: first_element"},
+      {"dimensions", [](Memory& m) { m.tensor(0).dimensions = 9; }, "tensor 0: has 9 dimensions"},
+      {"shape", [](Memory& m) { m.tensor(0).shape[0] = 31; }, "tensor 0: has 620 elements by its shape"},
+      {"shape overflow", [](Memory& m) { m.tensor(0).shape[0] = ~std::uint64_t{0}; }, "tensor 0: its shape overflows"},
+      {"elements of a tensor", [](Memory& m) { m.tensor(2).elements = 21; }, "tensor 2: has 20 elements"},
+      {"first_element", [](Memory& m) { m.tensor(2).first_element = 599; }, "tensor 2: first_element is 599"},
+      {"local first_element", [](Memory& m) { m.tensor(1).first_element = 1; }, "tensor 1: first_element is 1"},
+      {"word", [](Memory& m) { m.fragment(2).word = 0; }, "the word of fragment 2"},
+      {"word reserved bits", [](Memory& m) { m.fragment(0).word |= 8; }, "the word of fragment 0"},
+  };
+  for (const auto& [what, lie, message, status] : cases) {
+    CAPTURE(what);
+    test::TestMemory client;
+    client.seal();
+    lie(client);
+    const auto memory = map(client);
+    REQUIRE_FALSE(memory);
+    CHECK_THAT(memory.error().message, Contains(message));
+    CHECK(memory.error().status == status);
+  }
+}
+
+TEST_CASE("random damage to header and tables is refused or harmless") {
+  std::mt19937_64 random(7);
+  test::TestMemory client;
+  client.seal();
+  const std::size_t checked_bytes = client.plan.buffers_offset;
+  const std::vector<std::byte> good(client.base, client.base + checked_bytes);
+  std::size_t refused = 0;
+  constexpr std::size_t rounds = 20'000;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    // Half of the damage goes to the declared part of the header, the rest anywhere before the buffers.
+    for (std::size_t n = 1 + random() % 4; n > 0; --n) {
+      const std::size_t at = random() % (random() % 2 == 0 ? offsetof(layout::Header, clock) : checked_bytes);
+      client.base[at] = static_cast<std::byte>(random());
+    }
+    if (auto memory = map(client); !memory) {
+      ++refused;
+    } else {
+      for (std::uint32_t f = 0; f < memory->fragment_count(); ++f) {
+        for (std::uint8_t i = 0; i < 3; ++i)
+          memory->buffer(f, i)[memory->padded_elements(f) - 1] = 1;
+        CHECK(memory->load_word(f).valid());
+      }
+      CHECK(memory->size_bytes() == client.plan.total_bytes);
+    }
+    std::copy(good.begin(), good.end(), client.base);
+  }
+  CHECK(refused > rounds / 2);
+  CHECK(refused < rounds);
+  CHECK(map(client));
+}

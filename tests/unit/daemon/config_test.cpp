@@ -1,0 +1,238 @@
+// Configuration: every kind of error by line and name, the sample, what a reload changes.
+
+#include "daemon/config.hpp"
+
+#include "daemon/config_table.hpp"
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+
+namespace {
+
+std::string problem(const std::string& text) {
+  const auto config = parse(text, "f");
+  REQUIRE_FALSE(config);
+  return config.error();
+}
+
+bool same(const Config& a, const Config& b) {
+  const Reload difference = reload(a, b);
+  return difference.changed.empty() && difference.need_restart.empty();
+}
+
+}  // namespace
+
+TEST_CASE("the checked-in sample is the generated one, and holds the defaults") {
+  const std::string sample = test::read_file(GOSSAMER_SAMPLE_CONFIG);
+  CHECK(sample == commented_defaults());  // gossamerd --print-config > daemon/gossamer.toml
+  const auto config = parse(sample, "sample");
+  REQUIRE(config);
+  CHECK(same(*config, Config{}));
+}
+
+TEST_CASE("an empty configuration is the defaults") {
+  const auto config = parse("", "f");
+  REQUIRE(config);
+  CHECK(same(*config, Config{}));
+}
+
+TEST_CASE("every option is read") {
+  const auto config = parse(R"(
+    [node]
+    name = "left"
+    state_dir = "/s"
+    socket_dir = "/k"
+    workers = 3
+    io_threads = 2
+    [overlay]
+    listen = "tcp://*:0"
+    advertise = "tcp://left.example:7946"
+    peers = ["tcp://10.0.0.2:7946", "tcp://[::1]:7947", "tcp://10.0.0.2:7946"]
+    cluster_key_file = "/c"
+    ping_ms = 100
+    link_timeout_ms = 200
+    dead_after_ms = 300
+    [gossip]
+    codec = "q4"
+    period_ms = 0
+    in_flight = 8
+    mixing_budget = 0.5
+    exchange_lifetime_ms = 600
+    range = 10
+    seed = 7
+    [limits]
+    clients = 1
+    jobs = 2
+    memory_mib = 3
+    [log]
+    level = "debug"
+    file = "/l"
+  )",
+                            "f");
+  REQUIRE(config);
+  CHECK(config->node.name == "left");
+  CHECK(config->node.state_dir == "/s");
+  CHECK(config->node.socket_dir == "/k");
+  CHECK(config->node.workers == 3);
+  CHECK(config->node.io_threads == 2);
+  CHECK(config->overlay.listen == "tcp://*:0");
+  CHECK(config->overlay.advertise == "tcp://left.example:7946");
+  CHECK(config->overlay.peers == std::vector<std::string>{"tcp://10.0.0.2:7946", "tcp://[::1]:7947"});
+  CHECK(config->overlay.cluster_key_file == "/c");
+  CHECK(config->overlay.ping_ms == 100);
+  CHECK(config->overlay.link_timeout_ms == 200);
+  CHECK(config->overlay.dead_after_ms == 300);
+  CHECK(config->gossip.codec == Codec::q4);
+  CHECK(config->gossip.period_ms == 0);
+  CHECK(config->gossip.in_flight == 8);
+  CHECK(config->gossip.mixing_budget == 0.5);
+  CHECK(config->gossip.exchange_lifetime_ms == 600);
+  CHECK(config->gossip.range == 10.0);
+  CHECK(config->gossip.seed == 7);
+  CHECK(config->limits.clients == 1);
+  CHECK(config->limits.jobs == 2);
+  CHECK(config->limits.memory_mib == 3);
+  CHECK(config->log.level == LogLevel::debug);
+  CHECK(config->log.file == "/l");
+  // Nothing was forgotten above: every row of the table differs from its default.
+  CHECK(reload(Config{}, *config).changed.size() + reload(Config{}, *config).need_restart.size() ==
+        option_table().size());
+}
+
+TEST_CASE("what is wrong is said with line, name and what is allowed") {
+  const struct {
+    const char* text;
+    const char* message;
+  } cases[] = {
+      {"[node\nname = 1", "f:1: not valid TOML: "},
+      {"[gossip]\ncodec = ", "f:2: not valid TOML: "},
+      {"[gossip]\n\nperiod_msec = 5", "f:3: [gossip] period_msec: no such option; did you mean period_ms?"},
+      {"[log]\nverbose = true", "f:2: [log] verbose: no such option; there are level, file"},
+      {"[gossip]\npeers = []", "f:2: [gossip] peers: no such option here; it belongs under [overlay]"},
+      {"[gosip]\nseed = 1", "f:1: gosip: no such section; did you mean [gossip]?"},
+      {"[quantum]\nx = 1", "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [log]"},
+      {"listen = \"x\"", "f:1: listen: stands outside a section; it belongs under [overlay]"},
+      {"node = 3", "f:1: node: is a whole number; it must be a section, written [node]"},
+      {"[[node]]\nname = \"a\"", "f:1: node: is a list; it must be a section, written [node]"},
+      {"[overlay]\nping_ms = \"500\"",
+       "f:2: [overlay] ping_ms: is a string; it must be a whole number from 20 to 60000 ms"},
+      {"[overlay]\nping_ms = 500.0", "f:2: [overlay] ping_ms: is a number with a fraction; it must be a whole number"},
+      {"[overlay]\nping_ms = 19", "f:2: [overlay] ping_ms: 19 is out of bounds; it must be a whole number from 20"},
+      {"[overlay]\nping_ms = 9223372036854775807", "is out of bounds"},
+      {"[overlay]\nping_ms = 1979-05-27", "f:2: [overlay] ping_ms: is a date or time; it must be"},
+      {"[overlay]\nping_ms = {}", "f:2: [overlay] ping_ms: is a table; it must be"},
+      {"[gossip]\nrange = nan", "f:2: [gossip] range: nan is out of bounds; it must be a number from 2 to 64"},
+      {"[gossip]\nrange = inf", "f:2: [gossip] range: inf is out of bounds"},
+      {"[gossip]\nrange = true", "f:2: [gossip] range: is true or false; it must be a number"},
+      {"[gossip]\nmixing_budget = 1.5", "f:2: [gossip] mixing_budget: 1.5 is out of bounds"},
+      {"[gossip]\nmixing_budget = 0", "f:2: [gossip] mixing_budget: 0 is out of bounds"},
+      {"[gossip]\ncodec = \"q9\"", "f:2: [gossip] codec: \"q9\" is not known; it must be \"f32\", \"q8\" or \"q4\""},
+      {"[gossip]\ncodec = 8", "f:2: [gossip] codec: is a whole number; it must be \"f32\", \"q8\" or \"q4\""},
+      {"[log]\nlevel = \"loud\"", "f:2: [log] level: \"loud\" is not known"},
+      {"[overlay]\npeers = \"tcp://a:1\"", "f:2: [overlay] peers: is a string; it must be a list of strings"},
+      {"[overlay]\npeers = [1]", "f:2: [overlay] peers: holds a whole number"},
+      {"[overlay]\npeers = [\"tcp://a:1\", \"tcp://a\"]", "f:2: [overlay] peers: address 'tcp://a'"},
+      {"[overlay]\npeers = [\"tcp://*:7946\"]", "f:2: [overlay] peers: address 'tcp://*:7946'"},
+      {"[overlay]\npeers = [\"tcp://a:0\"]", "f:2: [overlay] peers: address 'tcp://a:0'"},
+      {"[overlay]\nlisten = \"tcp://a:70000\"", "f:2: [overlay] listen: address 'tcp://a:70000'"},
+      {"[overlay]\nlisten = \"\"", "f:2: [overlay] listen: address ''"},
+      {"[overlay]\nadvertise = \"tcp://0.0.0.0:1\"", "f:2: [overlay] advertise: address 'tcp://0.0.0.0:1'"},
+      {"[node]\nstate_dir = \"here\"",
+       "f:2: [node] state_dir: \"here\" is no absolute path; it must be an absolute path"},
+      {"[node]\nname = \"a\\u0007b\"", "f:2: [node] name: must be UTF-8 without control characters"},
+      {"[node]\nname = \"0123456789012345678901234567890123456789012345678901234567890123\"",
+       "f:2: [node] name: has 64 bytes"},
+      {"[overlay]\nping_ms = 2000",
+       "f:2: [overlay] link_timeout_ms: 3000 is too short; it must be at least twice [overlay] ping_ms, that is 4000 "
+       "ms"},
+      {"[overlay]\nping_ms = 100\nlink_timeout_ms = 100", "f:3: [overlay] link_timeout_ms: 100 is too short"},
+      {"[gossip]\nexchange_lifetime_ms = 1000",
+       "f:2: [gossip] exchange_lifetime_ms: 1000 is too short; it must be at least [overlay] link_timeout_ms and "
+       "dead_after_ms together, that is 5000 ms"},
+  };
+  for (const auto& [text, message] : cases) {
+    CAPTURE(text);
+    CHECK_THAT(problem(text), Catch::Matchers::Contains(message));
+  }
+}
+
+TEST_CASE("all problems of a file are said, up to a bound") {
+  CHECK(problem("[log]\na = 1\nb = 2") ==
+        "f:2: [log] a: no such option; there are level, file\nf:3: [log] b: no such option; there are level, file");
+  std::string many = "[log]\n";
+  for (std::size_t i = 0; i < max_config_problems + 5; ++i)
+    many += "option" + std::to_string(i) + " = 1\n";
+  CHECK_THAT(problem(many), Catch::Matchers::EndsWith("f: and 5 more problems"));
+}
+
+TEST_CASE("a configuration has bounds") {
+  CHECK_THAT(problem(std::string(max_config_bytes + 1, '#')), Catch::Matchers::Contains("has at most"));
+  std::string peers = "[overlay]\npeers = [";
+  for (std::size_t i = 0; i <= max_peers; ++i)
+    peers += "\"tcp://a:" + std::to_string(i + 1) + "\",";
+  CHECK_THAT(problem(peers + "]"), Catch::Matchers::Contains("at most 1024 are allowed"));
+}
+
+TEST_CASE("every beginning of a configuration is read or refused") {
+  const std::string sample = commented_defaults();
+  for (std::size_t size = 0; size < sample.size(); size += 7) {
+    const auto config = parse(sample.substr(0, size), "f");
+    if (!config) CHECK_THAT(config.error(), Catch::Matchers::StartsWith("f:"));
+  }
+}
+
+TEST_CASE("files that cannot be read are named") {
+  const test::TemporaryFolder folder;
+  CHECK_THAT(load(folder.path() / "none.toml").error(),
+             Catch::Matchers::Contains("none.toml: cannot be read: No such"));
+  CHECK_THAT(load(folder.path()).error(), Catch::Matchers::Contains("is a folder"));
+  test::write_file(folder.path() / "a.toml", "[gossip]\nseed = -1\n");
+  CHECK_THAT(load(folder.path() / "a.toml").error(), Catch::Matchers::Contains("a.toml:2: [gossip] seed: -1"));
+  test::write_file(folder.path() / "b.toml", "[gossip]\nseed = 1\n");
+  CHECK(load(folder.path() / "b.toml")->gossip.seed == 1);
+}
+
+TEST_CASE("what is left open follows from the machine") {
+  Surroundings machine{"host", "/home/a", "/home/a/state", true, 32};
+  Config config = *resolved({}, machine);
+  CHECK(config.node.name == "host");
+  CHECK(config.node.state_dir == "/var/lib/gossamer");
+  CHECK(config.overlay.cluster_key_file == "/var/lib/gossamer/cluster.key");
+  CHECK(config.node.workers == default_max_workers);
+
+  machine.system_state_usable = false;
+  machine.cores = 2;
+  config = *resolved({}, machine);
+  CHECK(config.node.state_dir == "/home/a/state/gossamer");
+  CHECK(config.node.workers == 2);
+  machine.state_home.clear();
+  CHECK(resolved({}, machine)->node.state_dir == "/home/a/.local/state/gossamer");
+  machine.home.clear();
+  CHECK_THAT(resolved({}, machine).error(), Catch::Matchers::Contains("Set [node] state_dir"));
+
+  Config given;
+  given.node.state_dir = "/given";
+  CHECK(resolved(given, machine)->overlay.cluster_key_file == "/given/cluster.key");
+  CHECK_FALSE(surroundings().host_name.empty());
+}
+
+TEST_CASE("a reload changes what can change while running, and names the rest") {
+  Config running;
+  running.node.name = "old";
+  Config next = running;
+  next.node.name = "new";
+  next.overlay.peers = {"tcp://a:1"};
+  next.gossip.codec = Codec::f32;
+  next.gossip.seed = 9;
+  next.log.level = LogLevel::trace;
+  const Reload result = reload(running, next);
+  CHECK(result.changed == std::vector<std::string>{"overlay.peers", "gossip.codec", "log.level"});
+  CHECK(result.need_restart == std::vector<std::string>{"node.name", "gossip.seed"});
+  CHECK(result.config.overlay.peers == next.overlay.peers);
+  CHECK(result.config.gossip.codec == Codec::f32);
+  CHECK(result.config.log.level == LogLevel::trace);
+  CHECK(result.config.node.name == "old");
+  CHECK(result.config.gossip.seed == 0);
+}

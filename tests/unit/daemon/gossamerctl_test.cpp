@@ -1,0 +1,127 @@
+// gossamerctl against the real control server, and its tables.
+
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "daemon/control_server.hpp"
+#include "daemon/status.hpp"
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+#include "tests/unit/daemon/test_client.hpp"
+#include "tools/ctl/control_client.hpp"
+#include "tools/ctl/format.hpp"
+#include "tools/ctl/tables.hpp"
+
+using namespace gossamer;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+daemon::JobStatus some_job() {
+  daemon::JobStatus job;
+  job.job = "digits";
+  job.state = "running";
+  job.codec = "q8";
+  job.elements = 25'300'000;
+  job.exchanges = 1234;
+  job.blocks = 1000;
+  job.wide_blocks = 25;
+  return job;
+}
+
+/// A control server whose loop runs on a thread of its own, as the daemon's does.
+struct Daemon {
+  explicit Daemon(daemon::ControlHandler handler) {
+    auto opened = daemon::ControlServer::open(loop, path, std::move(handler), log.logger);
+    REQUIRE(opened);
+    server = std::move(*opened);
+    thread = std::thread([this] { loop.run(); });
+  }
+  ~Daemon() {
+    loop.stop();
+    thread.join();
+  }
+
+  daemon::test::TemporaryFolder folder;
+  std::string path = (folder.path() / "control.sock").string();
+  asio::io_context loop;
+  daemon::test::TestLog log;
+  std::unique_ptr<daemon::ControlServer> server;
+  std::thread thread;
+};
+
+}  // namespace
+
+TEST_CASE("gossamerctl asks the first socket where somebody answers") {
+  Daemon daemon([](const json&) { return gossamer::daemon::jobs_answer({some_job()}); });
+  const auto answer = ctl::ask({"/nonexistent/control.sock", daemon.path}, "jobs");
+  REQUIRE(answer);
+  CHECK(answer->at("jobs").at(0).get<gossamer::daemon::JobStatus>().exchanges == 1234);
+}
+
+TEST_CASE("gossamerctl tells no daemon from a daemon's error") {
+  const auto none = ctl::ask({}, "status");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().failure == ctl::Failure::no_daemon);
+  CHECK_THAT(none.error().message, Contains("is gossamerd running?"));
+  const auto dead = ctl::ask({"/nonexistent/control.sock"}, "status");
+  REQUIRE_FALSE(dead);
+  CHECK(dead.error().failure == ctl::Failure::no_daemon);
+  CHECK_THAT(dead.error().message, Contains("no daemon answers at /nonexistent/control.sock (No such file"));
+
+  Daemon daemon([](const json&) { return json{{"error", "not today"}}; });
+  const auto refused = ctl::ask({daemon.path}, "status");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().failure == ctl::Failure::bad_answer);
+  CHECK_THAT(refused.error().message, Contains("not today"));
+}
+
+TEST_CASE("tables show what the daemon says") {
+  daemon::NodeStatus node;
+  node.name = "left";
+  node.state = "running";
+  node.uptime_s = 192;
+  node.bytes_sent = 8'500'000;
+  const std::string status = ctl::status_table(daemon::status_answer(node), false);
+  CHECK_THAT(status, Contains("left") && Contains("3 m 12 s") && Contains("8.50 MB"));
+
+  daemon::PeerStatus peer;
+  peer.node = "0123456789abcdef0123456789abcdef";
+  peer.name = "right\x1b[31m";
+  peer.up = true;
+  peer.round_trip_ms = 0.25;
+  const std::string peers = ctl::peers_table(daemon::peers_answer({peer}), false);
+  CHECK_THAT(peers, Contains("01234567 ") && Contains("right?[31m") && Contains("up") && Contains("0.2 ms"));
+  CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("[overlay] peers"));
+
+  const std::string jobs = ctl::jobs_table(daemon::jobs_answer({some_job()}), false);
+  CHECK_THAT(jobs, Contains("digits") && Contains("25.3 M") && Contains("2.5 %") && !Contains("\x1b"));
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({some_job()}), true), Contains("\x1b[32mrunning\x1b[0m"));
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({}), false), Contains("no training process"));
+}
+
+TEST_CASE("answers of another daemon's version are shown or refused, never guessed") {
+  CHECK_THAT(ctl::jobs_table(json{{"jobs", {{{"job", "a"}}}}}, false), Contains("a") && Contains("-"));
+  CHECK_THROWS_AS(ctl::jobs_table(json{{"tasks", {}}}, false), json::exception);
+  CHECK_THROWS_AS(ctl::jobs_table(json{{"jobs", {{{"job", 7}}}}}, false), json::exception);
+}
+
+TEST_CASE("numbers are short and columns line up") {
+  CHECK(ctl::bytes_text(0) == "0 B");
+  CHECK(ctl::bytes_text(999) == "999 B");
+  CHECK(ctl::bytes_text(1000) == "1.00 kB");
+  CHECK(ctl::bytes_text(12'345) == "12.3 kB");
+  CHECK(ctl::bytes_text(999'600) == "1.00 MB");
+  CHECK(ctl::bytes_text(123.4e9) == "123 GB");
+  CHECK(ctl::count_text(99'999) == "99999");
+  CHECK(ctl::count_text(100'000) == "100 k");
+  CHECK(ctl::duration_text(0.25) == "0.2 s");
+  CHECK(ctl::duration_text(59.4) == "59 s");
+  CHECK(ctl::duration_text(61) == "1 m 01 s");
+  CHECK(ctl::duration_text(7260) == "2 h 01 m");
+  CHECK(ctl::duration_text(200'000) == "2 d 07 h");
+  const ctl::Table table{{"A", "B"}, {{{"größe"}, {"1", true}}, {{"x"}, {"100", true}}}, ""};
+  CHECK(table.render(false) == "A        B\ngröße    1\nx      100\n");
+}

@@ -1,0 +1,150 @@
+// The shell around a core that only remembers: commands, reload, stop.
+
+#include "daemon/shell.hpp"
+
+#include <asio/post.hpp>
+#include <csignal>
+
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+#include "tests/unit/daemon/test_client.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+struct RememberingCore : Core {
+  std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override {
+    sessions.push_back(std::move(session));
+    return {};
+  }
+  void woken(ClientSession&) override {}
+  void detached(ClientSession&) override { sessions.pop_back(); }
+  [[nodiscard]] NodeId id() const override { return {}; }
+  [[nodiscard]] NodeStatus node_status() const override {
+    NodeStatus status;
+    status.name = "tested";
+    return status;
+  }
+  [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override { return std::vector<PeerStatus>(2); }
+  [[nodiscard]] std::vector<JobStatus> job_statuses() const override { return std::vector<JobStatus>(3); }
+  void reconfigure(const Config& config) override { reconfigured.push_back(config); }
+  void begin_stop(std::function<void()> then) override { stopped = std::move(then); }
+
+  std::vector<std::shared_ptr<ClientSession>> sessions;
+  std::vector<Config> reconfigured;
+  std::function<void()> stopped;
+};
+
+struct Running {
+  Running() {
+    auto opened = Shell::open(
+        loop, Config{}, [this] { return next; }, folder.path(), core, log);
+    REQUIRE(opened);
+    shell = std::move(*opened);
+  }
+
+  test::TemporaryFolder folder;
+  asio::io_context loop;
+  std::filesystem::path log_file = folder.path() / "log";
+  Log log = *Log::open({LogLevel::info, log_file});
+  RememberingCore core;
+  std::expected<Config, std::string> next = Config{};
+  std::unique_ptr<Shell> shell;
+};
+
+}  // namespace
+
+TEST_CASE("commands are answered from the core, and unknown ones named") {
+  Running daemon;
+  const json status = daemon.shell->answer({{"command", "status"}});
+  CHECK(status.at("node").at("name") == "tested");
+  CHECK(status.at("node").at("state") == "running");
+  CHECK(status.at("node").at("version") == GOSSAMER_VERSION);
+  CHECK(status.at("node").at("cpu_s") > 0);
+  CHECK(daemon.shell->answer({{"command", "peers"}}).at("peers").size() == 2);
+  CHECK(daemon.shell->answer({{"command", "jobs"}}).at("jobs").size() == 3);
+  CHECK_THAT(daemon.shell->answer({{"command", "dance"}}).at("error").get<std::string>(), Contains("dance"));
+}
+
+TEST_CASE("a second daemon at the same sockets is refused") {
+  Running daemon;
+  asio::io_context loop;
+  RememberingCore core;
+  const auto second = Shell::open(
+      loop, Config{}, [] { return Config{}; }, daemon.folder.path(), core, daemon.log);
+  REQUIRE_FALSE(second);
+  CHECK_THAT(second.error(), Contains("another program answers"));
+}
+
+TEST_CASE("a reload takes over what can change, and survives a wrong file") {
+  Running daemon;
+  daemon.next->gossip.period_ms = 77;
+  daemon.next->limits.clients = 1;
+  daemon.shell->reload_config();
+  REQUIRE(daemon.core.reconfigured.size() == 1);
+  CHECK(daemon.core.reconfigured[0].gossip.period_ms == 77);
+  CHECK(daemon.shell->config().limits.clients == 64);
+  CHECK_THAT(test::read_file(daemon.log_file), Contains("reloaded: gossip.period_ms") && Contains("limits.clients"));
+  daemon.next = std::unexpected("f:1: broken");
+  daemon.shell->reload_config();
+  CHECK(daemon.core.reconfigured.size() == 1);
+  CHECK(daemon.shell->config().gossip.period_ms == 77);
+  CHECK_THAT(test::read_file(daemon.log_file), Contains("f:1: broken"));
+}
+
+TEST_CASE("a signal stops the daemon once the core has; clients are told") {
+  Running daemon;
+  test::TestMemory memory;
+  memory.seal();
+  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  const UniqueFd client =
+      test::connect_to((daemon.folder.path() / layout::client_socket_name).string(), SOCK_SEQPACKET);
+  const layout::AttachRequest request = test::attach_request(memory.plan.total_bytes);
+  test::send_datagram(client.get(), &request, sizeof request, {memory.fd.get(), wake.get()});
+
+  bool still_attached_when_stopped = false;
+  asio::steady_timer poll(daemon.loop);
+  std::function<void()> drive = [&] {
+    if (daemon.core.sessions.size() == 1 && !daemon.core.stopped) ::raise(SIGTERM);
+    if (daemon.core.stopped) {
+      still_attached_when_stopped = daemon.core.sessions.size() == 1;
+      return daemon.core.stopped();
+    }
+    poll.expires_after(std::chrono::milliseconds(5));
+    poll.async_wait([&](std::error_code error) {
+      if (!error) drive();
+    });
+  };
+  asio::post(daemon.loop, drive);
+  daemon.shell->run();
+  CHECK(still_attached_when_stopped);
+  CHECK(daemon.core.sessions.empty());
+  layout::AttachReply reply{};
+  CHECK(::recv(client.get(), &reply, sizeof reply, 0) == sizeof reply);
+  CHECK(::recv(client.get(), &reply, sizeof reply, 0) == 0);
+}
+
+TEST_CASE("a second signal stops a daemon whose core has not finished") {
+  Running daemon;
+  asio::post(daemon.loop, [&] {
+    daemon.shell->stop();
+    CHECK(daemon.shell->answer({{"command", "status"}}).at("node").at("state") == "stopping");
+    ::raise(SIGINT);
+  });
+  daemon.shell->run();
+  CHECK(daemon.core.stopped);
+}
+
+TEST_CASE("the folder for sockets is the configured one, made if need be") {
+  const test::TemporaryFolder folder;
+  Config config;
+  config.node.socket_dir = folder.path() / "a" / "b";
+  CHECK(socket_folder(config).value() == config.node.socket_dir);
+  CHECK(std::filesystem::is_directory(config.node.socket_dir));
+  config.node.socket_dir = "/proc/gossamer";
+  CHECK_THAT(socket_folder(config).error(), Contains("[node] socket_dir"));
+}

@@ -1,0 +1,152 @@
+// A client as the daemon sees it: a memfd filled in by the rules of sdk/layout, and a socket. Written against the
+// layout headers alone, so that it can also break every rule.
+
+#pragma once
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "daemon/unique_fd.hpp"
+#include "sdk/layout/attach.hpp"
+#include "sdk/layout/hash.hpp"
+#include "sdk/layout/shared_memory.hpp"
+#include "sdk/layout/socket_path.hpp"
+#include "tests/unit/catch.hpp"
+
+namespace gossamer::daemon::test {
+
+struct TestTensor {
+  std::string name;
+  layout::Role role;
+  std::vector<std::uint64_t> shape;
+};
+
+inline const std::vector<TestTensor> small_model = {
+    {"weight", layout::Role::param, {30, 20}},
+    {"steps", layout::Role::local, {1}},
+    {"bias", layout::Role::param, {20}},
+    {"mean", layout::Role::buffer, {}},
+};  // 621 elements mixed
+
+/// A memfd mapped by the test, holding a valid model until the test changes something.
+class TestMemory {
+ public:
+  explicit TestMemory(const std::vector<TestTensor>& tensors = small_model, std::uint32_t fragment_elements = 256,
+                      const std::string& job = "digits") {
+    std::string names;
+    std::uint64_t elements = 0;
+    std::vector<layout::TensorEntry> entries;
+    std::vector<layout::TensorDescription> descriptions;
+    for (const TestTensor& tensor : tensors) {
+      layout::TensorEntry entry{};
+      entry.name_offset = names.size();  // completed below
+      entry.name_bytes = static_cast<std::uint32_t>(tensor.name.size());
+      entry.role = static_cast<std::uint8_t>(tensor.role);
+      entry.dimensions = static_cast<std::uint8_t>(tensor.shape.size());
+      entry.elements = 1;
+      for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+        entry.elements *= entry.shape[i] = tensor.shape[i];
+      if (tensor.role != layout::Role::local) {
+        entry.first_element = elements;
+        elements += entry.elements;
+      }
+      names += tensor.name;
+      entries.push_back(entry);
+      descriptions.push_back({tensor.name, layout::Dtype::f32, tensor.role, tensor.shape});
+    }
+    plan = layout::plan(elements, fragment_elements, static_cast<std::uint32_t>(tensors.size()), names.size());
+    fd = UniqueFd(::memfd_create("gossamer-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(plan.total_bytes)) == 0);
+    base = static_cast<std::byte*>(::mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+    REQUIRE(base != MAP_FAILED);
+
+    layout::Header& h = header();
+    h.magic = layout::magic;
+    h.total_bytes = plan.total_bytes;
+    h.layout_hash = layout::layout_hash(fragment_elements, descriptions);
+    h.elements = elements;
+    h.fragment_elements = fragment_elements;
+    h.fragment_count = plan.fragment_count;
+    h.tensor_count = static_cast<std::uint32_t>(tensors.size());
+    h.header_bytes = sizeof(layout::Header);
+    h.tensors_offset = plan.tensors_offset;
+    h.names_offset = plan.names_offset;
+    h.names_bytes = plan.names_bytes;
+    h.fragments_offset = plan.fragments_offset;
+    h.buffers_offset = plan.buffers_offset;
+    h.buffer_stride = plan.buffer_stride;
+    job.copy(h.job, sizeof h.job - 1);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i].name_offset += plan.names_offset;
+      tensor(i) = entries[i];
+    }
+    std::memcpy(base + plan.names_offset, names.data(), names.size());
+    for (std::uint32_t f = 0; f < plan.fragment_count; ++f)
+      fragment(f).word = layout::Word{}.pack();
+    h.version.store(layout::version, std::memory_order_release);
+  }
+  TestMemory(const TestMemory&) = delete;
+  TestMemory& operator=(const TestMemory&) = delete;
+  ~TestMemory() { unmap(); }
+
+  void unmap() {
+    if (base != nullptr) ::munmap(std::exchange(base, nullptr), plan.total_bytes);
+  }
+
+  void seal(int seals = F_SEAL_SHRINK | F_SEAL_GROW) { REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, seals) == 0); }
+
+  [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base); }
+  [[nodiscard]] layout::TensorEntry& tensor(std::size_t i) const {
+    return reinterpret_cast<layout::TensorEntry*>(base + plan.tensors_offset)[i];
+  }
+  [[nodiscard]] layout::FragmentEntry& fragment(std::size_t f) const {
+    return reinterpret_cast<layout::FragmentEntry*>(base + plan.fragments_offset)[f];
+  }
+  [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const {
+    return reinterpret_cast<float*>(base + layout::buffer_offset(plan, f, index));
+  }
+
+  layout::Plan plan;
+  UniqueFd fd;
+  std::byte* base = nullptr;
+};
+
+inline UniqueFd connect_to(const std::string& path, int type) {
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  const auto address = layout::socket_address(path);
+  REQUIRE(address);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);
+  return fd;
+}
+
+inline layout::AttachRequest attach_request(std::uint64_t memory_bytes) {
+  return {layout::attach_magic, layout::attach_version, 0, memory_bytes, static_cast<std::uint64_t>(::getpid())};
+}
+
+/// Sends `size_bytes` from `data` with these descriptors, as one datagram.
+inline void send_datagram(int socket, const void* data, std::size_t size_bytes, const std::vector<int>& descriptors) {
+  iovec part{const_cast<void*>(data), size_bytes};
+  std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
+  }
+  REQUIRE(::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(size_bytes));
+}
+
+}  // namespace gossamer::daemon::test

@@ -4,7 +4,7 @@
 // functions report as a failure is thrown as gossamer::Error, except where a function says that it returns the status.
 //
 //   std::vector<float> weights(1000);
-//   const gossamer::Tensor tensors[] = {gossamer::param("weights", std::span(weights))};
+//   const gossamer::Tensor tensors[] = {gossamer::param("weights", weights)};
 //   gossamer::Run run({.job = "my-model"}, tensors);
 //   run.wait_ready(std::chrono::seconds(10));
 //   for (...) { train_on(batch); run.step(batch.size()); }
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -47,29 +48,36 @@ struct Tensor {
 };
 
 namespace detail {
-template <class T>
-[[nodiscard]] Tensor mixed_tensor(std::string name, gossamer_role role, std::span<T> values,
+template <std::ranges::contiguous_range Values>
+[[nodiscard]] Tensor mixed_tensor(std::string name, gossamer_role role, Values&& values,
                                   std::vector<std::uint64_t> shape) {
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>, "tensors that are mixed hold float or double");
-  if (shape.empty()) shape = {values.size()};
+  using T = std::remove_reference_t<std::ranges::range_reference_t<Values>>;
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>,
+                "tensors that are mixed hold float or double, not const");
+  const std::uint64_t count = std::ranges::size(values);
+  if (shape.empty()) shape = {count};
   std::uint64_t elements = 1;
   for (const std::uint64_t size : shape)
     elements *= size;
-  if (elements != values.size()) throw Error(GOSSAMER_BAD_ARGUMENT, "'" + name + "': the shape and the span differ");
+  if (elements != count) {
+    throw Error(GOSSAMER_BAD_ARGUMENT, "tensor '" + name + "' has " + std::to_string(count) +
+                                           " values, but its shape has " + std::to_string(elements) + " elements");
+  }
   return {std::move(name), std::is_same_v<T, float> ? GOSSAMER_F32 : GOSSAMER_F64, role, std::move(shape),
-          values.data()};
+          std::ranges::data(values)};
 }
 }  // namespace detail
 
-/// A tensor that is averaged with the other replicas. An empty shape means one dimension.
-template <class T>
-[[nodiscard]] Tensor param(std::string name, std::span<T> values, std::vector<std::uint64_t> shape = {}) {
+/// A tensor that is averaged with the other replicas; `values` is a vector, array or span of float or double that
+/// outlives the run. An empty shape means one dimension.
+template <std::ranges::contiguous_range Values>
+[[nodiscard]] Tensor param(std::string name, Values&& values, std::vector<std::uint64_t> shape = {}) {
   return detail::mixed_tensor(std::move(name), GOSSAMER_PARAM, values, std::move(shape));
 }
 
 /// A tensor that is averaged but is no parameter: batch-norm statistics.
-template <class T>
-[[nodiscard]] Tensor buffer(std::string name, std::span<T> values, std::vector<std::uint64_t> shape = {}) {
+template <std::ranges::contiguous_range Values>
+[[nodiscard]] Tensor buffer(std::string name, Values&& values, std::vector<std::uint64_t> shape = {}) {
   return detail::mixed_tensor(std::move(name), GOSSAMER_BUFFER, values, std::move(shape));
 }
 

@@ -1,0 +1,176 @@
+// What gossamer_open() refuses, and that its messages name the tensor and say what to do.
+
+#include <gossamer.h>
+
+#include <array>
+#include <gossamer.hpp>
+
+#include "catch.hpp"
+#include "tests/unit/sdk/contract_daemon.hpp"
+
+using namespace gossamer;
+
+namespace {
+
+/// The status and message of opening a run with these tensors and options; the run is closed again.
+struct Outcome {
+  gossamer_status status;
+  std::string message;
+};
+
+[[nodiscard]] Outcome open(const std::vector<Tensor>& tensors, const Options& options) {
+  try {
+    const Run run(options, tensors);
+    return {GOSSAMER_OK, ""};
+  } catch (const Error& error) {
+    return {error.status(), error.what()};
+  }
+}
+[[nodiscard]] Outcome open(const std::vector<Tensor>& tensors) {
+  return open(tensors, {.job = "test", .socket_path = "/nonexistent/socket"});
+}
+
+std::array<float, 300> values{};
+
+[[nodiscard]] Tensor good() {
+  return param("good", values);
+}
+
+void check_refused(const Outcome& outcome, gossamer_status status, const std::vector<std::string>& parts) {
+  CHECK(outcome.status == status);
+  for (const std::string& part : parts) {
+    INFO(outcome.message << " should contain " << part);
+    CHECK(outcome.message.find(part) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a plain model opens") {
+  CHECK(open({good()}).status == GOSSAMER_OK);
+}
+
+TEST_CASE("tensors that cannot be averaged are refused by name") {
+  Tensor half = good();
+  half.name = "layer.1.half";
+  half.dtype = GOSSAMER_F16;
+  check_refused(open({half}), GOSSAMER_UNSUPPORTED, {"'layer.1.half'", "float16", "float32", "mixed precision"});
+  half.dtype = GOSSAMER_BF16;
+  check_refused(open({half}), GOSSAMER_UNSUPPORTED, {"'layer.1.half'", "bfloat16"});
+  Tensor counter = good();
+  counter.name = "steps";
+  counter.dtype = GOSSAMER_I64;
+  check_refused(open({counter}), GOSSAMER_UNSUPPORTED, {"'steps'", "int64", "local"});
+  counter.role = GOSSAMER_LOCAL;
+  CHECK(open({good(), counter}).status == GOSSAMER_OK);
+  half.role = GOSSAMER_LOCAL;
+  CHECK(open({good(), half}).status == GOSSAMER_OK);
+}
+
+TEST_CASE("bad descriptions of tensors are refused") {
+  const auto changed = [](auto change) {
+    Tensor tensor = good();
+    change(tensor);
+    return open({tensor});
+  };
+  check_refused(changed([](Tensor& t) { t.name = ""; }), GOSSAMER_BAD_ARGUMENT, {"number 0", "name"});
+  check_refused(changed([](Tensor& t) { t.name = "\xff"; }), GOSSAMER_BAD_ARGUMENT, {"number 0", "UTF-8"});
+  check_refused(changed([](Tensor& t) { t.name.assign(256, 'n'); }), GOSSAMER_BAD_ARGUMENT, {"255"});
+  check_refused(changed([](Tensor& t) { t.dtype = static_cast<gossamer_dtype>(77); }), GOSSAMER_BAD_ARGUMENT,
+                {"'good'", "dtype 77"});
+  check_refused(changed([](Tensor& t) { t.role = static_cast<gossamer_role>(5); }), GOSSAMER_BAD_ARGUMENT,
+                {"'good'", "role 5"});
+  check_refused(changed([](Tensor& t) { t.shape.assign(9, 1); }), GOSSAMER_BAD_ARGUMENT, {"'good'", "8 dimensions"});
+  check_refused(changed([](Tensor& t) { t.shape = {1u << 30, 1u << 30}; }), GOSSAMER_BAD_ARGUMENT, {"'good'"});
+  check_refused(changed([](Tensor& t) { t.data = nullptr; }), GOSSAMER_BAD_ARGUMENT, {"'good'", "no data"});
+  check_refused(changed([](Tensor& t) { t.data = reinterpret_cast<char*>(t.data) + 2; }), GOSSAMER_BAD_ARGUMENT,
+                {"'good'", "aligned"});
+  check_refused(open({good(), good()}), GOSSAMER_BAD_ARGUMENT, {"two tensors", "'good'"});
+  check_refused(open({}), GOSSAMER_BAD_ARGUMENT, {"no tensors"});
+  check_refused(open({local("counter", GOSSAMER_I64, {3})}), GOSSAMER_BAD_ARGUMENT, {"nothing to train"});
+}
+
+TEST_CASE("tensors that share memory are refused, as corrections would be added twice") {
+  const std::span all(values);
+  check_refused(open({param("tied", all.first(200)), param("whole", all)}), GOSSAMER_BAD_ARGUMENT,
+                {"'tied'", "'whole'", "share memory"});
+  CHECK(open({param("front", all.first(200)), param("back", all.subspan(200))}).status == GOSSAMER_OK);
+}
+
+TEST_CASE("bad options are refused") {
+  const auto with = [](const Options& options) { return open({good()}, options); };
+  check_refused(with({.job = ""}), GOSSAMER_BAD_ARGUMENT, {"job", "63"});
+  check_refused(with({.job = "a/b"}), GOSSAMER_BAD_ARGUMENT, {"job"});
+  check_refused(with({.job = "test", .fragment_elements = 300}), GOSSAMER_BAD_ARGUMENT, {"300", "power of two"});
+  check_refused(with({.job = "test", .fragment_elements = 128}), GOSSAMER_BAD_ARGUMENT, {"128", "256"});
+  check_refused(with({.job = "test", .fragment_elements = 1u << 23}), GOSSAMER_BAD_ARGUMENT, {"4194304"});
+
+  gossamer_options options;
+  gossamer_options_init(&options);
+  options.job = "test";
+  options.flags = 1;
+  const std::uint64_t shape[] = {300};
+  gossamer_tensor tensor{};
+  tensor.name = "good";
+  tensor.dimensions = 1;
+  tensor.shape = shape;
+  tensor.data = values.data();
+  gossamer_run* run = nullptr;
+  char message[200];
+  CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(message).find("flags") != std::string::npos);
+  options.flags = 0;
+  options.size = 3;
+  CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(message).find("gossamer_options_init") != std::string::npos);
+  CHECK(gossamer_open(&options, &tensor, 1, &run, message, 5) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(message).size() == 4);
+  CHECK(gossamer_open(&options, &tensor, 1, nullptr, nullptr, 0) == GOSSAMER_BAD_ARGUMENT);
+  options.size = sizeof options;
+  tensor.reserved = 1;
+  CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(run == nullptr);
+}
+
+TEST_CASE("a socket path that is too long is reported, and training goes on") {
+  const std::vector<Tensor> tensors = {good()};
+  Run run({.job = "test", .socket_path = "/" + std::string(200, 'x')}, tensors);
+  CHECK(run.wait_ready(std::chrono::milliseconds(10)) == GOSSAMER_NO_DAEMON);
+  REQUIRE(test::eventually([&] { return std::string(run.info().message).find("201 bytes") != std::string::npos; }));
+}
+
+TEST_CASE("small models get one small fragment, large ones fragments of a million elements") {
+  const auto fragments_of = [](std::size_t elements) {
+    std::vector<float> memory(elements);
+    const std::vector<Tensor> tensors = {param("w", memory)};
+    const Run run({.job = "test", .socket_path = "/nonexistent/socket"}, tensors);
+    return std::pair(run.info().fragment_elements, run.info().fragments);
+  };
+  CHECK(fragments_of(1) == std::pair(256u, 1u));
+  CHECK(fragments_of(257) == std::pair(512u, 1u));
+  CHECK(fragments_of(1u << 20) == std::pair(1u << 20, 1u));
+  CHECK(fragments_of((1u << 20) + 1) == std::pair(1u << 20, 2u));
+}
+
+TEST_CASE("a run continued from a checkpoint starts at its clock") {
+  const std::vector<Tensor> tensors = {good()};
+  Run run({.job = "test", .socket_path = "/nonexistent/socket", .initial_clock_samples = 1'000}, tensors);
+  run.step(24);
+  CHECK(run.info().clock_samples == 1'024);
+  CHECK(run.info().steps == 1);
+}
+
+TEST_CASE("calls without a run are refused") {
+  CHECK(gossamer_step(nullptr, 1) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_wait_ready(nullptr, 0) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_info(nullptr, nullptr) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_set_tensor_data(nullptr, 0, nullptr) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(gossamer_last_error(nullptr)).empty());
+  gossamer_close(nullptr);
+  const std::vector<Tensor> tensors = {good()};
+  const Run run({.job = "test", .socket_path = "/nonexistent/socket"}, tensors);
+  CHECK(gossamer_info(run.handle(), nullptr) == GOSSAMER_BAD_ARGUMENT);
+  gossamer_run_info info{};
+  CHECK(gossamer_info(run.handle(), &info) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(gossamer_last_error(run.handle())).find("info.size") != std::string::npos);
+}

@@ -1,0 +1,454 @@
+// What a step does to the tensors and the shared memory, and what it does not do.
+
+#include <fcntl.h>
+#include <gossamer.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <gossamer.hpp>
+#include <limits>
+#include <numeric>
+
+#include "catch.hpp"
+#include "sdk/layout/hash.hpp"
+#include "tests/unit/sdk/contract_daemon.hpp"
+
+using namespace gossamer;
+using gossamer::test::ContractDaemon;
+
+namespace {
+
+/// A model whose tensors cross fragment borders: 700 floats, 1,000 doubles and 33 floats in fragments of 256.
+struct Model {
+  std::vector<float> first = std::vector<float>(700);
+  std::vector<double> second = std::vector<double>(1'000);
+  std::vector<float> empty;
+  std::vector<float> third = std::vector<float>(33);
+  std::vector<float> statistics = std::vector<float>(5);
+
+  Model() {
+    std::iota(first.begin(), first.end(), 1.0f);
+    std::iota(second.begin(), second.end(), 10'000.5);
+    std::iota(third.begin(), third.end(), -40.0f);
+    std::iota(statistics.begin(), statistics.end(), 0.25f);
+  }
+  [[nodiscard]] std::vector<Tensor> tensors() {
+    return {param("first", first, {7, 100}), local("counter", GOSSAMER_I64, {}),
+            param("second", second),         param("empty", empty, {0, 3}),
+            param("third", third),           buffer("statistics", statistics)};
+  }
+  /// The replica as the contract defines it.
+  [[nodiscard]] std::vector<float> flat() const {
+    std::vector<float> all(first.begin(), first.end());
+    all.insert(all.end(), second.begin(), second.end());
+    all.insert(all.end(), third.begin(), third.end());
+    all.insert(all.end(), statistics.begin(), statistics.end());
+    return all;
+  }
+};
+constexpr std::uint32_t model_elements = 700 + 1'000 + 33 + 5;
+constexpr std::uint32_t model_fragments = 7;
+
+[[nodiscard]] Run open(Model& model, const ContractDaemon& daemon, std::uint64_t step_budget_bytes = 0) {
+  return Run(
+      {.job = "test", .socket_path = daemon.path(), .fragment_elements = 256, .step_budget_bytes = step_budget_bytes},
+      model.tensors());
+}
+
+[[nodiscard]] std::vector<float> publications(const test::ContractClient& client) {
+  std::vector<float> all;
+  for (std::uint32_t f = 0; f < client.header().fragment_count; ++f) {
+    const auto snapshot = client.publication(f);
+    all.insert(all.end(), snapshot.begin(), snapshot.end());
+  }
+  all.resize(client.header().elements);
+  return all;
+}
+
+[[nodiscard]] std::vector<float> ramp(float start) {
+  std::vector<float> values(256);
+  std::iota(values.begin(), values.end(), start);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("opening describes the model and publishes it in every fragment") {
+  Model model;
+  ContractDaemon daemon;
+  const Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  const layout::Header& header = client->header();
+  CHECK(header.version.load(std::memory_order_acquire) == layout::version);
+  CHECK(header.magic == layout::magic);
+  CHECK(client->request.magic == layout::attach_magic);
+  CHECK(client->request.version == layout::attach_version);
+  CHECK(client->request.flags == 0);
+  CHECK(client->request.process_id == static_cast<std::uint64_t>(getpid()));
+  CHECK(header.elements == model_elements);
+  CHECK(header.fragment_elements == 256);
+  REQUIRE(header.fragment_count == model_fragments);
+  CHECK(header.header_bytes == sizeof(layout::Header));
+  CHECK(std::string(header.job) == "test");
+  REQUIRE(header.tensor_count == 6);
+
+  const layout::Plan plan = layout::plan(model_elements, 256, 6, header.names_bytes);
+  CHECK(header.total_bytes == plan.total_bytes);
+  CHECK(client->request.memory_bytes == plan.total_bytes);
+  CHECK(header.tensors_offset == plan.tensors_offset);
+  CHECK(header.names_offset == plan.names_offset);
+  CHECK(header.fragments_offset == plan.fragments_offset);
+  CHECK(header.buffers_offset == plan.buffers_offset);
+  CHECK(header.buffer_stride == plan.buffer_stride);
+
+  const char* names[] = {"first", "counter", "second", "empty", "third", "statistics"};
+  const std::uint64_t first_elements[] = {0, 0, 700, 1'700, 1'700, 1'733};
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(client->tensor_name(i) == names[i]);
+    CHECK(client->tensor(i).first_element == first_elements[i]);
+  }
+  CHECK(client->tensor(0).dimensions == 2);
+  CHECK(client->tensor(0).shape[1] == 100);
+  CHECK(client->tensor(1).role == static_cast<std::uint8_t>(layout::Role::local));
+  CHECK(client->tensor(1).elements == 1);
+  CHECK(client->tensor(2).dtype == static_cast<std::uint8_t>(layout::Dtype::f64));
+
+  CHECK(publications(*client) == model.flat());
+  for (std::uint32_t f = 0; f < model_fragments; ++f) {
+    CHECK(client->fragment(f).word.load() == layout::Word{.generation = 1}.pack());
+  }
+  const auto last = client->publication(model_fragments - 1);
+  CHECK(std::all_of(last.begin() + model_elements % 256, last.end(), [](float value) { return value == 0; }));
+  CHECK(client->header().layout_hash == run.info().layout_hash);
+}
+
+TEST_CASE("neither side can resize the memory") {
+  Model model;
+  ContractDaemon daemon;
+  const Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  CHECK(ftruncate(client->memory_file(), 0) != 0);
+  CHECK(ftruncate(client->memory_file(), static_cast<off_t>(2 * client->request.memory_bytes)) != 0);
+  CHECK((fcntl(client->memory_file(), F_GET_SEALS) & F_SEAL_SEAL) != 0);
+}
+
+TEST_CASE("a due correction is added and the result published, across tensors and dtypes") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  std::vector<float> expected = model.flat();
+  for (std::uint32_t f = 0; f < model_fragments; ++f) {
+    const std::vector<float> correction = ramp(0.125f * static_cast<float>(f) - 3);
+    client->make_due(f, correction);
+    for (std::uint32_t i = 0; i < 256 && f * 256 + i < model_elements; ++i)
+      expected[f * 256 + i] += correction[i];
+  }
+  client->announce();
+  run.step(32);
+  CHECK(model.flat() == expected);
+  CHECK(publications(*client) == expected);
+  for (std::uint32_t f = 0; f < model_fragments; ++f) {
+    const layout::Word word = client->word(f);
+    REQUIRE(word.valid());
+    CHECK(word.generation == 2);
+    CHECK_FALSE(word.with_client);
+    CHECK_FALSE(word.correction_valid);
+    CHECK(word.publication != 0);  // rotated: the old publication is not overwritten
+    CHECK(client->fragment(f).publication_clock.load() == 32);
+  }
+  CHECK(client->doorbell_rings() == 1);
+  CHECK(client->header().clock.load() == 32);
+  CHECK(client->header().steps.load() == 1);
+  CHECK(client->header().publications.load() == model_fragments);
+}
+
+TEST_CASE("a correction to a double tensor keeps the double's precision") {
+  std::vector<double> values = {1.0 + 1e-12, 2.0};
+  ContractDaemon daemon;
+  const std::vector<Tensor> tensors = {param("values", values)};
+  Run run({.job = "test", .socket_path = daemon.path()}, tensors);
+  const auto client = daemon.accept();
+  client->accept();
+  client->make_due(0, {0.5f, -0.25f});
+  client->announce();
+  run.step(1);
+  CHECK(values[0] == 1.0 + 1e-12 + 0.5);
+  CHECK(values[1] == 1.75);
+  CHECK(client->publication(0)[0] == static_cast<float>(values[0]));
+}
+
+TEST_CASE("a due fragment without a correction is published as it is") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  model.first[3] = 777;
+  const std::vector<float> before = model.flat();
+  client->make_due(0);
+  client->announce();
+  run.step(1);
+  CHECK(model.flat() == before);
+  CHECK(client->publication(0)[3] == 777);
+  CHECK(client->word(0).generation == 2);
+  CHECK(client->word(1).generation == 1);
+}
+
+TEST_CASE("replace takes values over instead of adding them") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  std::vector<float> expected = model.flat();
+  const std::vector<float> values = ramp(5'000);
+  client->make_due(2, values, true);  // half of `first`, then `second`
+  std::ranges::copy(values, expected.begin() + 512);
+  client->announce();
+  run.step(1);
+  CHECK(model.flat() == expected);
+  CHECK(publications(*client) == expected);
+}
+
+TEST_CASE("a replaced value wipes out what was not a number") {
+  Model model;
+  model.first[0] = std::numeric_limits<float>::quiet_NaN();
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  client->make_due(0, ramp(1), true);
+  client->announce();
+  run.step(1);
+  CHECK(model.first[0] == 1.0f);
+}
+
+TEST_CASE("a step serves no more than its budget, and the rest at the steps after it") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon, 2 * 256 * sizeof(float));
+  const auto client = daemon.accept();
+  client->accept();
+  for (std::uint32_t f = 0; f < model_fragments; ++f)
+    client->make_due(f, ramp(1));
+  client->announce();
+  std::vector<std::uint64_t> served;
+  for (int step = 0; step < 5; ++step) {
+    run.step(1);
+    served.push_back(client->header().publications.load());
+  }
+  CHECK(served == std::vector<std::uint64_t>{2, 4, 6, 7, 7});
+  // The last fragment holds 202 elements; a second one fits beside it only at the next step.
+  CHECK(run.info().publications == model_fragments);
+}
+
+TEST_CASE("a budget smaller than a fragment serves one fragment a step, all in turn") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon, 1);
+  const auto client = daemon.accept();
+  client->accept();
+  std::vector<int> times_served(model_fragments, 0);
+  for (std::uint32_t step = 0; step < 3 * model_fragments; ++step) {
+    for (std::uint32_t f = 0; f < model_fragments; ++f) {
+      if (!client->word(f).with_client) client->make_due(f);
+    }
+    client->announce();
+    run.step(1);
+    for (std::uint32_t f = 0; f < model_fragments; ++f)
+      times_served[f] += client->word(f).with_client ? 0 : 1;
+  }
+  CHECK(times_served == std::vector<int>(model_fragments, 3));
+}
+
+TEST_CASE("impossible words from a hostile daemon are reported and change nothing") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  const layout::Word due{.generation = 1, .with_client = true};
+  const std::uint64_t impossible[] = {
+      0xffffffffffffffff,
+      due.pack() | 1u << 3,
+      due.pack() | 1u << 20,
+      layout::Word{.publication = 3, .correction = 1, .with_client = true}.pack(),
+      layout::Word{.publication = 1, .correction = 3, .correction_valid = true, .with_client = true}.pack(),
+      layout::Word{.publication = 2, .correction = 2, .with_client = true}.pack(),
+      layout::Word{.publication = 0, .correction = 1, .replace = true, .with_client = true}.pack(),
+  };
+  for (const std::uint64_t bits : impossible) {
+    const std::vector<float> before = model.flat();
+    client->fragment(1).word.store(bits, std::memory_order_release);
+    client->make_due(3, ramp(1));  // the others go on
+    client->announce();
+    const std::uint32_t generation = client->word(3).generation;
+    CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_BAD_MEMORY);
+    CHECK(run.last_error().find("impossible word") != std::string::npos);
+    CHECK(client->fragment(1).word.load() == bits);
+    CHECK(client->word(3).generation == generation + 1);
+    for (std::uint32_t i = 256; i < 512; ++i)
+      REQUIRE(model.flat()[i] == before[i]);
+    CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_OK);  // said once, not at every step
+  }
+}
+
+TEST_CASE("what a hostile daemon writes to the header does not mislead the client") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  layout::Header& header = client->header();
+  header.fragment_count = 0xffffffff;
+  header.fragments_offset = std::uint64_t{1} << 60;
+  header.buffers_offset = std::uint64_t{1} << 60;
+  header.buffer_stride = std::uint64_t{1} << 40;
+  header.elements = ~std::uint64_t{0};
+  header.clock.store(1'000'000);
+  header.global_clock.store(3);
+  header.state.store(4'711);
+  header.due_sequence.store(0xffffffff);
+  run.step(10);
+  REQUIRE(test::eventually([&] { return run.info().attached == 1; }));
+  const gossamer_run_info info = run.info();
+  CHECK(info.clock_samples == 10);
+  CHECK(info.global_clock_samples == 10);
+  CHECK(info.fragments == model_fragments);
+  CHECK(info.elements == model_elements);
+  CHECK(info.state == GOSSAMER_DETACHED);
+}
+
+TEST_CASE("tensors that move are followed") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  const std::vector<float> old = model.first;
+  std::vector<float> moved = model.first;
+  run.set_tensor_data(0, moved.data());
+  client->make_due(0, std::vector<float>(256, 1.0f));
+  client->announce();
+  run.step(1);
+  CHECK(model.first == old);
+  CHECK(moved[0] == old[0] + 1);
+  CHECK_THROWS_AS(run.set_tensor_data(6, moved.data()), Error);
+  CHECK_THROWS_AS(run.set_tensor_data(0, nullptr), Error);
+  CHECK_THROWS_AS(run.set_tensor_data(0, reinterpret_cast<char*>(moved.data()) + 1), Error);
+}
+
+TEST_CASE("closing serves what is due") {
+  Model model;
+  ContractDaemon daemon;
+  auto run = std::make_unique<Run>(open(model, daemon));
+  const auto client = daemon.accept();
+  client->accept();
+  const float before = model.first[0];
+  client->make_due(0, std::vector<float>(256, 2.0f));
+  run.reset();
+  CHECK(model.first[0] == before + 2);
+  CHECK(client->publication(0)[0] == before + 2);
+  CHECK(client->doorbell_rings() == 1);
+  REQUIRE(test::readable(client->socket()));
+  char end;
+  CHECK(recv(client->socket(), &end, 1, 0) == 0);
+}
+
+namespace {
+
+/// From here on the calling thread may only end the process: any other system call kills it.
+void forbid_system_calls() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+  };
+  sock_fprog filter{.len = std::size(program), .filter = program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    _exit(99);
+}
+
+/// Runs `body` in a child process and returns what waitpid() says of it.
+[[nodiscard]] int in_child(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    syscall(SYS_exit_group, 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a step with nothing due makes no system call") {
+  const int control = in_child([] {
+    forbid_system_calls();
+    syscall(SYS_getppid);
+  });
+  REQUIRE(WIFSIGNALED(control));  // the filter works
+
+  const int status = in_child([] {
+    Model model;
+    Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
+    run.step(1);  // the first looks at every fragment once
+    forbid_system_calls();
+    for (int i = 0; i < 100'000; ++i)
+      run.step(1);
+    syscall(SYS_exit_group, 42);
+  });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 42);
+}
+
+TEST_CASE("a step with nothing due takes nanoseconds") {
+  Model model;
+  Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
+  run.step(1);
+  constexpr int steps = 1'000'000;
+  auto best = std::chrono::nanoseconds::max();
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i)
+      gossamer_step(run.handle(), 1);
+    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
+  }
+  INFO("nanoseconds a step: " << static_cast<double>(best.count()) / steps);
+  CHECK(best.count() / steps < 1'000);  // the budget is 100; sanitizers and busy machines are slower
+}
+
+TEST_CASE("after fork the child's handle does nothing and the parent's goes on") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = daemon.accept();
+  client->accept();
+  client->make_due(0, std::vector<float>(256, 1.0f));
+  client->announce();
+  const float before = model.first[0];
+  const int status = in_child([&] {
+    gossamer_run_info info{};
+    info.size = sizeof info;
+    const bool inert = gossamer_step(run.handle(), 1) == GOSSAMER_FORKED &&
+                       gossamer_info(run.handle(), &info) == GOSSAMER_FORKED &&
+                       gossamer_wait_ready(run.handle(), 0) == GOSSAMER_FORKED && model.first[0] == before;
+    gossamer_close(run.handle());
+    syscall(SYS_exit_group, inert ? 42 : 1);
+  });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 42);
+  CHECK(client->word(0).with_client);
+  run.step(1);
+  CHECK(model.first[0] == before + 1);
+  CHECK_FALSE(test::readable(client->socket(), 0));  // still attached
+}

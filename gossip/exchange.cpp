@@ -15,7 +15,8 @@ namespace {
 
 /// A responder takes no step this many powers of two above its own estimate: bounds what a poisoned peer can move.
 constexpr int step_tolerance = 8;
-/// What a responder asks for on a wide block: at least this much wider, at most that much.
+/// What a responder asks for on a wide block: at least this much wider, at most that much. For one refused for its
+/// coarse step, `widen_least` above its own estimate.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
 
@@ -58,25 +59,44 @@ float largest_of(const FragmentView& y, std::uint32_t block) {
   return largest;
 }
 
-/// Marks wide the blocks whose step is far above the responder's own estimate: their D become zero.
-void refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
-                         std::span<const std::int8_t> exponents, std::span<std::byte> differences,
-                         std::span<BlockOutcome> outcomes) {
+/// Marks wide the blocks whose step is far above the responder's own estimate: their D become zero. Returns them, in
+/// the order of `blocks`: refused for their step, they say nothing of the disagreement.
+std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment,
+                                      std::span<const std::uint32_t> blocks, std::span<const std::int8_t> exponents,
+                                      std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
+  std::vector<bool> coarse(blocks.size());
   const Codec codec = task.request.codec;
   const FragmentView y = fragment.buffers.y();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
-    if (outcomes[i].wide || exponents[i] <= own + step_tolerance) continue;
+    if (exponents[i] <= own + step_tolerance) continue;
     if (exponents[i] <= smallest_exponent(largest_of(y, blocks[i])) + 1) continue;
+    coarse[i] = true;
     outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
     const std::size_t size = codec_block_bytes(codec);
     std::memset(differences.data() + i * size, 0, size);
   }
+  return coarse;
 }
 
-ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes) {
+/// Teaches the estimates all blocks but the coarse ones; returns the ratio that BlockSteps::observe gives.
+float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes,
+              const std::vector<bool>& coarse, float factor) {
+  if (std::find(coarse.begin(), coarse.end(), true) == coarse.end()) return steps.observe(blocks, outcomes, factor);
+  std::vector<std::uint32_t> telling;
+  std::vector<BlockOutcome> told;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (coarse[i]) continue;
+    telling.push_back(blocks[i]);
+    told.push_back(outcomes[i]);
+  }
+  return steps.observe(telling, told, factor);
+}
+
+ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse) {
   ExchangeMeasure measure;
   measure.blocks = static_cast<std::uint32_t>(outcomes.size());
+  measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
   for (const BlockOutcome& outcome : outcomes) {
     if (outcome.wide) ++measure.wide_blocks;
     measure.mean_abs += outcome.mean_abs;  // 0 where wide
@@ -105,7 +125,7 @@ int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const Block
 /// The wide bitmap and the steps asked for, into the reply. Nothing if no block is wide.
 void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                    std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
-                   ExchangeReply& reply) {
+                   const std::vector<bool>& coarse, ExchangeReply& reply) {
   std::vector<std::byte> wide(bitmap_bytes(blocks.size()));
   std::vector<std::int8_t> asked(exponents.begin(), exponents.end());
   bool any = false;
@@ -114,7 +134,8 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
     any = true;
     wide[i / 8] |= std::byte{1} << (i % 8);
     const int own = fragment.steps.exponent(task.request.codec, task.range, task.factor, blocks[i]);
-    const int wanted = std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
+    const int wanted =
+        coarse[i] ? own + widen_least : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
     asked[i] = static_cast<std::int8_t>(std::min(wanted, max_step_exponent));
   }
   if (!any) return;
@@ -233,10 +254,11 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     reply.reason = result.own_not_finite ? RefuseReason::quarantined : RefuseReason::not_finite;
     return result;
   }
+  std::vector<bool> coarse;
   if (request.codec != Codec::f32) {
-    refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences, outcomes);
+    coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences, outcomes);
     shift += noise_shift_of(side.exponents, outcomes);
-    describe_wide(*this, fragment, blocks, side.exponents, outcomes, reply);
+    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
   }
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
@@ -246,8 +268,8 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     apply(request.codec, reply.shift, -1, blocks, side.exponents, differences, fragment.buffers.block_count(),
           target.in, target.out);
   }
-  result.measure = measure_of(outcomes);
-  result.measure.ratio = fragment.steps.observe(blocks, outcomes, factor);
+  result.measure = measure_of(outcomes, coarse);
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor);
   reply.differences = Bytes::adopt(std::move(differences));
   return result;
 }
@@ -256,10 +278,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   Result result;
   result.shift = reply.shift;
   std::vector<BlockOutcome> outcomes(blocks.size());
-  outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes);
-  const bool finite =
-      std::all_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return std::isfinite(o.mean_abs); });
-  if (!finite) return result;
+  if (!outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes)) return result;
   result.accepted = true;
   result.commit = differs(outcomes);
   if (result.commit) {
@@ -267,14 +286,17 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     apply(reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data, fragment.buffers.block_count(),
           target.in, target.out);
   }
-  result.measure = measure_of(outcomes);
-  result.measure.ratio = fragment.steps.observe(blocks, outcomes, factor);
   const auto asked = reply.asked.as<std::int8_t>();
+  std::vector<bool> coarse(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (!outcomes[i].wide) continue;
+    coarse[i] = asked[i] < exponents[i];
+    if (coarse[i]) fragment.steps.refine(blocks[i], exponents[i] - asked[i]);
     result.wide.push_back(blocks[i]);
     result.wide_exponents.push_back(asked[i]);
   }
+  result.measure = measure_of(outcomes, coarse);
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor);
   return result;
 }
 

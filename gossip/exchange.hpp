@@ -21,8 +21,9 @@ struct HeldFragment {
 struct ExchangeMeasure {
   std::uint32_t blocks = 0;
   std::uint32_t wide_blocks = 0;
-  float ratio = 0;      ///< observed over expected disagreement; 0: nothing to compare
-  double mean_abs = 0;  ///< mean |y_j − y_i| over the blocks in range
+  std::uint32_t coarse_blocks = 0;  ///< of the wide ones: refused for their step, not out of range
+  float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
+  double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
 };
 
 /// Encodes the initiator's side.

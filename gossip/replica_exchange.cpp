@@ -318,8 +318,8 @@ void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack) {
 
 void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts) {
   if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end() && measure.blocks > 0) {
-    neighbour->second.factor.observe(measure.ratio,
-                                     static_cast<float>(measure.wide_blocks) / static_cast<float>(measure.blocks));
+    neighbour->second.factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
+                                                        static_cast<float>(measure.blocks));
   }
   if (!counts) return;
   counters_.blocks += measure.blocks;

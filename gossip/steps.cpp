@@ -10,6 +10,7 @@ namespace {
 constexpr float prime_fraction = 1.0F / 32;
 constexpr float mean_smoothing = 0.25F;    // of one observation
 constexpr float wide_growth = 2.0F;        // a block out of range disagreed more than was thought
+constexpr int refine_most = 6;             // powers of two at once, since whoever says so may be wrong
 constexpr float mean_max = 0x1p+100F;      // so that no product with range, factor and growth overflows
 constexpr float factor_smoothing = 0.15F;  // slower than the blocks', so that the common part settles there
 constexpr float factor_min = 1.0F / 16;
@@ -64,6 +65,10 @@ float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const
     mean += mean_smoothing * (std::min(outcomes[i].mean_abs / factor, mean_max) - mean);
   }
   return expected > 0 ? static_cast<float>(observed / expected) : 0.0F;
+}
+
+void BlockSteps::refine(std::uint32_t block, int halvings) {
+  mean_[block] = std::ldexp(mean_[block], -std::clamp(halvings, 0, refine_most));
 }
 
 float BlockSteps::mean() const {

@@ -35,6 +35,9 @@ class BlockSteps {
   /// Returns the observed mean over the expected mean, over blocks in range; 0 if there is nothing to compare.
   float observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor);
 
+  /// A responder took the block's step for `halvings` powers of two too coarse: expects less, within a bound.
+  void refine(std::uint32_t block, int halvings);
+
   /// Mean over blocks of the estimate: what a node reports as its disagreement with the others.
   [[nodiscard]] float mean() const;
 

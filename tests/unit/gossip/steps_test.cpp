@@ -111,6 +111,17 @@ TEST_CASE("a block out of range doubles its estimate and is not compared", "[ste
   CHECK(steps.mean() == 2.0F);
 }
 
+TEST_CASE("an estimate taken for too coarse falls, by no more than 6 powers of two", "[steps]") {
+  struct Row {
+    int halvings;
+    float mean;
+  };
+  const Row row = GENERATE(values<Row>({{-3, 1}, {0, 1}, {1, 0.5F}, {6, 0x1p-6F}, {7, 0x1p-6F}, {200, 0x1p-6F}}));
+  BlockSteps steps = steps_with_mean(1.0F);
+  steps.refine(0, row.halvings);
+  CHECK(steps.mean() == row.mean);
+}
+
 TEST_CASE("an estimate recovers from any number of wide blocks", "[steps]") {
   BlockSteps steps = steps_with_mean(1.0F);
   for (int i = 0; i < 400; ++i)

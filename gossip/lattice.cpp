@@ -16,6 +16,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "gossip/lattice.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -38,15 +39,25 @@ using parts::sum_lanes;
 using Floats = hn::CappedTag<float, sum_lanes>;
 using Ints = hn::RebindToSigned<Floats>;
 using Words = hn::RebindToUnsigned<Floats>;
-using Octets = hn::Repartition<std::uint8_t, Floats>;  // as many bytes as a vector has
-using FewOctets = hn::Rebind<std::uint8_t, Floats>;    // one byte for each lane of Floats
-using FewSignedOctets = hn::Rebind<std::int8_t, Floats>;
+using Octets = hn::Repartition<std::uint8_t, Floats>;     // as many bytes as a vector has
+using FewSignedOctets = hn::Rebind<std::int8_t, Floats>;  // one byte for each lane of Floats
 using FloatVector = hn::Vec<Floats>;
 using IntVector = hn::Vec<Ints>;
 using WordVector = hn::Vec<Words>;
 using OctetVector = hn::Vec<Octets>;
 
 constexpr std::size_t half_block = block_elements / 2;
+
+/// How far ahead memory is asked for, in blocks: far enough for its latency, near enough for the first-level cache.
+constexpr std::size_t blocks_ahead = 8;
+
+/// Asks for `bytes` from `from` on. An address that cannot be read does no harm.
+HWY_INLINE void prefetch(const void* from, std::size_t bytes) {
+  constexpr std::size_t line_bytes = 64;
+  const auto* const lines = static_cast<const std::byte*>(from);
+  for (std::size_t n = 0; n < bytes; n += line_bytes)
+    hwy::Prefetch(lines + n);
+}
 
 // ---- reading a fragment
 
@@ -62,11 +73,12 @@ struct Sources {
   }
 };
 
+template <std::size_t count>
 HWY_INLINE FloatVector load_sum(const Sources& y, std::size_t index) {
   const Floats floats;
   FloatVector value = hn::LoadU(floats, y.arrays[0] + index);
-  if (y.count > 1) value = hn::Add(value, hn::LoadU(floats, y.arrays[1] + index));
-  if (y.count > 2) value = hn::Add(value, hn::LoadU(floats, y.arrays[2] + index));
+  if constexpr (count > 1) value = hn::Add(value, hn::LoadU(floats, y.arrays[1] + index));
+  if constexpr (count > 2) value = hn::Add(value, hn::LoadU(floats, y.arrays[2] + index));
   return value;
 }
 
@@ -80,34 +92,76 @@ HWY_INLINE std::uint32_t largest_lane(IntVector largest) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(Ints(), largest)));
 }
 
-/// Copies the sum of the sources into `out` and raises `largest` to its largest magnitude.
-HWY_INLINE IntVector copy_block(const Sources& y, std::size_t first, float* HWY_RESTRICT out, IntVector largest) {
+template <std::size_t count>
+HWY_INLINE IntVector copy_block_of(const Sources& y, std::size_t first, float* HWY_RESTRICT out, IntVector largest) {
   const Floats floats;
   for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
-    const FloatVector value = load_sum(y, first + n);
+    const FloatVector value = load_sum<count>(y, first + n);
     largest = raised_to_magnitude(largest, value);
     hn::StoreU(value, floats, out + n);
   }
   return largest;
 }
 
-/// Where the block's values are: in the only source, or summed into `buffer`.
-HWY_INLINE const float* read_block(const Sources& y, std::size_t first, float* HWY_RESTRICT buffer,
-                                   std::uint32_t& largest_magnitude) {
-  const Floats floats;
-  IntVector largest = hn::Zero(Ints());
-  const float* values = buffer;
-  if (y.count == 1) {
-    values = y.arrays[0] + first;
-    for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
-      largest = raised_to_magnitude(largest, hn::LoadU(floats, values + n));
-    }
-  } else {
-    largest = copy_block(y, first, buffer, largest);
-  }
-  largest_magnitude = largest_lane(largest);
-  return values;
+/// Copies the sum of the sources into `out` and raises `largest` to its largest magnitude.
+HWY_INLINE IntVector copy_block(const Sources& y, std::size_t first, float* HWY_RESTRICT out, IntVector largest) {
+  if (y.count == 1) return copy_block_of<1>(y, first, out, largest);
+  if (y.count == 2) return copy_block_of<2>(y, first, out, largest);
+  return copy_block_of<3>(y, first, out, largest);
 }
+
+/// Asks for the block that is to be read `blocks_ahead` after number `index` of the list.
+HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> blocks, std::size_t index) {
+  if (index + blocks_ahead >= blocks.size()) return;
+  const std::size_t first = blocks[index + blocks_ahead] * block_elements;
+  for (std::size_t n = 0; n < y.count; ++n)
+    prefetch(y.arrays[n] + first, block_elements * sizeof(float));
+}
+
+/// The values of a list of blocks, one after the other: in the only source, or summed into a buffer. Reads one block
+/// ahead, so that the largest magnitude is there when it is needed.
+class BlockReader {
+ public:
+  BlockReader(const FragmentView& y, std::span<const std::uint32_t> blocks) : y_(y), blocks_(blocks) { read_ahead(); }
+
+  /// Goes to the next block of the list.
+  HWY_INLINE void advance() {
+    values_ = next_values_;
+    largest_ = next_largest_;
+    read_ahead();
+  }
+  [[nodiscard]] const float* values() const { return values_; }
+  [[nodiscard]] std::uint32_t largest() const { return largest_; }
+
+ private:
+  HWY_INLINE void read_ahead() {
+    if (read_ == blocks_.size()) return;
+    prefetch_block(y_, blocks_, read_);
+    const Floats floats;
+    const std::size_t first = blocks_[read_] * block_elements;
+    IntVector largest = hn::Zero(Ints());
+    if (y_.count == 1) {
+      next_values_ = y_.arrays[0] + first;
+      for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
+        largest = raised_to_magnitude(largest, hn::LoadU(floats, next_values_ + n));
+      }
+    } else {
+      next_values_ = buffers_[read_ % 2];
+      largest = copy_block(y_, first, buffers_[read_ % 2], largest);
+    }
+    next_largest_ = largest_lane(largest);
+    ++read_;
+  }
+
+  Sources y_;
+  std::span<const std::uint32_t> blocks_;
+  std::size_t read_ = 0;
+  const float* values_ = nullptr;
+  const float* next_values_ = nullptr;
+  std::uint32_t largest_ = 0;
+  std::uint32_t next_largest_ = 0;
+  HWY_ALIGN float buffers_[2][block_elements];
+};
 
 // ---- the lattice
 
@@ -125,73 +179,98 @@ struct BlockKey {
   }
 };
 
-/// dither_word() for the elements numbered `element` (under 256) of the block. Shifts are linear over xor, so that
-/// those of the key are done once a block.
-HWY_INLINE WordVector dither_words(const BlockKey& key, WordVector element) {
+/// Element numbers from n of a block on, mixed with the key: what dither_words() starts from. Shifts are linear over
+/// xor, so that those of the key are done once a block.
+HWY_INLINE WordVector keyed_elements(const BlockKey& key, std::size_t n) {
   const Words words;
-  WordVector x = hn::Mul(hn::Xor(element, hn::Set(words, key.first_word)), hn::Set(words, 0x7feb352dU));
+  const WordVector numbers = hn::Xor(hn::Iota(words, 0U), hn::Set(words, key.first_word));
+  return hn::Xor(numbers, hn::Set(words, static_cast<std::uint32_t>(n)));
+}
+
+/// dither_word() for the elements `skipped` after those of `keyed`, whose numbers have no bit in common with it.
+HWY_INLINE WordVector dither_words(const BlockKey& key, WordVector keyed, std::size_t skipped) {
+  const Words words;
+  const WordVector start = hn::Xor(keyed, hn::Set(words, static_cast<std::uint32_t>(skipped)));
+  WordVector x = hn::Mul(start, hn::Set(words, 0x7feb352dU));
   x = hn::Xor3(x, hn::ShiftRight<15>(x), hn::Set(words, key.second_word));
   x = hn::Mul(x, hn::Set(words, 0x846ca68bU));
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// The lattice indices with dither_bits more bits below them.
-HWY_INLINE IntVector dithered(const BlockKey& key, FloatVector value, WordVector word) {
-  const Ints ints;
-  const IntVector fixed_point = hn::NearestInt(hn::Mul(value, hn::Set(Floats(), key.scale)));
-  return hn::Add(fixed_point, hn::BitCast(ints, hn::And(word, hn::Set(Words(), dither_mask))));
+/// Rounds to nearest even values that fit an int32: Highway's care for those that do not would cost four instructions.
+HWY_INLINE IntVector nearest_int(FloatVector value) {
+#if HWY_TARGET == HWY_AVX3
+  return IntVector{_mm512_cvtps_epi32(value.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return IntVector{_mm256_cvtps_epi32(value.raw)};
+#else
+  return hn::NearestInt(value);
+#endif
 }
 
+/// Where k's lowest bit stands once dithered values are shifted right by `spare_bits`: at the second byte.
+constexpr int index_position = 8;
+constexpr int spare_bits = dither_bits - index_position;
+
+/// The check's terms for dithered values with the index at `index_position`.
 template <int bits>
-HWY_INLINE WordVector check_terms(IntVector dithered_index, WordVector word) {
-  const Words words;
-  const WordVector high = hn::BitCast(words, hn::ShiftRight<dither_bits + bits>(dithered_index));
-  return hn::Mul(high, hn::Or(word, hn::Set(words, 1U)));
+HWY_INLINE WordVector check_terms(IntVector indices, WordVector word) {
+  const WordVector high = hn::BitCast(Words(), hn::ShiftRight<index_position + bits>(indices));
+  return hn::Mul(high, word);
 }
 
-/// Encodes one vector: its indices, whose low bits travel.
+/// Encodes the vector `skipped` elements after `keyed` and `values`: the low bits of its indices at `index_position`.
 template <int bits>
-HWY_INLINE WordVector encode_vector(const BlockKey& key, const float* HWY_RESTRICT values, std::size_t n,
-                                    WordVector& check) {
+HWY_INLINE WordVector encode_vector(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
+                                    std::size_t skipped, WordVector& check) {
   const Words words;
-  const WordVector word = dither_words(key, hn::Iota(words, static_cast<std::uint32_t>(n)));
-  const IntVector index = dithered(key, hn::LoadU(Floats(), values + n), word);
+  const WordVector word = dither_words(key, keyed, skipped);
+  const IntVector fixed_point =
+      nearest_int(hn::Mul(hn::LoadU(Floats(), values + skipped), hn::Set(Floats(), key.scale)));
+  const WordVector dither = hn::And(word, hn::Set(words, dither_mask));
+  const IntVector index = hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(Ints(), dither)));
   check = hn::Add(check, check_terms<bits>(index, word));
-  return hn::BitCast(words, hn::ShiftRight<dither_bits>(index));
+  return hn::BitCast(words, index);
 }
 
-/// Decodes one vector against its own values: the differences, of which the low bits count, from the bits sent.
+/// Decodes the bits sent, which stand at `index_position`, against such a vector. With a = k_j − sent, whose low bits
+/// are D, the high part of k_i = k_j − D is (a + half the range) >> bits: so half the range comes in with the dither,
+/// and the result is D + half the range.
 template <int bits>
-HWY_INLINE WordVector decode_vector(const BlockKey& key, const float* HWY_RESTRICT values, std::size_t n,
-                                    WordVector sent, WordVector& check) {
+HWY_INLINE WordVector decode_vector(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
+                                    std::size_t skipped, WordVector sent, WordVector& check) {
   const Words words;
   const Ints ints;
-  const WordVector word = dither_words(key, hn::Iota(words, static_cast<std::uint32_t>(n)));
-  const IntVector own = dithered(key, hn::LoadU(Floats(), values + n), word);
-  const WordVector apart = hn::Sub(hn::BitCast(words, hn::ShiftRight<dither_bits>(own)), sent);
-  const IntVector top = hn::BitCast(ints, hn::ShiftLeft<32 - bits>(apart));
-  check = hn::Add(check, check_terms<bits>(hn::Sub(own, hn::ShiftRight<32 - bits - dither_bits>(top)), word));
-  return apart;
+  const WordVector word = dither_words(key, keyed, skipped);
+  const IntVector fixed_point =
+      nearest_int(hn::Mul(hn::LoadU(Floats(), values + skipped), hn::Set(Floats(), key.scale)));
+  const auto half_range = hn::Set(words, std::uint32_t{1} << (dither_bits + bits - 1));
+  const WordVector dither = hn::OrAnd(half_range, word, hn::Set(words, dither_mask));
+  const IntVector own = hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(ints, dither)));
+  const IntVector apart = hn::Sub(own, hn::BitCast(ints, sent));
+  check = hn::Add(check, check_terms<bits>(apart, word));
+  return hn::BitCast(words, apart);
 }
 
 // ---- packing
 
-/// The low bytes of four vectors, in order.
-HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d) {
+/// The second bytes of the words of four vectors, in order, with the bits of `flip` turned over.
+HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d, std::uint8_t flip) {
   const Octets octets;
   const Words words;
-  // Each shuffle moves the low bytes of the four words of a 128-bit part into another of its words.
+  // Each shuffle moves the second bytes of the four words of a 128-bit part into another of its words.
   constexpr std::uint8_t none = 0x80;
   alignas(16) static constexpr std::uint8_t place[4][16] = {
-      {0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none},
-      {none, none, none, none, 0, 4, 8, 12, none, none, none, none, none, none, none, none},
-      {none, none, none, none, none, none, none, none, 0, 4, 8, 12, none, none, none, none},
-      {none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12}};
+      {1, 5, 9, 13, none, none, none, none, none, none, none, none, none, none, none, none},
+      {none, none, none, none, 1, 5, 9, 13, none, none, none, none, none, none, none, none},
+      {none, none, none, none, none, none, none, none, 1, 5, 9, 13, none, none, none, none},
+      {none, none, none, none, none, none, none, none, none, none, none, none, 1, 5, 9, 13}};
   const auto placed = [&](WordVector vector, int word) HWY_ATTR {
-    return hn::BitCast(words,
-                       hn::TableLookupBytesOr0(hn::BitCast(octets, vector), hn::LoadDup128(octets, place[word])));
+    const OctetVector shuffle = hn::LoadDup128(octets, place[word]);
+    return hn::TableLookupBytesOr0(hn::BitCast(octets, vector), shuffle);
   };
-  const WordVector mixed = hn::Or(hn::Xor3(placed(a, 0), placed(b, 1), placed(c, 2)), placed(d, 3));
+  const OctetVector three = hn::Xor3(placed(a, 0), placed(b, 1), placed(c, 2));
+  const WordVector mixed = hn::BitCast(words, hn::Xor3(three, placed(d, 3), hn::Set(octets, flip)));
   // Word j of part p belongs at place p of group j; vectors have 1, 2 or 4 parts.
   alignas(64) static constexpr std::uint32_t order[3][sum_lanes] = {
       {0, 1, 2, 3}, {0, 4, 1, 5, 2, 6, 3, 7}, {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
@@ -199,62 +278,64 @@ HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector
   return hn::BitCast(octets, hn::TableLookupLanes(mixed, hn::SetTableIndices(words, order[vector_parts / 2])));
 }
 
-HWY_INLINE WordVector load_octets(const std::uint8_t* HWY_RESTRICT from) {
-  return hn::PromoteTo(Words(), hn::LoadU(FewOctets(), from));
+/// The bytes at `skipped`, a multiple of a vector's lanes, each in the second byte of a word.
+HWY_INLINE WordVector unpack(const std::uint8_t* HWY_RESTRICT block, std::size_t skipped) {
+  const Octets octets;
+  constexpr std::size_t part_bytes = 16;
+  constexpr std::uint8_t none = 0x80;
+  alignas(64) static constexpr std::uint8_t spread[4 * part_bytes] = {
+      none, 0,  none, none, none, 1,  none, none, none, 2,  none, none, none, 3,  none, none,
+      none, 4,  none, none, none, 5,  none, none, none, 6,  none, none, none, 7,  none, none,
+      none, 8,  none, none, none, 9,  none, none, none, 10, none, none, none, 11, none, none,
+      none, 12, none, none, none, 13, none, none, none, 14, none, none, none, 15, none, none};
+  const std::size_t within = skipped % part_bytes;
+  const OctetVector bytes = hn::LoadDup128(octets, block + skipped - within);
+  return hn::BitCast(Words(), hn::TableLookupBytesOr0(bytes, hn::LoadU(octets, spread + 4 * within)));
 }
 
+/// Two nibbles that stand at `index_position` of their words, as one byte there.
 HWY_INLINE WordVector join_nibbles(WordVector low, WordVector high) {
-  const auto mask = hn::Set(Words(), 15U);
-  return hn::Or(hn::And(low, mask), hn::AndNot(mask, hn::ShiftLeft<4>(high)));
+  const auto low_nibble = hn::Set(Words(), 15U << index_position);
+  return hn::OrAnd(hn::AndNot(low_nibble, hn::ShiftLeft<4>(high)), low, low_nibble);
 }
 
 // ---- encode
 
-HWY_INLINE std::uint32_t encode_block_q8(const BlockKey& key, const float* HWY_RESTRICT values,
-                                         std::uint8_t* HWY_RESTRICT out) {
+/// Encodes the vector at `skipped`, or for q4 the two that share their bytes: the bytes, one in each word.
+template <Codec codec>
+HWY_INLINE WordVector encode_bytes(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
+                                   std::size_t skipped, WordVector& check) {
+  constexpr int bits = codec_bits(codec);
+  const WordVector low = encode_vector<bits>(key, keyed, values, skipped, check);
+  if constexpr (codec == Codec::q8) return low;
+  return join_nibbles(low, encode_vector<bits>(key, keyed, values, half_block + skipped, check));
+}
+
+template <Codec codec>
+HWY_INLINE std::uint16_t encode_block(const BlockKey& key, const float* HWY_RESTRICT values,
+                                      std::uint8_t* HWY_RESTRICT out) {
   const Words words;
   const std::size_t lanes = hn::Lanes(words);
   WordVector check = hn::Zero(words);
-  for (std::size_t n = 0; n < block_elements; n += 4 * lanes) {
-    const WordVector a = encode_vector<8>(key, values, n, check);
-    const WordVector b = encode_vector<8>(key, values, n + lanes, check);
-    const WordVector c = encode_vector<8>(key, values, n + 2 * lanes, check);
-    const WordVector d = encode_vector<8>(key, values, n + 3 * lanes, check);
-    hn::StoreU(pack(a, b, c, d), Octets(), out + n);
+  for (std::size_t n = 0; n < codec_block_bytes(codec); n += 4 * lanes) {
+    const WordVector keyed = keyed_elements(key, n);
+    const WordVector a = encode_bytes<codec>(key, keyed, values + n, 0, check);
+    const WordVector b = encode_bytes<codec>(key, keyed, values + n, lanes, check);
+    const WordVector c = encode_bytes<codec>(key, keyed, values + n, 2 * lanes, check);
+    const WordVector d = encode_bytes<codec>(key, keyed, values + n, 3 * lanes, check);
+    hn::StoreU(pack(a, b, c, d, 0), Octets(), out + n);
   }
-  return hn::GetLane(hn::SumOfLanes(words, check));
-}
-
-HWY_INLINE WordVector encode_pair_q4(const BlockKey& key, const float* HWY_RESTRICT values, std::size_t n,
-                                     WordVector& check) {
-  const WordVector low = encode_vector<4>(key, values, n, check);
-  return join_nibbles(low, encode_vector<4>(key, values, n + half_block, check));
-}
-
-HWY_INLINE std::uint32_t encode_block_q4(const BlockKey& key, const float* HWY_RESTRICT values,
-                                         std::uint8_t* HWY_RESTRICT out) {
-  const Words words;
-  const std::size_t lanes = hn::Lanes(words);
-  WordVector check = hn::Zero(words);
-  for (std::size_t n = 0; n < half_block; n += 4 * lanes) {
-    const WordVector a = encode_pair_q4(key, values, n, check);
-    const WordVector b = encode_pair_q4(key, values, n + lanes, check);
-    const WordVector c = encode_pair_q4(key, values, n + 2 * lanes, check);
-    const WordVector d = encode_pair_q4(key, values, n + 3 * lanes, check);
-    hn::StoreU(pack(a, b, c, d), Octets(), out + n);
-  }
-  return hn::GetLane(hn::SumOfLanes(words, check));
+  return parts::check_of(hn::GetLane(hn::SumOfLanes(words, check)));
 }
 
 template <Codec codec>
 bool encode_lattice(const FragmentView& view, std::span<const std::uint32_t> blocks, std::uint64_t seed,
                     std::span<std::int8_t> exponents, std::span<std::uint16_t> checks, std::span<std::byte> values) {
   constexpr std::size_t block_bytes = codec_block_bytes(codec);
-  const Sources y(view);
-  HWY_ALIGN float buffer[block_elements];
+  BlockReader own(view, blocks);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    std::uint32_t largest = 0;
-    const float* const own = read_block(y, blocks[b] * block_elements, buffer, largest);
+    own.advance();
+    const std::uint32_t largest = own.largest();
     if (largest >= parts::infinity_bits) return false;
     exponents[b] = parts::raised_exponent(exponents[b], largest);
     if (largest >= parts::limit_bits(exponents[b])) [[unlikely]] {  // beyond every step: the definition clamps
@@ -264,7 +345,7 @@ bool encode_lattice(const FragmentView& view, std::span<const std::uint32_t> blo
     }
     const BlockKey key(seed, blocks[b], exponents[b]);
     auto* const out = reinterpret_cast<std::uint8_t*>(values.data()) + b * block_bytes;
-    checks[b] = parts::check_of(codec == Codec::q8 ? encode_block_q8(key, own, out) : encode_block_q4(key, own, out));
+    checks[b] = encode_block<codec>(key, own.values(), out);
   }
   return true;
 }
@@ -332,8 +413,20 @@ HWY_INLINE BlockOutcome lattice_outcome(const std::uint8_t* HWY_RESTRICT differe
                                 static_cast<std::uint32_t>(hn::GetLane(square)), exponent);
 }
 
-/// Outcome of an f32 block; raises `largest` to the largest magnitude.
-HWY_INLINE BlockOutcome f32_outcome(const float* HWY_RESTRICT differences, IntVector& largest) {
+/// sum_of_lanes() of parts, with its order of additions.
+HWY_INLINE float sum_of(const std::array<float, sum_lanes>& lanes) {
+  const hn::CappedTag<float, 4> four;
+  const auto first = hn::Add(hn::LoadU(four, lanes.data()), hn::LoadU(four, lanes.data() + 8));
+  const auto second = hn::Add(hn::LoadU(four, lanes.data() + 4), hn::LoadU(four, lanes.data() + 12));
+  std::array<float, 4> sums;
+  hn::StoreU(hn::Add(first, second), four, sums.data());
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+/// Outcome of a block of f32 differences that `difference_at(n)` gives for the vector at element n; raises `largest` to
+/// the largest magnitude. Goes through the block lane by lane, which for 16 lanes is once.
+template <class DifferenceAt>
+HWY_INLINE BlockOutcome f32_outcome(DifferenceAt difference_at, IntVector& largest) {
   const Floats floats;
   std::array<float, sum_lanes> abs;
   std::array<float, sum_lanes> square;
@@ -341,7 +434,7 @@ HWY_INLINE BlockOutcome f32_outcome(const float* HWY_RESTRICT differences, IntVe
     FloatVector abs_sum = hn::Zero(floats);
     FloatVector square_sum = hn::Zero(floats);
     for (std::size_t n = lane; n < block_elements; n += sum_lanes) {
-      const FloatVector difference = hn::LoadU(floats, differences + n);
+      const FloatVector difference = difference_at(n);
       largest = raised_to_magnitude(largest, difference);
       abs_sum = hn::Add(abs_sum, hn::Abs(difference));
       square_sum = hn::Add(square_sum, hn::Mul(difference, difference));
@@ -349,7 +442,7 @@ HWY_INLINE BlockOutcome f32_outcome(const float* HWY_RESTRICT differences, IntVe
     hn::StoreU(abs_sum, floats, abs.data() + lane);
     hn::StoreU(square_sum, floats, square.data() + lane);
   }
-  return parts::f32_outcome(abs, square);
+  return parts::f32_outcome(sum_of(abs), sum_of(square));
 }
 
 bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
@@ -359,7 +452,9 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
     const std::byte* const block = differences.data() + b * codec_block_bytes(codec);
     const auto* const packed = reinterpret_cast<const std::uint8_t*>(block);
     if (codec == Codec::f32) {
-      outcomes[b] = f32_outcome(reinterpret_cast<const float*>(block), largest);
+      const auto* const values = reinterpret_cast<const float*>(block);
+      const auto load = [values](std::size_t n) HWY_ATTR { return hn::LoadU(Floats(), values + n); };
+      outcomes[b] = f32_outcome(load, largest);
     } else if (codec == Codec::q8) {
       outcomes[b] = lattice_outcome<Codec::q8>(packed, exponents[b]);
     } else {
@@ -372,42 +467,35 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
 
 // ---- difference
 
-HWY_INLINE std::uint32_t decode_block_q8(const BlockKey& key, const float* HWY_RESTRICT values,
-                                         const std::uint8_t* HWY_RESTRICT sent, std::uint8_t* HWY_RESTRICT out) {
+/// Decodes the bytes at `skipped` as encode_bytes() gave them: those of D + half the range.
+template <Codec codec>
+HWY_INLINE WordVector decode_bytes(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
+                                   const std::uint8_t* HWY_RESTRICT sent, std::size_t skipped, WordVector& check) {
+  constexpr int bits = codec_bits(codec);
+  const WordVector octets = unpack(sent, skipped);
+  if constexpr (codec == Codec::q8) return decode_vector<bits>(key, keyed, values, skipped, octets, check);
+  const auto nibble = hn::Set(Words(), 15U << index_position);
+  const WordVector low = hn::And(octets, nibble);
+  const WordVector high = hn::And(hn::ShiftRight<4>(octets), nibble);
+  return join_nibbles(decode_vector<bits>(key, keyed, values, skipped, low, check),
+                      decode_vector<bits>(key, keyed, values, half_block + skipped, high, check));
+}
+
+template <Codec codec>
+HWY_INLINE std::uint16_t decode_block(const BlockKey& key, const float* HWY_RESTRICT values,
+                                      const std::uint8_t* HWY_RESTRICT sent, std::uint8_t* HWY_RESTRICT out) {
   const Words words;
   const std::size_t lanes = hn::Lanes(words);
   WordVector check = hn::Zero(words);
-  for (std::size_t n = 0; n < block_elements; n += 4 * lanes) {
-    const std::size_t m = n + lanes;
-    const WordVector a = decode_vector<8>(key, values, n, load_octets(sent + n), check);
-    const WordVector b = decode_vector<8>(key, values, m, load_octets(sent + m), check);
-    const WordVector c = decode_vector<8>(key, values, m + lanes, load_octets(sent + m + lanes), check);
-    const WordVector d = decode_vector<8>(key, values, m + 2 * lanes, load_octets(sent + m + 2 * lanes), check);
-    hn::StoreU(pack(a, b, c, d), Octets(), out + n);
+  for (std::size_t n = 0; n < codec_block_bytes(codec); n += 4 * lanes) {
+    const WordVector keyed = keyed_elements(key, n);
+    const WordVector a = decode_bytes<codec>(key, keyed, values + n, sent + n, 0, check);
+    const WordVector b = decode_bytes<codec>(key, keyed, values + n, sent + n, lanes, check);
+    const WordVector c = decode_bytes<codec>(key, keyed, values + n, sent + n, 2 * lanes, check);
+    const WordVector d = decode_bytes<codec>(key, keyed, values + n, sent + n, 3 * lanes, check);
+    hn::StoreU(pack(a, b, c, d, codec == Codec::q8 ? 0x80 : 0x88), Octets(), out + n);
   }
-  return hn::GetLane(hn::SumOfLanes(words, check));
-}
-
-HWY_INLINE WordVector decode_pair_q4(const BlockKey& key, const float* HWY_RESTRICT values, std::size_t n,
-                                     const std::uint8_t* HWY_RESTRICT sent, WordVector& check) {
-  const WordVector both = load_octets(sent + n);
-  const WordVector low = decode_vector<4>(key, values, n, both, check);
-  return join_nibbles(low, decode_vector<4>(key, values, n + half_block, hn::ShiftRight<4>(both), check));
-}
-
-HWY_INLINE std::uint32_t decode_block_q4(const BlockKey& key, const float* HWY_RESTRICT values,
-                                         const std::uint8_t* HWY_RESTRICT sent, std::uint8_t* HWY_RESTRICT out) {
-  const Words words;
-  const std::size_t lanes = hn::Lanes(words);
-  WordVector check = hn::Zero(words);
-  for (std::size_t n = 0; n < half_block; n += 4 * lanes) {
-    const WordVector a = decode_pair_q4(key, values, n, sent, check);
-    const WordVector b = decode_pair_q4(key, values, n + lanes, sent, check);
-    const WordVector c = decode_pair_q4(key, values, n + 2 * lanes, sent, check);
-    const WordVector d = decode_pair_q4(key, values, n + 3 * lanes, sent, check);
-    hn::StoreU(pack(a, b, c, d), Octets(), out + n);
-  }
-  return hn::GetLane(hn::SumOfLanes(words, check));
+  return parts::check_of(hn::GetLane(hn::SumOfLanes(words, check)));
 }
 
 template <Codec codec>
@@ -415,20 +503,17 @@ bool difference_lattice(const FragmentView& view, std::span<const std::uint32_t>
                         std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
                         const std::uint8_t* values, std::uint8_t* differences, std::span<BlockOutcome> outcomes) {
   constexpr std::size_t block_bytes = codec_block_bytes(codec);
-  const Sources y(view);
-  HWY_ALIGN float buffer[block_elements];
+  BlockReader own(view, blocks);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    std::uint32_t largest = 0;
-    const float* const own = read_block(y, blocks[b] * block_elements, buffer, largest);
-    if (largest >= parts::infinity_bits) return false;
+    own.advance();
+    if (own.largest() >= parts::infinity_bits) return false;
     const std::uint8_t* const sent = values + b * block_bytes;
     std::uint8_t* const out = differences + b * block_bytes;
-    bool near = largest < parts::limit_bits(exponents[b]);
+    prefetch(sent + blocks_ahead * block_bytes, block_bytes);
+    bool near = own.largest() < parts::limit_bits(exponents[b]);
     if (near) {
       const BlockKey key(seed, blocks[b], exponents[b]);
-      const std::uint32_t check =
-          codec == Codec::q8 ? decode_block_q8(key, own, sent, out) : decode_block_q4(key, own, sent, out);
-      near = parts::check_of(check) == checks[b];
+      near = decode_block<codec>(key, own.values(), sent, out) == checks[b];
     }
     if (near) {
       outcomes[b] = lattice_outcome<codec>(out, exponents[b]);
@@ -440,20 +525,30 @@ bool difference_lattice(const FragmentView& view, std::span<const std::uint32_t>
   return true;
 }
 
-bool difference_f32(const FragmentView& view, std::span<const std::uint32_t> blocks, const float* values,
-                    float* differences, std::span<BlockOutcome> outcomes) {
-  const Floats floats;
-  const Sources y(view);
+template <std::size_t count>
+bool difference_f32_of(const Sources& y, std::span<const std::uint32_t> blocks, const float* values, float* differences,
+                       std::span<BlockOutcome> outcomes) {
   IntVector largest = hn::Zero(Ints());
   for (std::size_t b = 0; b < blocks.size(); ++b) {
+    prefetch_block(y, blocks, b);
+    const std::size_t first = blocks[b] * block_elements;
+    const float* const sent = values + b * block_elements;
     float* const out = differences + b * block_elements;
-    for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
-      const FloatVector own = load_sum(y, blocks[b] * block_elements + n);
-      hn::StoreU(hn::Sub(own, hn::LoadU(floats, values + b * block_elements + n)), floats, out + n);
-    }
-    outcomes[b] = f32_outcome(out, largest);
+    const auto subtract = [=, &y](std::size_t n) HWY_ATTR {
+      const FloatVector difference = hn::Sub(load_sum<count>(y, first + n), hn::LoadU(Floats(), sent + n));
+      hn::StoreU(difference, Floats(), out + n);
+      return difference;
+    };
+    outcomes[b] = f32_outcome(subtract, largest);
   }
   return largest_lane(largest) < parts::infinity_bits;
+}
+
+bool difference_f32(const FragmentView& view, std::span<const std::uint32_t> blocks, const float* values,
+                    float* differences, std::span<BlockOutcome> outcomes) {
+  const Sources y(view);
+  const auto chosen = y.count == 1 ? difference_f32_of<1> : y.count == 2 ? difference_f32_of<2> : difference_f32_of<3>;
+  return chosen(y, blocks, values, differences, outcomes);
 }
 
 bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
@@ -482,23 +577,18 @@ template <Codec codec>
 HWY_INLINE void apply_block(const std::byte* differences, float weight, const float* in, float* out) {
   const Floats floats;
   const Ints ints;
-  const std::size_t lanes = hn::Lanes(floats);
-  if constexpr (codec == Codec::f32) {
-    const auto* const values = reinterpret_cast<const float*>(differences);
-    for (std::size_t n = 0; n < block_elements; n += lanes) {
+  const auto* const values = reinterpret_cast<const float*>(differences);
+  const auto* const packed = reinterpret_cast<const std::int8_t*>(differences);
+  for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
+    if constexpr (codec == Codec::f32) {
       add_vector(hn::LoadU(floats, values + n), weight, n, in, out);
-    }
-  } else {
-    const auto* const packed = reinterpret_cast<const std::int8_t*>(differences);
-    for (std::size_t n = 0; n < codec_block_bytes(codec); n += lanes) {
-      const IntVector octet = hn::PromoteTo(ints, hn::LoadU(FewSignedOctets(), packed + n));
-      if constexpr (codec == Codec::q8) {
-        add_vector(hn::ConvertTo(floats, octet), weight, n, in, out);
-      } else {
-        const IntVector low = hn::ShiftRight<28>(hn::ShiftLeft<28>(octet));
-        add_vector(hn::ConvertTo(floats, low), weight, n, in, out);
-        add_vector(hn::ConvertTo(floats, hn::ShiftRight<4>(octet)), weight, n + half_block, in, out);
+    } else {
+      IntVector number = hn::PromoteTo(ints, hn::LoadU(FewSignedOctets(), packed + n % codec_block_bytes(codec)));
+      if constexpr (codec == Codec::q4) {
+        if (n < half_block) number = hn::ShiftLeft<4>(number);
+        number = hn::ShiftRight<28>(hn::ShiftLeft<24>(number));
       }
+      add_vector(hn::ConvertTo(floats, number), weight, n, in, out);
     }
   }
 }

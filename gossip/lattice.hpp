@@ -11,13 +11,12 @@
 //
 // Arithmetic, the same on every machine and in every implementation:
 //   t = round_to_nearest_even(clamp(y · 2^(dither_bits − e)))  as int32      (the scaling is exact)
-//   k = (t + (r & dither_mask)) >> dither_bits                  arithmetic shift, wrapping add
-// The add may wrap at the very edge of the range; D and the recovered k_i are computed with the same wrapping.
-// where r = dither_word(seed, element index) is 32 bits. |y| < s · 2^20 is ensured by the encoder, which raises e where
-// needed; the decoder marks a block wide where its own values break it.
+//   k = (t + (r & dither_mask)) >> dither_bits                  arithmetic shift
+// where r = dither_word(seed, element index) is 32 bits. |y| < s · (2^20 − 1), so that the addition does not overflow,
+// is ensured by the encoder, which raises e where needed; the decoder marks a block wide where its own values break it.
 //
 // Each block carries a 16-bit check of the high parts h = k >> b (arithmetic): the top 16 bits of the wrapping 32-bit
-// sum over the block of h · (r | 1). A block whose check fails is *wide*: the models differ by more than the range.
+// sum over the block of h · r. A block whose check fails is *wide*: the models differ by more than the range.
 //
 // Packing. q8: byte n of a block is the low 8 bits of element n. q4: byte n (n < 128) holds element n in its low nibble
 // and element n + 128 in its high nibble. Differences D are packed alike, in two's complement, with
@@ -54,9 +53,9 @@ struct BlockOutcome {
   bool wide = false;      ///< out of range: its D are zero and the means say nothing
 };
 
-/// Smallest accepted exponent e with |y| < 2^(e + index_bits) for every y of a block whose largest magnitude is
-/// `largest`, which must be finite. From 2^(max_step_exponent + index_bits) on there is none: max_step_exponent, and
-/// the encoder clamps.
+/// Smallest accepted exponent e with |y| < s · (2^index_bits − 1) for every y of a block whose largest magnitude is
+/// `largest`, which must be finite. Far enough beyond max_step_exponent there is none: max_step_exponent, and the
+/// encoder clamps.
 [[nodiscard]] int smallest_exponent(float largest);
 
 /// Encodes the blocks listed (ascending indices). `exponents` holds the wanted exponents and receives the ones used

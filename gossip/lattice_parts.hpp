@@ -23,23 +23,24 @@ inline constexpr std::uint32_t magnitude_mask = 0x7fffffffU;
 inline constexpr std::uint32_t infinity_bits = 0x7f800000U;
 inline constexpr int float_bias = 127;
 inline constexpr int float_fraction_bits = 23;
-/// The range of a float that converts to int32 without overflow.
-inline constexpr float largest_fixed_point = 2147483520.0F;
-inline constexpr float smallest_fixed_point = -2147483648.0F;
+/// The largest fixed-point value to which any dither can be added.
+inline constexpr float largest_fixed_point = 2147481600.0F;  // 2^31 − 2^dither_bits
+/// A step in units of the last place of the largest magnitude that it allows: 2^(float_fraction_bits + 1 − index_bits).
+inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - index_bits);
 
 /// 2^exponent, a normal float.
 [[nodiscard]] constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + float_bias) << float_fraction_bits);
 }
 
-/// The bits of 2^(exponent + index_bits): a magnitude from here on is out of the exponent's range.
+/// The bits of s · (2^index_bits − 1): a magnitude from here on is out of the exponent's range.
 [[nodiscard]] constexpr std::uint32_t limit_bits(int exponent) {
-  return static_cast<std::uint32_t>(exponent + index_bits + float_bias) << float_fraction_bits;
+  return (static_cast<std::uint32_t>(exponent + index_bits + float_bias) << float_fraction_bits) - step_ulps;
 }
 
 /// smallest_exponent() from the bits of a finite magnitude. Denormal numbers and zero end at the lower bound.
 [[nodiscard]] constexpr int smallest_exponent_of(std::uint32_t magnitude) {
-  const int biased = static_cast<int>(magnitude >> float_fraction_bits);
+  const int biased = static_cast<int>((magnitude + step_ulps) >> float_fraction_bits);
   return std::clamp(biased - float_bias + 1 - index_bits, min_step_exponent, max_step_exponent);
 }
 
@@ -78,12 +79,11 @@ inline constexpr BlockOutcome wide_outcome{0, 0, true};
   return lanes[0];
 }
 
-/// Outcome of an f32 block from the lanes' sums of |D| and D². Sums beyond fp32 become its largest number.
-[[nodiscard]] inline BlockOutcome f32_outcome(const std::array<float, sum_lanes>& abs,
-                                              const std::array<float, sum_lanes>& square) {
+/// Outcome of an f32 block from the sums of |D| and D². Sums beyond fp32 become its largest number.
+[[nodiscard]] inline BlockOutcome f32_outcome(float sum_abs, float sum_square) {
   constexpr float largest = std::numeric_limits<float>::max();
   constexpr float share = 1.0F / static_cast<float>(block_elements);
-  return {std::min(sum_of_lanes(abs), largest) * share, std::min(sum_of_lanes(square), largest) * share, false};
+  return {std::min(sum_abs, largest) * share, std::min(sum_square, largest) * share, false};
 }
 
 [[nodiscard]] inline bool bit_is_set(std::span<const std::byte> bitmap, std::size_t index) {

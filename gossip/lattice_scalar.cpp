@@ -34,20 +34,15 @@ std::uint32_t largest_magnitude(const BlockValues& values) {
   return largest;
 }
 
-/// t + (r & mask): the lattice index k with dither_bits more bits below it. Wraps, which the decoder undoes.
-std::uint32_t dithered(float value, int exponent, std::uint32_t word) {
+/// t + (r & mask): the lattice index k with dither_bits more bits below it.
+std::int32_t dithered(float value, int exponent, std::uint32_t word) {
   const float scaled = value * power_of_two(dither_bits - exponent);
-  const float clamped = std::min(std::max(scaled, smallest_fixed_point), largest_fixed_point);
-  const auto fixed_point = static_cast<std::int32_t>(std::nearbyint(clamped));
-  return static_cast<std::uint32_t>(fixed_point) + (word & dither_mask);
+  const float clamped = std::min(std::max(scaled, -largest_fixed_point), largest_fixed_point);
+  return static_cast<std::int32_t>(std::nearbyint(clamped)) + static_cast<std::int32_t>(word & dither_mask);
 }
 
-std::int32_t arithmetic_shift(std::uint32_t bits, int count) {
-  return static_cast<std::int32_t>(bits) >> count;
-}
-
-std::uint32_t check_term(std::uint32_t dithered_index, int bits, std::uint32_t word) {
-  return static_cast<std::uint32_t>(arithmetic_shift(dithered_index, dither_bits + bits)) * (word | 1U);
+std::uint32_t check_term(std::int32_t index, int bits, std::uint32_t word) {
+  return static_cast<std::uint32_t>(index >> bits) * word;
 }
 
 /// The low bits of element n, sign-extended.
@@ -89,7 +84,7 @@ bool outcome_of(Codec codec, int exponent, std::span<const std::byte> block, Blo
       abs[n % sum_lanes] += std::fabs(values[n]);
       square[n % sum_lanes] += values[n] * values[n];
     }
-    outcome = f32_outcome(abs, square);
+    outcome = f32_outcome(sum_of_lanes(abs), sum_of_lanes(square));
     return largest_magnitude(values) < infinity_bits;
   }
   std::uint32_t abs = 0;
@@ -109,10 +104,10 @@ bool decode(const BlockValues& values, std::uint32_t first, std::uint64_t seed, 
   std::uint32_t sum = 0;
   for (std::uint32_t n = 0; n < block_elements; ++n) {
     const std::uint32_t word = dither_word(seed, first + n);
-    const std::uint32_t own = dithered(values[n], exponent, word);
-    const auto apart = static_cast<std::uint32_t>(arithmetic_shift(own, dither_bits) - unpack(sent, bits, n));
-    difference[n] = arithmetic_shift(apart << (32 - bits), 32 - bits);
-    sum += check_term(own - (static_cast<std::uint32_t>(difference[n]) << dither_bits), bits, word);
+    const std::int32_t own = dithered(values[n], exponent, word) >> dither_bits;
+    const auto apart = static_cast<std::uint32_t>(own - unpack(sent, bits, n));
+    difference[n] = static_cast<std::int32_t>(apart << (32 - bits)) >> (32 - bits);
+    sum += check_term(own - difference[n], bits, word);
   }
   return check_of(sum) == check;
 }
@@ -137,9 +132,8 @@ bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> b
     BlockDifferences index;
     for (std::uint32_t n = 0; n < block_elements; ++n) {
       const std::uint32_t word = dither_word(seed, first + n);
-      const std::uint32_t bits_of_index = dithered(own[n], exponents[b], word);
-      index[n] = arithmetic_shift(bits_of_index, dither_bits);
-      sum += check_term(bits_of_index, bits, word);
+      index[n] = dithered(own[n], exponents[b], word) >> dither_bits;
+      sum += check_term(index[n], bits, word);
     }
     checks[b] = check_of(sum);
     pack(index, bits, block_of(values, codec, b));

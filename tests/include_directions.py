@@ -1,0 +1,130 @@
+"""Holds the rooms to the directions in which they may include each other (docs/design.md, "The rooms").
+
+Run by CTest on this repository, without arguments, after a check that it finds faults planted in a temporary tree.
+Fails on a forbidden include, on a quoted include that is not a path from the root, and on a source file in no room.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, FrozenSet, List, Tuple
+
+SOURCE_ENDINGS = {".hpp", ".h", ".cpp", ".c", ".cu", ".cuh"}
+
+# A room is a folder; the longest that matches is the one. Each may include itself and these.
+ROOMS: Dict[str, FrozenSet[str]] = {
+    "gossip": frozenset(),
+    "peer": frozenset({"gossip"}),
+    "sdk/layout": frozenset(),
+    "sdk/c": frozenset({"sdk/layout"}),
+    "sdk/cpp": frozenset({"sdk/c"}),
+    "sdk/python": frozenset({"sdk/c"}),
+    "daemon": frozenset({"peer", "gossip", "sdk/layout"}),
+    # The command line tool meets the daemon at its socket only. The path rule of the socket is the layout's.
+    "tools/ctl": frozenset({"sdk/c", "sdk/layout"}),
+    # The benchmark and the simulator look into everything.
+    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "daemon"}),
+}
+TESTS = "tests"  # may include everything
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def room_of(path: str) -> str:
+    """The room that a path from the root lies in, or "" if none."""
+    matching = [room for room in (*ROOMS, TESTS) if path.startswith(room + "/")]
+    return max(matching, key=len, default="")
+
+
+def faults_in(path: str, text: str, exists) -> List[str]:
+    """What is wrong with the includes of one file. `exists` tells whether a path from the root is a file of ours."""
+    room = room_of(path)
+    if not room:
+        return [f"{path}: lies in no room; the rooms are {', '.join(ROOMS)} and {TESTS}"]
+    if room == TESTS:
+        return []
+    faults = []
+    for match in INCLUDE.finditer(text):
+        included = match.group(1)
+        line = text.count("\n", 0, match.start(1)) + 1
+        other = room_of(included)
+        if not other or not exists(included):
+            if not included.endswith(".capnp.h"):  # generated
+                faults.append(f'{path}:{line}: "{included}" is not a path from the root of the repository')
+                continue
+        if other != room and other not in ROOMS[room]:
+            allowed = ", ".join(sorted(ROOMS[room])) or "no other room"
+            faults.append(f"{path}:{line}: {room} may include {allowed}, not {other} ({included})")
+    return faults
+
+
+def sources(root: Path) -> List[str]:
+    """Files that git tracks or would track; all there are, outside a repository."""
+    command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        paths = listed.stdout.splitlines()
+    else:
+        paths = [str(path.relative_to(root)) for path in root.rglob("*") if "build" not in path.parts]
+    return sorted(path for path in paths if Path(path).suffix in SOURCE_ENDINGS and (root / path).is_file())
+
+
+def check(root: Path) -> Tuple[int, List[str]]:
+    """How many files were read, and every fault."""
+    faults = []
+    paths = sources(root)
+    for path in paths:
+        text = (root / path).read_text(encoding="utf-8")
+        faults += faults_in(path, text, lambda included: (root / included).is_file())
+    return len(paths), faults
+
+
+def check_the_checker() -> None:
+    """Plants one fault of each kind, and includes that are right."""
+    planted = {
+        "gossip/lattice.hpp": "#include <vector>\n",
+        "gossip/wrong.hpp": '#include "peer/link.hpp"\n',
+        "peer/link.hpp": '#include "gossip/lattice.hpp"\n#include "peer/wire.capnp.h"\n',
+        "peer/wrong.cpp": '// why\n#  include "daemon/node.hpp"\n',
+        "sdk/layout/words.hpp": "",
+        "sdk/c/wrong.cpp": '#include "sdk/layout/words.hpp"\n#include "gossip/lattice.hpp"\n',
+        "daemon/node.hpp": '#include "peer/link.hpp"\n#include "sdk/layout/words.hpp"\n',
+        "daemon/wrong.cpp": '#include "node.hpp"\n',
+        "cellar/lost.cpp": "",
+        "tests/unit/any.cpp": '#include "catch.hpp"\n#include "peer/link.hpp"\n',
+        "tools/bench/main.cpp": '#include "daemon/node.hpp"\n',
+        "tools/ctl/wrong.cpp": '#include "daemon/node.hpp"\n',
+    }
+    expected = [
+        "cellar/lost.cpp",
+        "daemon/wrong.cpp:1",
+        "gossip/wrong.hpp:1",
+        "peer/wrong.cpp:2",
+        "sdk/c/wrong.cpp:2",
+        "tools/ctl/wrong.cpp:1",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in planted.items():
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / path).write_text(text, encoding="utf-8")
+        count, faults = check(Path(folder))
+    found = [fault.split(": ")[0] for fault in faults]
+    if found != expected or count != len(planted):
+        sys.exit(f"the checker is broken: of the planted faults {expected} it found {found}")
+
+
+def main() -> int:
+    check_the_checker()
+    count, faults = check(Path(__file__).resolve().parent.parent)
+    if count == 0:
+        sys.exit("no source files were found")
+    print("\n".join(faults) or f"{count} files include as they may")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The command line of tools/demo."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+from . import plan
+
+MAX_SEED = 2**31 - 1
+
+
+def _between(kind: type, low: float, high: float):
+    def parse(text: str):
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is not between {low:g} and {high:g}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def parse(arguments: list) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/demo",
+        description="Daemons and trainers on this machine train one model together; one node is killed, one joins.",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=_between(int, plan.MIN_NODES, plan.MAX_NODES),
+        default=4,
+        help=f"nodes at the start, {plan.MIN_NODES} to {plan.MAX_NODES}; one more joins (default: 4)",
+    )
+    parser.add_argument("--codec", choices=plan.CODECS, default="q8", help="how values travel (default: q8)")
+    parser.add_argument(
+        "--seconds",
+        type=_between(float, plan.MIN_SECONDS, plan.MAX_SECONDS),
+        default=50.0,
+        help="time to train; less than 40 leaves the model short of its best (default: 50)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_between(int, 0, MAX_SEED),
+        help="of the images' split, the models and the batches (default: a new one each time)",
+    )
+    parser.add_argument("--torch", action="store_true", help="train with PyTorch instead of plain NumPy")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to look at it")
+    parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        options.seed = random.randrange(10_000)
+    return options

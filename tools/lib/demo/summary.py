@@ -1,0 +1,154 @@
+"""The end of the demonstration: the figures, in words for people and as one JSON object for scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List
+
+import numpy as np
+
+from . import plan
+from .baselines import Baselines
+from .data import split
+from .scenario import Outcome
+from .view import bytes_text
+
+# A neighbour's death is noticed, and its exchanges are ended, well within this.
+AFTERMATH_S = 3.0
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Times of whole training steps, gossip included and pauses not, over all trainers that saw the end."""
+
+    median_ms: float
+    longest_ms: float
+    longest_after_kill_ms: float  # in the AFTERMATH_S after it, founders only
+    longest_otherwise_ms: float  # the median, over the other stretches of that length, of their longest
+
+
+def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
+    """What a founder at full speed did; where none is left, what the slow one did at the others' pace."""
+    survivors = [member for member in outcome.members[: orders.nodes] if not member.killed]
+    return max(
+        round(member.row.steps * plan.STEPS_PER_S / orders.steps_per_s(member.index)) for member in survivors
+    )
+
+
+def step_times(orders: plan.Plan, outcome: Outcome) -> Steps:
+    present = [member for member in outcome.members if not member.killed]
+    founders = np.concatenate([member.step_times() for member in present if member.index != orders.joiner])
+    everyone = np.concatenate([member.step_times() for member in present])[:, 1]
+    stretch = np.floor((founders[:, 0] - outcome.killed_s) / AFTERMATH_S).astype(int)
+    longest = {int(number): founders[stretch == number, 1].max() for number in np.unique(stretch)}
+    return Steps(
+        median_ms=float(np.median(everyone)),
+        longest_ms=float(everyone.max()),
+        longest_after_kill_ms=float(longest.get(0, 0.0)),
+        longest_otherwise_ms=float(np.median([value for number, value in longest.items() if number != 0] or [0.0])),
+    )
+
+
+def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[str, Any]:
+    """Accuracies and bytes are those of the nodes that saw the end; see README.md."""
+    present = [member for member in outcome.members if not member.killed]
+    jobs = [member.job for member in outcome.members if member.job]
+    accuracies = [member.row.accuracy for member in present]
+    blocks = sum(job["blocks"] for job in jobs)
+    steps = step_times(orders, outcome)
+    joiner = outcome.members[orders.joiner]
+    return {
+        "nodes": orders.nodes,
+        "accuracy_mean": round(float(np.mean(accuracies)), 4),
+        "accuracy_min": round(min(accuracies), 4),
+        "accuracy_alone_mean": round(float(np.mean(baselines.alone)), 4),
+        "accuracy_all_data": round(baselines.all_data, 4),
+        "exchanges": sum(job["exchanges_initiated"] for job in jobs),
+        "unresolved": sum(member.job["unresolved"] for member in present),
+        "bytes_sent_per_node": round(np.mean([member.row.bytes_sent for member in present[:-1]])),
+        "wide_blocks_fraction": round(sum(job["wide_blocks"] for job in jobs) / max(blocks, 1), 5),
+        "killed": outcome.members[orders.killed].name,
+        "joined": joiner.name,
+        "join_seconds": round(joiner.events["attached"]["attach_s"], 3),
+        "longest_step_ms": round(steps.longest_ms, 3),
+        "median_step_ms": round(steps.median_ms, 3),
+    }
+
+
+def as_text(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[str]:
+    figures = as_json(orders, outcome, baselines)
+    return [
+        "",
+        *_accuracy(orders, outcome, baselines, figures),
+        "",
+        *_bytes(orders, outcome, figures),
+        "",
+        *_steps(orders, outcome, figures),
+        "",
+        *_own_script(orders),
+    ]
+
+
+def _accuracy(orders: plan.Plan, outcome: Outcome, baselines: Baselines, figures: Dict[str, Any]) -> List[str]:
+    parts = split(orders.seed, orders.nodes)
+    lines = [
+        "Accuracy on 360 images that nobody trained on",
+        f"  together  {figures['accuracy_mean']:.3f}  (mean of the {len(outcome.members) - 1} nodes at the end; "
+        f"lowest {figures['accuracy_min']:.3f})",
+        f"  alone     {figures['accuracy_alone_mean']:.3f}  (mean of the same trainers, each with its own part only)",
+    ]
+    for index, accuracy in enumerate(baselines.alone):
+        name = orders.names()[index]
+        lines.append(f"              {accuracy:.3f}  {name}, which sees mostly {parts.shards[index].kinds()}")
+    lines.append(f"  all data  {figures['accuracy_all_data']:.3f}  (one trainer that sees every part)")
+    return lines
+
+
+def _bytes(orders: plan.Plan, outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
+    present = [member for member in outcome.members if not member.killed]
+    sent = sum(member.status["bytes_sent"] for member in present)
+    payload = sum(member.status["payload_bytes_sent"] for member in present)
+    model_bytes = FP32_BYTES * present[0].job["elements"]
+    steps = sum(member.row.steps for member in present)
+    return [
+        f"Where the bytes went (codec {orders.codec})",
+        f"  {figures['exchanges']} exchanges of a model of {bytes_text(model_bytes)}; "
+        f"{bytes_text(figures['bytes_sent_per_node'])} sent by each founder",
+        f"  {100 * payload / max(sent, 1):.1f} % of it values and differences, the rest headers, pings and admission",
+        f"  {bytes_text(sent / max(steps, 1))} a training step; averaging the gradients in every step would send "
+        f"{bytes_text(2 * model_bytes)}",
+        f"  {100 * figures['wide_blocks_fraction']:.2f} % of the blocks differed by more than the codec's range "
+        "and were sent again",
+    ]
+
+
+def _steps(orders: plan.Plan, outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
+    steps = step_times(orders, outcome)
+    return [
+        "What the training noticed",
+        f"  a step took {steps.median_ms:.2f} ms (median), the longest of all {steps.longest_ms:.2f} ms",
+        f"  longest step in the {AFTERMATH_S:.0f} s after the kill: {steps.longest_after_kill_ms:.2f} ms; "
+        f"usual for {AFTERMATH_S:.0f} s: {steps.longest_otherwise_ms:.2f} ms",
+        f"  {figures['joined']} joined in {figures['join_seconds']:.2f} s; "
+        f"{figures['unresolved']} exchanges ended without an answer",
+    ]
+
+
+def _own_script(orders: plan.Plan) -> List[str]:
+    if orders.torch:
+        attach = [
+            "    import gossamer.torch as gossamer",
+            '    run = gossamer.attach(model, optimizer, job="mine")   # optimizer.step() gossips from here on',
+        ]
+    else:
+        attach = [
+            "    import gossamer",
+            '    run = gossamer.attach({"w": w, "b": b}, job="mine")    # NumPy arrays, updated in place',
+            "    run.step(samples=len(batch))                           # after each training step",
+        ]
+    return [
+        "The same with your own script",
+        "  start build/bin/gossamerd on each machine (docs/operating.md), then, with PYTHONPATH=build/python:",
+        *attach,
+    ]

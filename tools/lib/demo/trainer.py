@@ -1,0 +1,130 @@
+"""One training process of the demonstration: `python -m demo.trainer ORDERS`, ORDERS being JSON.
+
+Reports on standard output, one JSON object a line. When it is ready it waits for a line on standard input: the moment,
+on the monotonic clock that all processes of a machine share, until which to train. Then it attaches and trains on its own
+part of the images, at most so many steps a second. At the end it keeps its model attached, so that its daemon can finish
+what is under way, until standard input ends; or it trains on, if told to.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import data, plan
+from .learner import make_learner
+
+REPORT_EVERY_S = 0.5
+WARM_UP_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Orders:
+    plan: plan.Plan
+    node: int
+    step_times_file: str  # where to leave them: (n, 2) of when a step began [s, monotonic] and what it took [ms]
+    train_on: bool  # after the end, until it is ended
+
+    def to_json(self) -> str:
+        return json.dumps({**self.__dict__, "plan": self.plan.as_dict()})
+
+    @staticmethod
+    def from_json(text: str) -> "Orders":
+        values = json.loads(text)
+        return Orders(**{**values, "plan": plan.Plan(**values["plan"])})
+
+
+class Trainer:
+    def __init__(self, orders: Orders):
+        self.orders = orders
+        split = data.split(orders.plan.seed, orders.plan.nodes)
+        self.held_out = split.held_out
+        self.shard = split.shards[orders.plan.shard(orders.node)]
+        self.random = np.random.default_rng([orders.plan.seed, 3, orders.node])
+        self.pause_s = 1 / orders.plan.steps_per_s(orders.node)
+        # Founders begin with different models and agree on one.
+        self.learner = make_learner(orders.plan.seed + orders.node, orders.plan.torch)
+        self.step_times: list = []
+
+    def warm_up(self) -> None:
+        """The first steps of a process load code and fill caches; they are done on a model that is thrown away."""
+        other = make_learner(0, self.orders.plan.torch)
+        for _ in range(WARM_UP_STEPS):
+            other.step(self.batch(), 0.01)
+        other.accuracy(self.held_out)
+
+    def batch(self) -> data.Digits:
+        return self.shard.of(self.random.integers(len(self.shard), size=plan.BATCH))
+
+    def step(self) -> None:
+        """One training step, gossip included, and its time."""
+        run = self.learner.run
+        batch = self.batch()
+        rate = self.orders.plan.learning_rate(run.global_clock)
+        begin = time.monotonic()
+        self.learner.step(batch, rate)
+        self.step_times.append((begin, 1000 * (time.monotonic() - begin)))
+
+    def train(self, until_s: float) -> None:
+        due = time.monotonic()
+        next_report = due
+        while due < until_s:
+            time.sleep(max(0.0, due - time.monotonic()))
+            self.step()
+            # After a pause of the whole machine, go on from here instead of catching up in a burst.
+            due = max(due + self.pause_s, time.monotonic() - self.pause_s)
+            if time.monotonic() >= next_report:
+                self.report("training")
+                next_report = time.monotonic() + REPORT_EVERY_S
+
+    def train_on(self) -> None:
+        """Nobody listens any more: no reports, nothing recorded. Ends with the process."""
+        while True:
+            time.sleep(self.pause_s)
+            self.step()
+            self.step_times.clear()
+
+    def report(self, event: str, **more: Any) -> None:
+        print(
+            json.dumps(
+                {
+                    "event": event,
+                    "time_s": time.monotonic(),
+                    "accuracy": self.learner.accuracy(self.held_out),
+                    "steps": len(self.step_times),
+                    **more,
+                }
+            ),
+            flush=True,
+        )
+
+
+def main() -> None:
+    # Ctrl-C is for the demo, which ends its trainers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    orders = Orders.from_json(sys.argv[1])
+    trainer = Trainer(orders)
+    trainer.warm_up()
+    trainer.report("ready")
+    until_s = float(sys.stdin.readline())
+
+    begin = time.monotonic()
+    run = trainer.learner.attach(plan.JOB)
+    trainer.report("attached", attach_s=time.monotonic() - begin)
+    trainer.train(until_s)
+    np.save(orders.step_times_file, np.array(trainer.step_times).reshape(-1, 2))
+    trainer.report("done")
+    if orders.train_on:
+        trainer.train_on()
+    sys.stdin.read()
+    run.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Starting other programs so that none of them outlives us: used by the demo and by the system tests.
+
+Each program runs in a process group of its own, is ended by that group's id, and is killed by the kernel if we die
+without ending it. Use from the main thread only: the kernel watches the thread that started a program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+PR_SET_PDEATHSIG = 1
+# How long end() waits for a program to leave by itself before it kills it.
+PATIENCE_S = 5.0
+POLL_S = 0.02
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with(parent: int) -> None:
+    """In the new process: be killed when `parent` dies, and now if it is dead already."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Program:
+    """A running program and the process group it leads. Standard error goes to `log`, standard output there too
+    unless it is piped."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Optional[Dict[str, str]] = None,
+        outlive_us: bool = False,
+        **popen: Any,
+    ):
+        us = os.getpid()
+        with open(log, "ab") as log_file:
+            popen.setdefault("stdin", subprocess.DEVNULL)
+            popen.setdefault("stdout", log_file)
+            self.process = subprocess.Popen(
+                list(arguments),
+                stderr=log_file,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                preexec_fn=None if outlive_us else lambda: _die_with(us),
+                **popen,
+            )
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """To the whole group. Nothing happens if it is gone."""
+        if not self.running():
+            return
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """The exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def end(programs: Sequence[Program], patience_s: float = PATIENCE_S) -> List[Program]:
+    """Ends all of them at once: SIGTERM, and SIGKILL to those that are still there after `patience_s`.
+    Returns the ones that had to be killed."""
+    for program in programs:
+        program.signal(signal.SIGTERM)
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and any(program.running() for program in programs):
+        time.sleep(POLL_S)
+    stubborn = [program for program in programs if program.running()]
+    for program in stubborn:
+        program.kill()
+    return stubborn
+
+
+def wait_until(condition: Any, timeout_s: float, what: str) -> Any:
+    """The first true value of condition(), called every few milliseconds. Raises TimeoutError that names `what`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {timeout_s:g} s in vain: {what}")
+        time.sleep(POLL_S)

@@ -1,0 +1,86 @@
+# What tools/demo and tools/test do first: installs missing Debian packages, configures and builds. To be sourced.
+#
+# Made for Debian 12 and 13, as root or with sudo. With everything in place it makes no call to apt. Functions:
+#   setup_packages [PACKAGE...]     installs what is missing of the list below and of the arguments
+#   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
+#   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
+
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+# What it takes to build and to run every test. The checks of .ci/run need clang-format and clang-tidy besides.
+build_packages=(
+  g++ cmake ninja-build pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
+  catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
+  python3-numpy python3-sklearn
+)
+
+say() { printf '== %s\n' "$*" >&2; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    # The status is "install ok installed" for what is there; virtual and unknown names give nothing.
+    [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *" ok installed" ]] || printf '%s\n' "$package"
+  done
+}
+
+setup_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "not a Debian system: taking it that the dependencies listed in tools/lib/setup.sh are installed"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages "${build_packages[@]}" "$@")
+  ((${#missing[@]})) || return 0
+
+  local as_root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "these packages are missing and only root can install them: ${missing[*]}
+       as root: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q update </dev/null >&2 ||
+    say "apt-get update failed; trying with the package lists at hand"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}" \
+    </dev/null >&2 || fail "apt-get could not install: ${missing[*]}"
+}
+
+setup_build() {
+  local preset=$1
+  shift
+  build_dir=$repository/build
+  case $preset in asan | tsan) build_dir=$repository/build/$preset ;; esac
+  say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
+  # A compiler cache, if there is one, is used unless the caller has chosen a launcher.
+  if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  fi
+  (cd "$repository" && cmake --preset "$preset" "$@" </dev/null >&2) ||
+    fail "configuring failed; the lines above say why"
+  cmake --build "$build_dir" --parallel "$(nproc)" </dev/null >&2 || fail "the build failed; the lines above say why"
+}
+
+has_modules() {
+  local interpreter=$1 module
+  shift
+  command -v "$interpreter" >/dev/null || return 1
+  for module in "$@"; do
+    "$interpreter" -c "import $module" >/dev/null 2>&1 || return 1
+  done
+}
+
+# The distribution's Python comes first: it sees the packages installed above. PYTHON, if set, is the only one tried.
+setup_python() {
+  local candidate
+  for candidate in ${PYTHON:-/usr/bin/python3 python3}; do
+    if has_modules "$candidate" "$@"; then
+      python=$candidate
+      return
+    fi
+  done
+  fail "no Python with the modules $* (tried: ${PYTHON:-/usr/bin/python3 python3}); set PYTHON to one that has them"
+}

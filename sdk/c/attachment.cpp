@@ -165,7 +165,7 @@ FileDescriptor Attachment::attach_at(const std::string& path) {
   const std::lock_guard lock(mutex_);
   status_.rejected = status_.rejected_for_good = false;
   if (!reply) {
-    status_.message = "gossamerd at " + path + ": " + reply.error().message;
+    status_.message = "no gossamerd answers: " + reply.error().message + " (" + path + ")";
     return {};
   }
   const auto answer = static_cast<AttachStatus>(reply->status);
@@ -228,14 +228,14 @@ Result<void> Attachment::send_request(int socket) {
 Result<AttachReply> Attachment::receive_reply(int socket) {
   std::array<pollfd, 2> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
   const int ready = poll(waits.data(), waits.size(), reply_timeout_ms);
-  if (ready <= 0) return fail(GOSSAMER_NO_DAEMON, "no answer to the request to attach");
+  if (ready <= 0) return fail(GOSSAMER_NO_DAEMON, "no reply to the request to attach");
   if (waits[1].revents != 0) return fail(GOSSAMER_NO_DAEMON, "the run is being closed");
   AttachReply reply{};
   const ssize_t received = recv(socket, &reply, sizeof reply, MSG_TRUNC);  // no control data: descriptors are dropped
-  if (received == 0) return fail(GOSSAMER_NO_DAEMON, "it closed the connection without an answer");
-  if (received < 0) return fail_errno("could not receive its answer");
+  if (received == 0) return fail(GOSSAMER_NO_DAEMON, "the other end closed the connection without a reply");
+  if (received < 0) return fail_errno("could not receive the reply");
   if (received != sizeof reply || reply.magic != layout::attach_magic) {
-    return fail(GOSSAMER_NO_DAEMON, "what answers there is not gossamerd");
+    return fail(GOSSAMER_NO_DAEMON, "what replied is not gossamerd");
   }
   if (reply.version != layout::attach_version) {
     reply.status = static_cast<std::uint32_t>(AttachStatus::version_differs);

@@ -103,8 +103,8 @@ struct SocketFolder {
 /// The address of a socket path, or what is wrong with the path.
 [[nodiscard]] inline std::expected<sockaddr_un, std::string> socket_address(const std::string& path) {
   if (path.empty() || path.size() > max_socket_path_bytes) {
-    return std::unexpected("socket path '" + path + "' has " + std::to_string(path.size()) +
-                           " bytes; it must have 1 to " + std::to_string(max_socket_path_bytes));
+    return std::unexpected("the socket's path has " + std::to_string(path.size()) + " bytes, it must have 1 to " +
+                           std::to_string(max_socket_path_bytes));
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
+constexpr milliseconds patience{test::patience_ms};
+
 struct Model {
   std::vector<float> weights = std::vector<float>(600, 1.0f);
   [[nodiscard]] std::vector<Tensor> tensors() { return {param("weights", weights)}; }
@@ -48,7 +50,7 @@ TEST_CASE("a daemon that starts later is found") {
   daemon.listen();
   const auto client = daemon.accept();
   client->accept();
-  CHECK(run.wait_ready() == GOSSAMER_OK);
+  CHECK(run.wait_ready(patience) == GOSSAMER_OK);
   const gossamer_run_info info = run.info();
   CHECK(info.attached == 1);
   CHECK(info.state == GOSSAMER_RUNNING);
@@ -75,7 +77,7 @@ TEST_CASE("a joiner takes over the model that the daemon pulls, whatever the ste
     }
     client->header().state.store(static_cast<std::uint32_t>(RunState::running), std::memory_order_release);
   });
-  CHECK(run.wait_ready() == GOSSAMER_OK);
+  CHECK(run.wait_ready(patience) == GOSSAMER_OK);
   pulling.join();
   CHECK(model.weights[0] == 10.0f);
   CHECK(model.weights[256] == 11.0f);
@@ -92,7 +94,7 @@ TEST_CASE("what is due when the run becomes ready is served before waiting ends"
     client->make_due(f, std::vector<float>(256, 5.0f), true);
   client->announce();
   client->accept(RunState::running);
-  CHECK(run.wait_ready() == GOSSAMER_OK);
+  CHECK(run.wait_ready(patience) == GOSSAMER_OK);
   CHECK(model.weights == std::vector<float>(600, 5.0f));
 }
 
@@ -101,7 +103,7 @@ TEST_CASE("a refused layout is reported at once in the daemon's words") {
   ContractDaemon daemon;
   Run run = open(model, daemon);
   daemon.accept()->reply(AttachStatus::bad_layout, "tensor 'weights' has 600 elements here and 512 elsewhere");
-  CHECK(run.wait_ready() == GOSSAMER_REJECTED);
+  CHECK(run.wait_ready(patience) == GOSSAMER_REJECTED);
   CHECK(run.last_error().find("tensor 'weights' has 600 elements here and 512 elsewhere") != std::string::npos);
   run.step(1);
   CHECK(run.info().clock_samples == 1);
@@ -112,7 +114,7 @@ TEST_CASE("a daemon of another version is reported, and tried again in case it i
   ContractDaemon daemon;
   Run run = open(model, daemon);
   daemon.accept()->reply(AttachStatus::version_differs, "");
-  CHECK(run.wait_ready() == GOSSAMER_REJECTED);
+  CHECK(run.wait_ready(patience) == GOSSAMER_REJECTED);
   CHECK(run.last_error().find("version") != std::string::npos);
   daemon.accept()->accept();
   CHECK(test::eventually([&] { return run.info().attachments == 1; }));
@@ -128,7 +130,7 @@ TEST_CASE("a busy job is waited for") {
   const auto client = daemon.accept();
   CHECK(client->request.flags == 0);  // nobody has had the memory yet
   client->accept();
-  CHECK(run.wait_ready() == GOSSAMER_OK);
+  CHECK(run.wait_ready(patience) == GOSSAMER_OK);
 }
 
 TEST_CASE("answers that are not a daemon's are refused with a reason") {
@@ -157,8 +159,9 @@ TEST_CASE("answers that are not a daemon's are refused with a reason") {
   std::memset(reply.message, 'y', sizeof reply.message);
   REQUIRE(send(unterminated->socket(), &reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply);
   CHECK(message_becomes("unknown reason: yyyy"));
-  daemon.accept()->accept();
-  CHECK(run.wait_ready() == GOSSAMER_OK);
+  const auto genuine = daemon.accept();
+  genuine->accept();
+  CHECK(run.wait_ready(patience) == GOSSAMER_OK);
 }
 
 TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is applied twice") {
@@ -167,7 +170,7 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   Run run = open(model, daemon);
   auto client = daemon.accept();
   client->accept();
-  REQUIRE(run.wait_ready() == GOSSAMER_OK);
+  REQUIRE(run.wait_ready(patience) == GOSSAMER_OK);
   const std::uint64_t inode = client->memory_inode();
   client->make_due(0, std::vector<float>(256, 1.0f));
   client->announce();
@@ -207,7 +210,7 @@ TEST_CASE("a fragment that a dying daemon made due but did not announce is serve
   Run run = open(model, daemon);
   auto client = daemon.accept();
   client->accept();
-  REQUIRE(run.wait_ready() == GOSSAMER_OK);
+  REQUIRE(run.wait_ready(patience) == GOSSAMER_OK);
   client->make_due(2, std::vector<float>(256, 1.0f));
   run.step(1);
   CHECK(model.weights[599] == 1.0f);

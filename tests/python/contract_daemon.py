@@ -1,0 +1,154 @@
+"""The daemon's side of the shared-memory contract (docs/shared-memory.md), played by a test over a real socket and memfd.
+
+Runs in threads of the test: accepts clients, takes them to a state, and makes fragments due with corrections.
+"""
+
+from __future__ import annotations
+
+import array
+import mmap
+import os
+import socket
+import struct
+import tempfile
+import threading
+import time
+from typing import List, Tuple
+
+PATIENCE_S = 20.0
+NOWHERE = "/nonexistent/gossamer.sock"  # where nobody listens
+
+ATTACH_MAGIC = 0x6863617474612D67
+ACCEPTED, VERSION_DIFFERS, BAD_LAYOUT, JOB_BUSY = range(4)
+JOINING, RUNNING = 1, 2
+
+# Offsets in the header.
+FRAGMENT_ELEMENTS, FRAGMENT_COUNT = 32, 36
+FRAGMENTS_OFFSET, BUFFERS_OFFSET, BUFFER_STRIDE = 72, 80, 88
+DUE_SEQUENCE, STATE, GLOBAL_CLOCK = 256, 260, 264
+
+WITH_CLIENT, CORRECTION_VALID, REPLACE = 1, 2, 4
+
+
+def eventually(condition) -> bool:
+    """True as soon as the condition is; False if it is not within the bound."""
+    limit = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+class Client:
+    """One attached training process, as the daemon sees it."""
+
+    def __init__(self, connection: socket.socket):
+        self.connection = connection
+        request, descriptors, _, _ = socket.recv_fds(connection, 64, 2)
+        magic, _, self.flags, size, _ = struct.unpack("=QIIQQ", request)
+        assert magic == ATTACH_MAGIC and len(descriptors) == 2
+        self.memory = mmap.mmap(descriptors[0], size)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def reply(self, status: int, message: str = "") -> None:
+        self.connection.send(struct.pack("=QII16s224s", ATTACH_MAGIC, 1, status, b"\xab" * 16, message.encode()))
+
+    def accept(self, state: int = RUNNING) -> None:
+        self.set_u32(STATE, state)
+        self.reply(ACCEPTED)
+
+    def u32(self, offset: int) -> int:
+        return struct.unpack_from("=I", self.memory, offset)[0]
+
+    def u64(self, offset: int) -> int:
+        return struct.unpack_from("=Q", self.memory, offset)[0]
+
+    def set_u32(self, offset: int, value: int) -> None:
+        struct.pack_into("=I", self.memory, offset, value)
+
+    def set_u64(self, offset: int, value: int) -> None:
+        struct.pack_into("=Q", self.memory, offset, value)
+
+    def _word_offset(self, fragment: int) -> int:
+        return self.u64(FRAGMENTS_OFFSET) + 64 * fragment
+
+    def _buffer_offset(self, fragment: int, index: int) -> int:
+        return self.u64(BUFFERS_OFFSET) + (3 * fragment + index) * self.u64(BUFFER_STRIDE)
+
+    def is_due(self, fragment: int = 0) -> bool:
+        return bool(self.u64(self._word_offset(fragment)) & WITH_CLIENT)
+
+    def publication(self, count: int, fragment: int = 0) -> List[float]:
+        index = self.u64(self._word_offset(fragment)) >> 4 & 3
+        return list(struct.unpack_from(f"={count}f", self.memory, self._buffer_offset(fragment, index)))
+
+    def make_due(self, correction: List[float], fragment: int = 0, replace: bool = False) -> None:
+        """Hands a fragment over with a correction, and announces it."""
+        word = self.u64(self._word_offset(fragment))
+        publication, old = word >> 4 & 3, word >> 6 & 3
+        spare = 3 - publication - old
+        values = array.array("f", correction)
+        struct.pack_into(f"={len(values)}f", self.memory, self._buffer_offset(fragment, spare), *values)
+        flags = WITH_CLIENT | CORRECTION_VALID | (REPLACE if replace else 0)
+        self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | flags)
+        self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.memory.close()
+
+
+class ContractDaemon:
+    """Listens in a temporary folder. `replies` are given to the clients that come, in turn; then all are accepted."""
+
+    def __init__(self, *replies: Tuple[int, str], state: int = RUNNING):
+        self._folder = tempfile.TemporaryDirectory(prefix="gossamer-test-")
+        self.path = os.path.join(self._folder.name, "client.sock")
+        self._replies = list(replies)
+        self._state = state
+        self._clients: List[Client] = []
+        self._changed = threading.Condition()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.path)
+        self._listener.listen(4)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            client = Client(connection)
+            if self._replies:
+                client.reply(*self._replies.pop(0))
+                client.close()
+                continue
+            client.accept(self._state)
+            with self._changed:
+                self._clients.append(client)
+                self._changed.notify_all()
+
+    def client(self, index: int = 0) -> Client:
+        """The client that was accepted as number `index`; waits for it."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._clients) > index, PATIENCE_S):
+                raise AssertionError("no client attached")
+            return self._clients[index]
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(PATIENCE_S)
+        for client in self._clients:
+            client.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> ContractDaemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

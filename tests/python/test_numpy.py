@@ -1,0 +1,217 @@
+"""gossamer.attach() with NumPy arrays, against a daemon played through the contract."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import unittest
+import warnings
+
+import numpy as np
+
+import gossamer
+from contract_daemon import (BAD_LAYOUT, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
+                             eventually)
+
+
+def alone(arrays, **options):
+    """A run without a daemon."""
+    return gossamer.attach(arrays, job="test", socket=NOWHERE, wait=False, **options)
+
+
+class Training(unittest.TestCase):
+    def test_corrections_are_added_in_place_and_published(self):
+        model = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([0.5, -0.5])}
+        with ContractDaemon() as daemon, gossamer.attach(model, job="test", socket=daemon.path) as run:
+            self.assertTrue(run.ready)
+            client = daemon.client()
+            self.assertEqual(client.publication(8), [0, 1, 2, 3, 4, 5, 0.5, -0.5])
+            client.make_due([10, 20, 30, 40, 50, 60, 1, 2])
+            run.step(samples=32)
+            np.testing.assert_array_equal(model["w"], [[10, 21, 32], [43, 54, 65]])
+            np.testing.assert_array_equal(model["b"], [1.5, 1.5])
+            self.assertEqual(client.publication(8), [10, 21, 32, 43, 54, 65, 1.5, 1.5])
+            self.assertEqual(run.clock, 32)
+            client.set_u64(GLOBAL_CLOCK, 1000)
+            self.assertEqual(run.global_clock, 1000)
+            info = run.info()
+            self.assertEqual((info.steps, info.publications, info.attached, info.message), (1, 1, True, ""))
+            self.assertEqual(info.node_id, "ab" * 16)
+
+    def test_a_joiner_takes_over_the_model(self):
+        w = np.zeros(5, np.float32)
+        with ContractDaemon(state=JOINING) as daemon:
+
+            def pull():
+                client = daemon.client()
+                client.make_due([1, 2, 3, 4, 5], replace=True)
+                eventually(lambda: not client.is_due())
+                client.set_u32(STATE, RUNNING)
+
+            puller = threading.Thread(target=pull)
+            puller.start()
+            with gossamer.attach([w], job="test", socket=daemon.path) as run:
+                self.assertTrue(run.ready)
+                np.testing.assert_array_equal(w, [1, 2, 3, 4, 5])
+            puller.join()
+
+    def test_joining_that_takes_too_long_warns_and_goes_on(self):
+        with ContractDaemon(state=JOINING) as daemon, self.assertWarnsRegex(gossamer.GossamerWarning, "agreed"):
+            with gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path, timeout_s=0.05) as run:
+                self.assertFalse(run.ready)
+                self.assertEqual(run.info().state, gossamer.State.JOINING)
+                run.step()
+
+    def test_no_daemon_warns_and_training_goes_on(self):
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "alone.*nonexistent"):
+            run = gossamer.attach([np.zeros(3, np.float32)], job="test", socket=NOWHERE, timeout_s=0.05)
+        run.step(7)
+        self.assertEqual(run.clock, 7)
+        self.assertEqual(run.info().state, gossamer.State.DETACHED)
+        run.close()
+
+    def test_a_refused_model_warns_in_the_daemons_words(self):
+        with ContractDaemon((BAD_LAYOUT, "tensor 'w' differs")) as daemon:
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "tensor 'w' differs"):
+                gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path).close()
+
+    def test_a_busy_job_is_waited_for(self):
+        with ContractDaemon((JOB_BUSY, "wait")) as daemon, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path) as run:
+                self.assertTrue(run.ready)
+
+    def test_an_impossible_word_warns(self):
+        with ContractDaemon() as daemon, gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            client.make_due([1, 1, 1])
+            client.set_u64(client._word_offset(0), 2**64 - 1)
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "impossible word"):
+                run.step()
+
+    def test_the_environment_names_the_socket(self):
+        with ContractDaemon() as daemon:
+            os.environ["GOSSAMER_SOCKET"] = daemon.path
+            try:
+                with gossamer.attach([np.zeros(3, np.float32)], job="test") as run:
+                    self.assertTrue(run.ready)
+            finally:
+                del os.environ["GOSSAMER_SOCKET"]
+
+
+class Arrays(unittest.TestCase):
+    def check_refused(self, pattern, array, role="param"):
+        with self.assertRaisesRegex(gossamer.GossamerError, pattern) as caught:
+            alone({"good": np.zeros(2, np.float32), "layer.bad": array}, roles={"layer.bad": role})
+        self.assertIn("'layer.bad'", str(caught.exception))
+        return caught.exception
+
+    def test_dtypes_that_cannot_be_averaged(self):
+        error = self.check_refused("int64.*local", np.zeros(3, np.int64))
+        self.assertEqual(error.status, "GOSSAMER_UNSUPPORTED")
+        self.check_refused("bool.*local", np.zeros(3, bool))
+        self.check_refused("float16.*float32", np.zeros(3, np.float16))
+        self.check_refused("c16", np.zeros(3, np.complex128))
+        self.check_refused("O", np.array([object()]))
+
+    def test_memory_that_cannot_be_used_in_place(self):
+        self.check_refused("contiguous", np.zeros((4, 4), np.float32)[:, ::2])
+        self.check_refused("contiguous", np.asfortranarray(np.zeros((4, 4), np.float32)))
+        self.check_refused("byte order", np.zeros(3, ">f4"))
+        read_only = np.zeros(3, np.float32)
+        read_only.flags.writeable = False
+        self.check_refused("read-only", read_only)
+        self.check_refused("list", [1.0, 2.0])
+        whole = np.zeros(10, np.float32)
+        with self.assertRaisesRegex(gossamer.GossamerError, "'a' and tensor 'b' share memory"):
+            alone({"a": whole[:6], "b": whole[5:]})
+
+    def test_roles(self):
+        counter = np.arange(3)
+        with alone({"w": np.zeros(4, np.float32), "counter": counter}, roles={"counter": "local"}) as run:
+            self.assertEqual(run.info().elements, 4)
+        self.check_refused("unknown role", np.zeros(3, np.float32), role="weights")
+        with self.assertRaisesRegex(gossamer.GossamerError, "do not exist: c"):
+            alone({"w": np.zeros(4, np.float32)}, roles={"c": "local"})
+
+    def test_empty_and_scalar_arrays(self):
+        with alone({"none": np.zeros((0, 7), np.float32), "one": np.array(3.0)}) as run:
+            self.assertEqual(run.info().elements, 1)
+        with self.assertRaisesRegex(gossamer.GossamerError, "no tensors|nothing to train"):
+            alone({})
+
+    def test_options_reach_the_library(self):
+        w = np.zeros(1000, np.float32)
+        with alone([w], fragment_elements=256, initial_clock=50) as run:
+            info = run.info()
+            self.assertEqual((info.fragments, info.fragment_elements, info.clock), (4, 256, 50))
+        with self.assertRaisesRegex(gossamer.GossamerError, "power of two"):
+            alone([w], fragment_elements=1000)
+        with self.assertRaisesRegex(gossamer.GossamerError, "job"):
+            gossamer.attach([w], job="a job", socket=NOWHERE)
+
+    def test_the_same_model_has_the_same_layout(self):
+        def layout(**arrays):
+            with alone(arrays) as run:
+                return run.info().layout_hash
+
+        self.assertEqual(layout(w=np.zeros(5)), layout(w=np.ones(5)))
+        self.assertNotEqual(layout(w=np.zeros(5)), layout(w=np.zeros(6)))
+        self.assertNotEqual(layout(w=np.zeros(5)), layout(v=np.zeros(5)))
+
+
+class Lifetime(unittest.TestCase):
+    def test_a_closed_run_says_so_and_closes_twice(self):
+        run = alone([np.zeros(3, np.float32)])
+        run.close()
+        run.close()
+        self.assertTrue(run.closed)
+        for call in (run.step, run.info, run.wait):
+            with self.assertRaisesRegex(gossamer.GossamerError, "closed"):
+                call()
+
+    def test_a_run_that_is_dropped_detaches(self):
+        with ContractDaemon() as daemon:
+            run = gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path)
+            connection = daemon.client().connection
+            del run
+            gc.collect()
+            self.assertEqual(connection.recv(1), b"")
+
+    def test_arrays_live_as_long_as_the_run(self):
+        with ContractDaemon() as daemon, gossamer.attach(
+            [np.zeros(100_000, np.float32)], job="test", socket=daemon.path
+        ) as run:
+            gc.collect()
+            daemon.client().make_due([1.0] * 100_000)
+            run.step()
+            self.assertEqual(daemon.client().publication(3), [1, 1, 1])
+
+    def test_a_forked_child_cannot_use_the_run(self):
+        run = alone([np.zeros(3, np.float32)])
+        child = os.fork()
+        if child == 0:
+            try:
+                run.step()
+            except gossamer.GossamerError as error:
+                os._exit(42 if error.status == "GOSSAMER_FORKED" else 1)
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
+        run.step()
+        run.close()
+
+    def test_a_missing_library_is_explained(self):
+        environment = dict(os.environ, GOSSAMER_LIBRARY="/nonexistent/libgossamer.so.1")
+        code = "import gossamer; gossamer.version()"
+        result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("GOSSAMER_LIBRARY", result.stderr)
+
+    def test_importing_needs_neither_numpy_nor_torch(self):
+        code = "import sys, gossamer; gossamer.version(); sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
+        self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

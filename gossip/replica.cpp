@@ -46,7 +46,7 @@ void Replica::set_state(ReplicaState state, Actions& out) {
 
 bool Replica::idle() const {
   const bool held = std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held; });
-  return own_count_ == 0 && !held && cache_.unacknowledged() == 0;
+  return own_count_ == 0 && !held && cache_.unacknowledged() == 0 && unsent_acks_.empty();
 }
 
 // --- the client ---------------------------------------------------------------------------------------------------
@@ -134,6 +134,8 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
   for (Fragment& fragment : fragments_) {
     if (fragment.own && fragment.own->partner == node && fragment.own->stage == Stage::awaiting) {
+      fragment.own->repeated = true;
+      fragment.own->unsent = false;
       out.send.push_back({node, fragment.own->request});
     }
   }
@@ -151,6 +153,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
     std::erase(fragment.pulls, node);
     if (!fragment.own || fragment.own->partner != node) continue;
     if (fragment.own->stage == Stage::awaiting) {
+      if (fragment.reply) continue;  // its answer is here and only waits for the fragment
       ++counters_.unresolved;
       end_own(fragment, 0, now_us);
     } else if (fragment.own->stage == Stage::encoding) {
@@ -176,6 +179,8 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs, Actio
   PullReply answer{.job = description_.job, .fragment = request.fragment};
   if (state_ != ReplicaState::running) {
     answer.reason = RefuseReason::draining;
+  } else if (request.job != description_.job) {
+    answer.reason = RefuseReason::layout_differs;
   } else if (request.fragment >= fragments_.size()) {
     answer.reason = RefuseReason::bad_request;
   } else if (Fragment& fragment = fragments_[request.fragment]; fragment.quarantined) {
@@ -214,17 +219,39 @@ void Replica::tick(TimeUs now_us, Actions& out) {
   if (now_us - info_sent_us_ >= options_.info_period_us) {
     info_sent_us_ = now_us;
     tell_neighbours(out);
-    counters_.unresolved += cache_.expire(now_us);
-    for (Fragment& fragment : fragments_) {
-      if (!fragment.own || fragment.own->stage != Stage::awaiting) continue;
-      if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
-      ++counters_.unresolved;
-      end_own(fragment, 0, now_us);
-    }
+    end_the_old(now_us);
   }
+  send_again(out);
+  start_exchanges(now_us, out);
+}
+
+void Replica::end_the_old(TimeUs now_us) {
+  counters_.unresolved += cache_.expire(now_us);
+  for (Fragment& fragment : fragments_) {
+    if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
+    if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
+    ++counters_.unresolved;
+    end_own(fragment, 0, now_us);
+  }
+}
+
+/// What a full queue or a broken link kept from being sent, and what the other end must hear nevertheless.
+void Replica::send_again(Actions& out) {
   for (auto& [to, reply] : cache_.take_unsent())
     out.send.push_back({to, std::move(reply)});
-  start_exchanges(now_us, out);
+  for (const auto& [to, ack] : std::exchange(unsent_acks_, {})) {
+    if (linked(to)) out.send.push_back({to, ack});  // else its reply comes again with the next link
+  }
+  for (Fragment& fragment : fragments_) {
+    if (!fragment.own || !fragment.own->unsent || !linked(fragment.own->partner)) continue;
+    fragment.own->unsent = false;
+    out.send.push_back({fragment.own->partner, fragment.own->request});
+  }
+}
+
+bool Replica::linked(const NodeId& node) const {
+  const auto found = neighbours_.find(node);
+  return found != neighbours_.end() && found->second.linked;
 }
 
 // --- for people ---------------------------------------------------------------------------------------------------

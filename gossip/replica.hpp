@@ -161,6 +161,8 @@ class Replica {
     Stage stage = Stage::encoding;
     NodeId partner = {};
     int follow_up = 0;       ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
+    bool repeated = false;   ///< its request was sent again, on a new link
+    bool unsent = false;     ///< and that copy could not be: the next tick tries
     bool abandoned = false;  ///< its partner died while the request was being encoded
     TimeUs begun_us = 0;
     ExchangeRequest request = {};
@@ -223,6 +225,9 @@ class Replica {
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   [[nodiscard]] TimeUs jittered_period();
   void tell_neighbours(Actions& out) const;
+  void send_again(Actions& out);
+  void end_the_old(TimeUs now_us);
+  [[nodiscard]] bool linked(const NodeId& node) const;
   Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
 
   ReplicaOptions options_;
@@ -234,6 +239,7 @@ class Replica {
   Random random_;
   std::map<NodeId, Neighbour> neighbours_;
   ReplyCache cache_;
+  std::vector<std::pair<NodeId, ExchangeAck>> unsent_acks_;
   std::uint64_t clock_ = 0;
   std::size_t own_count_ = 0;
   std::size_t starting_count_ = 0;

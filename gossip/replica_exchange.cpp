@@ -12,8 +12,9 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr double interval_smoothing = 0.25;
-constexpr double growth_max = 64;     // of the expected disagreement, for a node that has been silent for long
-constexpr int last_follow_up = 2;     // the one in f32, which leaves no block out
+constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
+constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
+constexpr std::size_t max_unsent_acks = 1024;
 constexpr int busy_wait_divisor = 8;  // of the period, before another partner is tried
 
 std::uint64_t payload_bytes(const ExchangeRequest& m) {
@@ -30,9 +31,9 @@ std::uint64_t payload_bytes(const ExchangeReply& m) {
 void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (state_ != ReplicaState::running) return;
   const std::size_t count = fragments_.size();
-  // Round robin: with equal periods this takes the oldest first.
+  const std::size_t first = next_fragment_;  // round robin: with equal periods this takes the oldest first
   for (std::size_t i = 0; i < count && own_count_ + starting_count_ < options_.in_flight; ++i) {
-    const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
+    const auto f = static_cast<std::uint32_t>((first + i) % count);
     Fragment& fragment = fragments_[f];
     if (!may_start(fragment, now_us)) continue;
     const auto partner = choose_partner(fragment);
@@ -210,10 +211,16 @@ void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_u
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
     Fragment* fragment = own_of(to, request->fragment, request->counter);
     if (fragment == nullptr) return;
+    if (fragment->own->repeated) {  // the first copy may have been answered: only the partner can end it
+      fragment->own->unsent = true;
+      return;
+    }
     fragment->fresh = true;
     end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
   } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
-    cache_.mark_unsent(ExchangeId{to, reply->counter});
+    cache_.mark_unsent(to, *reply);
+  } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
+    if (unsent_acks_.size() < max_unsent_acks) unsent_acks_.emplace_back(to, *ack);
   }
 }
 
@@ -300,7 +307,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     ++counters_.answered;
     counters_.payload_bytes_sent += payload_bytes(reply);
     learn(fragment, initiator, result.measure, reply.shift, true);
-    cache_.store(id, reply);
+    if (!cache_.store(id, reply)) ++counters_.unresolved;
   } else {
     cache_.decline(id, now_us);
     ++counters_.refused_sent;

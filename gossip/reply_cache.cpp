@@ -63,13 +63,14 @@ void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
   }
 }
 
-void ReplyCache::store(const ExchangeId& id, ExchangeReply reply) {
+bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply) {
   const auto initiator = initiators_.find(id.initiator);
-  if (initiator == initiators_.end()) return;  // declared dead meanwhile
+  if (initiator == initiators_.end()) return false;
   const auto entry = initiator->second.entries.find(id.counter);
-  if (entry == initiator->second.entries.end()) return;
+  if (entry == initiator->second.entries.end()) return false;
   entry->second.stage = Stage::answered;
   entry->second.reply = std::move(reply);
+  return true;
 }
 
 bool ReplyCache::acknowledge(const ExchangeId& id) {
@@ -114,11 +115,12 @@ std::size_t ReplyCache::drop(const NodeId& id) {
   return lost;
 }
 
-void ReplyCache::mark_unsent(const ExchangeId& id) {
-  const auto initiator = initiators_.find(id.initiator);
+void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
+  const auto initiator = initiators_.find(id);
   if (initiator == initiators_.end()) return;
-  const auto entry = initiator->second.entries.find(id.counter);
+  const auto entry = initiator->second.entries.find(reply.counter);
   if (entry == initiator->second.entries.end()) return;
+  if (entry->second.stage == Stage::declined) entry->second.reply = reply;
   entry->second.unsent = any_unsent_ = true;
 }
 
@@ -138,7 +140,7 @@ std::vector<std::pair<NodeId, ExchangeReply>> ReplyCache::take_unsent() {
     for (auto& [counter, entry] : initiator.entries) {
       if (!entry.unsent) continue;
       entry.unsent = false;
-      if (entry.stage == Stage::answered) unsent.emplace_back(id, entry.reply);
+      if (entry.stage == Stage::answered || entry.stage == Stage::declined) unsent.emplace_back(id, entry.reply);
     }
   }
   return unsent;

@@ -37,8 +37,8 @@ class ReplyCache {
 
   /// A fresh request is being answered.
   void begin(const ExchangeId& id, TimeUs now_us);
-  /// It has been committed: keep the reply.
-  void store(const ExchangeId& id, ExchangeReply reply);
+  /// It has been committed: keep the reply. False if the initiator was dropped meanwhile: nobody will acknowledge it.
+  bool store(const ExchangeId& id, ExchangeReply reply);
   /// It is turned down (busy, refused), whether begun or not: a copy of the request must hear the same.
   void decline(const ExchangeId& id, TimeUs now_us);
   /// True if a kept reply was acknowledged by this.
@@ -48,8 +48,9 @@ class ReplyCache {
   std::size_t expire(TimeUs now_us);
   /// The initiator is dead: drops its replies; returns how many it never acknowledged.
   std::size_t drop(const NodeId& initiator);
-  /// The reply could not be sent, or may not have arrived: take_unsent() will give it again.
-  void mark_unsent(const ExchangeId& id);
+  /// This reply, given or declining, could not be sent: take_unsent() will give it again.
+  void mark_unsent(const NodeId& initiator, const ExchangeReply& reply);
+  /// Nor may any of this initiator's have arrived that it has not acknowledged.
   void mark_unsent(const NodeId& initiator);
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeReply>> take_unsent();
 

@@ -1,5 +1,7 @@
 // Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
 
+#include <numeric>
+
 #include "catch.hpp"
 #include "virtual_cluster.hpp"
 
@@ -192,4 +194,637 @@ TEST_CASE("a request that does not fit is refused and changes nothing", "[replic
           side[0] = std::byte{0x7f};
           r.side = Bytes::adopt(std::move(side));
         }) == RefuseReason::bad_request);
+}
+
+// --- one replica, its messages and tasks in the test's hands ------------------------------------------------------
+
+namespace {
+
+/// A replica of small fragments, all zero. Its neighbours are made of messages.
+struct Lone {
+  static constexpr std::size_t blocks = 2;
+  std::vector<std::vector<std::vector<float>>> memory;
+  ExchangeCounter counter{1};
+  std::optional<Replica> replica;
+  Replica::Actions out = {};
+  TimeUs now_us = 1'000;
+  std::uint64_t asked = 0;
+
+  explicit Lone(ReplicaOptions options, std::size_t fragments = 1, std::uint8_t self = 100) {
+    options.codec = Codec::f32;
+    memory.assign(fragments, {3, std::vector<float>(blocks * block_elements)});
+    std::vector<FragmentBuffers> buffers;
+    for (auto& three : memory) {
+      buffers.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks,
+                           FragmentParts{.generation = 1});
+    }
+    replica.emplace(options, test::node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
+    replica->set_state(ReplicaState::running, out);
+  }
+  static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
+
+  void meet(std::uint8_t number) {
+    replica->link_up(test::node_id(number), out);
+    replica->info(test::node_id(number), info(ReplicaState::running));
+  }
+  void tick(TimeUs later_us = 0) {
+    now_us += later_us;
+    replica->tick(now_us, out);
+  }
+  /// Every fragment the client holds is published.
+  void publish(std::uint64_t clock) {
+    replica->set_clock(clock);
+    for (std::uint32_t f = 0; f < memory.size(); ++f) {
+      const FragmentParts& parts = replica->buffers(f).parts();
+      if (parts.with_client) replica->published(f, parts.generation + 1, clock, now_us, out);
+    }
+  }
+  /// Runs what has been started and reports it.
+  void work() {
+    for (auto& [f, task] : std::exchange(out.encode, {}))
+      replica->encoded(f, std::move(task).run(replica->held(f)), now_us, out);
+    for (auto& run : std::exchange(out.answer, {}))
+      replica->answered(run.fragment, run.to, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
+    for (auto& [f, task] : std::exchange(out.conclude, {}))
+      replica->concluded(f, std::move(task).run(replica->held(f)), now_us, out);
+  }
+  /// An f32 request of a neighbour whose whole fragment is 1.
+  ExchangeRequest request(std::uint32_t f = 0) {
+    return {.counter = ++asked,
+            .job = {7, 9},
+            .fragment = f,
+            .codec = Codec::f32,
+            .block_count = blocks,
+            .values = Bytes::adopt(std::vector<float>(blocks * block_elements, 1.0F))};
+  }
+  void ask(std::uint8_t from, ExchangeRequest message) {
+    replica->request(test::node_id(from), std::move(message), now_us, out);
+  }
+  void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
+  /// The neighbour's answer to a request: it, too, holds ones.
+  static ExchangeReply reply_to(const ExchangeRequest& request, ReplyStatus status = ReplyStatus::done) {
+    ExchangeReply reply{.counter = request.counter,
+                        .job = request.job,
+                        .fragment = request.fragment,
+                        .status = status,
+                        .codec = request.codec,
+                        .shift = request.min_shift};
+    if (status != ReplyStatus::done) return reply;
+    reply.block_count = request.block_count;
+    reply.differences = Bytes::adopt(std::vector<float>(request.block_count * block_elements, 1.0F));
+    return reply;
+  }
+  void hear(std::uint8_t from, ExchangeReply reply) {
+    replica->reply(test::node_id(from), std::move(reply), now_us, out);
+  }
+  /// What was sent of one kind since the last call; everything else sent is forgotten.
+  template <class Kind>
+  std::vector<std::pair<std::uint8_t, Kind>> sent() {
+    std::vector<std::pair<std::uint8_t, Kind>> found;
+    for (const auto& send : std::exchange(out.send, {})) {
+      if (const auto* message = std::get_if<Kind>(&send.message)) found.emplace_back(send.to.bytes[0], *message);
+    }
+    return found;
+  }
+  /// Starts an exchange of fragment 0; returns its request and whom it went to.
+  std::pair<std::uint8_t, ExchangeRequest> start_own() {
+    tick();
+    work();
+    const auto requests = sent<ExchangeRequest>();
+    REQUIRE(requests.size() == 1);
+    return requests[0];
+  }
+  float y() const {
+    const FragmentView view = const_cast<Replica&>(*replica).buffers(0).y();
+    return view.publication[0] + (view.correction == nullptr ? 0 : view.correction[0]) +
+           (view.pending == nullptr ? 0 : view.pending[0]);
+  }
+  const ReplicaCounters& counters() const { return replica->counters(); }
+};
+
+}  // namespace
+
+TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
+  const float budget = GENERATE(1.0F, 0.5F);
+  Lone lone({.mixing_budget = budget});
+  lone.meet(1);
+  double weight = std::ldexp(1.0, -lone.start_own().second.min_shift);
+  std::size_t busy = 0;
+  for (std::uint8_t from = 2; from < 30; ++from) {
+    lone.meet(from);
+    lone.ask(from);
+    lone.work();
+    const auto replies = lone.sent<ExchangeReply>();
+    REQUIRE(replies.size() == 1);
+    if (replies[0].second.status == ReplyStatus::done) {
+      weight += std::ldexp(1.0, -replies[0].second.shift);
+    } else {
+      REQUIRE(replies[0].second.status == ReplyStatus::busy);
+      ++busy;
+    }
+  }
+  CHECK(weight <= budget);
+  CHECK(weight > 0.9 * budget);
+  CHECK(busy == lone.counters().busy_sent);
+  CHECK(busy > 20);
+}
+
+TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
+  Lone lone({.in_flight = 3}, 8);
+  lone.meet(1);
+  lone.tick();
+  CHECK(lone.out.encode.size() == 3);
+  lone.work();
+  auto requests = lone.sent<ExchangeRequest>();
+  CHECK(requests.size() == 3);
+  CHECK(lone.replica->in_flight() == 3);
+  lone.tick();
+  CHECK(lone.out.encode.empty());
+  // Those waiting for a publication count, too.
+  lone.replica->set_clock(5);
+  lone.hear(1, Lone::reply_to(requests[0].second, ReplyStatus::refused));
+  for (int i = 0; i < 10; ++i)
+    lone.tick(1'000'000);
+  CHECK(lone.replica->in_flight() + lone.out.due.size() <= 3 + 1);
+  CHECK(lone.out.encode.size() <= 1);
+  lone.publish(6);
+  CHECK(lone.replica->in_flight() <= 3);
+}
+
+TEST_CASE("fragments take turns", "[replica]") {
+  const std::size_t in_flight = GENERATE(1, 2, 3, 7, 20);
+  CAPTURE(in_flight);
+  constexpr std::size_t fragments = 7;
+  Lone lone({.period_us = 1'000, .in_flight = in_flight}, fragments);
+  lone.meet(1);
+  std::vector<int> exchanges(fragments);
+  for (int i = 0; i < 500; ++i) {
+    lone.tick(2'000);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      ++exchanges[request.fragment];
+      lone.hear(to, Lone::reply_to(request));
+    }
+    lone.work();
+    lone.publish(static_cast<std::uint64_t>(i) + 1);
+  }
+  const auto [least, most] = std::minmax_element(exchanges.begin(), exchanges.end());
+  CAPTURE(exchanges);
+  CHECK(*least > 50);
+  CHECK(*most - *least <= 2);
+}
+
+TEST_CASE("a fragment is exchanged once a period", "[replica]") {
+  constexpr TimeUs period_us = 40'000;
+  Lone lone({.period_us = period_us});
+  lone.meet(1);
+  TimeUs last_us = -us_per_s;
+  int started = 0;
+  for (int i = 0; i < 2'000; ++i) {
+    lone.tick(1'000);
+    lone.publish(static_cast<std::uint64_t>(i) + 1);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      CHECK(lone.now_us - last_us >= period_us * 3 / 4 - 1'000);
+      last_us = lone.now_us;
+      ++started;
+      lone.hear(to, Lone::reply_to(request));
+      lone.work();
+    }
+  }
+  CHECK(started > 2'000 / 40 * 3 / 4);
+  CHECK(started < 2'000 / 40 * 5 / 4);
+  CHECK(lone.counters().initiated == static_cast<std::uint64_t>(started));
+}
+
+TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
+  Lone lone({.period_us = 80'000});
+  lone.meet(1);
+  lone.meet(2);
+  for (int round = 0; round < 20; ++round) {
+    const auto [partner, request] = lone.start_own();
+    lone.hear(partner, Lone::reply_to(request, ReplyStatus::busy));
+    lone.tick(80'000 / 8 * 5 / 4);
+    lone.work();
+    const auto next = lone.sent<ExchangeRequest>();
+    REQUIRE(next.size() == 1);
+    CHECK(next[0].first != partner);
+    lone.hear(next[0].first, Lone::reply_to(next[0].second));
+    lone.work();
+    lone.sent<ExchangeAck>();
+    lone.now_us += us_per_s / 2;
+    lone.publish(static_cast<std::uint64_t>(round) + 1);
+  }
+  CHECK(lone.counters().busy_received == 20);
+}
+
+TEST_CASE("of two requests that cross, the larger id answers", "[replica]") {
+  const bool larger = GENERATE(false, true);
+  Lone lone({}, 1, larger ? 200 : 1);
+  lone.meet(100);
+  const auto own = lone.start_own();
+  CHECK(own.first == 100);
+  lone.ask(100);
+  lone.work();
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.status == (larger ? ReplyStatus::done : ReplyStatus::busy));
+  if (larger) CHECK(replies[0].second.shift == 1);
+}
+
+TEST_CASE("an exchange without an answer ends with its lifetime, unresolved once", "[replica]") {
+  Lone lone({.lifetime_us = 5 * us_per_s});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.tick(5 * us_per_s - 1);
+  CHECK(lone.counters().unresolved == 0);
+  lone.replica->info(test::node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
+  lone.tick(2 * us_per_s);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->in_flight() == 0);
+  lone.hear(partner, Lone::reply_to(request));  // too late
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.y() == 0);
+  for (int i = 0; i < 20; ++i)
+    lone.tick(us_per_s);
+  CHECK(lone.counters().unresolved == 1);
+}
+
+TEST_CASE("an answer that nobody acknowledges ends with its lifetime, unresolved once", "[replica]") {
+  Lone lone({.lifetime_us = 5 * us_per_s});
+  lone.replica->link_up(test::node_id(1), lone.out);
+  lone.ask(1);
+  lone.work();
+  CHECK(lone.y() == 0.5F);
+  CHECK_FALSE(lone.replica->idle());
+  for (int i = 0; i < 20; ++i)
+    lone.tick(us_per_s);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->idle());
+  const auto late = lone.asked;
+  auto request = lone.request();
+  request.counter = late;
+  lone.out.send.clear();
+  lone.ask(1, request);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::expired);
+  CHECK(lone.y() == 0.5F);
+}
+
+TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", "[replica]") {
+  Lone lone({}, 3);
+  lone.meet(1);
+  lone.meet(2);
+  lone.replica->info(test::node_id(2), Lone::info(ReplicaState::joining));
+  lone.tick();
+  lone.work();  // three requests out to node 1
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 3);
+  lone.ask(2, 1);
+  lone.work();     // one answer to node 2, unacknowledged
+  lone.ask(2, 2);  // and one being computed
+  REQUIRE(lone.out.answer.size() == 1);
+  lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
+  lone.replica->node_dead(test::node_id(2), lone.now_us, lone.out);
+  CHECK(lone.counters().unresolved == 1);
+  lone.replica->node_dead(test::node_id(1), lone.now_us, lone.out);
+  CHECK(lone.counters().unresolved == 1 + 2);  // the reply that is here already is not lost
+  lone.work();
+  CHECK(lone.counters().unresolved == 1 + 2 + 1);  // committed for node 2, which will never say that it has done so
+  lone.work();
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.replica->idle());
+  for (int i = 0; i < 30; ++i)
+    lone.tick(us_per_s);
+  CHECK(lone.counters().unresolved == 4);
+}
+
+TEST_CASE("an exchange whose partner dies while it is encoded is not sent", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.tick();
+  lone.replica->node_dead(test::node_id(1), lone.now_us, lone.out);
+  lone.work();
+  CHECK(lone.sent<ExchangeRequest>().empty());
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("a request that could not be sent is no exchange", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.replica->send_failed(test::node_id(partner), request, lone.now_us);
+  CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.counters().unresolved == 0);
+  lone.tick(100'000);
+  CHECK(lone.out.encode.size() == 1);  // without a new publication
+}
+
+TEST_CASE("a repeated request that could not be sent does not end an exchange that may be answered", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.replica->link_down(test::node_id(1));
+  lone.replica->link_up(test::node_id(1), lone.out);
+  CHECK(lone.sent<ExchangeRequest>().size() == 1);
+  lone.replica->send_failed(test::node_id(1), request, lone.now_us);
+  CHECK(lone.replica->in_flight() == 1);
+  lone.tick();
+  CHECK(lone.sent<ExchangeRequest>().size() == 1);  // again
+  lone.hear(1, Lone::reply_to(request));            // of the first copy
+  lone.work();
+  CHECK(lone.y() == 0.5F);
+}
+
+TEST_CASE("an acknowledgement or a busy reply that could not be sent is sent later", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  lone.replica->send_failed(test::node_id(1), acks[0].second, lone.now_us);
+  CHECK_FALSE(lone.replica->idle());
+  lone.tick();
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.tick();
+  CHECK(lone.sent<ExchangeAck>().empty());
+
+  Replica::Actions ignored;
+  lone.replica->set_state(ReplicaState::joining, ignored);
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  REQUIRE(replies[0].second.status == ReplyStatus::busy);
+  lone.replica->send_failed(test::node_id(1), replies[0].second, lone.now_us);
+  lone.tick();
+  const auto again = lone.sent<ExchangeReply>();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].second.status == ReplyStatus::busy);
+  CHECK(again[0].second.counter == lone.asked);
+}
+
+TEST_CASE("a reply that does not fit its request is a violation and changes nothing", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  auto reply = Lone::reply_to(request);
+  reply.shift = 0;
+  lone.hear(1, reply);
+  lone.work();
+  CHECK(lone.y() == 0);
+  CHECK(lone.counters().violations == 1);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->in_flight() == 0);
+}
+
+TEST_CASE("replies of others, or to other exchanges, are not applied", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.meet(2);
+  const auto [partner, request] = lone.start_own();
+  auto reply = Lone::reply_to(request);
+  lone.hear(partner == 1 ? 2 : 1, reply);
+  reply.fragment = 7;
+  lone.hear(partner, reply);
+  reply.fragment = 0;
+  ++reply.counter;
+  lone.hear(partner, reply);
+  lone.work();
+  CHECK(lone.y() == 0);
+  CHECK(lone.replica->in_flight() == 1);
+  CHECK(lone.counters().violations == 0);
+}
+
+TEST_CASE("wide blocks are followed up at once: wider, then in f32, then no more", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  ReplicaOptions options{.codec = Codec::q8, .period_us = us_per_s};
+  lone.replica->set_options(options);
+  lone.meet(1);
+  auto [partner, request] = lone.start_own();
+  const auto all_wide = [](const ExchangeRequest& to, int asked) {
+    auto reply = Lone::reply_to(to);
+    reply.differences = Bytes::adopt(std::vector<std::byte>(to.block_count * codec_block_bytes(to.codec)));
+    reply.wide = Bytes::adopt(std::vector<std::byte>{std::byte{0b10}});
+    reply.asked = Bytes::adopt(std::vector<std::int8_t>(to.block_count, static_cast<std::int8_t>(asked)));
+    return reply;
+  };
+  CHECK(request.codec == Codec::q8);
+  lone.hear(1, all_wide(request, -7));
+  lone.work();
+  lone.work();
+  auto follow_up = lone.sent<ExchangeRequest>();
+  REQUIRE(follow_up.size() == 1);
+  request = follow_up[0].second;
+  CHECK(request.codec == Codec::q8);
+  CHECK(request.block_count == 1);
+  CHECK(blocks_of(request.blocks.data, 2) == std::vector<std::uint32_t>{1});
+  CHECK(request.side.as<std::int8_t>()[0] == -7);
+  auto second = all_wide(request, 3);
+  second.wide = Bytes::adopt(std::vector<std::byte>{std::byte{1}});
+  lone.hear(1, second);
+  lone.work();
+  lone.work();
+  follow_up = lone.sent<ExchangeRequest>();
+  REQUIRE(follow_up.size() == 1);
+  request = follow_up[0].second;
+  CHECK(request.codec == Codec::f32);
+  CHECK(request.block_count == 1);
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  lone.work();
+  CHECK(lone.sent<ExchangeRequest>().empty());
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.counters().follow_ups == 2);
+  CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.meet(2);
+  lone.ask(2);
+  lone.work();  // an answer whose correction goes to the client
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  lone.ask(2);
+  REQUIRE(lone.out.answer.size() == 1);  // held
+  lone.publish(3);
+  lone.hear(1, Lone::reply_to(request));
+  for (int i = 0; i < 20; ++i)
+    lone.replica->pull(test::node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.replica->buffers(0).parts().with_client);  // not touched under the task's feet
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.out.snapshot.empty());
+  CHECK(lone.out.fold.empty());
+  lone.ask(2);
+  CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
+
+  lone.work();  // the answer ends: first the publication, whose pending correction must be folded
+  REQUIRE(lone.out.fold == std::vector<std::uint32_t>{0});
+  CHECK_FALSE(lone.replica->buffers(0).parts().with_client);
+  CHECK(lone.out.conclude.empty());
+  lone.replica->buffers(0).fold();
+  lone.replica->folded(0, lone.now_us, lone.out);
+  REQUIRE(lone.out.conclude.size() == 1);  // then the reply
+  CHECK(lone.out.snapshot.empty());
+  lone.work();
+  int pulls = 0;
+  while (!lone.out.snapshot.empty()) {  // then the pulls, as many as may wait
+    ++pulls;
+    lone.out.snapshot.clear();
+    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  }
+  CHECK(pulls == 8);
+  CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
+}
+
+TEST_CASE("a pull is declined for a reason", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto reason = [&](const PullRequest& request) {
+    lone.replica->pull(test::node_id(1), request, lone.now_us, lone.out);
+    const auto replies = lone.sent<PullReply>();
+    REQUIRE(replies.size() == 1);
+    CHECK(replies[0].second.fragment == request.fragment);
+    CHECK(replies[0].second.values.empty());
+    return replies[0].second.reason;
+  };
+  CHECK(reason({{7, 9}, 1}) == RefuseReason::bad_request);
+  CHECK(reason({{7, 8}, 0}) == RefuseReason::layout_differs);
+  Replica::Actions ignored;
+  lone.replica->set_state(ReplicaState::draining, ignored);
+  CHECK(reason({{7, 9}, 0}) == RefuseReason::draining);
+  CHECK(lone.out.snapshot.empty());
+}
+
+TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  const auto told = lone.sent<JobInfo>();
+  REQUIRE_FALSE(told.empty());
+  CHECK(told.back().second.state == ReplicaState::draining);
+  lone.tick(us_per_s);
+  CHECK(lone.out.encode.empty());
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::draining);
+}
+
+// --- random faults ------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Bounds that hold after every turn of every node.
+void watch(Cluster& cluster, const ClusterOptions& options) {
+  cluster.after_turn = [&cluster, options](std::size_t i) {
+    const Replica& replica = *cluster.node(i).replica;
+    if (replica.in_flight() > options.replica.in_flight) FAIL("more exchanges under way than allowed");
+    if (replica.pending_bytes() > cluster.elements() * sizeof(float)) FAIL("more memory than the model's");
+  };
+}
+
+/// Breaks, mends, stalls and pulls at random for a while; then everything is as it should be.
+void torment(Cluster& cluster, std::size_t nodes, Random& random, const std::vector<bool>& dead) {
+  const auto alive = [&](std::size_t i) { return i >= dead.size() || !dead[i]; };
+  std::set<std::pair<std::size_t, std::size_t>> broken;
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t i = random.below(nodes);
+    const std::size_t j = (i + 1 + random.below(nodes - 1)) % nodes;
+    if (!alive(i) || !alive(j)) continue;
+    const auto link = std::pair(std::min(i, j), std::max(i, j));
+    switch (random.below(4)) {
+      case 0:
+        if (broken.insert(link).second) cluster.break_link(i, j);
+        break;
+      case 1:
+        if (broken.erase(link) == 1) cluster.mend_link(i, j);
+        break;
+      case 2:
+        cluster.node(i).client.stalled = !cluster.node(i).client.stalled;
+        break;
+      case 3:
+        cluster.pull(i, j, static_cast<std::uint32_t>(random.below(3)));
+        break;
+    }
+    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(25'000)));
+  }
+  for (const auto& [i, j] : broken)
+    cluster.mend_link(i, j);
+  for (std::size_t i = 0; i < nodes; ++i)
+    cluster.node(i).client.stalled = false;
+  cluster.calm();
+}
+
+ClusterOptions faulty(std::uint64_t seed, Codec codec) {
+  ClusterOptions options{.nodes = 3 + seed % 3,
+                         .blocks = 1,
+                         .latency_us = static_cast<TimeUs>(200 + 1'000 * (seed % 4)),
+                         .task_us = static_cast<TimeUs>(50 + 400 * (seed % 3)),
+                         .repeat_probability = 0.2,
+                         .full_probability = 0.1,
+                         .seed = seed};
+  options.replica.codec = codec;
+  options.replica.period_us = 5'000;
+  options.replica.in_flight = 1 + seed % 4;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("random faults lose nothing and are over when they stop", "[replica]") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::uint64_t seed = GENERATE(range(1, 37));
+  CAPTURE(codec_name(codec), seed);
+  const ClusterOptions options = faulty(seed, codec);
+  Cluster cluster(options);
+  watch(cluster, options);
+  cluster.node(0).client.step_us *= static_cast<TimeUs>(1 + seed % 9);
+  const auto before = cluster.total();
+  Random random(seed);
+  torment(cluster, options.nodes, random, {});
+  cluster.run_until(cluster.now_us() + 1'500'000);
+  CHECK(cluster.distance() < 1e-6);
+  CHECK(cluster.count(&ReplicaCounters::initiated) > 200);
+  cluster.settle();
+  CHECK(drift(before, cluster.total()) < rounding * static_cast<double>(options.nodes));
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+  CHECK(cluster.count(&ReplicaCounters::violations) == 0);
+  for (std::size_t i = 0; i < options.nodes; ++i)
+    CHECK(cluster.node(i).replica->idle());
+}
+
+TEST_CASE("random faults and a death move the rest by little", "[replica]") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::uint64_t seed = GENERATE(range(101, 113));
+  CAPTURE(codec_name(codec), seed);
+  const ClusterOptions options = faulty(seed, codec);
+  const auto nodes = static_cast<double>(options.nodes);
+  Cluster cluster(options);
+  watch(cluster, options);
+  auto before = cluster.total();
+  Random random(seed);
+  cluster.run_until(400'000);
+  const std::size_t victim = random.below(options.nodes);
+  std::vector<bool> dead(options.nodes);
+  dead[victim] = true;
+  cluster.kill(victim);
+  torment(cluster, options.nodes, random, dead);
+  cluster.run_until(cluster.now_us() + 1'500'000);
+  CHECK(cluster.distance() < 1e-6);
+  cluster.settle();
+  // They had come together before the death: what it cost is no more than what little was under way.
+  for (double& value : before)
+    value *= (nodes - 1) / nodes;
+  CHECK(drift(before, cluster.total()) < 0.02);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * options.fragments * options.nodes);
+  for (std::size_t i = 0; i < options.nodes; ++i)
+    CHECK((i == victim || cluster.node(i).replica->idle()));
 }

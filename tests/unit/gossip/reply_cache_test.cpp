@@ -121,7 +121,7 @@ TEST_CASE("replies expire, and what is under their counter is too old", "[reply_
   CHECK(cache.standing({alice, 14}) == Standing::fresh);
   CHECK(cache.standing({alice, 20}) == Standing::answered);
   CHECK(cache.unacknowledged() == 2);
-  cache.store({alice, 13}, reply_to(13));
+  CHECK(cache.store({alice, 13}, reply_to(13)));
   CHECK(cache.standing({alice, 13}) == Standing::answered);
   CHECK(cache.expire(2 * lifetime_us) == 2);
   CHECK(cache.expire(9 * lifetime_us) == 0);
@@ -145,7 +145,7 @@ TEST_CASE("a dead initiator's replies are dropped and counted", "[reply_cache]")
   for (std::uint64_t counter = 1; counter <= 5; ++counter)
     CHECK(cache.standing({alice, counter}) == Standing::expired);
   CHECK(cache.standing({alice, 6}) == Standing::fresh);
-  cache.store({alice, 4}, reply_to(4));  // the task that was under way ends after all
+  CHECK_FALSE(cache.store({alice, 4}, reply_to(4)));  // the task that was under way ends after all
   CHECK(cache.standing({alice, 4}) == Standing::expired);
   CHECK(cache.unacknowledged() == 1);
 }
@@ -157,7 +157,7 @@ TEST_CASE("replies that may not have arrived are given again", "[reply_cache]") 
   answer(cache, {alice, 2}, 0);
   cache.begin({alice, 3}, 0);
   answer(cache, {bob, 1}, 0);
-  cache.mark_unsent(ExchangeId{alice, 2});
+  cache.mark_unsent(alice, reply_to(2));
   auto unsent = cache.take_unsent();
   REQUIRE(unsent.size() == 1);
   CHECK(unsent[0].first == alice);
@@ -171,7 +171,17 @@ TEST_CASE("replies that may not have arrived are given again", "[reply_cache]") 
   REQUIRE(unsent.size() == 1);
   CHECK(unsent[0].second.counter == 2);
   cache.mark_unsent(node(9));
-  cache.mark_unsent(ExchangeId{alice, 77});
+  cache.mark_unsent(alice, reply_to(77));
+  CHECK(cache.take_unsent().empty());
+}
+
+TEST_CASE("a declining reply that could not be sent is given again", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  cache.decline({alice, 4}, 0);
+  cache.mark_unsent(alice, {.counter = 4, .status = ReplyStatus::busy});
+  const auto unsent = cache.take_unsent();
+  REQUIRE(unsent.size() == 1);
+  CHECK(unsent[0].second.status == ReplyStatus::busy);
   CHECK(cache.take_unsent().empty());
 }
 

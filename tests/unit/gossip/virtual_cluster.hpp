@@ -32,6 +32,7 @@ struct ClusterOptions {
   TimeUs latency_us = 500;        // and up to twice that
   TimeUs task_us = 100;           // likewise
   double repeat_probability = 0;  // of a message arriving twice
+  double full_probability = 0;    // of a link's queue having no room for a message
   bool learning = false;          // clients add noise to their models at every step
   double spread = 1.0;            // of the initial models
   ReplicaOptions replica = {};
@@ -156,6 +157,10 @@ class Cluster {
       });
     }
   }
+  /// From here on every message arrives once, and links have room.
+  void calm() { options_.repeat_probability = options_.full_probability = 0; }
+  /// Node i asks node j for a fragment, as a joiner does.
+  void pull(std::size_t i, std::size_t j, std::uint32_t f) { deliver(i, j, PullRequest{{7, 9}, f}); }
   void drain(std::size_t i) {
     Replica::Actions actions;
     nodes_[i].replica->set_state(ReplicaState::draining, actions);
@@ -169,6 +174,8 @@ class Cluster {
   }
   /// Hears every message that is delivered: (from, to, message).
   std::function<void(std::size_t, std::size_t, const Message&)> on_message;
+  /// Called after each turn of a node's replica.
+  std::function<void(std::size_t)> after_turn;
 
  private:
   struct Event {
@@ -221,7 +228,7 @@ class Cluster {
 
   void deliver(std::size_t from, std::size_t to, const Message& message) {
     const auto link = std::pair(std::min(from, to), std::max(from, to));
-    if (!links_.contains({from, to})) {
+    if (!links_.contains({from, to}) || random_.uniform() < options_.full_probability) {
       nodes_[from].replica->send_failed(nodes_[to].id, message, now_us_);
       return;
     }
@@ -248,6 +255,8 @@ class Cluster {
       replica.acknowledged(sender, *ack);
     } else if (const auto* info = std::get_if<JobInfo>(&message)) {
       replica.info(sender, *info);
+    } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
+      replica.pull(sender, *pull, now_us_, actions);
     }
     perform(to, actions);
   }
@@ -290,8 +299,25 @@ class Cluster {
         perform(i, out);
       });
     }
+    for (const auto& [f, to] : actions.snapshot)
+      take_snapshot(i, f, index_of(to));
     for (auto& send : actions.send)
       deliver(i, index_of(send.to), send.message);
+    if (after_turn) after_turn(i);
+  }
+
+  void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to) {
+    std::vector<float> values(options_.blocks * block_elements);
+    const bool finite = sum(nodes_[i].replica->buffers(f).y(), options_.blocks, values.data());
+    PullReply reply{.job = {7, 9}, .fragment = f, .reason = finite ? RefuseReason::none : RefuseReason::quarantined};
+    if (finite) reply.values = Bytes::adopt(std::move(values));
+    at(now_us_ + about(options_.task_us), [this, i, f, to, reply] {
+      if (!nodes_[i].alive) return;
+      Replica::Actions out;
+      deliver(i, to, reply);
+      nodes_[i].replica->snapshot_taken(f, now_us_, out);
+      perform(i, out);
+    });
   }
 
   /// One training step: collect what is due, publish, learn.

@@ -1,0 +1,81 @@
+// What overlays say to each other about the link itself: admission, liveness, leaving. Values; peer/codec.hpp turns
+// them into frames and back and holds them to their limits, peer/admission.hpp makes and checks the proofs.
+
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "peer/keys.hpp"
+
+namespace gossamer::peer {
+
+/// A link is two connections, so that a heartbeat never queues behind a megabyte.
+enum class Channel : std::uint8_t { control = 0, bulk = 1 };
+inline constexpr std::size_t channel_count = 2;
+
+using Nonce = std::array<std::uint8_t, 32>;
+using Proof = std::array<std::uint8_t, 32>;
+
+struct Member {
+  NodeId node;
+  std::string address;
+
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+struct Hello {
+  std::uint16_t version_low = 0;
+  std::uint16_t version_high = 0;
+  PublicKey public_key{};
+  std::uint64_t incarnation = 0;
+  Nonce nonce{};
+  std::uint64_t link = 0;
+  Channel channel = Channel::control;
+  std::string address;  ///< empty: cannot be dialled
+  std::string name;
+  Proof proof{};
+};
+
+struct Welcome {
+  std::uint16_t version = 0;
+  PublicKey public_key{};
+  std::uint64_t incarnation = 0;
+  std::string address;
+  std::string name;
+  std::vector<Member> members;
+  Proof proof{};
+};
+
+/// Why a node was not let in, or is put out. Unknown numbers are kept as they are.
+enum class RejectReason : std::uint16_t {
+  bad_proof = 0,   ///< the cluster keys differ, or a field was tampered with
+  version = 1,     ///< no protocol version in common
+  denied = 2,      ///< the node is on the deny list
+  self = 3,        ///< the dialler has dialled itself
+  full = 4,        ///< max_links
+  duplicate = 5,   ///< the listener is making a link to this node itself, or has one
+  stale = 6,       ///< a later start of the same node is linked
+  misbehaved = 7,  ///< too many malformed messages
+};
+
+struct Rejected {
+  RejectReason reason = RejectReason::bad_proof;
+  std::string text;
+};
+
+struct Ping {
+  TimeUs sent_at = 0;
+  std::vector<Member> members;
+};
+struct Pong {
+  TimeUs sent_at = 0;
+};
+struct Goodbye {
+  std::string text;
+};
+
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye>;
+
+}  // namespace gossamer::peer

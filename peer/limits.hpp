@@ -1,0 +1,43 @@
+// The numbers that bound what peer/ takes from the network and keeps. docs/wire.md shows them; a test holds the two
+// equal.
+
+#pragma once
+
+#include "gossip/types.hpp"
+
+namespace gossamer::peer {
+
+/// Protocol versions this build speaks.
+inline constexpr std::uint16_t protocol_version_low = 1;
+inline constexpr std::uint16_t protocol_version_high = 1;
+
+/// A header frame of an admitted node, and the hello of a stranger.
+inline constexpr std::size_t max_header_bytes = 64 * 1024;
+inline constexpr std::size_t max_hello_bytes = 2048;
+/// Payload frames of one message, and bytes of one: the values of the largest fragment in fp32.
+inline constexpr std::size_t max_payload_frames = 3;
+inline constexpr std::size_t max_payload_frame_bytes = std::size_t{max_fragment_elements} * 4;
+/// What ZeroMQ takes on the wire: a frame and CURVE's overhead around it.
+inline constexpr std::size_t max_wire_frame_bytes = max_payload_frame_bytes + 1024;
+
+inline constexpr std::size_t max_name_bytes = 63;
+inline constexpr std::size_t max_address_bytes = 280;
+inline constexpr std::size_t max_text_bytes = 255;
+/// Members told of in one welcome, and in one ping.
+inline constexpr std::size_t max_members_in_welcome = 64;
+inline constexpr std::size_t max_members_in_ping = 4;
+
+/// Nodes known, whether linked or not, and addresses to dial; and links at a time, being made or up.
+inline constexpr std::size_t max_members = 1024;
+inline constexpr std::size_t max_links = 64;
+/// Cluster keys in one ring.
+inline constexpr std::size_t max_cluster_keys = 8;
+
+/// A link whose other end sends more malformed messages than this is closed and the node kept out for a while.
+inline constexpr std::uint32_t max_malformed_messages = 16;
+inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
+/// Hellos looked at: this many at once, then this many a second. The rest are dropped; diallers try again.
+inline constexpr std::uint32_t hello_burst = 128;
+inline constexpr std::uint32_t hellos_per_s = 128;
+
+}  // namespace gossamer::peer

@@ -1,0 +1,519 @@
+#include "peer/links.hpp"
+
+#include <spdlog/spdlog.h>
+#include <algorithm>
+#include <asio/post.hpp>
+
+#include "gossip/check.hpp"
+#include "peer/admission.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+std::size_t index_of(Channel channel) {
+  return static_cast<std::size_t>(channel);
+}
+
+/// What a node says of itself, made fit for others: the wildcard stands for wherever it was seen.
+std::string dialable(const std::string& text, const std::string& host) {
+  auto address = parse_address(text, AddressUse::listen);
+  if (!address || address->port == 0) return {};
+  if (address->is_wildcard()) address->host = host;
+  return address->text();
+}
+
+bool is_loopback_host(const std::string& host) {
+  return Address{host, 0}.is_loopback();
+}
+
+/// An IPv4 peer of an IPv6 socket is seen as ::ffff:1.2.3.4.
+std::string plain_host(std::string host) {
+  const std::string mapped = "::ffff:";
+  const bool is_mapped = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
+  return is_mapped ? host.substr(mapped.size()) : host;
+}
+
+}  // namespace
+
+// ---- strangers at our port
+// -------------------------------------------------------------------------------------------
+
+void Overlay::Core::arrived(Arrival&& arrival) {
+  if (stopped_) return;
+  now_ = clock_();
+  const auto known = connections_.find(arrival.routing_id);
+  if (known == connections_.end()) {
+    admit(std::move(arrival));
+    return;
+  }
+  const auto [link, channel] = known->second;
+  // A routing id can be taken over by another connection once its owner is gone; the key behind it cannot.
+  if (link->user_id != arrival.user_id) {
+    end(link, "the connection ended");
+    if (!stopped_) admit(std::move(arrival));
+    return;
+  }
+  deliver(link, channel, std::move(arrival.delivery));
+}
+
+void Overlay::Core::admit(Arrival&& arrival) {
+  arrival.host = plain_host(std::move(arrival.host));
+  const Delivery& delivery = arrival.delivery;
+  if (delivery.too_many_frames || delivery.frames.payload_count != 0 || delivery.bytes > max_hello_bytes) {
+    ++counters_.strangers;
+    return;
+  }
+  if (!hello_throttle_.take(now_)) {
+    ++counters_.hellos_throttled;
+    return;
+  }
+  const auto packet = decode(delivery.frames);
+  const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
+  if (hello == nullptr) {
+    ++counters_.strangers;  // also the last messages of a link that has just ended
+    return;
+  }
+  auto refusal = refusal_of(*hello, arrival);
+  if (!refusal) {
+    refusal = hello->channel == Channel::control ? admit_control(*hello, arrival) : admit_bulk(*hello, arrival);
+  }
+  if (refusal) refuse(arrival, *refusal);
+}
+
+std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Hello& hello, const Arrival& arrival) {
+  if (hex(hello.public_key) != arrival.user_id) {
+    return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
+  }
+  if (!is_hello_proven(keys_, hello)) {
+    return Refusal{RejectReason::bad_proof, "the hello does not prove that its sender holds the cluster key"};
+  }
+  if (hello.version_low > protocol_version_high || hello.version_high < protocol_version_low) {
+    return Refusal{RejectReason::version, "we speak protocol " + std::to_string(protocol_version_low) + " to " +
+                                              std::to_string(protocol_version_high) + ", you " +
+                                              std::to_string(hello.version_low) + " to " +
+                                              std::to_string(hello.version_high)};
+  }
+  const NodeId node = node_id(hello.public_key);
+  if (node == identity_.node) {
+    if (hello.incarnation != options_.incarnation) {
+      log_->error("another process uses this node's key, from {}: give each node its own state folder", arrival.host);
+    }
+    return Refusal{RejectReason::self, "that is this node itself"};
+  }
+  if (denied_.contains(node)) return Refusal{RejectReason::denied, "the node is denied"};
+  const auto record = nodes_.find(node);
+  if (record == nodes_.end()) return std::nullopt;
+  if (now_ < record->second.banned_until) {
+    return Refusal{RejectReason::misbehaved, "too many malformed messages; come back later"};
+  }
+  if (hello.incarnation < record->second.incarnation && !record->second.dead) {
+    return Refusal{RejectReason::stale, "a later start of the same node is here"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Overlay::Core::Refusal> Overlay::Core::admit_control(const Hello& hello, const Arrival& arrival) {
+  const NodeId node = node_id(hello.public_key);
+  // What the node left half-done before counts no more.
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (link->node == node && !link->dialled_by_us && !link->up) end(link, "dialled anew");
+  }
+  if (links_.size() >= options_.max_links || record_of(node) == nullptr) {
+    return Refusal{RejectReason::full, "no room for another link"};
+  }
+  note_incarnation(node, hello.incarnation);
+  if (stopped_) return std::nullopt;
+  auto link = std::make_shared<Link>();
+  link->user_id = arrival.user_id;
+  link->host = arrival.host;
+  link->number = hello.link;
+  link->node = node;
+  link->opened = now_;
+  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
+  links_.push_back(link);
+  describe(node, *record_of(node), hello.name, hello.address, link->host);
+  return std::nullopt;
+}
+
+std::optional<Overlay::Core::Refusal> Overlay::Core::admit_bulk(const Hello& hello, const Arrival& arrival) {
+  const NodeId node = node_id(hello.public_key);
+  const LinkPtr link = incoming_of(node, hello.link);
+  if (!link || !link->routing_ids[index_of(Channel::bulk)].empty()) {
+    return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
+  }
+  // Both have dialled: the node with the smaller id decides which link stays, here and in introduced().
+  const auto record = nodes_.find(node);
+  GOSSAMER_CHECK(record != nodes_.end());
+  const LinkPtr& present = record->second.link;
+  const bool young =
+      present && present->dialled_by_us && now_ - present->up_since < options_.attempt_timeout_ms * us_per_ms;
+  if (identity_.node < node && (young || has_introduced_outgoing(node))) {
+    end(link, "the other link is kept");
+    return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
+  }
+  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
+  return std::nullopt;  // it comes up with the first message: the dialler then knows that it is
+}
+
+bool Overlay::Core::welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link) {
+  Welcome welcome;
+  welcome.version = std::min(hello.version_high, protocol_version_high);
+  welcome.incarnation = options_.incarnation;
+  welcome.address = advertised_;
+  welcome.name = options_.name;
+  if (hello.channel == Channel::control) welcome.members = members_for(*link, max_members_in_welcome);
+  if (!prove_welcome(identity_.keys, hello, welcome)) return false;
+  link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
+  connections_[arrival.routing_id] = {link, hello.channel};
+  (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(welcome))), link->meter);
+  return true;
+}
+
+void Overlay::Core::refuse(const Arrival& arrival, const Refusal& refusal) {
+  const bool expected = refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
+  if (!expected) {
+    ++counters_.admissions_refused;
+    if (log_throttle_.take(now_)) log_->warn("turned away a node at {}: {}", arrival.host, refusal.text);
+  }
+  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
+  (void)listener_.send(arrival.routing_id, encode(ControlMessage(Rejected{refusal.reason, refusal.text})), meter);
+}
+
+// ---- links that we dial
+// ----------------------------------------------------------------------------------------------
+
+bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
+  now_ = clock_();
+  const LinkPtr link = link_of(outgoing);
+  if (stopped_ || !link) return false;
+  const NodeId node = node_id(welcome.public_key);
+  book_.identified(outgoing.address(), node);
+  NodeRecord* record = node == identity_.node ? nullptr : record_of(node);
+  std::string obstacle;
+  if (denied_.contains(node)) {
+    obstacle = "the node at " + outgoing.address().text() + " is denied here";
+  } else if (record != nullptr && now_ < record->banned_until) {
+    obstacle = "the node at " + outgoing.address().text() + " has sent too many malformed messages";
+  } else if (record != nullptr && welcome.incarnation < record->incarnation && !record->dead) {
+    obstacle = "an earlier start of a node answers at " + outgoing.address().text();
+  }
+  if (!obstacle.empty()) {
+    ++counters_.attempts_failed;
+    if (book_.failed(outgoing.address(), obstacle, now_, random_)) log_->warn("{}", obstacle);
+  }
+  // Ourselves, the node under another address, or both have dialled and theirs was through first (see admit_bulk).
+  const bool needless = record == nullptr || record->link || (identity_.node < node && has_admitted_incoming(node));
+  if (needless) book_.released(outgoing.address(), now_, random_);
+  if (needless || !obstacle.empty()) {
+    end(link, "not needed");
+    return false;
+  }
+  link->node = node;
+  link->user_id = hex(welcome.public_key);
+  note_incarnation(node, welcome.incarnation);
+  if (stopped_ || link->ended) return false;
+  describe(node, *record_of(node), welcome.name, welcome.address, link->host);
+  learn(*link, welcome.members);
+  return true;
+}
+
+void Overlay::Core::established(OutgoingLink& outgoing) {
+  now_ = clock_();
+  const LinkPtr link = link_of(outgoing);
+  if (stopped_ || !link) return;
+  say(link, Channel::control, Ping{now_, {}});  // tells the other end that the link is up
+  bring_up(link);
+}
+
+void Overlay::Core::delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) {
+  now_ = clock_();
+  const LinkPtr link = link_of(outgoing);
+  if (!stopped_ && link) deliver(link, channel, std::move(delivery));
+}
+
+void Overlay::Core::failed(OutgoingLink& outgoing, const LinkFailure& failure) {
+  now_ = clock_();
+  const LinkPtr link = link_of(outgoing);
+  if (stopped_ || !link) return;
+  if (link->up) {
+    end(link, failure.text);
+    return;
+  }
+  const bool rejected = failure.kind == LinkFailure::Kind::rejected;
+  if (rejected && failure.reason == RejectReason::self) {
+    book_.identified(outgoing.address(), identity_.node);
+    book_.released(outgoing.address(), now_, random_);
+  } else if (rejected && failure.reason == RejectReason::duplicate) {
+    book_.released(outgoing.address(), now_, random_);
+  } else {
+    ++counters_.attempts_failed;
+    const bool news = book_.failed(outgoing.address(), failure.text, now_, random_);
+    log_->log(news ? spdlog::level::warn : spdlog::level::debug, "no link: {}", failure.text);
+  }
+  end(link, failure.text);
+}
+
+// ---- a link's life
+// ---------------------------------------------------------------------------------------------------
+
+NodeRecord* Overlay::Core::record_of(const NodeId& node) {
+  const auto known = nodes_.find(node);
+  if (known != nodes_.end()) return &known->second;
+  if (nodes_.size() >= max_members) {
+    const auto spare = std::ranges::find_if(nodes_, [this](const auto& item) {
+      const NodeRecord& record = item.second;
+      const bool in_use = std::ranges::any_of(links_, [&](const LinkPtr& link) { return link->node == item.first; });
+      return !in_use && (record.dead || !record.was_up) && now_ >= record.banned_until;
+    });
+    if (spare == nodes_.end()) return nullptr;
+    nodes_.erase(spare);
+  }
+  return &nodes_[node];
+}
+
+void Overlay::Core::describe(const NodeId& node, NodeRecord& record, const std::string& name,
+                             const std::string& address, const std::string& host) {
+  record.name = name;
+  record.address = dialable(address, host);
+  const auto parsed = parse_address(record.address, AddressUse::dial);
+  if (!parsed || (parsed->is_loopback() && !is_loopback_host(host))) return;
+  (void)book_.learn(node, *parsed, now_);
+}
+
+void Overlay::Core::note_incarnation(const NodeId& node, std::uint64_t incarnation) {
+  NodeRecord& record = *record_of(node);
+  const bool restarted = record.was_up && record.incarnation != incarnation;
+  record.incarnation = incarnation;
+  if (!restarted) return;
+  if (const LinkPtr link = record.link) end(link, "the node has restarted");
+  if (!stopped_ && !record.dead) declare_dead(node);
+}
+
+void Overlay::Core::bring_up(const LinkPtr& link) {
+  NodeRecord* record = record_of(link->node);
+  GOSSAMER_CHECK(record != nullptr);
+  if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
+  if (stopped_ || link->ended) return;
+  link->up = true;
+  link->up_since = link->last_heard = link->last_ping = now_;
+  record->link = link;
+  record->was_up = true;
+  record->dead = false;
+  record->last_error.clear();
+  ++counters_.links_up;
+  book_.link_up(link->node, now_);
+  log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
+             link->dialled_by_us ? "we" : "they", link->host);
+  events_.link_up(link->node);
+}
+
+void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
+  if (link->ended) return;
+  link->ended = true;
+  std::erase(links_, link);
+  for (const std::string& routing_id : link->routing_ids)
+    connections_.erase(routing_id);
+  if (link->outgoing) link->outgoing->close(0);
+  if (!link->up) return;
+  link->up = false;
+  ++counters_.links_lost;
+  const auto record = nodes_.find(link->node);
+  GOSSAMER_CHECK(record != nodes_.end() && record->second.link == link);
+  record->second.link = nullptr;
+  record->second.down_since = now_;
+  record->second.last_error = reason;
+  book_.link_down(link->node, now_, random_);
+  log_->info("link to {} {} is down: {}", link->node.brief(), record->second.name, reason);
+  events_.link_down(link->node, reason);
+}
+
+void Overlay::Core::declare_dead(const NodeId& node) {
+  const auto record = nodes_.find(node);
+  if (stopped_ || record == nodes_.end() || record->second.dead || !record->second.was_up) return;
+  record->second.dead = true;
+  log_->info("node {} {} is dead", node.brief(), record->second.name);
+  events_.node_dead(node);
+}
+
+void Overlay::Core::queue_broken() {
+  if (broken_queued_ || stopped_) return;
+  broken_queued_ = true;
+  asio::post(loop_, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->stopped_) return;
+    self->now_ = self->clock_();
+    self->end_broken();
+  });
+}
+
+void Overlay::Core::end_broken() {
+  broken_queued_ = false;
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (stopped_) return;
+    if (!link->broken.empty()) end(link, link->broken);
+  }
+}
+
+// ---- messages
+// --------------------------------------------------------------------------------------------------------
+
+void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
+  if (link->ended) return;
+  link->last_heard = now_;
+  const std::size_t payload_bytes = delivery.frames.payload_bytes();
+  for (Traffic* traffic : {&counters_.traffic, &record_of(link->node)->traffic}) {
+    ++traffic->messages_received;
+    (channel == Channel::control ? traffic->control_bytes_received : traffic->bulk_bytes_received) += delivery.bytes;
+    traffic->payload_bytes_received += payload_bytes;
+  }
+  if (delivery.too_many_frames) return note_malformed(link, "too many frames");
+  auto packet = decode(delivery.frames);
+  if (!packet && packet.error().kind == DecodeError::Kind::unknown) {
+    ++counters_.unknown;
+    return;
+  }
+  if (!packet) return note_malformed(link, packet.error().text);
+  if (!link->up) {
+    const bool admitted = std::ranges::none_of(link->routing_ids, &std::string::empty);
+    if (link->dialled_by_us || !admitted) return note_malformed(link, "a message before the link is up");
+    bring_up(link);
+    if (stopped_ || link->ended) return;
+  }
+  if (auto* control = std::get_if<ControlMessage>(&*packet)) {
+    handle(link, channel, std::move(*control));
+    return;
+  }
+  Message& message = std::get<Message>(*packet);
+  if (channel_of(message) != channel) return note_malformed(link, "a message on the wrong channel");
+  events_.received(link->node, std::move(message));
+}
+
+void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
+  if (const auto* ping = std::get_if<Ping>(&message)) {
+    learn(*link, ping->members);
+    say(link, channel, Pong{ping->sent_at});
+  } else if (const auto* pong = std::get_if<Pong>(&message)) {
+    // The time is ours come back; one from the future, or out of another life, says nothing.
+    const TimeUs round_trip = now_ - pong->sent_at;
+    if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;
+    const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
+    constexpr double weight = 0.125;
+    link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
+  } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    const NodeId node = link->node;
+    book_.forget(node);
+    end(link, "goodbye: " + goodbye->text);
+    declare_dead(node);
+  } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
+    end(link, "put out: " + rejected->text);
+  } else {
+    note_malformed(link, "a hello or welcome on an admitted connection");
+  }
+}
+
+void Overlay::Core::note_malformed(const LinkPtr& link, std::string_view why) {
+  ++counters_.malformed;
+  if (log_throttle_.take(now_)) log_->warn("malformed message from {}: {}", link->node.brief(), why);
+  if (++link->malformed <= max_malformed_messages) return;
+  if (NodeRecord* record = record_of(link->node)) record->banned_until = now_ + misbehaviour_ban_us;
+  say(link, Channel::control, Rejected{RejectReason::misbehaved, "too many malformed messages"});
+  end(link, "too many malformed messages");
+}
+
+SendResult Overlay::Core::send(const NodeId& to, const Message& message) {
+  const auto record = nodes_.find(to);
+  if (stopped_ || record == nodes_.end() || !record->second.link) return SendResult::no_link;
+  Link& link = *record->second.link;
+  if (!link.broken.empty()) return SendResult::no_link;
+  if (link.meter->load(std::memory_order_relaxed) >= options_.max_queued_bytes) {
+    ++counters_.sends_full;
+    return SendResult::full;
+  }
+  const SendResult result = post(link, channel_of(message), encode(message));
+  if (result == SendResult::full) ++counters_.sends_full;
+  return result;
+}
+
+SendResult Overlay::Core::post(Link& link, Channel channel, const Frames& frames) {
+  const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter)
+                                          : listener_.send(link.routing_ids[index_of(channel)], frames, link.meter);
+  if (result == SendResult::no_link) {
+    link.broken = "the connection ended";
+    queue_broken();
+  }
+  if (result != SendResult::sent) return result;
+  for (Traffic* traffic : {&counters_.traffic, &record_of(link.node)->traffic}) {
+    ++traffic->messages_sent;
+    (channel == Channel::control ? traffic->control_bytes_sent : traffic->bulk_bytes_sent) += frames.bytes();
+    traffic->payload_bytes_sent += frames.payload_bytes();
+  }
+  return result;
+}
+
+void Overlay::Core::say(const LinkPtr& link, Channel channel, const ControlMessage& message) {
+  (void)post(*link, channel, encode(message));
+}
+
+void Overlay::Core::ping(const LinkPtr& link) {
+  link->last_ping = now_;
+  say(link, Channel::control, Ping{now_, members_for(*link, max_members_in_ping)});
+}
+
+void Overlay::Core::learn(const Link& link, const std::vector<Member>& members) {
+  for (const Member& member : members) {
+    const auto address = parse_address(member.address, AddressUse::dial);
+    if (!address || (address->is_loopback() && !is_loopback_host(link.host))) continue;
+    if (!book_.learn(member.node, *address, now_)) return;
+  }
+}
+
+std::vector<Member> Overlay::Core::members_for(const Link& link, std::size_t most) {
+  const bool same_machine = is_loopback_host(link.host);
+  std::vector<Member> members;
+  for (const auto& [node, record] : nodes_) {
+    if (node == link.node || !record.link || record.address.empty()) continue;
+    const auto address = parse_address(record.address, AddressUse::dial);
+    if (!address || (address->is_loopback() && !same_machine)) continue;
+    members.push_back({node, record.address});
+  }
+  // A random few: the first steps of a shuffle.
+  const std::size_t count = std::min(most, members.size());
+  for (std::size_t i = 0; i < count; ++i)
+    std::swap(members[i], members[i + random_.below(members.size() - i)]);
+  members.resize(count);
+  return members;
+}
+
+// ---- looking things up
+// -----------------------------------------------------------------------------------------------
+
+bool Overlay::Core::is_linked(const NodeId& node) const {
+  const auto record = nodes_.find(node);
+  return record != nodes_.end() && record->second.link;
+}
+
+LinkPtr Overlay::Core::link_of(const OutgoingLink& outgoing) const {
+  const auto found = std::ranges::find_if(links_, [&](const LinkPtr& l) { return l->outgoing.get() == &outgoing; });
+  return found == links_.end() ? nullptr : *found;
+}
+
+LinkPtr Overlay::Core::incoming_of(const NodeId& node, std::uint64_t number) const {
+  const auto found = std::ranges::find_if(links_, [&](const LinkPtr& link) {
+    return !link->dialled_by_us && !link->up && link->node == node && link->number == number;
+  });
+  return found == links_.end() ? nullptr : *found;
+}
+
+bool Overlay::Core::has_admitted_incoming(const NodeId& node) const {
+  return std::ranges::any_of(links_, [&](const LinkPtr& link) {
+    return !link->dialled_by_us && link->node == node && std::ranges::none_of(link->routing_ids, &std::string::empty);
+  });
+}
+
+bool Overlay::Core::has_introduced_outgoing(const NodeId& node) const {
+  return std::ranges::any_of(
+      links_, [&](const LinkPtr& link) { return link->dialled_by_us && !link->up && link->node == node; });
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,162 @@
+// Overlay's inside: the tables of links and nodes and what happens to them. overlay.cpp is its frame (start, stop,
+// timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages.
+//
+// One thread, the loop's. A Link is in `links_` from the first thing known of it to its end; one that is up is in its
+// node's record, too. Event handlers may call back into any public method, so after each call of theirs nothing is
+// taken for granted: loops run over copies, and a link that ended has ended == true.
+
+#pragma once
+
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "peer/address_book.hpp"
+#include "peer/listener.hpp"
+#include "peer/outgoing_link.hpp"
+#include "peer/overlay.hpp"
+#include "peer/throttle.hpp"
+
+namespace gossamer::peer {
+
+struct Link {
+  bool dialled_by_us = false;
+  std::shared_ptr<OutgoingLink> outgoing;              ///< if dialled by us
+  std::array<std::string, channel_count> routing_ids;  ///< if dialled by the other end; empty: not admitted yet
+  std::string user_id;                                 ///< of the other end, for checking what comes in
+  std::string host;                                    ///< the other end's, as seen from here
+  std::uint64_t number = 0;                            ///< chosen by the dialler
+  NodeId node;                                         ///< zeros until known
+  bool up = false;
+  bool ended = false;
+  std::string broken;  ///< found unusable while sending; the loop ends it
+  TimeUs opened = 0;
+  TimeUs up_since = 0;
+  TimeUs last_heard = 0;
+  TimeUs last_ping = 0;
+  double round_trip_ms = 0;
+  std::uint32_t malformed = 0;
+  QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
+};
+using LinkPtr = std::shared_ptr<Link>;
+
+struct NodeRecord {
+  std::string name;
+  std::string address;  ///< where it can be dialled; empty: nowhere
+  std::uint64_t incarnation = 0;
+  LinkPtr link;  ///< if one is up
+  bool was_up = false;
+  bool dead = false;
+  TimeUs down_since = 0;
+  TimeUs banned_until = 0;
+  std::string last_error;
+  Traffic traffic;
+};
+
+class Overlay::Core : public std::enable_shared_from_this<Core>, public OutgoingLinkEvents {
+ public:
+  Core(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys, OverlayEvents& events,
+       std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock);
+  ~Core() override;
+
+  std::expected<void, std::string> start();
+  SendResult send(const NodeId& to, const Message& message);
+  [[nodiscard]] bool settled() const;
+  [[nodiscard]] std::vector<LinkStatus> links() const;
+  [[nodiscard]] OverlayCounters counters() const { return counters_; }
+  [[nodiscard]] std::string address() const { return listener_.address().text(); }
+  [[nodiscard]] const NodeId& node() const { return identity_.node; }
+  std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
+  std::expected<void, std::string> add_peer(const std::string& address);
+  void set_denied(const std::vector<NodeId>& nodes);
+  void stop();
+  /// Ends every connection at once, without a word.
+  void close(int linger_ms);
+
+ private:
+  // overlay.cpp: time passes
+  void schedule_tick();
+  void tick();
+  void forgive_own_pause();
+  void tend(const LinkPtr& link);
+  void probe_incoming();
+  void bury_dead();
+  void dial_due();
+  void dial(const Address& address);
+
+  // links.cpp: strangers at our port
+  void arrived(Arrival&& arrival);
+  void admit(Arrival&& arrival);
+  struct Refusal {
+    RejectReason reason;
+    std::string text;
+  };
+  std::optional<Refusal> refusal_of(const Hello& hello, const Arrival& arrival);
+  std::optional<Refusal> admit_control(const Hello& hello, const Arrival& arrival);
+  std::optional<Refusal> admit_bulk(const Hello& hello, const Arrival& arrival);
+  void refuse(const Arrival& arrival, const Refusal& refusal);
+  bool welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link);
+
+  // links.cpp: links that we dial
+  bool introduced(OutgoingLink& outgoing, const Welcome& welcome) override;
+  void established(OutgoingLink& outgoing) override;
+  void delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) override;
+  void failed(OutgoingLink& outgoing, const LinkFailure& failure) override;
+
+  // links.cpp: a link's life
+  NodeRecord* record_of(const NodeId& node);
+  void describe(const NodeId& node, NodeRecord& record, const std::string& name, const std::string& address,
+                const std::string& host);
+  void note_incarnation(const NodeId& node, std::uint64_t incarnation);
+  void bring_up(const LinkPtr& link);
+  void end(const LinkPtr& link, const std::string& reason);
+  void declare_dead(const NodeId& node);
+  void queue_broken();
+  void end_broken();
+
+  // links.cpp: messages
+  void deliver(const LinkPtr& link, Channel channel, Delivery&& delivery);
+  void handle(const LinkPtr& link, Channel channel, ControlMessage&& message);
+  void note_malformed(const LinkPtr& link, std::string_view why);
+  SendResult post(Link& link, Channel channel, const Frames& frames);
+  void say(const LinkPtr& link, Channel channel, const ControlMessage& message);
+  void ping(const LinkPtr& link);
+  void learn(const Link& link, const std::vector<Member>& members);
+  std::vector<Member> members_for(const Link& link, std::size_t most);
+
+  [[nodiscard]] bool is_linked(const NodeId& node) const;
+  [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
+  [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
+  [[nodiscard]] bool has_admitted_incoming(const NodeId& node) const;
+  [[nodiscard]] bool has_introduced_outgoing(const NodeId& node) const;
+
+  asio::io_context& loop_;
+  OverlayOptions options_;
+  Identity identity_;
+  ClusterKeys keys_;
+  OverlayEvents& events_;
+  std::shared_ptr<spdlog::logger> log_;
+  gossip::Random random_;
+  Clock clock_;
+  TimeUs now_ = 0;
+  TimeUs last_tick_ = 0;
+
+  zmq::context_t context_;
+  asio::steady_timer timer_;
+  Listener listener_;
+  AddressBook book_;
+  std::string advertised_;
+  std::set<NodeId> denied_;
+  std::map<NodeId, NodeRecord> nodes_;                                        ///< at most max_members
+  std::vector<LinkPtr> links_;                                                ///< at most options_.max_links
+  std::unordered_map<std::string, std::pair<LinkPtr, Channel>> connections_;  ///< admitted, by routing id
+  Throttle hello_throttle_{hello_burst, hellos_per_s};
+  Throttle log_throttle_{20, 2};
+  OverlayCounters counters_;
+  bool probe_wanted_ = false;
+  bool broken_queued_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace gossamer::peer

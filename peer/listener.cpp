@@ -1,0 +1,154 @@
+#include "peer/listener.hpp"
+
+#include <algorithm>
+#include <asio/ip/tcp.hpp>
+#include <cerrno>
+
+#include "peer/socket_events.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr const char* doorkeeper_endpoint = "inproc://zeromq.zap.01";  // the name RFC 27 gives it
+constexpr const char* events_endpoint = "inproc://listener-events";
+constexpr const char* zap_domain = "gossamer";
+constexpr std::size_t zap_frames = 7;  // version, request id, domain, address, routing id, mechanism, key
+constexpr int handshake_timeout_ms = 5000;
+constexpr int connection_backlog = 256;
+
+std::string text_of(const zmq::message_t& frame) {
+  return frame.to_string();
+}
+
+std::string property(zmq::message_t& frame, const char* name) {
+  const char* value = zmq_msg_gets(frame.handle(), name);
+  return value == nullptr ? std::string{} : std::string(value);
+}
+
+/// Numeric form of a host to bind to.
+std::expected<std::string, std::string> resolve(asio::io_context& loop, const Address& address) {
+  asio::error_code error;
+  asio::ip::tcp::resolver resolver(loop);
+  const auto results = resolver.resolve(address.host, std::to_string(address.port), error);
+  if (error || results.empty()) {
+    return std::unexpected("cannot listen at " + address.text() + ": no address is known for host '" + address.host +
+                           "'");
+  }
+  return results.begin()->endpoint().address().to_string();
+}
+
+std::string bind_error(const Address& address, int error) {
+  const std::string start = "cannot listen at " + address.text() + ": ";
+  switch (error) {
+    case EADDRINUSE:
+      return start + "the port is in use by another program; stop that or choose another listen address";
+    case EADDRNOTAVAIL:
+    case ENODEV:
+      return start + "this machine has no such address; choose one of its own, or 0.0.0.0 for all";
+    case EACCES:
+      return start + "this user may not use that port; choose one above 1023";
+    default:
+      return start + zmq_strerror(error);
+  }
+}
+
+}  // namespace
+
+Listener::Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers)
+    : loop_(loop), context_(context), handlers_(std::move(handlers)) {}
+Listener::~Listener() {
+  close(0);
+}
+
+std::expected<void, std::string> Listener::start(const Address& address, const ClusterKey& key,
+                                                 int high_water_messages) {
+  const auto numeric = resolve(loop_, address);
+  if (!numeric) return std::unexpected(numeric.error());
+  try {
+    start_doorkeeper();  // ZeroMQ must find it before the first connection comes
+    router_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
+    zmq::socket_t& socket = router_->socket();
+    const KeyPair keys = key.listening_keys();
+    socket.set(zmq::sockopt::curve_server, true);
+    socket.set(zmq::sockopt::curve_secretkey,
+               zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
+    socket.set(zmq::sockopt::zap_domain, zap_domain);
+    socket.set(zmq::sockopt::router_mandatory, true);
+    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
+    socket.set(zmq::sockopt::sndhwm, high_water_messages);
+    socket.set(zmq::sockopt::rcvhwm, high_water_messages);
+    socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
+    socket.set(zmq::sockopt::backlog, connection_backlog);
+    const Address target{*numeric, address.port};
+    if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, [this](SocketEvent event) {
+      if (event.kind == ZMQ_EVENT_DISCONNECTED) handlers_.lost_connection();
+      if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) handlers_.handshake_failed();
+    });
+    socket.bind(target.text());
+    const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
+    if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
+    address_ = {address.host, bound->port};
+  } catch (const zmq::error_t& error) {
+    close(0);
+    return std::unexpected(bind_error(address, error.num()));
+  }
+  // One frame more than a message may have: its routing id, its header, its payload.
+  router_->start(2 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
+  return {};
+}
+
+void Listener::start_doorkeeper() {
+  doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::rep);
+  doorkeeper_->socket().bind(doorkeeper_endpoint);
+  doorkeeper_->start(zap_frames, [this](Received&& request) { answer_doorkeeper(std::move(request)); });
+}
+
+void Listener::answer_doorkeeper(Received&& request) {
+  std::string request_id;
+  std::string user_id;
+  const char* code = "400";
+  if (request.frames.size() == zap_frames && !request.too_many_frames) {
+    request_id = text_of(request.frames[1]);
+    PublicKey key{};
+    if (text_of(request.frames[5]) == "CURVE" && request.frames[6].size() == key.size()) {
+      std::copy_n(static_cast<const std::uint8_t*>(request.frames[6].data()), key.size(), key.begin());
+      if (!denied_.contains(node_id(key))) {
+        code = "200";
+        user_id = hex(key);
+      }
+    }
+  }
+  const std::array<std::string, 6> answer{
+      "1.0", request_id, code, code == std::string_view("200") ? "welcome" : "denied", user_id, ""};
+  try {
+    for (std::size_t i = 0; i < answer.size(); ++i) {
+      zmq::message_t part(answer[i]);
+      (void)doorkeeper_->socket().send(part, i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  } catch (const zmq::error_t&) {
+    // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
+  }
+}
+
+void Listener::receive(Received&& received) {
+  if (received.frames.size() < 2) return;  // nothing but a routing id
+  Arrival arrival;
+  arrival.routing_id = text_of(received.frames[0]);
+  arrival.user_id = property(received.frames[1], "User-Id");
+  arrival.host = property(received.frames[1], "Peer-Address");
+  arrival.delivery = delivery_of(std::move(received), 1);
+  handlers_.arrived(std::move(arrival));
+}
+
+SendResult Listener::send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter) {
+  return router_ ? router_->send(routing_id, frames, meter) : SendResult::no_link;
+}
+
+void Listener::close(int linger_ms) {
+  if (events_) events_->close(0);
+  if (router_) router_->close(linger_ms);
+  if (doorkeeper_) doorkeeper_->close(0);
+}
+
+}  // namespace gossamer::peer

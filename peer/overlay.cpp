@@ -1,0 +1,340 @@
+#include "peer/overlay.hpp"
+
+#include <spdlog/spdlog.h>
+#include <algorithm>
+#include <asio/post.hpp>
+
+#include "gossip/check.hpp"
+#include "peer/links.hpp"
+#include "peer/validate.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr int stop_linger_ms = 500;
+/// A tick this much late means that this process was stopped or starved; the others were not silent, we were deaf.
+constexpr TimeUs own_pause_us = 500 * us_per_ms;
+/// Attempts under way at a time leave room for links that others dial.
+constexpr std::size_t attempts_per_tick = 8;
+
+AddressBookOptions book_options(const OverlayOptions& options) {
+  AddressBookOptions book;
+  book.backoff_least_us = options.backoff_least_ms * us_per_ms;
+  book.backoff_most_us = options.backoff_most_ms * us_per_ms;
+  return book;
+}
+
+std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std::string>& texts) {
+  if (texts.size() > max_members) return std::unexpected("more than " + std::to_string(max_members) + " peers");
+  std::vector<Address> addresses;
+  for (const std::string& text : texts) {
+    auto address = parse_address(text, AddressUse::dial);
+    if (!address) return std::unexpected("peer " + address.error());
+    addresses.push_back(std::move(*address));
+  }
+  return addresses;
+}
+
+/// What others are told: nothing, what the user says, or where the node listens.
+std::expected<std::string, std::string> advertised(const std::string& wish, const Address& bound) {
+  if (wish == "none") return std::string{};
+  if (wish.empty()) return bound.text();
+  auto address = parse_address(wish, AddressUse::listen);
+  if (!address) return std::unexpected("advertised " + address.error());
+  if (address->port == 0) address->port = bound.port;
+  return address->text();
+}
+
+}  // namespace
+
+// ---- the public face -----------------------------------------------------------------------------------------------
+
+Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys,
+                 OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock)
+    : core_(std::make_shared<Core>(loop, std::move(options), std::move(identity), std::move(keys), events,
+                                   std::move(log), random, std::move(clock))) {}
+Overlay::~Overlay() {
+  core_->close(0);
+}
+
+std::expected<void, std::string> Overlay::start() {
+  return core_->start();
+}
+SendResult Overlay::send(const NodeId& to, const Message& message) {
+  return core_->send(to, message);
+}
+bool Overlay::settled() const {
+  return core_->settled();
+}
+std::vector<LinkStatus> Overlay::links() const {
+  return core_->links();
+}
+OverlayCounters Overlay::counters() const {
+  return core_->counters();
+}
+std::string Overlay::address() const {
+  return core_->address();
+}
+const NodeId& Overlay::node() const {
+  return core_->node();
+}
+std::expected<void, std::string> Overlay::add_peer(const std::string& address) {
+  return core_->add_peer(address);
+}
+std::expected<void, std::string> Overlay::set_peers(const std::vector<std::string>& addresses) {
+  return core_->set_peers(addresses);
+}
+void Overlay::set_denied(const std::vector<NodeId>& nodes) {
+  core_->set_denied(nodes);
+}
+void Overlay::stop() {
+  core_->stop();
+}
+
+// ---- start and stop ------------------------------------------------------------------------------------------------
+
+Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys,
+                    OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock)
+    : loop_(loop),
+      options_(std::move(options)),
+      identity_(std::move(identity)),
+      keys_(std::move(keys)),
+      events_(events),
+      log_(std::move(log)),
+      random_(random),
+      clock_(std::move(clock)),
+      context_(options_.io_threads),
+      timer_(loop),
+      listener_(loop, context_,
+                {.arrived = [this](Arrival&& arrival) { arrived(std::move(arrival)); },
+                 .lost_connection = [this] { probe_wanted_ = true; },
+                 .handshake_failed =
+                     [this] {
+                       ++counters_.handshakes_failed;
+                       if (log_throttle_.take(clock_())) {
+                         log_->warn(
+                             "a connection to our port failed its handshake: a node with another cluster key, or "
+                             "no Gossamer node");
+                       }
+                     }}),
+      book_(book_options(options_), identity_.node) {
+  GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr);
+}
+
+Overlay::Core::~Core() {
+  close(0);
+}
+
+std::expected<void, std::string> Overlay::Core::start() {
+  GOSSAMER_CHECK(!stopped_);
+  if (!is_plain_text(options_.name, max_name_bytes)) {
+    return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
+                           " bytes or not plain UTF-8");
+  }
+  options_.max_links = std::clamp<std::size_t>(options_.max_links, 1, max_links);
+  const auto listen = parse_address(options_.listen, AddressUse::listen);
+  if (!listen) return std::unexpected("listen " + listen.error());
+  now_ = last_tick_ = clock_();
+  if (auto set = set_peers(options_.peers); !set) return set;
+  set_denied(options_.denied);
+  const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
+  if (auto started = listener_.start(*listen, keys_.first(), high_water); !started) return started;
+  auto own_address = advertised(options_.advertise, listener_.address());
+  if (!own_address) return std::unexpected(own_address.error());
+  advertised_ = std::move(*own_address);
+  log_->info("node {} listens at {}", identity_.node.brief(), listener_.address().text());
+  dial_due();
+  schedule_tick();
+  return {};
+}
+
+void Overlay::Core::stop() {
+  if (stopped_) return;
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (link->up) say(link, Channel::control, Goodbye{"the node stops"});
+  }
+  close(stop_linger_ms);
+}
+
+void Overlay::Core::close(int linger_ms) {
+  if (stopped_) return;
+  stopped_ = true;
+  timer_.cancel();
+  for (const LinkPtr& link : links_) {
+    link->ended = true;
+    if (link->outgoing) link->outgoing->close(linger_ms);
+  }
+  listener_.close(linger_ms);
+}
+
+// ---- what the user asks for
+// ------------------------------------------------------------------------------------------
+
+std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std::string>& addresses) {
+  const auto parsed = parse_all(addresses);
+  if (!parsed) return std::unexpected(parsed.error());
+  book_.set_configured(*parsed, clock_());
+  return {};
+}
+
+std::expected<void, std::string> Overlay::Core::add_peer(const std::string& address) {
+  const auto parsed = parse_address(address, AddressUse::dial);
+  if (!parsed) return std::unexpected("peer " + parsed.error());
+  book_.add_configured(*parsed, clock_());
+  return {};
+}
+
+void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
+  denied_ = std::set<NodeId>(nodes.begin(), nodes.end());
+  listener_.set_denied(denied_);
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (!denied_.contains(link->node)) continue;
+    if (link->up) say(link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
+    link->broken = "the node is denied";
+  }
+  queue_broken();
+}
+
+bool Overlay::Core::settled() const {
+  return book_.settled([this](const NodeId& node) { return is_linked(node); });
+}
+
+std::vector<LinkStatus> Overlay::Core::links() const {
+  std::vector<LinkStatus> all;
+  for (const auto& [node, record] : nodes_) {
+    LinkStatus status;
+    status.node = node;
+    status.name = record.name;
+    status.address = record.address;
+    status.dead = record.dead;
+    status.traffic = record.traffic;
+    status.messages_sent = record.traffic.messages_sent;
+    status.messages_received = record.traffic.messages_received;
+    status.bytes_sent = record.traffic.control_bytes_sent + record.traffic.bulk_bytes_sent;
+    status.bytes_received = record.traffic.control_bytes_received + record.traffic.bulk_bytes_received;
+    status.last_error = record.last_error;
+    if (record.link) {
+      status.up = true;
+      status.dialled_by_us = record.link->dialled_by_us;
+      status.round_trip_ms = record.link->round_trip_ms;
+      status.up_since = record.link->up_since;
+      status.queued_bytes = record.link->meter->load(std::memory_order_relaxed);
+    }
+    all.push_back(std::move(status));
+  }
+  for (const auto& [text, entry] : book_.entries()) {
+    if (!entry.configured || entry.node) continue;
+    LinkStatus status;
+    status.address = text;
+    status.last_error = entry.last_error;
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+// ---- time passes
+// -----------------------------------------------------------------------------------------------------
+
+void Overlay::Core::schedule_tick() {
+  timer_.expires_after(std::chrono::milliseconds(options_.tick_ms));
+  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self || self->stopped_) return;
+    self->tick();
+    if (!self->stopped_) self->schedule_tick();
+  });
+}
+
+void Overlay::Core::tick() {
+  now_ = clock_();
+  forgive_own_pause();
+  last_tick_ = now_;
+  end_broken();
+  if (probe_wanted_) probe_incoming();
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (stopped_) return;
+    if (!link->ended) tend(link);
+  }
+  if (!stopped_) bury_dead();
+  if (!stopped_) dial_due();
+}
+
+void Overlay::Core::forgive_own_pause() {
+  const TimeUs late = now_ - last_tick_ - options_.tick_ms * us_per_ms;
+  if (late < own_pause_us) return;
+  log_->debug("this process paused for {} ms", late / us_per_ms);
+  for (const LinkPtr& link : links_) {
+    link->last_heard += late;
+    link->opened += late;
+  }
+  for (auto& [node, record] : nodes_)
+    record.down_since += late;
+}
+
+void Overlay::Core::tend(const LinkPtr& link) {
+  if (!link->up) {
+    if (now_ - link->opened < options_.attempt_timeout_ms * us_per_ms) return;
+    if (link->outgoing) {
+      link->outgoing->expire();
+    } else {
+      end(link, "the other end did not finish its dialling");
+    }
+    return;
+  }
+  if (now_ - link->last_heard >= options_.link_timeout_ms * us_per_ms) {
+    end(link, "silent for " + std::to_string(options_.link_timeout_ms) + " ms");
+  } else if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
+    ping(link);
+  }
+}
+
+/// Some connection to our port has ended; ZeroMQ tells which only when something is sent on it.
+void Overlay::Core::probe_incoming() {
+  probe_wanted_ = false;
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (link->outgoing || link->ended) continue;
+    for (const Channel channel : {Channel::control, Channel::bulk}) {
+      if (link->routing_ids[static_cast<std::size_t>(channel)].empty()) continue;
+      say(link, channel, Ping{now_, {}});
+    }
+  }
+  end_broken();
+}
+
+void Overlay::Core::bury_dead() {
+  std::vector<NodeId> dead;
+  for (const auto& [node, record] : nodes_) {
+    if (!record.was_up || record.dead || record.link) continue;
+    if (now_ - record.down_since >= options_.dead_after_ms * us_per_ms) dead.push_back(node);
+  }
+  for (const NodeId& node : dead)
+    declare_dead(node);
+}
+
+void Overlay::Core::dial_due() {
+  const std::size_t room = options_.max_links - std::min(options_.max_links, links_.size());
+  const auto due =
+      book_.take_due(now_, std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); });
+  for (const Address& address : due)
+    dial(address);
+}
+
+void Overlay::Core::dial(const Address& address) {
+  ++counters_.attempts;
+  OutgoingLinkOptions options;
+  options.address = address;
+  options.incarnation = options_.incarnation;
+  options.own_address = advertised_;
+  options.own_name = options_.name;
+  options.connect_timeout_ms = options_.attempt_timeout_ms;
+  options.high_water_messages = {options_.control_high_water_messages, options_.bulk_high_water_messages};
+  auto link = std::make_shared<Link>();
+  link->dialled_by_us = true;
+  link->host = address.host;
+  link->opened = now_;
+  link->outgoing = std::make_shared<OutgoingLink>(loop_, context_, std::move(options), identity_, keys_, *this);
+  links_.push_back(link);
+  link->outgoing->start();
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,153 @@
+// Who is in reach, and how to talk to them: keeps links to the configured and learned nodes, notices when one is lost
+// or dead, carries gossip's messages.
+//
+// A link is two connections (control and bulk) that one end dials and both use. Between two nodes there is at most one:
+// where both dial at the same time, the node with the smaller id decides whose link stays, before anything is sent on
+// either, so that nothing is lost. Messages on one channel of one link arrive in order and once; with a link, those
+// under way are lost. On top of that every link has heartbeats: silence for link_timeout_ms ends it, and a node without
+// a link for dead_after_ms, or that says goodbye, or that comes back with another incarnation, is dead.
+//
+// One thread, the io_context's. Events are called from the loop, never from inside a method of this class; their
+// handlers may call every method but must not destroy the object. Bytes that are sent without a copy may be released on
+// one of ZeroMQ's own threads, so their owner's destructor must be fit for that.
+
+#pragma once
+
+#include <spdlog/logger.h>
+#include <asio/io_context.hpp>
+#include <expected>
+#include <functional>
+
+#include "gossip/messages.hpp"
+#include "gossip/random.hpp"
+#include "peer/cluster_keys.hpp"
+#include "peer/polled_socket.hpp"
+
+namespace gossamer::peer {
+
+struct OverlayOptions {
+  std::string listen = "tcp://127.0.0.1:7946";  ///< port 0: any free one
+  /// Where others are told to dial this node. Empty: where it listens (0.0.0.0 is replaced by the address others see);
+  /// "none": nowhere, this node only dials out.
+  std::string advertise;
+  std::string name;                ///< for people; at most max_name_bytes
+  std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled for ever; at most max_members
+  std::vector<NodeId> denied;      ///< nodes that get no link, whatever key they hold
+  std::uint64_t incarnation = 1;   ///< larger at each start: microseconds since 1970 will do
+
+  /// More often notices a lost node sooner and costs about 200 bytes each time.
+  int ping_interval_ms = 500;
+  /// Shorter ends links of nodes that only paused.
+  int link_timeout_ms = 3000;
+  /// From the loss of the last link; longer keeps exchanges with a restarting node waiting.
+  int dead_after_ms = 2000;
+  /// From dialling to the link being up; slow networks and many keys in the ring need more.
+  int attempt_timeout_ms = 5000;
+  int backoff_least_ms = 100;
+  int backoff_most_ms = 5000;
+  /// Timers are looked at this often.
+  int tick_ms = 50;
+  /// ZeroMQ's threads, each up to about 1.4 GB/s of CURVE; connections are spread over them.
+  int io_threads = 2;
+  std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
+  /// Bytes queued on a link before send() says full, and messages a channel queues on either side.
+  std::size_t max_queued_bytes = std::size_t{64} << 20;
+  int control_high_water_messages = 256;
+  int bulk_high_water_messages = 64;
+};
+
+/// Frames of messages before encryption. `payload` is part of `bulk`.
+struct Traffic {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t control_bytes_sent = 0;
+  std::uint64_t control_bytes_received = 0;
+  std::uint64_t bulk_bytes_sent = 0;
+  std::uint64_t bulk_bytes_received = 0;
+  std::uint64_t payload_bytes_sent = 0;
+  std::uint64_t payload_bytes_received = 0;
+};
+
+struct LinkStatus {
+  NodeId node;  ///< all zeros: an address that has never answered
+  std::string name;
+  std::string address;
+  bool up = false;
+  bool dead = false;
+  bool dialled_by_us = false;
+  double round_trip_ms = 0;      ///< smoothed; 0: not measured yet
+  std::uint64_t bytes_sent = 0;  ///< since this node first came up, over all its links
+  std::uint64_t bytes_received = 0;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  Traffic traffic;
+  std::size_t queued_bytes = 0;
+  TimeUs up_since = 0;
+  std::string last_error;
+};
+
+/// Since the start, over all nodes.
+struct OverlayCounters {
+  Traffic traffic;
+  std::uint64_t malformed = 0;           ///< messages against the protocol
+  std::uint64_t unknown = 0;             ///< messages of a kind only newer nodes know
+  std::uint64_t strangers = 0;           ///< messages of connections that are not admitted, other than a sound hello
+  std::uint64_t hellos_throttled = 0;    ///< not looked at: too many at a time
+  std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`
+  std::uint64_t handshakes_failed = 0;   ///< at our port, before CURVE was through
+  std::uint64_t attempts = 0;            ///< links dialled
+  std::uint64_t attempts_failed = 0;
+  std::uint64_t links_up = 0;  ///< times
+  std::uint64_t links_lost = 0;
+  std::uint64_t sends_full = 0;
+};
+
+class OverlayEvents {
+ public:
+  virtual ~OverlayEvents() = default;
+  virtual void link_up(const NodeId& node) = 0;
+  virtual void link_down(const NodeId& node, const std::string& reason) = 0;
+  /// After link_down, once for each life of a node.
+  virtual void node_dead(const NodeId& node) = 0;
+  virtual void received(const NodeId& from, Message&& message) = 0;
+};
+
+class Overlay {
+ public:
+  using Clock = std::function<TimeUs()>;
+
+  /// `events` outlives it. `random` spreads redials; secrets come from the operating system.
+  Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys, OverlayEvents& events,
+          std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock);
+  /// Without stop(): like the end of the process, the others see their connections end.
+  ~Overlay();
+  Overlay(const Overlay&) = delete;
+  Overlay& operator=(const Overlay&) = delete;
+
+  /// Listens and begins to dial. The error is fit for the user. Once.
+  [[nodiscard]] std::expected<void, std::string> start();
+  /// Never blocks. Which channel a message takes follows from its kind.
+  [[nodiscard]] SendResult send(const NodeId& to, const Message& message);
+  /// Every configured peer is linked or has failed its first attempt: nobody else is to be expected soon.
+  [[nodiscard]] bool settled() const;
+  /// Known nodes, linked or not, by id; then addresses that have never answered.
+  [[nodiscard]] std::vector<LinkStatus> links() const;
+  [[nodiscard]] OverlayCounters counters() const;
+  /// Where it listens, with the port found.
+  [[nodiscard]] std::string address() const;
+  [[nodiscard]] const NodeId& node() const;
+
+  [[nodiscard]] std::expected<void, std::string> add_peer(const std::string& address);
+  /// For a reload: links to nodes that are no longer listed stay up. Nothing changes if one address is wrong.
+  [[nodiscard]] std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
+  void set_denied(const std::vector<NodeId>& nodes);
+  /// Says goodbye to all and closes. What was sent is still delivered, for up to half a second, while the object is
+  /// being destroyed. No event comes after this.
+  void stop();
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace gossamer::peer

@@ -1,0 +1,142 @@
+# The header frame of every message between nodes. docs/wire.md describes it together with the payload frames.
+#
+# Fields may be added at the end of a struct and members to the union: an older node skips what it does not know.
+# Anything else needs a new protocol version (peer/limits.hpp).
+
+@0xd1f60c2b7a94e853;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("gossamer::peer::wire");
+
+struct Header {
+  union {
+    # Admission, on both channels of a link.
+    hello @0 :Hello;
+    welcome @1 :Welcome;
+    rejected @2 :Rejected;
+    # Liveness, on the control channel; `ping` and `pong` also on bulk.
+    ping @3 :Ping;
+    pong @4 :Pong;
+    goodbye @5 :Goodbye;
+    # gossip/messages.hpp, each on the channel that docs/wire.md says.
+    exchangeRequest @6 :ExchangeRequest;
+    exchangeReply @7 :ExchangeReply;
+    exchangeAck @8 :ExchangeAck;
+    jobInfo @9 :JobInfo;
+    jobQuery @10 :JobQuery;
+    pullRequest @11 :PullRequest;
+    pullReply @12 :PullReply;
+  }
+}
+
+struct Hello {
+  versionLow @0 :UInt16;    # protocol versions that the dialler speaks
+  versionHigh @1 :UInt16;
+  publicKey @2 :Data;       # CURVE public key of the dialler, 32 bytes
+  incarnation @3 :UInt64;   # larger at each start of the node
+  nonce @4 :Data;           # 32 random bytes
+  link @5 :UInt64;          # random; the same on both channels of one link
+  channel @6 :UInt16;       # 0 control, 1 bulk
+  address @7 :Text;         # where the dialler can be dialled; empty: nowhere
+  name @8 :Text;            # for people
+  proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/security.md)
+}
+
+struct Welcome {
+  version @0 :UInt16;
+  publicKey @1 :Data;
+  incarnation @2 :UInt64;
+  address @3 :Text;
+  name @4 :Text;
+  members @5 :List(Member);
+  proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
+}
+
+struct Member {
+  node @0 :Data;            # 16 bytes
+  address @1 :Text;
+}
+
+struct Rejected {
+  reason @0 :UInt16;
+  text @1 :Text;
+}
+
+struct Ping {
+  sentAt @0 :Int64;         # microseconds of the sender's clock; comes back in the pong
+  members @1 :List(Member);
+}
+
+struct Pong {
+  sentAt @0 :Int64;
+}
+
+struct Goodbye {
+  text @0 :Text;
+}
+
+struct Job {
+  nameHash @0 :UInt64;
+  layoutHash @1 :UInt64;
+}
+
+struct Age {
+  samples @0 :UInt64;
+  cadence @1 :UInt64;
+}
+
+struct ExchangeRequest {
+  counter @0 :UInt64;
+  job @1 :Job;
+  fragment @2 :UInt32;
+  codec @3 :UInt8;
+  minShift @4 :UInt8;
+  seed @5 :UInt64;
+  clock @6 :UInt64;
+  age @7 :Age;
+  blockCount @8 :UInt32;
+}
+
+struct ExchangeReply {
+  counter @0 :UInt64;
+  job @1 :Job;
+  fragment @2 :UInt32;
+  status @3 :UInt8;
+  reason @4 :UInt8;
+  codec @5 :UInt8;
+  shift @6 :UInt8;
+  clock @7 :UInt64;
+  age @8 :Age;
+  blockCount @9 :UInt32;
+}
+
+struct ExchangeAck {
+  counter @0 :UInt64;
+}
+
+struct JobInfo {
+  job @0 :Job;
+  name @1 :Text;
+  state @2 :UInt8;
+  clock @3 :UInt64;
+  elements @4 :UInt64;
+  fragments @5 :UInt32;
+  fragmentElements @6 :UInt32;
+}
+
+struct JobQuery {
+  job @0 :Job;
+}
+
+struct PullRequest {
+  job @0 :Job;
+  fragment @1 :UInt32;
+}
+
+struct PullReply {
+  job @0 :Job;
+  fragment @1 :UInt32;
+  reason @2 :UInt8;
+  clock @3 :UInt64;
+  hash @4 :UInt64;
+}

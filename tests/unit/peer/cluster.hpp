@@ -1,0 +1,135 @@
+// Real overlays in one process, on one loop and loopback ports that the system chooses, for the overlay tests.
+//
+// Nothing here sleeps: run_until() turns the loop until a condition holds, and fails the test if it does not in time.
+
+#pragma once
+
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <sstream>
+
+#include "catch.hpp"
+#include "peer/overlay.hpp"
+
+namespace gossamer::peer::test {
+
+inline constexpr std::chrono::seconds patience{20};
+
+template <class Condition>
+bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    loop.restart();
+    loop.run_one_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+template <class Condition>
+void run_until(asio::io_context& loop, Condition condition) {
+  REQUIRE(holds_within(loop, patience, condition));
+}
+
+/// Fast timers: a test of a time-out takes tenths of a second.
+inline OverlayOptions quick_options() {
+  OverlayOptions options;
+  options.listen = "tcp://127.0.0.1:0";
+  options.ping_interval_ms = 50;
+  options.link_timeout_ms = 1500;
+  options.dead_after_ms = 200;
+  options.attempt_timeout_ms = 3000;
+  options.backoff_least_ms = 20;
+  options.backoff_most_ms = 200;
+  options.tick_ms = 10;
+  options.io_threads = 1;
+  return options;
+}
+
+class Node : public OverlayEvents {
+ public:
+  Node(asio::io_context& loop, const ClusterKeys& keys, OverlayOptions options = quick_options(),
+       Identity identity = Identity::generate())
+      : id(identity.node), identity(identity) {
+    log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text));
+    log->set_level(spdlog::level::debug);
+    overlay = std::make_unique<Overlay>(loop, std::move(options), std::move(identity), keys, *this, log,
+                                        gossip::Random(7), [this] { return now(); });
+  }
+  /// Started, and listening.
+  static std::unique_ptr<Node> started(asio::io_context& loop, const ClusterKeys& keys,
+                                       OverlayOptions options = quick_options(),
+                                       Identity identity = Identity::generate()) {
+    auto node = std::make_unique<Node>(loop, keys, std::move(options), std::move(identity));
+    const auto result = node->overlay->start();
+    INFO((result ? std::string() : result.error()));
+    REQUIRE(result);
+    return node;
+  }
+
+  void link_up(const NodeId& node) override { events.push_back("up " + node.full()); }
+  void link_down(const NodeId& node, const std::string& reason) override {
+    events.push_back("down " + node.full());
+    last_reason = reason;
+    if (on_link_down) on_link_down();
+  }
+  void node_dead(const NodeId& node) override { events.push_back("dead " + node.full()); }
+  void received(const NodeId& from, Message&& message) override {
+    messages.emplace_back(from, std::move(message));
+    if (on_message) on_message();
+  }
+
+  [[nodiscard]] TimeUs now() const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+               .count() +
+           clock_offset_us;
+  }
+  [[nodiscard]] bool linked(const Node& other) const {
+    const auto links = overlay->links();
+    return std::any_of(links.begin(), links.end(), [&](const auto& link) { return link.node == other.id && link.up; });
+  }
+  [[nodiscard]] LinkStatus link(const Node& other) const {
+    for (const LinkStatus& link : overlay->links()) {
+      if (link.node == other.id) return link;
+    }
+    return {};
+  }
+  [[nodiscard]] long count(const std::string& what, const Node& other) const {
+    return std::count(events.begin(), events.end(), what + " " + other.id.full());
+  }
+  [[nodiscard]] long logged(const std::string& text) const {
+    long found = 0;
+    const std::string all = log_text.str();
+    for (std::size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1))
+      ++found;
+    return found;
+  }
+
+  NodeId id;
+  Identity identity;
+  std::ostringstream log_text;
+  std::shared_ptr<spdlog::logger> log;
+  std::vector<std::string> events;
+  std::vector<std::pair<NodeId, Message>> messages;
+  std::string last_reason;
+  std::function<void()> on_message;
+  std::function<void()> on_link_down;
+  TimeUs clock_offset_us = 0;
+  std::unique_ptr<Overlay> overlay;
+
+ private:
+};
+
+inline ClusterKeys new_keys() {
+  return ClusterKeys({ClusterKey::generate()});
+}
+
+inline OverlayOptions with_peers(std::vector<std::string> peers) {
+  OverlayOptions options = quick_options();
+  options.peers = std::move(peers);
+  return options;
+}
+
+}  // namespace gossamer::peer::test

@@ -1,0 +1,245 @@
+// How links end and come back: crash, goodbye, restart, pause, silence.
+
+#include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+#include "tests/unit/peer/cluster.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using namespace gossamer::peer::test;
+
+namespace {
+
+/// A wire between two nodes that can be made silent without closing it.
+class Relay {
+ public:
+  Relay(asio::io_context& loop, std::uint16_t port)
+      : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
+    target_ = {asio::ip::address_v4::loopback(), port};
+    accept();
+  }
+  [[nodiscard]] std::string address() const {
+    return "tcp://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
+  }
+  bool silent = false;
+
+ private:
+  struct Flow : std::enable_shared_from_this<Flow> {
+    Flow(Relay& relay, asio::ip::tcp::socket in) : owner(relay), a(std::move(in)), b(relay.loop_) {}
+    void pump(asio::ip::tcp::socket& from, asio::ip::tcp::socket& to, std::vector<char>& buffer) {
+      from.async_read_some(asio::buffer(buffer), [self = shared_from_this(), &from, &to, &buffer](auto error, auto n) {
+        if (error) return self->close();
+        if (!self->owner.silent) asio::write(to, asio::buffer(buffer.data(), n), error);
+        if (error) return self->close();
+        self->pump(from, to, buffer);
+      });
+    }
+    void close() {
+      asio::error_code ignored;
+      a.close(ignored);
+      b.close(ignored);
+    }
+    Relay& owner;
+    asio::ip::tcp::socket a, b;
+    std::vector<char> up = std::vector<char>(65536), down = std::vector<char>(65536);
+  };
+
+  void accept() {
+    acceptor_.async_accept([this](auto error, asio::ip::tcp::socket socket) {
+      if (error) return;
+      auto flow = std::make_shared<Flow>(*this, std::move(socket));
+      flow->b.connect(target_, error);
+      if (!error) {
+        flow->pump(flow->a, flow->b, flow->up);
+        flow->pump(flow->b, flow->a, flow->down);
+      }
+      accept();
+    });
+  }
+
+  asio::io_context& loop_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::ip::tcp::endpoint target_;
+};
+
+std::uint16_t port_of(const Node& node) {
+  const std::string address = node.overlay->address();
+  return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+}
+
+}  // namespace
+
+TEST_CASE("the crash of either end is noticed at once, and death after its time") {
+  const bool dialler_dies = GENERATE(true, false);
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.link_timeout_ms = 60'000;  // so that it is not silence that is noticed
+  auto a = Node::started(loop, keys, options);
+  options.peers = {a->overlay->address()};
+  auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  auto& survivor = dialler_dies ? a : b;
+  auto& victim = dialler_dies ? b : a;
+  victim->overlay.reset();
+  run_until(loop, [&] { return survivor->count("down", *victim) == 1; });
+  CHECK(survivor->count("dead", *victim) == 0);
+  CHECK(survivor->overlay->send(victim->id, JobQuery{}) == SendResult::no_link);
+  run_until(loop, [&] { return survivor->count("dead", *victim) == 1; });
+  CHECK(survivor->link(*victim).dead);
+}
+
+TEST_CASE("a goodbye is death at once") {
+  const bool dialler_leaves = GENERATE(true, false);
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.dead_after_ms = 600'000;  // so that it is not the time-out that is noticed
+  auto a = Node::started(loop, keys, options);
+  options.peers = {a->overlay->address()};
+  auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  auto& survivor = dialler_leaves ? a : b;
+  auto& leaver = dialler_leaves ? b : a;
+  leaver->overlay->stop();
+  const std::size_t events = leaver->events.size();
+  leaver->overlay.reset();
+  run_until(loop, [&] { return survivor->count("dead", *leaver) == 1; });
+  CHECK(survivor->last_reason.starts_with("goodbye"));
+  CHECK(leaver->events.size() == events);
+}
+
+TEST_CASE("what was sent before stop arrives") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  for (int i = 0; i < 50; ++i)
+    CHECK(b->overlay->send(a->id, ExchangeAck{static_cast<std::uint64_t>(i)}) == SendResult::sent);
+  b->overlay->stop();
+  b->overlay.reset();
+  run_until(loop, [&] { return a->count("dead", *b) == 1; });
+  CHECK(a->messages.size() == 50);
+}
+
+TEST_CASE("a node that comes back with a new incarnation is redialled; its old life is dead") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.dead_after_ms = 600'000;
+  auto a = Node::started(loop, keys, options);
+  const std::string address = a->overlay->address();
+  auto b = Node::started(loop, keys, with_peers({address}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+
+  const Identity identity = a->identity;
+  auto old_life = std::move(a);
+  old_life->overlay.reset();
+  run_until(loop, [&] { return b->count("down", *old_life) == 1; });
+  options.listen = address;
+  options.incarnation = 2;
+  a = Node::started(loop, keys, options, identity);
+  run_until(loop, [&] { return b->linked(*a) && a->linked(*b); });
+  CHECK(b->count("dead", *a) == 1);
+  CHECK(b->count("up", *a) == 2);
+  // Death is told before the new life begins.
+  const std::vector<std::string> order{"up " + a->id.full(), "down " + a->id.full(), "dead " + a->id.full(),
+                                       "up " + a->id.full()};
+  CHECK(b->events == order);
+}
+
+TEST_CASE("a restart that was faster than the notice of the crash") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  // The same node dials again, later started, while the old link still looks alive to a.
+  OverlayOptions again = with_peers({a->overlay->address()});
+  again.incarnation = 2;
+  auto c = Node::started(loop, keys, again, b->identity);
+  run_until(loop, [&] { return a->count("dead", *b) == 1 && a->linked(*c); });
+  CHECK(a->logged("restarted") == 1);
+  b->overlay.reset();
+  const auto before = a->link(*c).messages_received;
+  run_until(loop, [&] { return a->link(*c).messages_received > before + 10; });
+  CHECK(a->linked(*c));
+}
+
+TEST_CASE("silence ends a link, and it comes back with the wire") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.link_timeout_ms = 300;
+  options.attempt_timeout_ms = 300;
+  options.dead_after_ms = 100;
+  options.advertise = "none";  // only the relay leads from b to a
+  auto a = Node::started(loop, keys, options);
+  Relay relay(loop, port_of(*a));
+  options.peers = {relay.address()};
+  auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  relay.silent = true;
+  run_until(loop, [&] { return a->count("down", *b) >= 1; });
+  CHECK(a->last_reason.starts_with("silent"));
+  run_until(loop, [&] { return a->count("dead", *b) == 1; });
+  relay.silent = false;
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(a->count("up", *b) >= 2);
+}
+
+TEST_CASE("a pause of this process is not taken for silence of the others") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  a->clock_offset_us = 100 * us_per_s;
+  const auto before = a->link(*b).messages_received;
+  run_until(loop, [&] { return a->link(*b).messages_received > before + 10; });
+  CHECK(a->events.size() == 1);
+}
+
+TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  auto a = Node::started(loop, keys, options);
+  const std::string address = a->overlay->address();
+  const Identity identity = a->identity;
+  a->overlay.reset();
+  auto b = Node::started(loop, keys, with_peers({address}));
+  run_until(loop, [&] { return b->overlay->settled() && b->overlay->counters().attempts_failed >= 4; });
+  CHECK(b->logged("nobody answers") >= 4);
+  CHECK(b->logged("[warning] no link: nobody answers at " + address) == 1);
+  CHECK(b->overlay->links().at(0).last_error == "nobody answers at " + address);
+  options.listen = address;
+  a = Node::started(loop, keys, options, identity);
+  run_until(loop, [&] { return b->linked(*a); });
+}
+
+TEST_CASE("handlers may stop the overlay, and objects may go while links are being made") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  a->on_message = [&] { a->overlay->stop(); };
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  for (int i = 0; i < 5; ++i)
+    (void)b->overlay->send(a->id, JobQuery{});
+  run_until(loop, [&] { return b->count("dead", *a) == 1; });
+  CHECK(a->messages.size() == 1);
+  CHECK(a->overlay->send(b->id, JobQuery{}) == SendResult::no_link);
+
+  for (int turns = 0; turns < 40; ++turns) {
+    auto c = Node::started(loop, keys);
+    auto d = Node::started(loop, keys, with_peers({c->overlay->address()}));
+    for (int i = 0; i < turns; ++i)
+      loop.run_one_for(std::chrono::milliseconds(2));
+    (turns % 2 == 0 ? c : d)->overlay.reset();
+    loop.poll();
+  }
+}

@@ -1,9 +1,10 @@
 // The lattice codec with SIMD: the kernels of gossip/lattice.hpp for every target of Highway, chosen at run time. They
 // give the same bits as gossip/lattice_scalar.cpp, which is where to read what they compute.
 //
-// A block goes through its values twice: once for the largest magnitude (finite? within the exponent's range?), once
-// for the work, from the first-level cache. Vectors have at most 16 lanes, so that a block is always a whole number of
-// groups of four. No fused multiply-add and no reordering of fp32 sums anywhere: results do not depend on the target.
+// A block is worked on and searched for its largest magnitude (finite? within the exponent's range?) in one pass. If
+// that turns out to be too large, the work is thrown away: the encoder does it again with a raised exponent, the
+// decoder marks the block wide. Vectors have at most 16 lanes, so that a block is always a whole number of groups of
+// four. No fused multiply-add and no reordering of fp32 sums anywhere: results do not depend on the target.
 //
 // Pure functions over the caller's memory, any thread.
 
@@ -66,6 +67,7 @@ struct Sources {
   const float* arrays[3] = {nullptr, nullptr, nullptr};
   std::size_t count = 0;
 
+  Sources() = default;
   explicit Sources(const FragmentView& y) {
     for (const float* array : {y.publication, y.correction, y.pending}) {
       if (array != nullptr) arrays[count++] = array;
@@ -118,81 +120,44 @@ HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> 
     prefetch(y.arrays[n] + first, block_elements * sizeof(float));
 }
 
-/// The values of a list of blocks, one after the other: in the only source, or summed into a buffer. Reads one block
-/// ahead, so that the largest magnitude is there when it is needed.
-class BlockReader {
- public:
-  BlockReader(const FragmentView& y, std::span<const std::uint32_t> blocks) : y_(y), blocks_(blocks) { read_ahead(); }
-
-  /// Goes to the next block of the list.
-  HWY_INLINE void advance() {
-    values_ = next_values_;
-    largest_ = next_largest_;
-    read_ahead();
-  }
-  [[nodiscard]] const float* values() const { return values_; }
-  [[nodiscard]] std::uint32_t largest() const { return largest_; }
-
- private:
-  HWY_INLINE void read_ahead() {
-    if (read_ == blocks_.size()) return;
-    prefetch_block(y_, blocks_, read_);
-    const Floats floats;
-    const std::size_t first = blocks_[read_] * block_elements;
-    IntVector largest = hn::Zero(Ints());
-    if (y_.count == 1) {
-      next_values_ = y_.arrays[0] + first;
-      for (std::size_t n = 0; n < block_elements; n += hn::Lanes(floats)) {
-        largest = raised_to_magnitude(largest, hn::LoadU(floats, next_values_ + n));
-      }
-    } else {
-      next_values_ = buffers_[read_ % 2];
-      largest = copy_block(y_, first, buffers_[read_ % 2], largest);
-    }
-    next_largest_ = largest_lane(largest);
-    ++read_;
-  }
-
-  Sources y_;
-  std::span<const std::uint32_t> blocks_;
-  std::size_t read_ = 0;
-  const float* values_ = nullptr;
-  const float* next_values_ = nullptr;
-  std::uint32_t largest_ = 0;
-  std::uint32_t next_largest_ = 0;
-  HWY_ALIGN float buffers_[2][block_elements];
-};
-
 // ---- the lattice
 
-/// What one block needs to dither and scale, the same in every lane but for the element's number.
-struct BlockKey {
-  std::uint32_t first_word;   ///< dither_word's first xor and shift for element 0 of the block
-  std::uint32_t second_word;  ///< the seed's upper half as the second shift leaves it
-  float scale;
-
-  BlockKey(std::uint64_t seed, std::uint32_t block, int exponent) : scale(parts::power_of_two(dither_bits - exponent)) {
+/// A block in hand, in a view of `count` sources: its values, and what they are dithered and scaled with. All by value,
+/// since the bytes written meanwhile may alias anything.
+template <std::size_t count>
+struct Block {
+  Block(const Sources& fragment, std::uint32_t block, std::uint64_t seed, int exponent)
+      : scale(parts::power_of_two(dither_bits - exponent)) {
+    for (std::size_t n = 0; n < count; ++n)
+      y.arrays[n] = fragment.arrays[n] + block * block_elements;
     const auto key = static_cast<std::uint32_t>(block * block_elements) ^ static_cast<std::uint32_t>(seed);
     const auto upper = static_cast<std::uint32_t>(seed >> 32);
     first_word = key ^ (key >> 16);
     second_word = upper ^ (upper >> 15);
   }
+
+  Sources y;
+  std::uint32_t first_word;   ///< dither_word's first xor and shift for element 0 of the block
+  std::uint32_t second_word;  ///< the seed's upper half as the second shift leaves it
+  float scale;
 };
 
 /// Element numbers from n of a block on, mixed with the key: what dither_words() starts from. Shifts are linear over
 /// xor, so that those of the key are done once a block.
-HWY_INLINE WordVector keyed_elements(const BlockKey& key, std::size_t n) {
+template <std::size_t count>
+HWY_INLINE WordVector keyed_elements(const Block<count>& block, std::size_t n) {
   const Words words;
-  const WordVector numbers = hn::Xor(hn::Iota(words, 0U), hn::Set(words, key.first_word));
+  const WordVector numbers = hn::Xor(hn::Iota(words, 0U), hn::Set(words, block.first_word));
   return hn::Xor(numbers, hn::Set(words, static_cast<std::uint32_t>(n)));
 }
 
 /// dither_word() for the elements `skipped` after those of `keyed`, whose numbers have no bit in common with it.
-HWY_INLINE WordVector dither_words(const BlockKey& key, WordVector keyed, std::size_t skipped) {
+template <std::size_t count>
+HWY_INLINE WordVector dither_words(const Block<count>& block, WordVector keyed, std::size_t skipped) {
   const Words words;
   const WordVector start = hn::Xor(keyed, hn::Set(words, static_cast<std::uint32_t>(skipped)));
   WordVector x = hn::Mul(start, hn::Set(words, 0x7feb352dU));
-  x = hn::Xor3(x, hn::ShiftRight<15>(x), hn::Set(words, key.second_word));
+  x = hn::Xor3(x, hn::ShiftRight<15>(x), hn::Set(words, block.second_word));
   x = hn::Mul(x, hn::Set(words, 0x846ca68bU));
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
@@ -219,35 +184,38 @@ HWY_INLINE WordVector check_terms(IntVector indices, WordVector word) {
   return hn::Mul(high, word);
 }
 
-/// Encodes the vector `skipped` elements after `keyed` and `values`: the low bits of its indices at `index_position`.
-template <int bits>
-HWY_INLINE WordVector encode_vector(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
-                                    std::size_t skipped, WordVector& check) {
-  const Words words;
-  const WordVector word = dither_words(key, keyed, skipped);
-  const IntVector fixed_point =
-      nearest_int(hn::Mul(hn::LoadU(Floats(), values + skipped), hn::Set(Floats(), key.scale)));
-  const WordVector dither = hn::And(word, hn::Set(words, dither_mask));
-  const IntVector index = hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(Ints(), dither)));
+/// The lattice indices of the vector at element n of a block, at `index_position`; raises `largest`.
+template <std::size_t count>
+HWY_INLINE IntVector dithered(const Block<count>& block, std::size_t n, WordVector dither, IntVector& largest) {
+  const FloatVector value = load_sum<count>(block.y, n);
+  largest = raised_to_magnitude(largest, value);
+  const IntVector fixed_point = nearest_int(hn::Mul(value, hn::Set(Floats(), block.scale)));
+  return hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(Ints(), dither)));
+}
+
+/// Encodes the vector `skipped` elements after n, where `keyed` is: the low bits of its indices at `index_position`.
+template <int bits, std::size_t count>
+HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
+                                    WordVector& check, IntVector& largest) {
+  const WordVector word = dither_words(block, keyed, skipped);
+  const WordVector dither = hn::And(word, hn::Set(Words(), dither_mask));
+  const IntVector index = dithered(block, n + skipped, dither, largest);
   check = hn::Add(check, check_terms<bits>(index, word));
-  return hn::BitCast(words, index);
+  return hn::BitCast(Words(), index);
 }
 
 /// Decodes the bits sent, which stand at `index_position`, against such a vector. With a = k_j − sent, whose low bits
 /// are D, the high part of k_i = k_j − D is (a + half the range) >> bits: so half the range comes in with the dither,
 /// and the result is D + half the range.
-template <int bits>
-HWY_INLINE WordVector decode_vector(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
-                                    std::size_t skipped, WordVector sent, WordVector& check) {
+template <int bits, std::size_t count>
+HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
+                                    WordVector sent, WordVector& check, IntVector& largest) {
   const Words words;
-  const Ints ints;
-  const WordVector word = dither_words(key, keyed, skipped);
-  const IntVector fixed_point =
-      nearest_int(hn::Mul(hn::LoadU(Floats(), values + skipped), hn::Set(Floats(), key.scale)));
+  const WordVector word = dither_words(block, keyed, skipped);
   const auto half_range = hn::Set(words, std::uint32_t{1} << (dither_bits + bits - 1));
   const WordVector dither = hn::OrAnd(half_range, word, hn::Set(words, dither_mask));
-  const IntVector own = hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(ints, dither)));
-  const IntVector apart = hn::Sub(own, hn::BitCast(ints, sent));
+  const IntVector own = dithered(block, n + skipped, dither, largest);
+  const IntVector apart = hn::Sub(own, hn::BitCast(Ints(), sent));
   check = hn::Add(check, check_terms<bits>(apart, word));
   return hn::BitCast(words, apart);
 }
@@ -301,51 +269,60 @@ HWY_INLINE WordVector join_nibbles(WordVector low, WordVector high) {
 
 // ---- encode
 
-/// Encodes the vector at `skipped`, or for q4 the two that share their bytes: the bytes, one in each word.
-template <Codec codec>
-HWY_INLINE WordVector encode_bytes(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
-                                   std::size_t skipped, WordVector& check) {
+/// Encodes the vector at n + skipped, or for q4 the two that share their bytes: the bytes, one in each word.
+template <Codec codec, std::size_t count>
+HWY_INLINE WordVector encode_bytes(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
+                                   WordVector& check, IntVector& largest) {
   constexpr int bits = codec_bits(codec);
-  const WordVector low = encode_vector<bits>(key, keyed, values, skipped, check);
+  const WordVector low = encode_vector<bits>(block, n, keyed, skipped, check, largest);
   if constexpr (codec == Codec::q8) return low;
-  return join_nibbles(low, encode_vector<bits>(key, keyed, values, half_block + skipped, check));
+  return join_nibbles(low, encode_vector<bits>(block, n, keyed, half_block + skipped, check, largest));
 }
 
-template <Codec codec>
-HWY_INLINE std::uint16_t encode_block(const BlockKey& key, const float* HWY_RESTRICT values,
-                                      std::uint8_t* HWY_RESTRICT out) {
+/// Encodes a block into `out`: its check and its largest magnitude.
+template <Codec codec, std::size_t count>
+HWY_INLINE std::uint16_t encode_block(const Block<count>& block, std::uint8_t* HWY_RESTRICT out,
+                                      std::uint32_t& largest_magnitude) {
   const Words words;
   const std::size_t lanes = hn::Lanes(words);
   WordVector check = hn::Zero(words);
+  IntVector largest = hn::Zero(Ints());
   for (std::size_t n = 0; n < codec_block_bytes(codec); n += 4 * lanes) {
-    const WordVector keyed = keyed_elements(key, n);
-    const WordVector a = encode_bytes<codec>(key, keyed, values + n, 0, check);
-    const WordVector b = encode_bytes<codec>(key, keyed, values + n, lanes, check);
-    const WordVector c = encode_bytes<codec>(key, keyed, values + n, 2 * lanes, check);
-    const WordVector d = encode_bytes<codec>(key, keyed, values + n, 3 * lanes, check);
+    const WordVector keyed = keyed_elements(block, n);
+    const WordVector a = encode_bytes<codec>(block, n, keyed, 0, check, largest);
+    const WordVector b = encode_bytes<codec>(block, n, keyed, lanes, check, largest);
+    const WordVector c = encode_bytes<codec>(block, n, keyed, 2 * lanes, check, largest);
+    const WordVector d = encode_bytes<codec>(block, n, keyed, 3 * lanes, check, largest);
     hn::StoreU(pack(a, b, c, d, 0), Octets(), out + n);
   }
+  largest_magnitude = largest_lane(largest);
   return parts::check_of(hn::GetLane(hn::SumOfLanes(words, check)));
 }
 
-template <Codec codec>
+template <Codec codec, std::size_t count>
 bool encode_lattice(const FragmentView& view, std::span<const std::uint32_t> blocks, std::uint64_t seed,
                     std::span<std::int8_t> exponents, std::span<std::uint16_t> checks, std::span<std::byte> values) {
   constexpr std::size_t block_bytes = codec_block_bytes(codec);
-  BlockReader own(view, blocks);
+  const Sources y(view);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    own.advance();
-    const std::uint32_t largest = own.largest();
+    prefetch_block(y, blocks, b);
+    auto* const out = reinterpret_cast<std::uint8_t*>(values.data()) + b * block_bytes;
+    std::uint32_t largest = 0;
+    const auto encode_with = [&](std::int8_t exponent) HWY_ATTR {
+      exponents[b] = exponent;
+      checks[b] = encode_block<codec>(Block<count>(y, blocks[b], seed, exponent), out, largest);
+    };
+    encode_with(parts::raised_exponent(exponents[b], 0));
+    if (largest < parts::limit_bits(exponents[b])) [[likely]]
+      continue;
     if (largest >= parts::infinity_bits) return false;
-    exponents[b] = parts::raised_exponent(exponents[b], largest);
-    if (largest >= parts::limit_bits(exponents[b])) [[unlikely]] {  // beyond every step: the definition clamps
+    const std::int8_t raised = parts::raised_exponent(exponents[b], largest);
+    if (largest < parts::limit_bits(raised)) {
+      encode_with(raised);
+    } else {  // beyond every step: the definition clamps
       (void)scalar::encode(codec, view, blocks.subspan(b, 1), seed, exponents.subspan(b, 1), checks.subspan(b, 1),
                            values.subspan(b * block_bytes, block_bytes));
-      continue;
     }
-    const BlockKey key(seed, blocks[b], exponents[b]);
-    auto* const out = reinterpret_cast<std::uint8_t*>(values.data()) + b * block_bytes;
-    checks[b] = encode_block<codec>(key, own.values(), out);
   }
   return true;
 }
@@ -361,56 +338,77 @@ bool encode_f32(const FragmentView& view, std::span<const std::uint32_t> blocks,
   return largest_lane(largest) < parts::infinity_bits;
 }
 
+template <Codec codec>
+bool encode_codec(const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+                  std::span<std::int8_t> exponents, std::span<std::uint16_t> checks, std::span<std::byte> values) {
+  const std::size_t count = Sources(y).count;
+  const auto chosen = count == 1   ? encode_lattice<codec, 1>
+                      : count == 2 ? encode_lattice<codec, 2>
+                                   : encode_lattice<codec, 3>;
+  return chosen(y, blocks, seed, exponents, checks, values);
+}
+
 bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
             std::span<std::int8_t> exponents, std::span<std::uint16_t> checks, std::span<std::byte> values) {
-  if (codec == Codec::q8) return encode_lattice<Codec::q8>(y, blocks, seed, exponents, checks, values);
-  if (codec == Codec::q4) return encode_lattice<Codec::q4>(y, blocks, seed, exponents, checks, values);
+  if (codec == Codec::q8) return encode_codec<Codec::q8>(y, blocks, seed, exponents, checks, values);
+  if (codec == Codec::q4) return encode_codec<Codec::q4>(y, blocks, seed, exponents, checks, values);
   return encode_f32(y, blocks, values);
 }
 
 // ---- outcomes
 
-/// Adds up |D| and D² of a vector of magnitudes (bytes up to 128).
-HWY_INLINE void add_magnitudes(OctetVector magnitudes, WordVector& abs, IntVector& square_even, IntVector& square_odd) {
-  const Ints ints;
-  const hn::Repartition<std::uint16_t, Floats> pairs;
-  const hn::Repartition<std::int16_t, Floats> signed_pairs;
-  abs = hn::Add(abs, hn::BitCast(Words(), hn::SumsOf8(magnitudes)));
-  const auto both = hn::BitCast(pairs, magnitudes);
-  const auto even = hn::BitCast(signed_pairs, hn::And(both, hn::Set(pairs, std::uint16_t{255})));
-  const auto odd = hn::BitCast(signed_pairs, hn::ShiftRight<8>(both));
-  square_even = hn::ReorderWidenMulAccumulate(ints, even, even, square_even, square_odd);
-  square_even = hn::ReorderWidenMulAccumulate(ints, odd, odd, square_even, square_odd);
+/// Adds |D| and D² of a vector of packed differences to the sums: |D| in 64-bit lanes, D² in 32-bit lanes.
+template <Codec codec>
+HWY_INLINE void add_differences(OctetVector packed, WordVector& abs, WordVector& square) {
+  const Octets octets;
+  const Words words;
+  if constexpr (codec == Codec::q8) {
+    const hn::Repartition<std::uint16_t, Floats> pairs;
+    const hn::Repartition<std::int16_t, Floats> signed_pairs;
+    const auto magnitudes = hn::BitCast(octets, hn::Abs(hn::BitCast(hn::RebindToSigned<Octets>(), packed)));
+    abs = hn::Add(abs, hn::BitCast(words, hn::SumsOf8(magnitudes)));
+    const auto both = hn::BitCast(pairs, magnitudes);
+    const auto even = hn::BitCast(signed_pairs, hn::And(both, hn::Set(pairs, std::uint16_t{255})));
+    const auto odd = hn::BitCast(signed_pairs, hn::ShiftRight<8>(both));
+    IntVector even_sum = hn::BitCast(Ints(), square);
+    IntVector odd_sum = hn::Zero(Ints());
+    even_sum = hn::ReorderWidenMulAccumulate(Ints(), even, even, even_sum, odd_sum);
+    even_sum = hn::ReorderWidenMulAccumulate(Ints(), odd, odd, even_sum, odd_sum);
+    square = hn::BitCast(words, hn::Add(even_sum, odd_sum));
+  } else {
+    alignas(16) static constexpr std::uint8_t magnitude[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 7, 6, 5, 4, 3, 2, 1};
+    alignas(16) static constexpr std::uint8_t squared[16] = {0, 1, 4, 9, 16, 25, 36, 49, 64, 49, 36, 25, 16, 9, 4, 1};
+    const OctetVector magnitudes = hn::LoadDup128(octets, magnitude);
+    const OctetVector squares = hn::LoadDup128(octets, squared);
+    const auto nibble = hn::Set(octets, std::uint8_t{15});
+    const OctetVector low = hn::And(packed, nibble);
+    const OctetVector high = hn::And(hn::BitCast(octets, hn::ShiftRight<4>(hn::BitCast(words, packed))), nibble);
+    const OctetVector abs_octets =
+        hn::Add(hn::TableLookupBytes(magnitudes, low), hn::TableLookupBytes(magnitudes, high));
+    const OctetVector square_octets = hn::Add(hn::TableLookupBytes(squares, low), hn::TableLookupBytes(squares, high));
+    abs = hn::Add(abs, hn::BitCast(words, hn::SumsOf8(abs_octets)));
+    square = hn::Add(square, hn::BitCast(words, hn::SumsOf8(square_octets)));
+  }
 }
 
-/// The magnitudes of the numbers in the low nibbles of bytes.
-HWY_INLINE OctetVector nibble_magnitudes(OctetVector nibbles) {
-  const Octets octets;
-  alignas(16) static constexpr std::uint8_t magnitude[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 7, 6, 5, 4, 3, 2, 1};
-  return hn::TableLookupBytes(hn::LoadDup128(octets, magnitude), nibbles);
+/// Outcome from the sums of a block. Both are small: they are added up side by side in 64 bits.
+HWY_INLINE BlockOutcome lattice_outcome(WordVector abs, WordVector square, int exponent) {
+  const hn::Repartition<std::uint64_t, Floats> wide_words;
+  const auto squares = hn::BitCast(wide_words, square);
+  const auto square_sums = hn::ShiftLeft<32>(hn::Add(squares, hn::ShiftRight<32>(squares)));
+  const std::uint64_t sums =
+      hn::GetLane(hn::SumOfLanes(wide_words, hn::Add(square_sums, hn::BitCast(wide_words, abs))));
+  return parts::lattice_outcome(static_cast<std::uint32_t>(sums), static_cast<std::uint32_t>(sums >> 32), exponent);
 }
 
 template <Codec codec>
-HWY_INLINE BlockOutcome lattice_outcome(const std::uint8_t* HWY_RESTRICT differences, int exponent) {
-  const Octets octets;
+HWY_INLINE BlockOutcome lattice_outcome_of(const std::uint8_t* HWY_RESTRICT differences, int exponent) {
   WordVector abs = hn::Zero(Words());
-  IntVector square_even = hn::Zero(Ints());
-  IntVector square_odd = hn::Zero(Ints());
-  for (std::size_t n = 0; n < codec_block_bytes(codec); n += hn::Lanes(octets)) {
-    const OctetVector packed = hn::LoadU(octets, differences + n);
-    if constexpr (codec == Codec::q8) {
-      const auto numbers = hn::BitCast(hn::RebindToSigned<Octets>(), packed);
-      add_magnitudes(hn::BitCast(octets, hn::Abs(numbers)), abs, square_even, square_odd);
-    } else {
-      const auto mask = hn::Set(octets, std::uint8_t{15});
-      const auto high = hn::BitCast(octets, hn::ShiftRight<4>(hn::BitCast(Words(), packed)));
-      add_magnitudes(nibble_magnitudes(hn::And(packed, mask)), abs, square_even, square_odd);
-      add_magnitudes(nibble_magnitudes(hn::And(high, mask)), abs, square_even, square_odd);
-    }
+  WordVector square = hn::Zero(Words());
+  for (std::size_t n = 0; n < codec_block_bytes(codec); n += hn::Lanes(Octets())) {
+    add_differences<codec>(hn::LoadU(Octets(), differences + n), abs, square);
   }
-  const auto square = hn::SumOfLanes(Ints(), hn::Add(square_even, square_odd));
-  return parts::lattice_outcome(hn::GetLane(hn::SumOfLanes(Words(), abs)),
-                                static_cast<std::uint32_t>(hn::GetLane(square)), exponent);
+  return lattice_outcome(abs, square, exponent);
 }
 
 /// sum_of_lanes() of parts, with its order of additions.
@@ -456,9 +454,9 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
       const auto load = [values](std::size_t n) HWY_ATTR { return hn::LoadU(Floats(), values + n); };
       outcomes[b] = f32_outcome(load, largest);
     } else if (codec == Codec::q8) {
-      outcomes[b] = lattice_outcome<Codec::q8>(packed, exponents[b]);
+      outcomes[b] = lattice_outcome_of<Codec::q8>(packed, exponents[b]);
     } else {
-      outcomes[b] = lattice_outcome<Codec::q4>(packed, exponents[b]);
+      outcomes[b] = lattice_outcome_of<Codec::q4>(packed, exponents[b]);
     }
     if (parts::bit_is_set(wide, b)) outcomes[b] = parts::wide_outcome;
   }
@@ -467,62 +465,83 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
 
 // ---- difference
 
-/// Decodes the bytes at `skipped` as encode_bytes() gave them: those of D + half the range.
-template <Codec codec>
-HWY_INLINE WordVector decode_bytes(const BlockKey& key, WordVector keyed, const float* HWY_RESTRICT values,
-                                   const std::uint8_t* HWY_RESTRICT sent, std::size_t skipped, WordVector& check) {
+/// Decodes the bytes at n + skipped as encode_bytes() gave them: those of D + half the range.
+template <Codec codec, std::size_t count>
+HWY_INLINE WordVector decode_bytes(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
+                                   const std::uint8_t* HWY_RESTRICT sent, WordVector& check, IntVector& largest) {
   constexpr int bits = codec_bits(codec);
-  const WordVector octets = unpack(sent, skipped);
-  if constexpr (codec == Codec::q8) return decode_vector<bits>(key, keyed, values, skipped, octets, check);
+  const WordVector octets = unpack(sent + n, skipped);
+  if constexpr (codec == Codec::q8) return decode_vector<bits>(block, n, keyed, skipped, octets, check, largest);
   const auto nibble = hn::Set(Words(), 15U << index_position);
   const WordVector low = hn::And(octets, nibble);
   const WordVector high = hn::And(hn::ShiftRight<4>(octets), nibble);
-  return join_nibbles(decode_vector<bits>(key, keyed, values, skipped, low, check),
-                      decode_vector<bits>(key, keyed, values, half_block + skipped, high, check));
+  return join_nibbles(decode_vector<bits>(block, n, keyed, skipped, low, check, largest),
+                      decode_vector<bits>(block, n, keyed, half_block + skipped, high, check, largest));
 }
 
-template <Codec codec>
-HWY_INLINE std::uint16_t decode_block(const BlockKey& key, const float* HWY_RESTRICT values,
-                                      const std::uint8_t* HWY_RESTRICT sent, std::uint8_t* HWY_RESTRICT out) {
+/// What decoding a block found besides its differences.
+struct Decoded {
+  std::uint16_t check;
+  std::uint32_t largest;
+  BlockOutcome outcome;
+};
+
+/// Decodes a block into `out`.
+template <Codec codec, std::size_t count>
+HWY_INLINE Decoded decode_block(const Block<count>& block, int exponent, const std::uint8_t* HWY_RESTRICT sent,
+                                std::uint8_t* HWY_RESTRICT out) {
   const Words words;
   const std::size_t lanes = hn::Lanes(words);
+  constexpr std::uint8_t half_range = codec == Codec::q8 ? 0x80 : 0x88;
   WordVector check = hn::Zero(words);
+  WordVector abs = hn::Zero(words);
+  WordVector square = hn::Zero(words);
+  IntVector largest = hn::Zero(Ints());
   for (std::size_t n = 0; n < codec_block_bytes(codec); n += 4 * lanes) {
-    const WordVector keyed = keyed_elements(key, n);
-    const WordVector a = decode_bytes<codec>(key, keyed, values + n, sent + n, 0, check);
-    const WordVector b = decode_bytes<codec>(key, keyed, values + n, sent + n, lanes, check);
-    const WordVector c = decode_bytes<codec>(key, keyed, values + n, sent + n, 2 * lanes, check);
-    const WordVector d = decode_bytes<codec>(key, keyed, values + n, sent + n, 3 * lanes, check);
-    hn::StoreU(pack(a, b, c, d, codec == Codec::q8 ? 0x80 : 0x88), Octets(), out + n);
+    const WordVector keyed = keyed_elements(block, n);
+    const WordVector a = decode_bytes<codec>(block, n, keyed, 0, sent, check, largest);
+    const WordVector b = decode_bytes<codec>(block, n, keyed, lanes, sent, check, largest);
+    const WordVector c = decode_bytes<codec>(block, n, keyed, 2 * lanes, sent, check, largest);
+    const WordVector d = decode_bytes<codec>(block, n, keyed, 3 * lanes, sent, check, largest);
+    const OctetVector packed = pack(a, b, c, d, half_range);
+    add_differences<codec>(packed, abs, square);
+    hn::StoreU(packed, Octets(), out + n);
   }
-  return parts::check_of(hn::GetLane(hn::SumOfLanes(words, check)));
+  return {parts::check_of(hn::GetLane(hn::SumOfLanes(words, check))), largest_lane(largest),
+          lattice_outcome(abs, square, exponent)};
 }
 
-template <Codec codec>
+template <Codec codec, std::size_t count>
 bool difference_lattice(const FragmentView& view, std::span<const std::uint32_t> blocks, std::uint64_t seed,
                         std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
                         const std::uint8_t* values, std::uint8_t* differences, std::span<BlockOutcome> outcomes) {
   constexpr std::size_t block_bytes = codec_block_bytes(codec);
-  BlockReader own(view, blocks);
+  const Sources y(view);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    own.advance();
-    if (own.largest() >= parts::infinity_bits) return false;
     const std::uint8_t* const sent = values + b * block_bytes;
     std::uint8_t* const out = differences + b * block_bytes;
+    prefetch_block(y, blocks, b);
     prefetch(sent + blocks_ahead * block_bytes, block_bytes);
-    bool near = own.largest() < parts::limit_bits(exponents[b]);
-    if (near) {
-      const BlockKey key(seed, blocks[b], exponents[b]);
-      near = decode_block<codec>(key, own.values(), sent, out) == checks[b];
-    }
-    if (near) {
-      outcomes[b] = lattice_outcome<codec>(out, exponents[b]);
-    } else {
-      std::memset(out, 0, block_bytes);
-      outcomes[b] = parts::wide_outcome;
-    }
+    const Block<count> block(y, blocks[b], seed, exponents[b]);
+    const Decoded decoded = decode_block<codec>(block, exponents[b], sent, out);
+    if (decoded.largest >= parts::infinity_bits) return false;
+    outcomes[b] = decoded.outcome;
+    if (decoded.check == checks[b] && decoded.largest < parts::limit_bits(exponents[b])) continue;
+    std::memset(out, 0, block_bytes);
+    outcomes[b] = parts::wide_outcome;
   }
   return true;
+}
+
+template <Codec codec>
+bool difference_codec(const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+                      std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
+                      const std::uint8_t* values, std::uint8_t* differences, std::span<BlockOutcome> outcomes) {
+  const std::size_t count = Sources(y).count;
+  const auto chosen = count == 1   ? difference_lattice<codec, 1>
+                      : count == 2 ? difference_lattice<codec, 2>
+                                   : difference_lattice<codec, 3>;
+  return chosen(y, blocks, seed, exponents, checks, values, differences, outcomes);
 }
 
 template <std::size_t count>
@@ -560,8 +579,8 @@ bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_
   }
   const auto* const sent = reinterpret_cast<const std::uint8_t*>(values.data());
   auto* const out = reinterpret_cast<std::uint8_t*>(differences.data());
-  return codec == Codec::q8 ? difference_lattice<Codec::q8>(y, blocks, seed, exponents, checks, sent, out, outcomes)
-                            : difference_lattice<Codec::q4>(y, blocks, seed, exponents, checks, sent, out, outcomes);
+  return codec == Codec::q8 ? difference_codec<Codec::q8>(y, blocks, seed, exponents, checks, sent, out, outcomes)
+                            : difference_codec<Codec::q4>(y, blocks, seed, exponents, checks, sent, out, outcomes);
 }
 
 // ---- apply

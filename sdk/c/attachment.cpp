@@ -24,6 +24,12 @@ using layout::AttachStatus;
 
 constexpr int min_pause_ms = 100;
 constexpr int max_pause_ms = 2'000;
+/// ThreadSanitizer takes equal numbers in two tables of descriptors for one file.
+#ifdef __SANITIZE_THREAD__
+constexpr bool wants_private_descriptors = false;
+#else
+constexpr bool wants_private_descriptors = true;
+#endif
 /// A daemon maps and checks the memory before it answers; one that takes longer is taken for dead.
 constexpr int reply_timeout_ms = 10'000;
 
@@ -123,7 +129,7 @@ void Attachment::run() {
 
 void Attachment::own_descriptors() {
   thread_memory_ = memory_.get();
-  bool is_private = unshare(CLONE_FILES) == 0;  // a sandbox may forbid it
+  const bool is_private = wants_private_descriptors && unshare(CLONE_FILES) == 0;  // a sandbox may forbid it
   if (is_private) {
     // Drop the copies of everything else, or the program's own pipes and sockets would not close when it closes them.
     // The standard streams stay, for whatever a crash has to say.

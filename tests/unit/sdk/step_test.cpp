@@ -60,6 +60,14 @@ constexpr std::uint32_t model_fragments = 7;
       model.tensors());
 }
 
+/// Accepts the run's client, and waits until the run has heard of it.
+[[nodiscard]] std::unique_ptr<test::ContractClient> attach(const Run& run, ContractDaemon& daemon) {
+  auto client = daemon.accept();
+  client->accept();
+  if (!test::eventually([&] { return run.info().attached == 1; })) throw std::runtime_error("the run did not attach");
+  return client;
+}
+
 [[nodiscard]] std::vector<float> publications(const test::ContractClient& client) {
   std::vector<float> all;
   for (std::uint32_t f = 0; f < client.header().fragment_count; ++f) {
@@ -141,8 +149,7 @@ TEST_CASE("a due correction is added and the result published, across tensors an
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   std::vector<float> expected = model.flat();
   for (std::uint32_t f = 0; f < model_fragments; ++f) {
     const std::vector<float> correction = ramp(0.125f * static_cast<float>(f) - 3);
@@ -174,8 +181,7 @@ TEST_CASE("a correction to a double tensor keeps the double's precision") {
   ContractDaemon daemon;
   const std::vector<Tensor> tensors = {param("values", values)};
   Run run({.job = "test", .socket_path = daemon.path()}, tensors);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   client->make_due(0, {0.5f, -0.25f});
   client->announce();
   run.step(1);
@@ -188,8 +194,7 @@ TEST_CASE("a due fragment without a correction is published as it is") {
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   model.first[3] = 777;
   const std::vector<float> before = model.flat();
   client->make_due(0);
@@ -205,8 +210,7 @@ TEST_CASE("replace takes values over instead of adding them") {
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   std::vector<float> expected = model.flat();
   const std::vector<float> values = ramp(5'000);
   client->make_due(2, values, true);  // half of `first`, then `second`
@@ -222,8 +226,7 @@ TEST_CASE("a replaced value wipes out what was not a number") {
   model.first[0] = std::numeric_limits<float>::quiet_NaN();
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   client->make_due(0, ramp(1), true);
   client->announce();
   run.step(1);
@@ -234,8 +237,7 @@ TEST_CASE("a step serves no more than its budget, and the rest at the steps afte
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon, 2 * 256 * sizeof(float));
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   for (std::uint32_t f = 0; f < model_fragments; ++f)
     client->make_due(f, ramp(1));
   client->announce();
@@ -253,8 +255,7 @@ TEST_CASE("a budget smaller than a fragment serves one fragment a step, all in t
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon, 1);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   std::vector<int> times_served(model_fragments, 0);
   for (std::uint32_t step = 0; step < 3 * model_fragments; ++step) {
     for (std::uint32_t f = 0; f < model_fragments; ++f) {
@@ -272,8 +273,7 @@ TEST_CASE("impossible words from a hostile daemon are reported and change nothin
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   const layout::Word due{.generation = 1, .with_client = true};
   const std::uint64_t impossible[] = {
       0xffffffffffffffff,
@@ -304,8 +304,7 @@ TEST_CASE("what a hostile daemon writes to the header does not mislead the clien
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   layout::Header& header = client->header();
   header.fragment_count = 0xffffffff;
   header.fragments_offset = std::uint64_t{1} << 60;
@@ -317,7 +316,6 @@ TEST_CASE("what a hostile daemon writes to the header does not mislead the clien
   header.state.store(4'711);
   header.due_sequence.store(0xffffffff);
   run.step(10);
-  REQUIRE(test::eventually([&] { return run.info().attached == 1; }));
   const gossamer_run_info info = run.info();
   CHECK(info.clock_samples == 10);
   CHECK(info.global_clock_samples == 10);
@@ -330,8 +328,7 @@ TEST_CASE("tensors that move are followed") {
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   const std::vector<float> old = model.first;
   std::vector<float> moved = model.first;
   run.set_tensor_data(0, moved.data());
@@ -349,8 +346,7 @@ TEST_CASE("closing serves what is due") {
   Model model;
   ContractDaemon daemon;
   auto run = std::make_unique<Run>(open(model, daemon));
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(*run, daemon);
   const float before = model.first[0];
   client->make_due(0, std::vector<float>(256, 2.0f));
   run.reset();
@@ -415,24 +411,28 @@ TEST_CASE("a step with nothing due takes nanoseconds") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
   run.step(1);
-  constexpr int steps = 1'000'000;
+  constexpr int steps = 100'000;
   auto best = std::chrono::nanoseconds::max();
-  for (int attempt = 0; attempt < 5; ++attempt) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < steps; ++i)
       gossamer_step(run.handle(), 1);
     best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
   }
   INFO("nanoseconds a step: " << static_cast<double>(best.count()) / steps);
-  CHECK(best.count() / steps < 1'000);  // the budget is 100; sanitizers and busy machines are slower
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int limit_ns = 20'000;
+#else
+  constexpr int limit_ns = 1'000;  // the budget is 100, on a machine that does nothing else
+#endif
+  CHECK(best.count() / steps < limit_ns);
 }
 
 TEST_CASE("after fork the child's handle does nothing and the parent's goes on") {
   Model model;
   ContractDaemon daemon;
   Run run = open(model, daemon);
-  const auto client = daemon.accept();
-  client->accept();
+  const auto client = attach(run, daemon);
   client->make_due(0, std::vector<float>(256, 1.0f));
   client->announce();
   const float before = model.first[0];

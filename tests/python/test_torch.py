@@ -104,6 +104,12 @@ class Training(unittest.TestCase):
         train(net, optimizer)
 
 
+    def test_warnings_point_at_the_users_line(self):
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "alone") as caught:
+            gossamer.attach(model(), job="test", socket=NOWHERE, timeout_s=0.01).close()
+        self.assertEqual(caught.filename, __file__)
+
+
 class Tensors(unittest.TestCase):
     def check_refused(self, pattern, net):
         with self.assertRaisesRegex(gossamer.GossamerError, pattern):

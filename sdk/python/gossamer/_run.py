@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import sys
 import time
 import warnings
 import weakref
@@ -91,6 +92,15 @@ def _c_tensor(spec: TensorSpec) -> _library.Tensor:
     )
 
 
+def _warn(message: str) -> None:
+    """Warns at the line of the user's program that led here, however many calls of this package are in between."""
+    package = os.path.dirname(__file__) + os.sep
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, GossamerWarning, stacklevel=level)
+
+
 def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any]) -> None:
     lib.gossamer_close(handle)
     owners.clear()
@@ -146,8 +156,7 @@ class Run:
             if status == _library.TIMEOUT and waited_s < limit_s:
                 continue
             if status in (_library.NO_DAEMON, _library.BUSY, _library.TIMEOUT, _library.REJECTED):
-                message = self._last_error()
-                warnings.warn(f"training goes on alone for now: {message}", GossamerWarning, stacklevel=3)
+                _warn(f"training goes on alone for now: {self._last_error()}")
                 return False
             self._report(status)
 
@@ -215,7 +224,7 @@ class Run:
 
     def _report(self, status: int) -> None:
         if status == _library.BAD_MEMORY:
-            warnings.warn(self._last_error(), GossamerWarning, stacklevel=3)
+            _warn(self._last_error())
             return
         name = _library.status_name(status)
         raise GossamerError(name, self._last_error() or name)

@@ -1,0 +1,151 @@
+"""What the system tests share: real daemons in a temporary folder, and clients of theirs in the test's own process.
+
+A test steps its clients itself, one after the other, so that it decides what each model holds and when. "Training" is
+adding to the arrays, or nothing at all: then the sum over all replicas must stay what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# CTest says where it has built; a test that is run by hand takes the usual folder.
+BUILD = Path(os.environ.get("GOSSAMER_BUILD", REPOSITORY / "build"))
+sys.path[:0] = [str(BUILD / "python"), str(REPOSITORY / "tools" / "lib")]
+
+import numpy as np  # noqa: E402
+
+import gossamer  # noqa: E402
+from cluster import Cluster, Node, Options  # noqa: E402
+from processes import wait_until  # noqa: E402
+
+# Every wait for a condition is bounded by this; generous, for a machine that is busy with other things.
+PATIENCE_S = 30.0
+JOB = "test"
+# Each addition to a replica rounds once to fp32. For sums of a few values around one.
+ROUNDING = 2e-5
+# Exchanges come quickly, and a death is noticed within a second.
+QUICK: Options = {
+    "gossip": {"period_ms": 5},
+    "overlay": {"ping_ms": 100, "dead_after_ms": 1000},
+    "log": {"level": "debug"},
+}
+
+
+class Client:
+    """A replica of one array, attached to a node."""
+
+    def __init__(self, node: Node, values: np.ndarray, job: str = JOB, **options: Any):
+        self.node = node
+        self.array = np.ascontiguousarray(values, dtype=np.float32)
+        self.run = gossamer.attach({"w": self.array}, job=job, socket=str(node.client_socket), **options)
+
+    def step(self, samples: int = 1) -> None:
+        self.run.step(samples=samples)
+
+    def job(self) -> Dict[str, Any]:
+        job = self.node.job(JOB)
+        assert job is not None, f"{self.node.name} has no job {JOB}"
+        return job
+
+
+def spread(clients: List[Client]) -> float:
+    """The largest difference between any two replicas."""
+    values = np.stack([client.array for client in clients])
+    return float((values.max(axis=0) - values.min(axis=0)).max())
+
+
+def total(clients: List[Client]) -> np.ndarray:
+    """The sum over the replicas, for each element."""
+    return np.sum([client.array.astype(np.float64) for client in clients], axis=0)
+
+
+class SystemTest(unittest.TestCase):
+    """Has a cluster of its own, which is gone after the test; the daemons' logs are shown if it fails."""
+
+    def setUp(self) -> None:
+        warnings.simplefilter("ignore", gossamer.GossamerWarning)
+        self.folder = Path(tempfile.mkdtemp(prefix="gossamer-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.cluster = Cluster(BUILD, self.folder, QUICK)
+        self.addCleanup(self._end)
+        self.clients: List[Client] = []
+
+    def _end(self) -> None:
+        for client in self.clients:
+            client.run.close()
+        stubborn = self.cluster.close()
+        if self._faults() > self._faults_before:
+            for node in self.cluster.nodes:
+                log = node.log.read_text(errors="replace") if node.log.exists() else ""
+                print(f"--- {node.name}, the end of its log\n{log[-4000:]}", file=sys.stderr)
+        if stubborn:
+            raise AssertionError(f"{len(stubborn)} programs did not stop when asked to")
+
+    def run(self, result: Optional[unittest.TestResult] = None) -> Optional[unittest.TestResult]:
+        self._result = result
+        self._faults_before = self._faults()
+        return super().run(result)
+
+    def _faults(self) -> int:
+        return len(self._result.errors) + len(self._result.failures) if self._result else 0
+
+    def start_nodes(self, count: int, options: Optional[Options] = None) -> List[Node]:
+        """Started and linked, each with every other."""
+        nodes = [self.cluster.start(f"node-{index + 1}", options) for index in range(count)]
+        self.wait_for_links(nodes)
+        return nodes
+
+    def wait_for_links(self, nodes: List[Node]) -> None:
+        wait_until(
+            lambda: all(node.status()["neighbours"] == len(nodes) - 1 for node in nodes), PATIENCE_S, "all are linked"
+        )
+
+    def attach(self, node: Node, values: np.ndarray, **options: Any) -> Client:
+        client = Client(node, values, **options)
+        self.clients.append(client)
+        return client
+
+    def step_until(
+        self, condition: Callable[[], bool], what: str, clients: Optional[List[Client]] = None
+    ) -> None:
+        """Steps without training until the condition holds."""
+
+        def step_and_look() -> bool:
+            for client in self.clients if clients is None else clients:
+                client.step()
+            return condition()
+
+        wait_until(step_and_look, PATIENCE_S, what)
+
+    def converge(self, clients: List[Client], expected_total: np.ndarray, tolerance: float = 1e-4) -> None:
+        """Until the replicas agree, and their sum is what it should be. While an exchange is under way one side of it
+        may have moved and the other not; but not for long, and by ever less."""
+
+        def agree() -> bool:
+            return spread(clients) <= tolerance and error() <= ROUNDING
+
+        def error() -> float:
+            return float(np.abs(total(clients) - expected_total).max())
+
+        try:
+            self.step_until(agree, "the replicas agree", clients)
+        except TimeoutError:
+            self.fail(f"the replicas differ by {spread(clients):g}, their sum is off by {error():g}")
+
+    def assert_still_exchanges(self, clients: List[Client]) -> None:
+        """Whatever happened before, training goes on: a change at the first one reaches the others."""
+        clients[0].array += 1
+        before = [client.array.copy() for client in clients[1:]]
+        self.step_until(
+            lambda: all((client.array != old).all() for client, old in zip(clients[1:], before)),
+            "a change reaches the other replicas",
+            clients,
+        )

@@ -12,4 +12,7 @@ namespace gossamer::bench {
 /// The codec's kernels beside STREAM's triad and copy.
 void add_codec_command(CLI::App& app);
 
+/// gossamer_step() of the client library, beside the memory traffic that it must cause.
+void add_step_command(CLI::App& app);
+
 }  // namespace gossamer::bench

@@ -5,12 +5,23 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+#include <exception>
+
 #include "tools/bench/commands.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app("Measures Gossamer on this machine, beside references measured in the same run.");
   app.require_subcommand(1);
   gossamer::bench::add_codec_command(app);
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  gossamer::bench::add_step_command(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gossamer-bench: %s\n", error.what());
+    return 1;
+  }
 }

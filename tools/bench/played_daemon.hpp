@@ -1,0 +1,57 @@
+// The daemon's side of the shared-memory contract, as little of it as a measurement of the client needs: accepts one
+// client, maps its memory, and makes fragments due. No network, no other process: what is measured is the client.
+//
+// Main thread. Failures are exceptions, which end the benchmark with a message.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "sdk/c/file_descriptor.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::bench {
+
+class PlayedDaemon {
+ public:
+  /// Listens in a temporary folder of its own.
+  PlayedDaemon();
+  PlayedDaemon(const PlayedDaemon&) = delete;
+  PlayedDaemon& operator=(const PlayedDaemon&) = delete;
+  ~PlayedDaemon();
+
+  [[nodiscard]] const std::string& socket_path() const { return socket_path_; }
+
+  /// Takes the client that is connecting, and its run straight to `running`.
+  void accept();
+
+  [[nodiscard]] std::uint32_t fragment_count() const { return header().fragment_count; }
+  /// True while the daemon owns the fragment.
+  [[nodiscard]] bool owns(std::uint32_t fragment) const { return !word(fragment).with_client; }
+  /// Hands a fragment over, with its correction buffer as it is.
+  void make_due(std::uint32_t fragment);
+
+  /// The fragment's buffers that hold the correction, and that its next snapshot goes to.
+  [[nodiscard]] std::span<float> correction(std::uint32_t fragment) {
+    return buffer(fragment, word(fragment).correction);
+  }
+  [[nodiscard]] std::span<float> spare(std::uint32_t fragment) { return buffer(fragment, word(fragment).spare()); }
+
+ private:
+  [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base_); }
+  [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
+  [[nodiscard]] layout::Word word(std::uint32_t fragment) const;
+  [[nodiscard]] std::span<float> buffer(std::uint32_t fragment, std::uint8_t index) const;
+  void map_memory(std::uint64_t bytes);
+
+  std::filesystem::path folder_;
+  std::string socket_path_;
+  client::FileDescriptor listener_, socket_, memory_, doorbell_;
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace gossamer::bench

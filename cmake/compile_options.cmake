@@ -12,4 +12,7 @@ if(GOSSAMER_SANITIZE)
   target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE})
+  if(GOSSAMER_SANITIZE STREQUAL "thread")
+    target_compile_options(gossamer_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # Asio's fences
+  endif()
 endif()

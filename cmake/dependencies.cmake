@@ -17,7 +17,8 @@ pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
 add_library(gossamer_asio INTERFACE)
 target_include_directories(gossamer_asio SYSTEM INTERFACE ${ASIO_INCLUDE_DIR})
-target_compile_definitions(gossamer_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+# The last: Asio 1.22 else picks its allocator by what a file happens to include before it, and the two do not mix.
+target_compile_definitions(gossamer_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_HAS_STD_ALIGNED_ALLOC)
 target_link_libraries(gossamer_asio INTERFACE Threads::Threads)
 
 if(GOSSAMER_TESTS)

@@ -88,7 +88,7 @@ std::vector<float> apart_from(const std::vector<float>& values, Random& random) 
 /// A sum of two dyadic values as an integer, exactly.
 std::int64_t exact(double a, double b) {
   const double scaled = std::ldexp(a + b, 30);
-  REQUIRE(scaled == std::nearbyint(scaled));
+  if (scaled != std::nearbyint(scaled)) FAIL("not dyadic any more: the test's own values are out of hand");
   return static_cast<std::int64_t>(scaled);
 }
 

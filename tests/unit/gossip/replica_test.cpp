@@ -811,7 +811,7 @@ TEST_CASE("random faults and a death move the rest by little", "[replica]") {
   watch(cluster, options);
   auto before = cluster.total();
   Random random(seed);
-  cluster.run_until(400'000);
+  cluster.run_until(600'000);
   const std::size_t victim = random.below(options.nodes);
   std::vector<bool> dead(options.nodes);
   dead[victim] = true;
@@ -823,7 +823,7 @@ TEST_CASE("random faults and a death move the rest by little", "[replica]") {
   // They had come together before the death: what it cost is no more than what little was under way.
   for (double& value : before)
     value *= (nodes - 1) / nodes;
-  CHECK(drift(before, cluster.total()) < 0.02);
+  CHECK(drift(before, cluster.total()) < 0.03);
   CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * options.fragments * options.nodes);
   for (std::size_t i = 0; i < options.nodes; ++i)
     CHECK((i == victim || cluster.node(i).replica->idle()));

@@ -11,7 +11,9 @@ namespace {
 constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
                                ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-constexpr int never = -1;
+// One object is one attempt: the socket is closed long before ZeroMQ reconnects by itself. Turning that off would make
+// ZeroMQ throw away what had arrived and not been read when a connection ends: a goodbye, for one.
+constexpr int reconnect_after_ms = 3'600'000;
 constexpr std::chrono::milliseconds goodbye_grace{100};
 constexpr std::size_t max_endpoints = 8;  // of one host name
 
@@ -106,7 +108,7 @@ void OutgoingLink::open_socket(Channel channel) {
   socket.set(zmq::sockopt::curve_serverkey, buffer(server.public_key));
   socket.set(zmq::sockopt::curve_publickey, buffer(identity_.keys.public_key));
   socket.set(zmq::sockopt::curve_secretkey, buffer(identity_.keys.secret_key.bytes()));
-  socket.set(zmq::sockopt::reconnect_ivl, never);
+  socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
   socket.set(zmq::sockopt::connect_timeout, options_.connect_timeout_ms);
   socket.set(zmq::sockopt::handshake_ivl, options_.connect_timeout_ms);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));

@@ -245,7 +245,7 @@ void Job::work(std::uint32_t f, Task task, Report report) {
           self->mirror(f);
         });
       });
-  // At most one task a fragment is under way, and the queue has room for more than all fragments that are in flight.
+  // At most one task a fragment is under way, and the queue has room for that many.
   GOSSAMER_CHECK(taken);
 }
 

@@ -57,7 +57,9 @@ int serve(const Config& config, const std::string& config_file) {
   if (!sockets) return cannot(sockets.error());
 
   asio::io_context loop(1);  // one thread runs it
-  Workers workers(loop, static_cast<std::size_t>(config.node.workers));
+  // A fragment has at most one task under way, so no more than this can ever wait.
+  Workers workers(loop, static_cast<std::size_t>(config.node.workers),
+                  static_cast<std::size_t>(config.limits.jobs) * max_fragments);
   auto node = Node::open(loop, config, *state, workers, logger);
   if (!node) return cannot(node.error());
   auto shell = Shell::open(

@@ -23,8 +23,8 @@ sys.path[:0] = [str(BUILD / "python"), str(REPOSITORY / "tools" / "lib")]
 import numpy as np  # noqa: E402
 
 import gossamer  # noqa: E402
-from cluster import Cluster, Node, Options  # noqa: E402
-from processes import wait_until  # noqa: E402
+from cluster import Cluster, Node, Options, gossamerctl, write_key  # noqa: E402, F401
+from processes import wait_until  # noqa: E402, F401
 
 # Every wait for a condition is bounded by this; generous, for a machine that is busy with other things.
 PATIENCE_S = 30.0
@@ -124,6 +124,11 @@ class SystemTest(unittest.TestCase):
             return condition()
 
         wait_until(step_and_look, PATIENCE_S, what)
+
+    def publish(self, client: Client) -> None:
+        """Steps until the daemon has what the array of one fragment holds now."""
+        before = client.run.info().publications
+        self.step_until(lambda: client.run.info().publications > before, "the client has published", [client])
 
     def converge(self, clients: List[Client], expected_total: np.ndarray, tolerance: float = 1e-4) -> None:
         """Until the replicas agree, and their sum is what it should be. While an exchange is under way one side of it

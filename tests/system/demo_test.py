@@ -1,0 +1,137 @@
+"""The demonstration, short: its figures have the form that scripts rely on, and nothing of it stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import List
+
+from support import BUILD, PATIENCE_S, REPOSITORY, gossamerctl, wait_until
+
+KEYS = {
+    "nodes": int,
+    "accuracy_mean": float,
+    "accuracy_min": float,
+    "accuracy_alone_mean": float,
+    "accuracy_all_data": float,
+    "exchanges": int,
+    "unresolved": int,
+    "bytes_sent_per_node": int,
+    "wide_blocks_fraction": float,
+    "killed": str,
+    "joined": str,
+    "join_seconds": float,
+    "longest_step_ms": float,
+    "median_step_ms": float,
+}
+RUN_TIMEOUT_S = 120
+
+
+class Demo(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="g-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *options: str) -> subprocess.Popen:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "demo", "--build", str(BUILD), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{REPOSITORY / 'tools' / 'lib'}:{BUILD / 'python'}",
+                "TMPDIR": str(self.folder),
+            },
+        )
+        self.addCleanup(demo.stdout.close)
+        self.addCleanup(demo.wait)
+        self.addCleanup(demo.kill)
+        return demo
+
+    def programs_left(self) -> List[int]:
+        """Those that hold a file of this test's folder, or were told of one."""
+        left = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if str(self.folder).encode() in (process / "cmdline").read_bytes():
+                    left.append(int(process.name))
+            except OSError:
+                pass  # gone meanwhile
+        return left
+
+    def assert_nothing_left(self) -> None:
+        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(self.programs_left(), [])
+
+    def test_whole_story(self) -> None:
+        demo = self.start("--nodes", "2", "--seconds", "10", "--seed", "1", "--codec", "q4", "--json")
+        output, _ = demo.communicate(timeout=RUN_TIMEOUT_S)
+        self.assertEqual(demo.returncode, 0, output)
+        figures = json.loads(output.splitlines()[-1])
+        self.assertEqual({key: type(value) for key, value in figures.items()}, KEYS)
+        self.assertEqual(figures["nodes"], 2)
+        self.assertEqual((figures["killed"], figures["joined"]), ("node-1", "node-3"))
+        self.assertGreater(figures["accuracy_mean"], figures["accuracy_alone_mean"])
+        self.assertGreater(figures["exchanges"], 0)
+        self.assertGreaterEqual(figures["longest_step_ms"], figures["median_step_ms"])
+        self.assertNotIn("\x1b", output, "no control characters where nobody sees them")
+        self.assert_nothing_left()
+
+    def stopped_by(self, number: int) -> None:
+        demo = self.start("--nodes", "2", "--seconds", "60")
+        wait_until(lambda: len(self.programs_left()) >= 4, PATIENCE_S, "two daemons and two trainers run")
+        demo.send_signal(number)
+        output, _ = demo.communicate(timeout=PATIENCE_S)
+        self.assertEqual(demo.returncode, 128 + number, output)
+        self.assert_nothing_left()
+
+    def test_interrupted(self) -> None:
+        self.stopped_by(signal.SIGINT)
+
+    def test_terminated(self) -> None:
+        self.stopped_by(signal.SIGTERM)
+
+    def test_killed(self) -> None:
+        """Not even then does anything run on; the folder stays."""
+        demo = self.start("--nodes", "2", "--seconds", "60")
+        wait_until(lambda: len(self.programs_left()) >= 4, PATIENCE_S, "two daemons and two trainers run")
+        demo.kill()
+        demo.wait()
+        wait_until(lambda: not self.programs_left(), PATIENCE_S, "all are gone")
+
+    def test_kept(self) -> None:
+        demo = self.start("--nodes", "2", "--seconds", "10", "--keep")
+        output, _ = demo.communicate(timeout=RUN_TIMEOUT_S)
+        left = self.programs_left()
+        try:
+            self.assertEqual(demo.returncode, 0, output)
+            self.assertEqual(len(left), 4, "two daemons and two trainers")
+            for line in output.splitlines():
+                if "gossamerctl" in line:
+                    self.assertEqual(gossamerctl(BUILD, *line.split()[1:]).returncode, 0, line)
+            end = next(line for line in output.splitlines() if line.strip().startswith("kill "))
+            self.assertEqual(subprocess.run(["bash", "-c", end], timeout=PATIENCE_S, check=False).returncode, 0)
+            wait_until(lambda: not self.programs_left(), PATIENCE_S, "the command it printed ends everything")
+        finally:
+            for pid in self.programs_left():
+                os.kill(pid, signal.SIGKILL)
+        self.assert_nothing_left()
+
+    def test_wrong_options(self) -> None:
+        for options in (["--nodes", "1"], ["--codec", "q2"], ["--seconds", "never"], ["--fly"]):
+            demo = self.start(*options)
+            output, _ = demo.communicate(timeout=PATIENCE_S)
+            self.assertEqual(demo.returncode, 2, output)
+            self.assertIn("usage: tools/demo", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,166 @@
+"""Starting a node where something is wrong: a clear message and an exit status, never a crash or a hang."""
+
+import ctypes
+import os
+import subprocess
+import unittest
+from pathlib import Path
+from typing import List
+
+import numpy as np
+
+from support import BUILD, PATIENCE_S, SystemTest, gossamerctl, wait_until
+
+CANNOT_START, WRONG_USAGE = 1, 2
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Starting(SystemTest):
+    def refused(self, config: Path, status: int, *says: str) -> None:
+        """gossamerd ends by itself with this status, and its messages hold all of `says`."""
+        result = subprocess.run(
+            [str(BUILD / "bin" / "gossamerd"), "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        self.assertEqual(result.returncode, status, result.stderr)
+        for text in says:
+            self.assertIn(text, result.stderr)
+
+    def written(self, text: str) -> Path:
+        path = self.folder / "wrong.toml"
+        path.write_text(text)
+        return path
+
+    def test_wrong_configurations(self) -> None:
+        (node,) = self.start_nodes(1)
+        whole = node.config.read_text()
+        for cut in range(1, len(whole) - 1, 37):
+            # Cut anywhere, it is either refused by line, or complete as far as it goes.
+            text = whole[:cut] + "\n[node"
+            self.refused(self.written(text), WRONG_USAGE, f"{self.folder}/wrong.toml:")
+        self.refused(self.written("[node]\nnmae = 'x'\n"), WRONG_USAGE, "wrong.toml:2", "nmae")
+        self.refused(self.written("[gossip]\nperiod_ms = 'x'\n"), WRONG_USAGE, "wrong.toml:2", "period_ms")
+        self.refused(self.written("[gossip]\n\ncodec = 'q2'\n"), WRONG_USAGE, "wrong.toml:3", "codec")
+        self.refused(self.written("\xff\xfe\x00"), WRONG_USAGE, "wrong.toml")
+        self.refused(self.folder / "absent.toml", WRONG_USAGE, "absent.toml")
+
+    def test_state_folder_in_use(self) -> None:
+        (node,) = self.start_nodes(1)
+        second = self.cluster.add("second", {"node": {"state_dir": node.options["node"]["state_dir"]}})
+        second.launch()
+        self.assertEqual(second.program.wait(PATIENCE_S), CANNOT_START)
+        log = second.log.read_text()
+        self.assertIn(node.options["node"]["state_dir"], log)
+        self.assertIn(str(node.program.pid), log, "the message names the process that holds it")
+        node.status()
+
+    def test_port_in_use(self) -> None:
+        (node,) = self.start_nodes(1)
+        second = self.cluster.add("second", {"overlay": {"listen": node.address}})
+        second.launch()
+        self.assertEqual(second.program.wait(PATIENCE_S), CANNOT_START)
+        self.assertIn(node.address, second.log.read_text())
+        node.status()
+
+    def test_sockets_in_use(self) -> None:
+        (node,) = self.start_nodes(1)
+        second = self.cluster.add("second", {"node": {"socket_dir": str(node.sockets)}})
+        second.launch()
+        self.assertEqual(second.program.wait(PATIENCE_S), CANNOT_START)
+        self.assertIn(str(node.sockets), second.log.read_text())
+        node.status()
+
+    def test_socket_of_a_dead_daemon_is_taken_over(self) -> None:
+        (node,) = self.start_nodes(1)
+        node.kill()
+        self.assertTrue(node.control_socket.exists())
+        node.start()
+
+    def test_cluster_key_that_others_can_read(self) -> None:
+        os.chmod(self.cluster.cluster_key, 0o644)
+        node = self.cluster.add("node-1")
+        node.launch()
+        self.assertEqual(node.program.wait(PATIENCE_S), CANNOT_START)
+        self.assertIn(str(self.cluster.cluster_key), node.log.read_text())
+        self.assertNotIn(self.cluster.cluster_key.read_text().strip(), node.log.read_text())
+
+    def test_keys_are_private(self) -> None:
+        (node,) = self.start_nodes(1)
+        state = Path(node.options["node"]["state_dir"])
+        for path in [state, *state.iterdir()]:
+            self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
+    def test_control_tool(self) -> None:
+        nodes = self.start_nodes(2)
+        socket = ["--socket", str(nodes[0].control_socket)]
+        for command in ("status", "peers", "jobs"):
+            self.assertEqual(gossamerctl(BUILD, command, *socket).returncode, 0)
+            shown = gossamerctl(BUILD, command, "--json", *socket)
+            self.assertEqual(shown.returncode, 0)
+            self.assertTrue(shown.stdout.startswith("{"), shown.stdout)
+        absent = gossamerctl(BUILD, "status", "--socket", str(self.folder / "absent.sock"))
+        self.assertNotEqual(absent.returncode, 0)
+        self.assertIn("absent.sock", absent.stderr)
+
+
+class FullDisk(SystemTest):
+    """On a file system of a few pages, for which one must be root."""
+
+    def small_disk(self) -> Path:
+        folder = self.folder / "disk"
+        folder.mkdir()
+        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, b"size=64k,mode=0700") != 0:
+            self.skipTest(f"no small file system can be mounted here: {os.strerror(ctypes.get_errno())}")
+        self.addCleanup(libc.umount2, os.fsencode(folder), 2)  # MNT_DETACH
+        return folder
+
+    def fill(self, folder: Path) -> List[Path]:
+        filler = folder / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+        return [filler]
+
+    def test_start_on_a_full_disk(self) -> None:
+        disk = self.small_disk()
+        self.fill(disk)
+        node = self.cluster.add("node-1", {"node": {"state_dir": str(disk / "state")}})
+        node.launch()
+        self.assertEqual(node.program.wait(PATIENCE_S), CANNOT_START)
+        self.assertIn("space", node.log.read_text())
+
+    def test_start_on_a_read_only_disk(self) -> None:
+        disk = self.small_disk()
+        if libc.mount(b"tmpfs", os.fsencode(disk), b"tmpfs", 1 | 32, None) != 0:  # MS_RDONLY | MS_REMOUNT
+            self.skipTest("the file system cannot be made read-only here")
+        node = self.cluster.add("node-1", {"node": {"state_dir": str(disk / "state")}})
+        node.launch()
+        self.assertEqual(node.program.wait(PATIENCE_S), CANNOT_START)
+        self.assertIn("Read-only", node.log.read_text())
+
+    def test_disk_fills_up_while_training(self) -> None:
+        disk = self.small_disk()
+        nodes = [
+            self.cluster.start("node-1", {"node": {"state_dir": str(disk / "state")}}),
+            self.cluster.start("node-2"),
+        ]
+        self.wait_for_links(nodes)
+        clients = [self.attach(node, np.zeros(1000)) for node in nodes]
+        self.fill(disk)
+        self.assert_still_exchanges(clients)
+        # A third node comes: nothing about that may need the disk.
+        third = self.cluster.start("node-3")
+        wait_until(lambda: nodes[0].status()["neighbours"] == 2, PATIENCE_S, "the third is linked")
+        self.assert_still_exchanges([self.attach(third, np.zeros(1000)), *clients])
+        self.assertEqual(nodes[0].stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -4,8 +4,8 @@
 //   daemon → client: AttachReply; on failure the socket is then closed by the daemon
 //
 // While attached the socket carries nothing else from the client; its end of file is how each side learns that the
-// other is gone. The eventfd wakes the daemon: the client adds 1 after it has published fragments. Bytes are host order:
-// both ends run on one machine.
+// other is gone. The eventfd wakes the daemon: the client adds 1 after it has published fragments. Bytes are host
+// order: both ends run on one machine.
 
 #pragma once
 
@@ -40,9 +40,9 @@ enum class AttachStatus : std::uint32_t {
 struct AttachReply {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t status;     ///< AttachStatus
+  std::uint32_t status;  ///< AttachStatus
   std::uint8_t node_id[16];
-  char message[224];        ///< zero-terminated, for people: what is wrong and what to do
+  char message[224];  ///< zero-terminated, for people: what is wrong and what to do
 };
 static_assert(sizeof(AttachReply) == 256);
 

@@ -48,7 +48,18 @@ inline constexpr std::size_t max_job_bytes = 63;
 inline constexpr std::size_t max_dimensions = 8;
 
 /// Element type of a tensor in the client's own memory. In shared memory everything is fp32.
-enum class Dtype : std::uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i8 = 4, i16 = 5, i32 = 6, i64 = 7, u8 = 8, boolean = 9 };
+enum class Dtype : std::uint8_t {
+  f32 = 0,
+  f64 = 1,
+  f16 = 2,
+  bf16 = 3,
+  i8 = 4,
+  i16 = 5,
+  i32 = 6,
+  i64 = 7,
+  u8 = 8,
+  boolean = 9
+};
 
 /// What gossip does with a tensor.
 enum class Role : std::uint8_t {
@@ -114,8 +125,8 @@ static_assert(sizeof(FragmentEntry) == 64);
 
 /// What the daemon tells the client about its run.
 enum class RunState : std::uint32_t {
-  detached = 0,     ///< no daemon at work on this memory (the client's own word until a daemon takes over)
-  joining = 1,      ///< the model is being agreed on or pulled; due fragments carry `replace`
+  detached = 0,  ///< no daemon at work on this memory (the client's own word until a daemon takes over)
+  joining = 1,   ///< the model is being agreed on or pulled; due fragments carry `replace`
   running = 2,
   draining = 3,     ///< the daemon is stopping; due fragments are still to be served
   quarantined = 4,  ///< a publication held NaN or infinity and is kept out of gossip; recovers by itself
@@ -125,8 +136,8 @@ struct Header {
   // Written once by the client before the memory is handed over; the daemon copies and validates, then uses its copy.
   std::uint64_t magic;
   std::uint64_t total_bytes;
-  std::uint64_t layout_hash;  ///< layout_hash() of sdk/layout/hash.hpp
-  std::uint64_t elements;     ///< of the replica, before padding
+  std::uint64_t layout_hash;        ///< layout_hash() of sdk/layout/hash.hpp
+  std::uint64_t elements;           ///< of the replica, before padding
   std::uint32_t fragment_elements;  ///< power of two
   std::uint32_t fragment_count;
   std::uint32_t tensor_count;
@@ -151,14 +162,15 @@ struct Header {
   std::atomic<std::uint32_t> fragments_pulled;          ///< while joining: progress
   std::atomic<std::uint32_t> neighbours;                ///< replicas of this job in reach
   std::atomic<std::uint64_t> exchanges;                 ///< done by this node for this job
-  std::atomic<std::uint64_t> clock_base;                ///< samples the model had seen when it was taken over (joining):
-                                                        ///< the replica's clock is clock_base + clock
+  std::atomic<std::uint64_t> clock_base;  ///< samples the model had seen when it was taken over (joining):
+                                          ///< the replica's clock is clock_base + clock
 
   // Stored last by the client, with release: the rest is complete once it reads as `version`.
   alignas(64) std::atomic<std::uint32_t> version;
 };
 static_assert(sizeof(Header) <= page_bytes);
-static_assert(offsetof(Header, clock) == 192 && offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320);
+static_assert(offsetof(Header, clock) == 192 && offsetof(Header, due_sequence) == 256 &&
+              offsetof(Header, version) == 320);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.

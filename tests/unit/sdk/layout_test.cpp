@@ -206,6 +206,7 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, fragments_pulled);
   CHECK_FIELD(Header, neighbours);
   CHECK_FIELD(Header, exchanges);
+  CHECK_FIELD(Header, clock_base);
   CHECK_FIELD(Header, version);
   CHECK_FIELD(TensorEntry, name_offset);
   CHECK_FIELD(TensorEntry, name_bytes);

@@ -146,8 +146,7 @@ SendResult Listener::send(const std::string& routing_id, const Frames& frames, c
 }
 
 void Listener::close(int linger_ms) {
-  if (events_) events_->close(0);
-  if (router_) router_->close(linger_ms);
+  close_watched(router_, events_, linger_ms);
   if (doorkeeper_) doorkeeper_->close(0);
 }
 

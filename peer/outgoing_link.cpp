@@ -9,8 +9,8 @@ namespace gossamer::peer {
 namespace {
 
 constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
-                               ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                               ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 // One object is one attempt: the socket is closed long before ZeroMQ reconnects by itself. Turning that off would make
 // ZeroMQ throw away what had arrived and not been read when a connection ends: a goodbye, for one.
 constexpr int reconnect_after_ms = 3'600'000;
@@ -203,6 +203,9 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
     case ZMQ_EVENT_CONNECTED:
       end(channel).connected = true;
       return;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      end(channel).secured = true;
+      return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
       handshake_failed(channel);
@@ -222,6 +225,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
 }
 
 void OutgoingLink::disconnected(Channel channel) {
+  if (!end(channel).secured) return handshake_failed(channel);
   end(channel).socket->drain_rest();  // a goodbye, or why we were rejected
   if (closed_) return;
   const std::string text = "the connection to " + options_.address.text() + " ended";
@@ -258,8 +262,7 @@ void OutgoingLink::handshake_failed(Channel channel) {
 
 void OutgoingLink::retry_control() {
   End& failed = end(Channel::control);
-  failed.events->close(0);
-  failed.socket->close(0);
+  close_watched(failed.socket, failed.events, 0);
   connect(Channel::control);
 }
 
@@ -279,10 +282,8 @@ void OutgoingLink::close(int linger_ms) {
   closed_ = true;
   resolver_.cancel();
   goodbye_timer_.cancel();
-  for (End& closing : ends_) {
-    if (closing.events) closing.events->close(0);
-    if (closing.socket) closing.socket->close(linger_ms);
-  }
+  for (End& closing : ends_)
+    close_watched(closing.socket, closing.events, linger_ms);
 }
 
 }  // namespace gossamer::peer

@@ -78,6 +78,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::shared_ptr<PolledSocket> events;
     Hello hello;
     bool connected = false;
+    bool secured = false;  ///< the CURVE handshake is done
     bool welcomed = false;
   };
 

@@ -61,6 +61,7 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   void drain_rest();
   /// Stops receiving at once; what was sent is still delivered for up to `linger_ms`. May be called twice.
   void close(int linger_ms);
+  [[nodiscard]] bool is_open() const { return open_; }
 
  private:
   void wait();

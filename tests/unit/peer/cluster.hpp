@@ -28,11 +28,6 @@ bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condi
   return true;
 }
 
-template <class Condition>
-void run_until(asio::io_context& loop, Condition condition) {
-  REQUIRE(holds_within(loop, patience, condition));
-}
-
 /// Fast timers: a test of a time-out takes tenths of a second.
 inline OverlayOptions quick_options() {
   OverlayOptions options;
@@ -55,8 +50,15 @@ class Node : public OverlayEvents {
       : id(identity.node), identity(identity) {
     log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text));
     log->set_level(spdlog::level::debug);
+    all().push_back(this);
     overlay = std::make_unique<Overlay>(loop, std::move(options), std::move(identity), keys, *this, log,
                                         gossip::Random(7), [this] { return now(); });
+  }
+  ~Node() override { std::erase(all(), this); }
+  /// Those alive, for messages about a failure.
+  static std::vector<const Node*>& all() {
+    static std::vector<const Node*> nodes;
+    return nodes;
   }
   /// Started, and listening.
   static std::unique_ptr<Node> started(asio::io_context& loop, const ClusterKeys& keys,
@@ -121,6 +123,15 @@ class Node : public OverlayEvents {
 
  private:
 };
+
+/// Turns the loop until the condition holds; a failure shows what each node logged.
+template <class Condition>
+void run_until(asio::io_context& loop, Condition condition) {
+  if (holds_within(loop, patience, condition)) return;
+  for (const Node* node : Node::all())
+    UNSCOPED_INFO("node " << node->id.brief() << ":\n" << node->log_text.str());
+  REQUIRE(condition());
+}
 
 inline ClusterKeys new_keys() {
   return ClusterKeys({ClusterKey::generate()});

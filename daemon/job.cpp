@@ -105,7 +105,8 @@ void Job::start() {
     std::vector<std::uint32_t> blocks;
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
       blocks.push_back(memory.block_count(f));
-    joining_.emplace(gossip::JoiningOptions{}, host_.id(), memory.key(), memory.clock(), std::move(blocks));
+    joining_.emplace(gossip::JoiningOptions{}, host_.id(), memory.key(), memory.clock_base() + memory.clock(),
+                     std::move(blocks));
   }
   host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), session_->pid(),
                    session_->resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
@@ -126,7 +127,7 @@ void Job::set_options(const GossipOptions& options) {
 void Job::woken() {
   if (ended_) return;
   const ClientMemory& memory = session_->memory();
-  replica_.set_clock(memory.clock_base() + memory.clock());
+  read_clock();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     const gossip::FragmentParts& parts = replica_.buffers(f).parts();
     if (!parts.with_client) continue;
@@ -147,6 +148,12 @@ void Job::woken() {
     mirror(f);
   }
   run_if_joined();
+}
+
+/// While joining it stands still: newcomers compare their clocks to agree who begins, and must all see the same.
+void Job::read_clock() {
+  const ClientMemory& memory = session_->memory();
+  if (!joining_) replica_.set_clock(memory.clock_base() + memory.clock());
 }
 
 void Job::detached() {
@@ -412,8 +419,7 @@ void Job::run_if_joined() {
 void Job::tick(bool settled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
-  const ClientMemory& memory = session_->memory();
-  replica_.set_clock(memory.clock_base() + memory.clock());
+  read_clock();
   decide_joining([&](gossip::Joining::Actions& out) {
     joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
   });

@@ -99,6 +99,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void pulled(const NodeId& from, PullReply&& reply);
   void finish_pull(const NodeId& from, PullReply&& reply);
   void run_if_joined();
+  void read_clock();
   [[nodiscard]] bool replaces_pending();
   void tell_client();
   void warn_of_strangers();

@@ -113,13 +113,17 @@ bool differs(std::span<const BlockOutcome> outcomes) {
 
 /// Shift for the quantisation noise of these blocks (0 for f32, which has none).
 int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
+  constexpr double half_pi = 1.5707963267948966;
   double noise = 0;
+  double normal = 0;
   double square = 0;
   for (std::size_t i = 0; i < exponents.size(); ++i) {
-    noise += std::ldexp(static_cast<double>(outcomes[i].mean_abs), exponents[i]);
+    const double mean_abs = outcomes[i].mean_abs;
+    noise += std::ldexp(mean_abs, exponents[i]);
+    normal += half_pi * mean_abs * mean_abs;
     square += outcomes[i].mean_square;
   }
-  return noise_shift(noise, square);
+  return noise_shift(noise, square, normal);
 }
 
 /// The wide bitmap and the steps asked for, into the reply. Nothing if no block is wide.

@@ -48,11 +48,14 @@ int age_shift(const Age& age) {
   return age.samples > 4 * age.cadence ? 1 : 0;
 }
 
-int noise_shift(double noise, double square) {
+int noise_shift(double noise, double square, double normal) {
   if (!(square > 0)) return 0;
-  const double ratio = noise / square;
-  if (ratio >= 0.95) return 2;
-  return ratio > 0.75 ? 1 : 0;
+  const double signal = std::clamp(std::max(square - noise, normal), 0.0, square);
+  const double variance = square - signal;
+  // (1 − 2w)² + 4w²·v at w = 2^-a and at half of that are equal at v = 1/3, 5/3 and 13/3 for a = 1, 2, 3.
+  if (3 * variance <= signal) return 0;
+  if (3 * variance <= 5 * signal) return 1;
+  return 3 * variance <= 13 * signal ? 2 : 3;
 }
 
 }  // namespace gossamer::gossip

@@ -44,8 +44,10 @@ class MixingBudget {
 /// then 1, from 16 on 2.
 [[nodiscard]] int age_shift(const Age& age);
 
-/// Added to the shift for noise: `noise` = Σ s·|s·D| bounds the quantisation variance, `square` = Σ (s·D)² is what was
-/// seen. 0 while the noise is at most 3/4 of it, then 1, from 0.95 on 2.
-[[nodiscard]] int noise_shift(double noise, double square);
+/// Added to the shift for quantisation noise. Mixing with weight w leaves (1 − 2w)² + 4w²·v of the expected squared
+/// distance, where v is the noise's variance over the squared difference: this is the shift that leaves least.
+/// All three are sums over elements: `square` = (s·D)², which is signal plus noise; `noise` = s·|s·D|, a bound on the
+/// variance; `normal` = π/2 · (mean |s·D|)², the signal if differences are normal (heavier tails have more).
+[[nodiscard]] int noise_shift(double noise, double square, double normal);
 
 }  // namespace gossamer::gossip

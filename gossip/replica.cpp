@@ -148,6 +148,7 @@ void Replica::link_down(const NodeId& node) {
 
 void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
+  if (layout_stranger_ == node) layout_stranger_.reset();
   counters_.unresolved += cache_.drop(node);
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);

@@ -32,6 +32,18 @@ const ExchangeReply& ReplyCache::reply(const ExchangeId& id) const {
   return initiators_.at(id.initiator).entries.at(id.counter).reply;
 }
 
+ReplyCache::Initiator& ReplyCache::initiator_of(const NodeId& id) {
+  if (initiators_.size() >= max_initiators && !initiators_.contains(id)) {
+    auto oldest = initiators_.end();
+    for (auto candidate = initiators_.begin(); candidate != initiators_.end(); ++candidate) {
+      if (!candidate->second.entries.empty()) continue;
+      if (oldest == initiators_.end() || candidate->second.floor < oldest->second.floor) oldest = candidate;
+    }
+    if (oldest != initiators_.end()) initiators_.erase(oldest);
+  }
+  return initiators_[id];
+}
+
 void ReplyCache::make_room(Initiator& initiator) {
   if (initiator.entries.size() < max_remembered) return;
   // The oldest that is done with; there is one, since the others are bounded far below.
@@ -44,7 +56,7 @@ void ReplyCache::make_room(Initiator& initiator) {
 }
 
 void ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
-  Initiator& initiator = initiators_[id.initiator];
+  Initiator& initiator = initiator_of(id.initiator);
   make_room(initiator);
   const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us}).second;
   GOSSAMER_CHECK(added);
@@ -52,7 +64,7 @@ void ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
 }
 
 void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
-  Initiator& initiator = initiators_[id.initiator];
+  Initiator& initiator = initiator_of(id.initiator);
   const auto entry = initiator.entries.find(id.counter);
   if (entry == initiator.entries.end()) {
     make_room(initiator);

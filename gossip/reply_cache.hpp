@@ -19,6 +19,7 @@ class ReplyCache {
  public:
   static constexpr std::size_t max_unacknowledged = 32;
   static constexpr std::size_t max_remembered = 1024;
+  static constexpr std::size_t max_initiators = 4096;
 
   explicit ReplyCache(TimeUs lifetime_us) : lifetime_us_(lifetime_us) {}
 
@@ -70,6 +71,7 @@ class ReplyCache {
     std::uint64_t floor = 0;                 // counters up to here are forgotten
     std::size_t unacknowledged = 0;
   };
+  Initiator& initiator_of(const NodeId& id);
   void make_room(Initiator& initiator);
 
   TimeUs lifetime_us_;

@@ -30,23 +30,42 @@ TEST_CASE("old state weighs less", "[mixing]") {
 
 TEST_CASE("noisy differences weigh less", "[mixing]") {
   struct Row {
-    double noise, square;
+    double noise, square, normal;
     int shift;
   };
   const Row row = GENERATE(values<Row>({
-      {0, 0, 0},
-      {5, 0, 0},  // nothing seen: nothing will be moved
-      {0, 1, 0},
-      {0.75, 1, 0},
-      {0.7501, 1, 1},
-      {0.9499, 1, 1},
-      {0.95, 1, 2},
-      {1, 1, 2},
-      {3e-30, 4e-30, 0},
-      {3.9e30, 4e30, 2},
+      {0, 0, 0, 0},
+      {5, 0, 0, 0},     // nothing seen: nothing will be moved
+      {0, 1, 0, 0},     // no noise
+      {0.25, 1, 0, 0},  // v = 1/3
+      {0.26, 1, 0, 1},
+      {0.625, 1, 0, 1},  // v = 5/3
+      {0.63, 1, 0, 2},
+      {0.8125, 1, 0, 2},  // v = 13/3
+      {0.82, 1, 0, 3},
+      {1, 1, 0, 3},     // all noise, as far as can be told
+      {1, 1, 0.75, 0},  // but normal differences of this mean have that much signal
+      {1, 1, 0.6, 1},
+      {1, 1, 2, 0},  // more signal than was seen
+      {3e-30, 4e-30, 3.1e-30, 0},
+      {3.9e30, 4e30, 0, 3},
   }));
-  CAPTURE(row.noise, row.square);
-  CHECK(noise_shift(row.noise, row.square) == row.shift);
+  CAPTURE(row.noise, row.square, row.normal);
+  CHECK(noise_shift(row.noise, row.square, row.normal) == row.shift);
+}
+
+TEST_CASE("the shift for noise leaves least distance", "[mixing]") {
+  // f(a) = (1 − 2w)² + 4w²·v at w = 2^-a, signal 1, variance v.
+  const auto left = [](int a, double v) {
+    const double w = std::ldexp(1.0, -a);
+    return (1 - 2 * w) * (1 - 2 * w) + 4 * w * w * v;
+  };
+  for (double v = 0.05; v < 9; v += 0.1) {
+    const int best = 1 + noise_shift(v, 1 + v, 0);
+    CAPTURE(v, best);
+    for (int a = 1; a <= 4; ++a)
+      CHECK(left(best, v) <= left(a, v) + 1e-12);
+  }
 }
 
 TEST_CASE("a budget of 1: half to the own request, the rest in halves", "[mixing]") {

@@ -226,3 +226,22 @@ TEST_CASE("no order of events answers an exchange twice", "[reply_cache]") {
     }
   }
 }
+
+TEST_CASE("initiators long gone make room for new ones", "[reply_cache]") {
+  ReplyCache cache(1000);
+  const auto initiator = [](std::size_t number) {
+    NodeId id;
+    id.bytes[0] = static_cast<std::uint8_t>(number >> 8);
+    id.bytes[1] = static_cast<std::uint8_t>(number);
+    return id;
+  };
+  for (std::size_t i = 0; i < ReplyCache::max_initiators; ++i) {
+    cache.begin({initiator(i), 100 + i}, 0);
+    cache.store({initiator(i), 100 + i}, ExchangeReply{.counter = 100 + i});
+    cache.drop(initiator(i));
+  }
+  CHECK(cache.standing({initiator(0), 100}) == ReplyCache::Standing::expired);
+  cache.begin({initiator(ReplyCache::max_initiators), 9000}, 1);
+  CHECK(cache.standing({initiator(0), 100}) == ReplyCache::Standing::fresh);
+  CHECK(cache.standing({initiator(1), 101}) == ReplyCache::Standing::expired);
+}

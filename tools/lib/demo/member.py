@@ -110,5 +110,5 @@ class Member:
             self.row.exchanges, self.row.age_samples = self.job["exchanges"], self.job["age_samples"]
 
     def step_times(self) -> np.ndarray:
-        """(n, 2): when each step began, in seconds on the monotonic clock, and how long it took, in milliseconds."""
+        """(n, 3): what the trainer noted of each step; see Trainer.step()."""
         return np.load(Path(self._orders.step_times_file))

@@ -24,8 +24,7 @@ class Steps:
 
     median_ms: float
     longest_ms: float
-    longest_after_kill_ms: float  # in the AFTERMATH_S after it, founders only
-    longest_otherwise_ms: float  # the median, over the other stretches of that length, of their longest
+    longest_after_kill_ms: float  # in the AFTERMATH_S after it
 
 
 def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
@@ -36,17 +35,16 @@ def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
     )
 
 
-def step_times(orders: plan.Plan, outcome: Outcome) -> Steps:
-    present = [member for member in outcome.members if not member.killed]
-    founders = np.concatenate([member.step_times() for member in present if member.index != orders.joiner])
-    everyone = np.concatenate([member.step_times() for member in present])[:, 1]
-    stretch = np.floor((founders[:, 0] - outcome.killed_s) / AFTERMATH_S).astype(int)
-    longest = {int(number): founders[stretch == number, 1].max() for number in np.unique(stretch)}
+def step_times(outcome: Outcome, uninterrupted_only: bool = False) -> Steps:
+    """`uninterrupted_only`: of the steps during which the kernel did not give the core to another program."""
+    steps = np.concatenate([member.step_times() for member in outcome.members if not member.killed])
+    if uninterrupted_only:
+        steps = steps[steps[:, 2] == 0]
+    since_kill_s = steps[:, 0] - outcome.killed_s
     return Steps(
-        median_ms=float(np.median(everyone)),
-        longest_ms=float(everyone.max()),
-        longest_after_kill_ms=float(longest.get(0, 0.0)),
-        longest_otherwise_ms=float(np.median([value for number, value in longest.items() if number != 0] or [0.0])),
+        median_ms=float(np.median(steps[:, 1])),
+        longest_ms=float(steps[:, 1].max()),
+        longest_after_kill_ms=float(steps[(since_kill_s >= 0) & (since_kill_s < AFTERMATH_S), 1].max()),
     )
 
 
@@ -56,7 +54,7 @@ def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[s
     jobs = [member.job for member in outcome.members if member.job]
     accuracies = [member.row.accuracy for member in present]
     blocks = sum(job["blocks"] for job in jobs)
-    steps = step_times(orders, outcome)
+    steps = step_times(outcome)
     joiner = outcome.members[orders.joiner]
     return {
         "nodes": orders.nodes,
@@ -84,7 +82,7 @@ def as_text(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[s
         "",
         *_bytes(orders, outcome, figures),
         "",
-        *_steps(orders, outcome, figures),
+        *_steps(outcome, figures),
         "",
         *_own_script(orders),
     ]
@@ -123,13 +121,17 @@ def _bytes(orders: plan.Plan, outcome: Outcome, figures: Dict[str, Any]) -> List
     ]
 
 
-def _steps(orders: plan.Plan, outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
-    steps = step_times(orders, outcome)
-    return [
-        "What the training noticed",
-        f"  a step took {steps.median_ms:.2f} ms (median), the longest of all {steps.longest_ms:.2f} ms",
-        f"  longest step in the {AFTERMATH_S:.0f} s after the kill: {steps.longest_after_kill_ms:.2f} ms; "
-        f"usual for {AFTERMATH_S:.0f} s: {steps.longest_otherwise_ms:.2f} ms",
+def _steps(outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
+    lines = ["What the training noticed"]
+    for what, steps in (
+        ("a step", step_times(outcome)),
+        ("not counting those during which the kernel ran something else, a step", step_times(outcome, True)),
+    ):
+        lines.append(
+            f"  {what} took {steps.median_ms:.2f} ms (median), the longest {steps.longest_ms:.2f} ms, "
+            f"the longest in the {AFTERMATH_S:.0f} s after the kill {steps.longest_after_kill_ms:.2f} ms"
+        )
+    return lines + [
         f"  {figures['joined']} joined in {figures['join_seconds']:.2f} s; "
         f"{figures['unresolved']} exchanges ended without an answer",
     ]

@@ -9,6 +9,7 @@ what is under way, until standard input ends; or it trains on, if told to.
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sys
 import time
@@ -28,7 +29,7 @@ WARM_UP_STEPS = 20
 class Orders:
     plan: plan.Plan
     node: int
-    step_times_file: str  # where to leave them: (n, 2) of when a step began [s, monotonic] and what it took [ms]
+    step_times_file: str  # where to leave them, one row a step: see Trainer.step()
     train_on: bool  # after the end, until it is ended
 
     def to_json(self) -> str:
@@ -38,6 +39,10 @@ class Orders:
     def from_json(text: str) -> "Orders":
         values = json.loads(text)
         return Orders(**{**values, "plan": plan.Plan(**values["plan"])})
+
+
+def _interruptions() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 class Trainer:
@@ -63,13 +68,16 @@ class Trainer:
         return self.shard.of(self.random.integers(len(self.shard), size=plan.BATCH))
 
     def step(self) -> None:
-        """One training step, gossip included, and its time."""
+        """One training step, gossip included. Noted: when it began [s, monotonic], what it took [ms], and how often the
+        kernel gave the core to something else meanwhile."""
         run = self.learner.run
         batch = self.batch()
         rate = self.orders.plan.learning_rate(run.global_clock)
+        interruptions = _interruptions()
         begin = time.monotonic()
         self.learner.step(batch, rate)
-        self.step_times.append((begin, 1000 * (time.monotonic() - begin)))
+        took_s = time.monotonic() - begin
+        self.step_times.append((begin, 1000 * took_s, _interruptions() - interruptions))
 
     def train(self, until_s: float) -> None:
         due = time.monotonic()
@@ -118,7 +126,7 @@ def main() -> None:
     run = trainer.learner.attach(plan.JOB)
     trainer.report("attached", attach_s=time.monotonic() - begin)
     trainer.train(until_s)
-    np.save(orders.step_times_file, np.array(trainer.step_times).reshape(-1, 2))
+    np.save(orders.step_times_file, np.array(trainer.step_times).reshape(-1, 3))
     trainer.report("done")
     if orders.train_on:
         trainer.train_on()

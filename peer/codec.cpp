@@ -4,7 +4,6 @@
 #include <capnp/serialize.h>
 
 #include <cstring>
-#include <new>
 
 #include "gossip/check.hpp"
 #include "peer/codec_parts.hpp"

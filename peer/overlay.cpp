@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 #include <algorithm>
-#include <asio/post.hpp>
 
 #include "gossip/check.hpp"
 #include "peer/links.hpp"
@@ -292,11 +291,9 @@ void Overlay::Core::tend(const LinkPtr& link) {
 void Overlay::Core::probe_incoming() {
   probe_wanted_ = false;
   for (const LinkPtr& link : std::vector(links_)) {
-    if (link->outgoing || link->ended) continue;
-    for (const Channel channel : {Channel::control, Channel::bulk}) {
-      if (link->routing_ids[static_cast<std::size_t>(channel)].empty()) continue;
+    if (link->outgoing || !link->up) continue;  // one that is being made hears nothing but its welcomes
+    for (const Channel channel : {Channel::control, Channel::bulk})
       say(link, channel, Ping{now_, {}});
-    }
   }
   end_broken();
 }

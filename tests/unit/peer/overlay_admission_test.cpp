@@ -207,6 +207,24 @@ TEST_CASE("garbage on the port and plain ZeroMQ clients do no harm") {
   CHECK(a->messages.empty());
 }
 
+TEST_CASE("a link that is being made hears nothing but its welcomes, whatever else ends at the port") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  Insider insider(*a, keys);
+  insider.send(encode(ControlMessage(insider.hello(keys, Channel::control))));
+  run_until(loop, [&] { return insider.receive().has_value(); });
+  {
+    asio::ip::tcp::socket stranger(loop);
+    stranger.connect(endpoint_of(*a));
+  }
+  const auto before = b->link(*a).messages_received;
+  run_until(loop, [&] { return b->link(*a).messages_received > before + 10; });
+  CHECK_FALSE(insider.receive());
+}
+
 TEST_CASE("from a connection that is not admitted nothing but a hello is read") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

@@ -1,7 +1,6 @@
 // How links end and come back: crash, goodbye, restart, pause, silence.
 
 #include <asio/ip/tcp.hpp>
-#include <asio/read.hpp>
 #include <asio/write.hpp>
 
 #include "tests/unit/peer/cluster.hpp"
@@ -184,8 +183,9 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   relay.silent = true;
   run_until(loop, [&] { return a->count("down", *b) >= 1; });
-  CHECK(a->last_reason.starts_with("silent"));
-  run_until(loop, [&] { return a->count("dead", *b) == 1; });
+  run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
+  // Whoever noticed first closed the connection, which the other may have seen before its own time was up.
+  CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   CHECK(a->count("up", *b) >= 2);

@@ -122,14 +122,14 @@ def _bytes(orders: plan.Plan, outcome: Outcome, figures: Dict[str, Any]) -> List
 
 
 def _steps(outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
-    lines = ["What the training noticed"]
+    after_kill = f"longest in the {AFTERMATH_S:.0f} s after the kill"
+    lines = [f"{'What the training noticed':36}{'median':>9}{'longest':>11}{after_kill:>37}"]
     for what, steps in (
-        ("a step", step_times(outcome)),
-        ("not counting those during which the kernel ran something else, a step", step_times(outcome, True)),
+        ("a training step", step_times(outcome)),
+        ("with the core to itself throughout", step_times(outcome, uninterrupted_only=True)),
     ):
         lines.append(
-            f"  {what} took {steps.median_ms:.2f} ms (median), the longest {steps.longest_ms:.2f} ms, "
-            f"the longest in the {AFTERMATH_S:.0f} s after the kill {steps.longest_after_kill_ms:.2f} ms"
+            f"  {what:34}{steps.median_ms:6.2f} ms{steps.longest_ms:8.2f} ms{steps.longest_after_kill_ms:34.2f} ms"
         )
     return lines + [
         f"  {figures['joined']} joined in {figures['join_seconds']:.2f} s; "

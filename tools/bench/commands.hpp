@@ -15,4 +15,7 @@ void add_codec_command(CLI::App& app);
 /// gossamer_step() of the client library, beside the memory traffic that it must cause.
 void add_step_command(CLI::App& app);
 
+/// Two daemons that average a model, beside raw ZeroMQ with CURVE.
+void add_exchange_command(CLI::App& app);
+
 }  // namespace gossamer::bench

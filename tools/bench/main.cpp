@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   gossamer::bench::add_codec_command(app);
   gossamer::bench::add_step_command(app);
+  gossamer::bench::add_exchange_command(app);
   try {
     app.parse(argc, argv);
     return 0;

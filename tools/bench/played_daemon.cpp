@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -28,15 +27,9 @@ void wait_readable(const client::FileDescriptor& descriptor, const char* what) {
   require(poll(&wait, 1, patience_ms) == 1, what);
 }
 
-std::filesystem::path make_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "gossamer-bench-XXXXXX").string();
-  require(mkdtemp(name.data()) != nullptr, "no temporary folder " + name);
-  return name;
-}
-
 }  // namespace
 
-PlayedDaemon::PlayedDaemon() : folder_(make_folder()), socket_path_((folder_ / layout::client_socket_name).string()) {
+PlayedDaemon::PlayedDaemon() : socket_path_((folder_.path() / layout::client_socket_name).string()) {
   listener_ = client::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto address = layout::socket_address(socket_path_);
   if (!address) throw std::runtime_error(address.error());
@@ -47,8 +40,6 @@ PlayedDaemon::PlayedDaemon() : folder_(make_folder()), socket_path_((folder_ / l
 
 PlayedDaemon::~PlayedDaemon() {
   if (base_ != nullptr) munmap(base_, bytes_);
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void PlayedDaemon::accept() {

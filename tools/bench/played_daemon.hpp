@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 
 #include "sdk/c/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
+#include "tools/bench/client_run.hpp"
 
 namespace gossamer::bench {
 
@@ -47,7 +47,7 @@ class PlayedDaemon {
   [[nodiscard]] std::span<float> buffer(std::uint32_t fragment, std::uint8_t index) const;
   void map_memory(std::uint64_t bytes);
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
   std::string socket_path_;
   client::FileDescriptor listener_, socket_, memory_, doorbell_;
   std::byte* base_ = nullptr;

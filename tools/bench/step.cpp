@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tools/bench/client_run.hpp"
 #include "tools/bench/commands.hpp"
 #include "tools/bench/measure.hpp"
 #include "tools/bench/memory_traffic.hpp"
@@ -46,33 +47,18 @@ void require(gossamer_status status, const char* what) {
 
 class StepBench {
  public:
-  explicit StepBench(std::size_t elements) : model_(elements, 1.0F) {
-    gossamer_options options;
-    gossamer_options_init(&options);
-    options.job = "bench";
-    options.socket_path = daemon_.socket_path().c_str();
-    const std::uint64_t shape = elements;
-    gossamer_tensor tensor{};
-    tensor.name = "model";
-    tensor.dtype = GOSSAMER_F32;
-    tensor.role = GOSSAMER_PARAM;
-    tensor.dimensions = 1;
-    tensor.shape = &shape;
-    tensor.data = model_.data();
-    char error[256] = "";
-    if (gossamer_open(&options, &tensor, 1, &run_, error, sizeof error) != GOSSAMER_OK) throw std::runtime_error(error);
+  explicit StepBench(std::size_t elements) : model_(elements, 1.0F), run_(daemon_.socket_path(), model_) {
     daemon_.accept();
-    require(gossamer_wait_ready(run_, ready_timeout_ms), "the client does not get ready");
+    require(gossamer_wait_ready(run_.get(), ready_timeout_ms), "the client does not get ready");
     gossamer_run_info info{};
     info.size = sizeof info;
-    require(gossamer_info(run_, &info), "gossamer_info");
+    require(gossamer_info(run_.get(), &info), "gossamer_info");
     fragment_elements_ = info.fragment_elements;
     // The last fragment may be a short one; only whole ones are measured, unless it is the only one.
     whole_fragments_ = std::max<std::size_t>(1, elements / fragment_elements_);
   }
   StepBench(const StepBench&) = delete;
   StepBench& operator=(const StepBench&) = delete;
-  ~StepBench() { gossamer_close(run_); }
 
   StepFigures measure(std::size_t rounds) {
     for (std::uint32_t fragment = 0; fragment < daemon_.fragment_count(); ++fragment) {
@@ -83,7 +69,7 @@ class StepBench {
     for (std::size_t round = 0; round < rounds; ++round) {
       idle.push_back(1e9 / idle_steps * seconds_of([&] {
                        for (std::size_t n = 0; n < idle_steps; ++n)
-                         (void)gossamer_step(run_, 1);
+                         (void)gossamer_step(run_.get(), 1);
                      }));
       std::vector<double> due_us, floor_us;
       for (std::size_t n = 0; n < fragments_a_round; ++n) {
@@ -110,7 +96,7 @@ class StepBench {
   /// Seconds of the step that serves a fragment.
   double serve(std::uint32_t fragment) {
     daemon_.make_due(fragment);
-    const double seconds = seconds_of([&] { require(gossamer_step(run_, 1), "gossamer_step"); });
+    const double seconds = seconds_of([&] { require(gossamer_step(run_.get(), 1), "gossamer_step"); });
     if (!daemon_.owns(fragment)) throw std::logic_error("a step did not serve the fragment that was due");
     return seconds;
   }
@@ -124,7 +110,7 @@ class StepBench {
 
   PlayedDaemon daemon_;
   std::vector<float> model_;
-  gossamer_run* run_ = nullptr;
+  ClientRun run_;
   std::size_t fragment_elements_ = 0;
   std::size_t whole_fragments_ = 0;
   std::size_t fragment_ = 0;

@@ -1,0 +1,66 @@
+// What the subcommands that measure with a real client share: a run of one fp32 tensor, and a folder for its sockets.
+// Each object is used by one thread at a time. Failures are exceptions, which end the benchmark with a message.
+
+#pragma once
+
+#include <gossamer.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gossamer::bench {
+
+/// A folder of the benchmark's own, removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "gossamer-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the folder " + name);
+    path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A run of the client library for a model of one tensor, which outlives it.
+class ClientRun {
+ public:
+  ClientRun(const std::string& socket, std::vector<float>& model) {
+    gossamer_options options;
+    gossamer_options_init(&options);
+    options.job = job_name;
+    options.socket_path = socket.c_str();
+    const std::uint64_t shape = model.size();
+    gossamer_tensor tensor{};
+    tensor.name = "model";
+    tensor.dtype = GOSSAMER_F32;
+    tensor.role = GOSSAMER_PARAM;
+    tensor.dimensions = 1;
+    tensor.shape = &shape;
+    tensor.data = model.data();
+    char error[256] = "";
+    if (gossamer_open(&options, &tensor, 1, &run_, error, sizeof error) != GOSSAMER_OK) throw std::runtime_error(error);
+  }
+  ClientRun(const ClientRun&) = delete;
+  ClientRun& operator=(const ClientRun&) = delete;
+  ~ClientRun() { gossamer_close(run_); }
+
+  static constexpr const char* job_name = "bench";
+  [[nodiscard]] gossamer_run* get() const { return run_; }
+
+ private:
+  gossamer_run* run_ = nullptr;
+};
+
+}  // namespace gossamer::bench

@@ -1,0 +1,44 @@
+// A real gossamerd of the benchmark's own: started with a configuration in a given folder, asked over its control
+// socket, stopped with it. Main thread. Failures are exceptions, which end the benchmark with a message.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gossamer::bench {
+
+class DaemonProcess {
+ public:
+  /// Starts `program` with this configuration (TOML) and waits until it answers. `folder` is made, for the
+  /// configuration and the log; the sockets must be configured to be in it, too.
+  DaemonProcess(const std::filesystem::path& program, const std::filesystem::path& folder, const std::string& toml);
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  /// Ends it: with SIGTERM, and if that takes too long with SIGKILL.
+  ~DaemonProcess();
+
+  [[nodiscard]] std::string client_socket() const;
+  /// The answer to a command (status, jobs), as daemon/status.hpp describes it.
+  [[nodiscard]] nlohmann::json ask(const std::string& command) const;
+
+  /// Stops it in its tracks, and lets it go on.
+  void pause();
+  void resume();
+
+ private:
+  void start(const std::filesystem::path& program, const std::filesystem::path& configuration);
+  void wait_for_start();
+  /// To the daemon while it is known to run, else to nobody.
+  void signal_process(int number) const;
+  [[nodiscard]] bool wait_for_end(int timeout_ms);
+  [[nodiscard]] std::string log() const;
+
+  std::filesystem::path folder_;
+  pid_t process_ = -1;  ///< -1: ended, and its number may be another's
+};
+
+}  // namespace gossamer::bench

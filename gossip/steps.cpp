@@ -8,10 +8,13 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr float prime_fraction = 1.0F / 32;
-constexpr float mean_smoothing = 0.25F;    // of one observation
-constexpr float wide_growth = 2.0F;        // a block out of range disagreed more than was thought
+constexpr float mean_smoothing = 0.25F;  // of one observation
+constexpr float wide_growth = 2.0F;      // a block out of range disagreed more than was thought
+constexpr float tail_growth = 1.5F;      // at each time out of range, on top
+constexpr float tail_decay = 0.99F;      // at each time in range: about one in forty may be out
+constexpr float tail_max = 8.0F;
 constexpr int refine_most = 6;             // powers of two at once, since whoever says so may be wrong
-constexpr float mean_max = 0x1p+100F;      // so that no product with range, factor and growth overflows
+constexpr float mean_max = 0x1p+96F;       // so that no product with range, factor and growth overflows
 constexpr float factor_smoothing = 0.15F;  // slower than the blocks', so that the common part settles there
 constexpr float factor_min = 1.0F / 16;
 constexpr float factor_max = 65536.0F;
@@ -36,7 +39,7 @@ void BlockSteps::prime(const FragmentView& y) {
 int BlockSteps::exponent(Codec codec, float range, float factor, std::uint32_t block) const {
   if (codec == Codec::f32) return 0;
   const float half_range = static_cast<float>(1 << (codec_bits(codec) - 1));
-  const float step = range * mean_[block] * factor / half_range;
+  const float step = range * tail_[block] * mean_[block] * factor / half_range;
   if (!(step > 0)) return min_step_exponent;  // the encoder raises it to what the magnitudes need
   int e = 0;
   const float fraction = std::frexp(step, &e);  // step = fraction · 2^e with fraction in [½, 1)
@@ -56,10 +59,13 @@ float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const
   double expected = 0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     float& mean = mean_[blocks[i]];
+    float& tail = tail_[blocks[i]];
     if (outcomes[i].wide) {
+      tail = std::min(tail * tail_growth, tail_max);
       mean = std::min(mean * wide_growth, mean_max);
       continue;
     }
+    tail = std::max(tail * tail_decay, 1.0F);
     observed += outcomes[i].mean_abs;
     expected += mean * factor;
     mean += mean_smoothing * (std::min(outcomes[i].mean_abs / factor, mean_max) - mean);

@@ -18,7 +18,7 @@ inline constexpr float default_range = 12.0F;
 
 class BlockSteps {
  public:
-  explicit BlockSteps(std::size_t block_count) : mean_(block_count, 0.0F) {}
+  explicit BlockSteps(std::size_t block_count) : mean_(block_count, 0.0F), tail_(block_count, 1.0F) {}
 
   /// Before anything has been observed: takes a 1/32 of each block's mean magnitude as the disagreement to expect.
   /// A wrong guess costs one wide exchange or some noise.
@@ -43,6 +43,7 @@ class BlockSteps {
 
  private:
   std::vector<float> mean_;
+  std::vector<float> tail_;  // 1 to tail_max
   bool primed_ = false;
 };
 

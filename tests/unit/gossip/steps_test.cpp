@@ -111,6 +111,26 @@ TEST_CASE("a block out of range doubles its estimate and is not compared", "[ste
   CHECK(steps.mean() == 2.0F);
 }
 
+TEST_CASE("a block that keeps going out of range learns a wider one of its own", "[steps]") {
+  BlockSteps steps = steps_with_mean(1.0F);
+  const int usual = steps.exponent(Codec::q8, 128, 1, 0);
+  // Out of range once, then back: the mean comes down again, the wider range stays for a while.
+  observe_one(steps, 0, 1, true);
+  for (int i = 0; i < 30; ++i)
+    observe_one(steps, 1.0F, 1);
+  CHECK(steps.mean() == Approx(1.0).epsilon(1e-3));
+  CHECK(steps.exponent(Codec::q8, 128, 1, 0) == usual + 1);  // 1.5 · 0.99^30 = 1.1 times the range
+  for (int i = 0; i < 30; ++i)
+    observe_one(steps, 1.0F, 1);
+  CHECK(steps.exponent(Codec::q8, 120, 1, 0) == usual);
+  // However often: no more than 8 times the range.
+  for (int i = 0; i < 100; ++i)
+    observe_one(steps, 0, 1, true);
+  steps.refine(0, 6);
+  const float mean = steps.mean();
+  CHECK(steps.exponent(Codec::q8, 128 / mean / 8, 1, 0) == usual);
+}
+
 TEST_CASE("an estimate taken for too coarse falls, by no more than 6 powers of two", "[steps]") {
   struct Row {
     int halvings;

@@ -1,0 +1,63 @@
+"""Four nodes train for a while with a model of several fragments: no sum goes wrong, and no daemon's memory grows.
+
+Short by default. For the whole thing: GOSSAMER_ENDURANCE_ELEMENTS=25000000 GOSSAMER_ENDURANCE_S=300.
+"""
+
+import os
+import time
+import unittest
+from typing import List
+
+import numpy as np
+
+from support import Node, SystemTest, spread, total
+
+ELEMENTS = int(os.environ.get("GOSSAMER_ENDURANCE_ELEMENTS", 3_000_000))
+SECONDS = float(os.environ.get("GOSSAMER_ENDURANCE_S", 10))
+# What training adds is a multiple of this, so that the additions themselves hardly round.
+GRAIN = 2.0**-10
+# Each of thousands of exchanges rounds to fp32 once at either end; a lost one would move a hundred times this.
+ADDING_UP = 1e-4
+# Buffers come and go with the exchanges under way and the corrections that wait: at most a part of the model.
+ALLOWED_GROWTH_BYTES = (8 << 20) + ELEMENTS
+
+
+def private_bytes(node: Node) -> int:
+    """Memory of the daemon that is not shared with its clients."""
+    with open(f"/proc/{node.program.pid}/status", encoding="ascii") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return 1024 * int(fields["RssAnon"].split()[0])
+
+
+class Endurance(SystemTest):
+    def test_sum_and_memory(self) -> None:
+        # Gentle enough for the daemons, the trainer and the other tests to share two cores.
+        nodes = self.start_nodes(4, {"gossip": {"period_ms": 20}, "log": {"level": "info"}})
+        clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
+        random = np.random.default_rng(6)
+        # What one trainer learns the next one unlearns: the sum stays zero.
+        updates = [(GRAIN * random.integers(-16, 17, ELEMENTS)).astype(np.float32) for _ in range(4)]
+        grown: List[List[int]] = []
+        begin = time.monotonic()
+        while time.monotonic() < begin + SECONDS:
+            number = len(grown)
+            clients[number % 4].array += updates[number // 4 % 4]
+            clients[(number + 1) % 4].array -= updates[number // 4 % 4]
+            for client in clients:
+                client.step(samples=32)
+            grown.append([private_bytes(node) for node in nodes])
+
+        # The most there ever was in the first half of the time, and in the second.
+        halves = np.array(grown[: len(grown) // 2]), np.array(grown[len(grown) // 2 :])
+        for node, before, after in zip(nodes, *(half.max(axis=0) for half in halves)):
+            self.assertLess(after - before, ALLOWED_GROWTH_BYTES, f"{node.name} grew from {before} to {after} bytes")
+        self.step_until(
+            lambda: spread(clients) < 1e-3 and float(np.abs(total(clients)).max()) < ADDING_UP, "agreement, on zero"
+        )
+        for client in clients:
+            self.assertGreater(client.job()["exchanges"], 0)
+            self.assertEqual(client.job()["unresolved"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

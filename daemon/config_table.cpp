@@ -72,9 +72,9 @@ constexpr Option options[] = {
     {.section = "overlay",
      .key = "advertise",
      .field = [](Config& c) -> OptionField { return &c.overlay.advertise; },
-     .form = TextForm::optional_address,
+     .form = TextForm::advertised,
      .text = "Address that others should dial, where it differs from `listen`, as tcp://host:port. Empty: the "
-             "address listened on."},
+             "address listened on. \"none\": nobody can dial this node, it dials out only (behind a NAT, say)."},
     {.section = "overlay",
      .key = "peers",
      .field = [](Config& c) -> OptionField { return &c.overlay.peers; },
@@ -257,8 +257,8 @@ std::string text_problem(TextForm form, const std::string& text) {
       if (text.size() > max_node_name_bytes)
         return fmt::format("has {} bytes; it must have at most {}", text.size(), max_node_name_bytes);
       return layout::is_clean_utf8(text) ? std::string{} : "must be UTF-8 without control characters";
-    case TextForm::optional_address:
-      return text.empty() ? std::string{} : address_problem(text, peer::AddressUse::dial);
+    case TextForm::advertised:
+      return text.empty() || text == "none" ? std::string{} : address_problem(text, peer::AddressUse::dial);
     case TextForm::address:
       return address_problem(text, peer::AddressUse::dial);
     case TextForm::listen:
@@ -276,8 +276,8 @@ std::string allowed_values(const Option& option) {
       case TextForm::listen:
       case TextForm::address:
         return "a string like \"tcp://host:7946\"";
-      case TextForm::optional_address:
-        return "a string like \"tcp://host:7946\", or \"\"";
+      case TextForm::advertised:
+        return "a string like \"tcp://host:7946\", \"none\", or \"\"";
       case TextForm::any:
         break;
     }

@@ -20,10 +20,10 @@ using OptionField = std::variant<std::string*, std::filesystem::path*, std::int6
 /// What a string must look like.
 enum class TextForm : std::uint8_t {
   any,
-  name,     ///< at most max_node_name_bytes of UTF-8; empty allowed
-  listen,   ///< tcp://host:port; host may be *, port 0 means any free one
-  address,  ///< tcp://host:port that others can dial
-  optional_address,
+  name,        ///< at most max_node_name_bytes of UTF-8; empty allowed
+  listen,      ///< tcp://host:port; host may be *, port 0 means any free one
+  address,     ///< tcp://host:port that others can dial
+  advertised,  ///< the same, "none", or empty
 };
 
 struct Option {

@@ -38,6 +38,12 @@ TEST_CASE("an empty configuration is the defaults") {
   CHECK(same(*config, Config{}));
 }
 
+TEST_CASE("a node may advertise no address at all") {
+  const auto config = parse("[overlay]\nadvertise = \"none\"", "f");
+  REQUIRE(config);
+  CHECK(config->overlay.advertise == "none");
+}
+
 TEST_CASE("every option is read") {
   const auto config = parse(R"(
     [node]

@@ -220,6 +220,15 @@ HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, Wo
   return hn::BitCast(words, apart);
 }
 
+/// The check from the sums of its terms. Added up in 64 bits: in 32, some compilers' headers would overflow an int.
+HWY_INLINE std::uint16_t check_of(WordVector sums) {
+  const hn::Repartition<std::uint64_t, Floats> wide_words;
+  const auto pairs = hn::BitCast(wide_words, sums);
+  const auto low = hn::And(pairs, hn::Set(wide_words, std::uint64_t{0xffffffff}));
+  const auto total = hn::SumOfLanes(wide_words, hn::Add(low, hn::ShiftRight<32>(pairs)));
+  return parts::check_of(static_cast<std::uint32_t>(hn::GetLane(total)));
+}
+
 // ---- packing
 
 /// The second bytes of the words of four vectors, in order, with the bits of `flip` turned over.
@@ -296,7 +305,7 @@ HWY_INLINE std::uint16_t encode_block(const Block<count>& block, std::uint8_t* H
     hn::StoreU(pack(a, b, c, d, 0), Octets(), out + n);
   }
   largest_magnitude = largest_lane(largest);
-  return parts::check_of(hn::GetLane(hn::SumOfLanes(words, check)));
+  return check_of(check);
 }
 
 template <Codec codec, std::size_t count>
@@ -507,8 +516,7 @@ HWY_INLINE Decoded decode_block(const Block<count>& block, int exponent, const s
     add_differences<codec>(packed, abs, square);
     hn::StoreU(packed, Octets(), out + n);
   }
-  return {parts::check_of(hn::GetLane(hn::SumOfLanes(words, check))), largest_lane(largest),
-          lattice_outcome(abs, square, exponent)};
+  return {check_of(check), largest_lane(largest), lattice_outcome(abs, square, exponent)};
 }
 
 template <Codec codec, std::size_t count>

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t max_neighbours = 1024;
 constexpr std::size_t max_waiting_pulls = 8;
+constexpr std::uint64_t pull_cadences =
+    2;  // of a replica's usual publication interval: what a joiner is given is younger
+constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
 constexpr double cadence_smoothing = 0.25;
 
 double smooth(double average, double value) {
@@ -76,6 +79,7 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
     out.fold.push_back(f);
     return;
   }
+  if (serve_pull(f, now_us, out)) return;
   start_exchanges(now_us, out);
 }
 
@@ -106,13 +110,7 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
     conclude(f, std::move(reply), now_us, out);
     return;
   }
-  if (!fragment.pulls.empty()) {
-    const NodeId to = fragment.pulls.front();
-    fragment.pulls.pop_front();
-    hold(fragment);
-    out.snapshot.push_back({f, to});
-    return;
-  }
+  if (serve_pull(f, now_us, out)) return;
   hand_over_if_wanted(f, out);
   start_exchanges(now_us, out);
 }
@@ -176,7 +174,7 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   }
 }
 
-void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs, Actions& out) {
+void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out) {
   PullReply answer{.job = description_.job, .fragment = request.fragment};
   if (state_ != ReplicaState::running) {
     answer.reason = RefuseReason::draining;
@@ -186,15 +184,33 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs, Actio
     answer.reason = RefuseReason::bad_request;
   } else if (Fragment& fragment = fragments_[request.fragment]; fragment.quarantined) {
     answer.reason = RefuseReason::quarantined;
-  } else if (fragment.held) {
-    if (fragment.pulls.size() < max_waiting_pulls) fragment.pulls.push_back(from);
-    return;  // beyond the bound the joiner asks elsewhere after its time-out
   } else {
-    hold(fragment);
-    out.snapshot.push_back({request.fragment, from});
+    if (fragment.pulls.size() >= max_waiting_pulls) return;  // the joiner asks elsewhere after its time-out
+    if (fragment.pulls.empty()) fragment.pulls_since_us = now_us;
+    fragment.pulls.push_back(from);
+    serve_pull(request.fragment, now_us, out);
     return;
   }
   out.send.push_back({from, std::move(answer)});
+}
+
+bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (fragment.held || fragment.pulls.empty()) return false;
+  // A node that trained alone was never asked for a publication: what there is may be as old as the job. A client that
+  // stands still is not waited for.
+  const Age age = age_of(fragment);
+  const bool stale = age.samples > pull_cadences * age.cadence;
+  if (stale && now_us - fragment.pulls_since_us < pull_patience_us) {
+    fragment.wants_publication = true;
+    hand_over_if_wanted(f, out);
+    return false;
+  }
+  const NodeId to = fragment.pulls.front();
+  fragment.pulls.pop_front();
+  hold(fragment);
+  out.snapshot.push_back({f, to});
+  return true;
 }
 
 void Replica::snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out) {
@@ -220,14 +236,16 @@ void Replica::tick(TimeUs now_us, Actions& out) {
   if (now_us - info_sent_us_ >= options_.info_period_us) {
     info_sent_us_ = now_us;
     tell_neighbours(out);
-    end_the_old(now_us);
+    end_the_old(now_us, out);
   }
   send_again(out);
   start_exchanges(now_us, out);
 }
 
-void Replica::end_the_old(TimeUs now_us) {
+void Replica::end_the_old(TimeUs now_us, Actions& out) {
   counters_.unresolved += cache_.expire(now_us);
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f)
+    serve_pull(f, now_us, out);  // those that waited long enough
   for (Fragment& fragment : fragments_) {
     if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
     if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;

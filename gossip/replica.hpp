@@ -185,7 +185,8 @@ class Replica {
     bool fresh = false;                           ///< published since the last exchange was started
     std::optional<Publication> publication = {};  ///< came while the fragment was held
     std::optional<ExchangeReply> reply = {};      ///< likewise
-    std::deque<NodeId> pulls = {};                ///< likewise
+    std::deque<NodeId> pulls = {};                ///< joiners that wait for it, or for a publication worth giving
+    TimeUs pulls_since_us = 0;                    ///< since when the first of them waits
     std::optional<Own> own = {};
     std::uint64_t publication_clock = 0;
     double cadence = 0;  ///< smoothed samples between publications
@@ -204,6 +205,8 @@ class Replica {
   void release(std::uint32_t f, TimeUs now_us, Actions& out);
   void take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out);
   void hand_over_if_wanted(std::uint32_t f, Actions& out);
+  /// Gives the fragment to the first joiner that waits for it, if it can; true if it did, and so holds it.
+  bool serve_pull(std::uint32_t f, TimeUs now_us, Actions& out);
 
   void start_exchanges(TimeUs now_us, Actions& out);
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
@@ -226,7 +229,7 @@ class Replica {
   [[nodiscard]] TimeUs jittered_period();
   void tell_neighbours(Actions& out) const;
   void send_again(Actions& out);
-  void end_the_old(TimeUs now_us);
+  void end_the_old(TimeUs now_us, Actions& out);
   [[nodiscard]] bool linked(const NodeId& node) const;
   Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
 

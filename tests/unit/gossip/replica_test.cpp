@@ -684,6 +684,32 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
 }
 
+TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
+  Lone lone(ReplicaOptions{});
+  lone.meet(1);
+  lone.replica->info(test::node_id(1), Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
+  lone.replica->set_clock(1000);                                            // trained, and never published
+  lone.replica->pull(test::node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  SECTION("its client publishes") {
+    lone.publish(1001);
+    REQUIRE(lone.out.snapshot.size() == 1);
+    CHECK(lone.out.snapshot[0].to == test::node_id(1));
+    // Fresh: the next one is served at once.
+    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+    lone.out = {};
+    lone.replica->pull(test::node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+    CHECK(lone.out.snapshot.size() == 1);
+  }
+  SECTION("its client stands still, and is not waited for") {
+    lone.tick(2 * us_per_s);
+    CHECK(lone.out.snapshot.empty());
+    lone.tick(2 * us_per_s);
+    CHECK(lone.out.snapshot.size() == 1);
+  }
+}
+
 TEST_CASE("a pull is declined for a reason", "[replica]") {
   Lone lone({});
   lone.meet(1);

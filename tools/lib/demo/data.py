@@ -1,6 +1,6 @@
 """The images: scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, split the same way in every process.
 
-A fifth is held out for testing, the same for everyone. The rest is dealt to the nodes in parts of equal size but
+A third is held out for testing, the same for everyone. The rest is dealt to the nodes in parts of equal size but
 unequal content: nine tenths of the images go out sorted by digit, so that each of four nodes sees mostly two or three
 kinds, and one tenth at random. A model trained on one part alone is therefore clearly worse than one trained on all.
 """
@@ -13,7 +13,7 @@ from typing import List
 import numpy as np
 from sklearn.datasets import load_digits
 
-HELD_OUT = 360
+HELD_OUT = 599
 SORTED_SHARE = 0.9
 CLASSES = 10
 PIXELS = 64

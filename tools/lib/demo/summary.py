@@ -91,7 +91,7 @@ def as_text(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[s
 def _accuracy(orders: plan.Plan, outcome: Outcome, baselines: Baselines, figures: Dict[str, Any]) -> List[str]:
     parts = split(orders.seed, orders.nodes)
     lines = [
-        "Accuracy on 360 images that nobody trained on",
+        f"Accuracy on {len(parts.held_out)} images that nobody trained on",
         f"  together  {figures['accuracy_mean']:.3f}  (mean of the {len(outcome.members) - 1} nodes at the end; "
         f"lowest {figures['accuracy_min']:.3f})",
         f"  alone     {figures['accuracy_alone_mean']:.3f}  (mean of the same trainers, each with its own part only)",

@@ -52,14 +52,6 @@ JobInfo description_of(const ClientMemory& memory) {
           .fragment_elements = memory.fragment_elements()};
 }
 
-std::uint64_t payload_bytes(const Message& message) {
-  if (const auto* m = std::get_if<ExchangeRequest>(&message))
-    return m->blocks.size() + m->side.size() + m->values.size();
-  if (const auto* m = std::get_if<ExchangeReply>(&message))
-    return m->wide.size() + m->asked.size() + m->differences.size();
-  return 0;
-}
-
 }  // namespace
 
 std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
@@ -299,7 +291,6 @@ void Job::node_dead(const NodeId& node) {
 
 void Job::received(const NodeId& from, Message&& message) {
   const TimeUs now_us = host_.now_us();
-  payload_bytes_received_ += payload_bytes(message);
   if (auto* info = std::get_if<JobInfo>(&message)) {
     replica_.info(from, *info);
     warn_of_strangers();
@@ -310,8 +301,10 @@ void Job::received(const NodeId& from, Message&& message) {
   if (auto* ack = std::get_if<ExchangeAck>(&message)) return replica_.acknowledged(from, *ack);
   decide([&](Actions& out) {
     if (auto* request = std::get_if<ExchangeRequest>(&message)) {
+      payload_bytes_received_ += payload_bytes(*request);
       replica_.request(from, std::move(*request), now_us, out);
     } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
+      payload_bytes_received_ += payload_bytes(*reply);
       replica_.reply(from, std::move(*reply), now_us, out);
     } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
       replica_.pull(from, *pull, now_us, out);

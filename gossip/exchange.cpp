@@ -51,10 +51,7 @@ bool bit(std::span<const std::byte> bitmap, std::size_t index) {
 float largest_of(const FragmentView& y, std::uint32_t block) {
   float largest = 0;
   for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
-    float value = y.publication[i];
-    if (y.correction != nullptr) value += y.correction[i];
-    if (y.pending != nullptr) value += y.pending[i];
-    largest = std::max(largest, std::fabs(value));
+    largest = std::max(largest, std::fabs(y.at(i)));
   }
   return largest;
 }

@@ -44,6 +44,13 @@ struct FragmentView {
   const float* publication = nullptr;  ///< never null
   const float* correction = nullptr;
   const float* pending = nullptr;
+
+  [[nodiscard]] float at(std::size_t element) const {
+    float value = publication[element];
+    if (correction != nullptr) value += correction[element];
+    if (pending != nullptr) value += pending[element];
+    return value;
+  }
 };
 
 /// What the responder learned of one block. Means beyond fp32 become its largest number.

@@ -19,11 +19,8 @@ using BlockDifferences = std::array<std::int32_t, block_elements>;
 BlockValues values_of(const FragmentView& y, std::uint32_t block) {
   const std::size_t first = block * block_elements;
   BlockValues sums;
-  for (std::size_t n = 0; n < block_elements; ++n) {
-    sums[n] = y.publication[first + n];
-    if (y.correction != nullptr) sums[n] += y.correction[first + n];
-    if (y.pending != nullptr) sums[n] += y.pending[first + n];
-  }
+  for (std::size_t n = 0; n < block_elements; ++n)
+    sums[n] = y.at(first + n);
   return sums;
 }
 

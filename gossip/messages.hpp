@@ -133,6 +133,14 @@ struct PullReply {
   Bytes values = {};
 };
 
+/// Bytes of a message's frames beside its header: what the codec determines.
+[[nodiscard]] inline std::size_t payload_bytes(const ExchangeRequest& request) {
+  return request.blocks.size() + request.side.size() + request.values.size();
+}
+[[nodiscard]] inline std::size_t payload_bytes(const ExchangeReply& reply) {
+  return reply.wide.size() + reply.asked.size() + reply.differences.size();
+}
+
 using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply>;
 
 /// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, checks.

@@ -17,13 +17,6 @@ constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
 constexpr int busy_wait_divisor = 8;  // of the period, before another partner is tried
 
-std::uint64_t payload_bytes(const ExchangeRequest& m) {
-  return m.blocks.size() + m.side.size() + m.values.size();
-}
-std::uint64_t payload_bytes(const ExchangeReply& m) {
-  return m.wide.size() + m.asked.size() + m.differences.size();
-}
-
 }  // namespace
 
 // --- a node's own exchanges ---------------------------------------------------------------------------------------

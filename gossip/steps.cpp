@@ -26,10 +26,7 @@ void BlockSteps::prime(const FragmentView& y) {
   for (std::size_t block = 0; block < mean_.size(); ++block) {
     float sum = 0;
     for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
-      float value = y.publication[i];
-      if (y.correction != nullptr) value += y.correction[i];
-      if (y.pending != nullptr) value += y.pending[i];
-      sum += std::fabs(value);
+      sum += std::fabs(y.at(i));
     }
     mean_[block] = std::isfinite(sum) ? sum / block_elements * prime_fraction : 0.0F;
   }

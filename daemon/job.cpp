@@ -197,19 +197,22 @@ void Job::perform(Actions& actions) {
     mirror(f);
   if (std::exchange(due_raised_, false)) session_->memory().raise_due();
   for (auto& run : actions.encode) {
-    work(run.fragment, std::move(run.task), [f = run.fragment](Job& job, auto&& result, Actions& out) {
-      job.replica_.encoded(f, std::move(result), job.host_.now_us(), out);
-    });
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment](Job& job, gossip::EncodeTask::Result&& result, Actions& out) {
+           job.replica_.encoded(f, std::move(result), job.host_.now_us(), out);
+         });
   }
   for (auto& run : actions.answer) {
-    work(run.fragment, std::move(run.task), [f = run.fragment, to = run.to](Job& job, auto&& result, Actions& out) {
-      job.replica_.answered(f, to, std::move(result), job.host_.now_us(), out);
-    });
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment, to = run.to](Job& job, gossip::AnswerTask::Result&& result, Actions& out) {
+           job.replica_.answered(f, to, std::move(result), job.host_.now_us(), out);
+         });
   }
   for (auto& run : actions.conclude) {
-    work(run.fragment, std::move(run.task), [f = run.fragment](Job& job, auto&& result, Actions& out) {
-      job.replica_.concluded(f, std::move(result), job.host_.now_us(), out);
-    });
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment](Job& job, gossip::ConcludeTask::Result&& result, Actions& out) {
+           job.replica_.concluded(f, std::move(result), job.host_.now_us(), out);
+         });
   }
   for (const std::uint32_t f : actions.fold) {
     struct Fold {
@@ -235,9 +238,10 @@ void Job::send(std::vector<gossip::Replica::Send>& messages) {
 template <class Task, class Report>
 void Job::work(std::uint32_t f, Task task, Report report) {
   const gossip::HeldFragment fragment = replica_.held(f);
+  using Result = decltype(std::move(task).run(fragment));
   const bool taken = host_.workers().submit(
       [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
-      [self = shared_from_this(), f, report](auto&& result) {
+      [self = shared_from_this(), f, report](Result&& result) {
         if (self->ended_) return;
         self->decide([&](Actions& out) {
           report(*self, std::move(result), out);
@@ -365,8 +369,10 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
     return finish_pull(from, std::move(reply));
   copying_[f] = true;
   float* target = buffers.begin_replace();
+  const Bytes values = reply.values;
+  const std::uint64_t hash = reply.hash;
   const bool taken = host_.workers().submit(
-      [values = reply.values, hash = reply.hash, target, blocks = buffers.block_count(), self = shared_from_this()] {
+      [values, hash, target, blocks = buffers.block_count(), self = shared_from_this()] {
         std::memcpy(target, values.data.data(), values.size());
         const gossip::FragmentView view{.publication = target};
         return XXH3_64bits(target, values.size()) == hash && gossip::sum(view, blocks, target);

@@ -77,8 +77,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
 
 Node::Node(asio::io_context& loop, const Config& config, peer::Identity identity, Workers& workers, spdlog::logger& log,
            std::uint64_t seed, std::uint64_t incarnation)
-    : loop_(loop),
-      config_(config),
+    : config_(config),
       identity_(std::move(identity)),
       workers_(workers),
       log_(log),

@@ -78,7 +78,6 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void tick();
   void finish_stop_if_idle();
 
-  asio::io_context& loop_;
   Config config_;
   peer::Identity identity_;
   Workers& workers_;

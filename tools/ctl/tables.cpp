@@ -136,7 +136,13 @@ std::string jobs_table(const json& answer, bool colour) {
          job.as("age_samples", count_text),
          job.as("mean_disagreement", small)});
   }
-  return table.render(colour);
+  std::string text = table.render(colour);
+  for (const json& entry : answer.at("jobs")) {
+    const Members job{entry};
+    if (const std::string note = job.string("note"); !note.empty())
+      text += fmt::format("{}: {}\n", job.string("job"), note);
+  }
+  return text;
 }
 
 }  // namespace gossamer::ctl

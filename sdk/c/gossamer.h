@@ -1,11 +1,12 @@
 /* Gossamer's client library: attaches a training process to the gossamerd of its machine.
  *
- * A training program names its tensors, calls gossamer_step() after each optimiser step, and never waits for the network:
- * the daemon averages the model with other nodes and hands corrections back through shared memory. Without a daemon, or
- * when it dies, training goes on alone and the library attaches by itself when a daemon is there.
+ * A training program names its tensors, calls gossamer_step() after each optimiser step, and never waits for the
+ * network: the daemon averages the model with other nodes and hands corrections back through shared memory. Without a
+ * daemon, or when it dies, training goes on alone and the library attaches by itself when a daemon is there.
  *
  * Conventions
- *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal handlers.
+ *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal
+ * handlers.
  *  2. A run is opaque and independent of other runs; there is no global state. One thread at a time may use a run.
  *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
  *     be replaced with gossamer_set_tensor_data(). The library reads and writes it only inside calls on the run.
@@ -82,20 +83,20 @@ typedef struct gossamer_run gossamer_run;
 
 typedef struct gossamer_options {
   size_t size;
-  const char* job;            /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
-  const char* socket_path;    /* NULL: $GOSSAMER_SOCKET, else where gossamerd puts its socket by default */
-  uint32_t fragment_elements; /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
-                                 0: 1048576, or the smallest power of two that holds the model if that is less */
-  uint32_t flags;             /* 0 */
-  uint64_t step_budget_bytes; /* most bytes of fragments (4 an element) that one step publishes, but at least one
-                                 fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
+  const char* job;                /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
+  const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, else where gossamerd puts its socket by default */
+  uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
+                                     0: 1048576, or the smallest power of two that holds the model if that is less */
+  uint32_t flags;                 /* 0 */
+  uint64_t step_budget_bytes;     /* most bytes of fragments (4 an element) that one step publishes, but at least one
+                                     fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
   uint64_t initial_clock_samples; /* trained before, when the program continues from a checkpoint */
 } gossamer_options;
 
 typedef struct gossamer_tensor {
-  const char* name; /* UTF-8, 1 to 255 bytes, unique in the run */
-  uint32_t dtype;   /* gossamer_dtype */
-  uint32_t role;    /* gossamer_role */
+  const char* name;    /* UTF-8, 1 to 255 bytes, unique in the run */
+  uint32_t dtype;      /* gossamer_dtype */
+  uint32_t role;       /* gossamer_role */
   uint32_t dimensions; /* 0 to 8; 0 is a scalar */
   uint32_t reserved;
   const uint64_t* shape; /* `dimensions` sizes, outermost first; zeros are allowed */
@@ -135,13 +136,13 @@ GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, cons
 /* Waits until the daemon says that the run takes part, and meanwhile takes over the fragments of the model that a
  * joining node pulls from its neighbours. timeout_ms < 0 waits for ever.
  * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_BUSY: refused until then, as when another process of
- * this job is attached to the daemon; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once: waiting
- * would not help. Training may go on, alone, after each. */
+ * this job is attached to the daemon; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once:
+ * waiting would not help. Training may go on, alone, after each. */
 GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms);
 
-/* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call and
- * takes nanoseconds. Otherwise it adds the daemon's corrections to the fragments that are due and publishes them, up to
- * the step budget. */
+/* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call
+ * and takes nanoseconds. Otherwise it adds the daemon's corrections to the fragments that are due and publishes them,
+ * up to the step budget. */
 GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
 
 /* Fills *info, whose `size` the caller has set. */

@@ -1,7 +1,9 @@
 // The entry point of every Catch2 program here, for both versions of the library.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_session.hpp>
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int main(int argc, char** argv) {
+  return Catch::Session().run(argc, argv);
+}
 #else
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>

@@ -49,7 +49,8 @@ int main(void) {
   check(gossamer_open(&options, tensors, 2, &run, message, sizeof message) == GOSSAMER_OK, "open");
   check(gossamer_wait_ready(run, 10) == GOSSAMER_NO_DAEMON, "no daemon");
   check(strlen(gossamer_last_error(run)) > 0, "last_error explains");
-  for (i = 0; i < 100; ++i) check(gossamer_step(run, 32) == GOSSAMER_OK, "step");
+  for (i = 0; i < 100; ++i)
+    check(gossamer_step(run, 32) == GOSSAMER_OK, "step");
   memset(&info, 0, sizeof info);
   info.size = sizeof info;
   check(gossamer_info(run, &info) == GOSSAMER_OK, "info");

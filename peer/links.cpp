@@ -35,8 +35,7 @@ std::string plain_host(std::string host) {
 
 }  // namespace
 
-// ---- strangers at our port
-// -------------------------------------------------------------------------------------------
+// --- strangers at our port -----------------------------------------------------------------------------------------
 
 void Overlay::Core::arrived(Arrival&& arrival) {
   if (stopped_) return;
@@ -180,8 +179,7 @@ void Overlay::Core::refuse(const Arrival& arrival, const Refusal& refusal) {
   (void)listener_.send(arrival.routing_id, encode(ControlMessage(Rejected{refusal.reason, refusal.text})), meter);
 }
 
-// ---- links that we dial
-// ----------------------------------------------------------------------------------------------
+// --- links that we dial --------------------------------------------------------------------------------------------
 
 bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
   now_ = clock_();
@@ -254,8 +252,7 @@ void Overlay::Core::failed(OutgoingLink& outgoing, const LinkFailure& failure) {
   end(link, failure.text);
 }
 
-// ---- a link's life
-// ---------------------------------------------------------------------------------------------------
+// --- a link's life -------------------------------------------------------------------------------------------------
 
 NodeRecord* Overlay::Core::record_of(const NodeId& node) {
   const auto known = nodes_.find(node);
@@ -355,8 +352,7 @@ void Overlay::Core::end_broken() {
   }
 }
 
-// ---- messages
-// --------------------------------------------------------------------------------------------------------
+// --- messages ------------------------------------------------------------------------------------------------------
 
 void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
   if (link->ended) return;
@@ -485,8 +481,7 @@ std::vector<Member> Overlay::Core::members_for(const Link& link, std::size_t mos
   return members;
 }
 
-// ---- looking things up
-// -----------------------------------------------------------------------------------------------
+// --- looking things up ---------------------------------------------------------------------------------------------
 
 bool Overlay::Core::is_linked(const NodeId& node) const {
   const auto record = nodes_.find(node);

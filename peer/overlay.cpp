@@ -166,8 +166,7 @@ void Overlay::Core::close(int linger_ms) {
   listener_.close(linger_ms);
 }
 
-// ---- what the user asks for
-// ------------------------------------------------------------------------------------------
+// --- what the user asks for ----------------------------------------------------------------------------------------
 
 std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std::string>& addresses) {
   const auto parsed = parse_all(addresses);
@@ -231,8 +230,7 @@ std::vector<LinkStatus> Overlay::Core::links() const {
   return all;
 }
 
-// ---- time passes
-// -----------------------------------------------------------------------------------------------------
+// --- time passes ---------------------------------------------------------------------------------------------------
 
 void Overlay::Core::schedule_tick() {
   timer_.expires_after(std::chrono::milliseconds(options_.tick_ms));

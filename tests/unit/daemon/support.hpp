@@ -16,28 +16,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "temporary_folder.hpp"
+
 namespace gossamer::daemon::test {
 
-/// Removed with everything in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gossamer-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using gossamer::TemporaryFolder;
 
 inline void write_file(const std::filesystem::path& file, const std::string& content) {
   std::ofstream(file, std::ios::binary) << content;

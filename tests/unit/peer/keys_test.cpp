@@ -13,23 +13,13 @@
 #include "catch.hpp"
 #include "peer/cluster_keys.hpp"
 #include "peer/limits.hpp"
+#include "temporary_folder.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
 namespace fs = std::filesystem;
 
 namespace {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "gossamer-keys-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 void write_file(const fs::path& path, const std::string& text, mode_t mode = 0600) {
   std::ofstream(path) << text;
@@ -51,18 +41,18 @@ constexpr const char* other_key = "ff0102030405060708090a0b0c0d0e0f1011121314151
 
 TEST_CASE("an identity is made once and found again") {
   const TemporaryFolder folder;
-  const auto first = load_or_create_identity(folder.path / "state");
+  const auto first = load_or_create_identity(folder.path() / "state");
   REQUIRE(first);
-  const auto second = load_or_create_identity(folder.path / "state");
+  const auto second = load_or_create_identity(folder.path() / "state");
   REQUIRE(second);
   CHECK(first->node == second->node);
   CHECK(first->keys.public_key == second->keys.public_key);
   CHECK(first->keys.secret_key.same_as(second->keys.secret_key));
   struct stat info {};
-  REQUIRE(::stat((folder.path / "state" / node_key_file_name).c_str(), &info) == 0);
+  REQUIRE(::stat((folder.path() / "state" / node_key_file_name).c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
-  CHECK(std::distance(fs::directory_iterator(folder.path / "state"), {}) == 1);  // no temporary file is left
-  CHECK(load_or_create_identity(folder.path / "other")->node != first->node);
+  CHECK(std::distance(fs::directory_iterator(folder.path() / "state"), {}) == 1);  // no temporary file is left
+  CHECK(load_or_create_identity(folder.path() / "other")->node != first->node);
 }
 
 TEST_CASE("the node id is the first half of BLAKE2b-256 of the public key") {
@@ -77,11 +67,11 @@ TEST_CASE("the node id is the first half of BLAKE2b-256 of the public key") {
 
 TEST_CASE("a node key that others can read is refused") {
   const TemporaryFolder folder;
-  REQUIRE(load_or_create_identity(folder.path));
-  const fs::path file = folder.path / node_key_file_name;
+  REQUIRE(load_or_create_identity(folder.path()));
+  const fs::path file = folder.path() / node_key_file_name;
   for (const mode_t mode : {0640, 0604, 0660, 0644, 0601}) {
     REQUIRE(::chmod(file.c_str(), mode) == 0);
-    const auto loaded = load_or_create_identity(folder.path);
+    const auto loaded = load_or_create_identity(folder.path());
     REQUIRE_FALSE(loaded);
     CHECK(contains(loaded.error(), "chmod 600"));
   }
@@ -89,55 +79,56 @@ TEST_CASE("a node key that others can read is refused") {
 
 TEST_CASE("a node key file with anything else in it is refused and kept") {
   const TemporaryFolder folder;
-  REQUIRE(load_or_create_identity(folder.path));
-  const fs::path file = folder.path / node_key_file_name;
+  REQUIRE(load_or_create_identity(folder.path()));
+  const fs::path file = folder.path() / node_key_file_name;
   const std::string sound = read_file(file);
   std::string flipped = sound;
   flipped[sound.size() - 5] = 'g';
   for (const std::string& text : {std::string{}, std::string("hello\n"), sound.substr(0, sound.size() - 1),
                                   sound.substr(0, 30), sound + "x", flipped, std::string(100'000, 'x')}) {
     write_file(file, text);
-    const auto loaded = load_or_create_identity(folder.path);
+    const auto loaded = load_or_create_identity(folder.path());
     REQUIRE_FALSE(loaded);
     CHECK(contains(loaded.error(), file.string()));
     CHECK_FALSE(contains(loaded.error(), sound.substr(21, 20)));
     CHECK(read_file(file) == text);
   }
   write_file(file, sound);
-  CHECK(load_or_create_identity(folder.path));
+  CHECK(load_or_create_identity(folder.path()));
 }
 
 TEST_CASE("a folder where the key file should be, and a state folder that is a file") {
   const TemporaryFolder folder;
-  fs::create_directories(folder.path / "a" / node_key_file_name);
-  const auto directory = load_or_create_identity(folder.path / "a");
+  fs::create_directories(folder.path() / "a" / node_key_file_name);
+  const auto directory = load_or_create_identity(folder.path() / "a");
   REQUIRE_FALSE(directory);
   CHECK(contains(directory.error(), "not a regular file"));
-  write_file(folder.path / "b", "");
-  CHECK_FALSE(load_or_create_identity(folder.path / "b"));
+  write_file(folder.path() / "b", "");
+  CHECK_FALSE(load_or_create_identity(folder.path() / "b"));
 }
 
 TEST_CASE("a full disk is said to be one") {
   // The kernel's always-full device cannot hold folders; a folder without write permission stands for the other errors.
   if (::geteuid() == 0) {
     const TemporaryFolder folder;
-    const std::string command = "mount -t tmpfs -o size=4k,nr_inodes=16 none " + folder.path.string() + " 2>/dev/null";
+    const std::string command =
+        "mount -t tmpfs -o size=4k,nr_inodes=16 none " + folder.path().string() + " 2>/dev/null";
     if (std::system(command.c_str()) != 0) {
       WARN("no file system of its own can be mounted here");
       return;
     }
-    write_file(folder.path / "filler", std::string(8192, 'x'));
-    const auto loaded = load_or_create_identity(folder.path);
+    write_file(folder.path() / "filler", std::string(8192, 'x'));
+    const auto loaded = load_or_create_identity(folder.path());
     CHECK_FALSE(loaded);
     if (!loaded) CHECK(contains(loaded.error(), "free some space"));
-    CHECK_FALSE(fs::exists(folder.path / node_key_file_name));
-    CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
-    CHECK(std::system(("umount " + folder.path.string()).c_str()) == 0);
+    CHECK_FALSE(fs::exists(folder.path() / node_key_file_name));
+    CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+    CHECK(std::system(("umount " + folder.path().string()).c_str()) == 0);
   } else {
     const TemporaryFolder folder;
-    REQUIRE(::chmod(folder.path.c_str(), 0500) == 0);
-    const auto loaded = load_or_create_identity(folder.path);
-    REQUIRE(::chmod(folder.path.c_str(), 0700) == 0);
+    REQUIRE(::chmod(folder.path().c_str(), 0500) == 0);
+    const auto loaded = load_or_create_identity(folder.path());
+    REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
     REQUIRE_FALSE(loaded);
     CHECK(contains(loaded.error(), "must be writable"));
   }
@@ -189,7 +180,7 @@ TEST_CASE("cluster keys: what is refused, by line, without showing the key") {
 
 TEST_CASE("cluster key files: made, found again, not overwritten, not read by others") {
   const TemporaryFolder folder;
-  const fs::path file = folder.path / cluster_key_file_name;
+  const fs::path file = folder.path() / cluster_key_file_name;
   CHECK_FALSE(read_cluster_keys(file));
   const auto made = load_or_create_cluster_keys(file);
   REQUIRE(made);
@@ -199,7 +190,7 @@ TEST_CASE("cluster key files: made, found again, not overwritten, not read by ot
   const auto again = generate_cluster_key(file);
   REQUIRE_FALSE(again);
   CHECK(contains(again.error(), "not overwritten"));
-  CHECK(generate_cluster_key(folder.path / "second.key"));
+  CHECK(generate_cluster_key(folder.path() / "second.key"));
   REQUIRE(::chmod(file.c_str(), 0644) == 0);
   const auto open = read_cluster_keys(file);
   REQUIRE_FALSE(open);

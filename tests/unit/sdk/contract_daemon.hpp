@@ -26,6 +26,7 @@
 #include "sdk/c/file_descriptor.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/shared_memory.hpp"
+#include "temporary_folder.hpp"
 
 namespace gossamer::test {
 
@@ -48,21 +49,7 @@ inline constexpr int patience_ms = 20'000;
   return poll(&wait, 1, timeout_ms) == 1;
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gossamer-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
+using gossamer::TemporaryFolder;
 
 /// One client that has connected, as the daemon sees it.
 class ContractClient {

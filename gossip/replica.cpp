@@ -284,10 +284,8 @@ std::uint64_t Replica::global_clock() const {
 }
 
 std::size_t Replica::partners() const {
-  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
-    const Neighbour& n = item.second;
-    return n.linked && n.info.job == description_.job && n.info.state == ReplicaState::running;
-  }));
+  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(),
+                                                [this](const auto& item) { return is_partner(item.second); }));
 }
 
 std::size_t Replica::quarantined() const {

@@ -210,6 +210,8 @@ class Replica {
 
   void start_exchanges(TimeUs now_us, Actions& out);
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
+  /// Linked, and runs this job with this layout: can be exchanged with.
+  [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment);
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);

@@ -47,11 +47,14 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
 }
 
+bool Replica::is_partner(const Neighbour& neighbour) const {
+  return neighbour.linked && neighbour.info.job == description_.job && neighbour.info.state == ReplicaState::running;
+}
+
 std::optional<NodeId> Replica::choose_partner(const Fragment& fragment) {
   std::vector<NodeId> candidates;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (!neighbour.linked || neighbour.info.job != description_.job) continue;
-    if (neighbour.info.state == ReplicaState::running) candidates.push_back(node);
+    if (is_partner(neighbour)) candidates.push_back(node);
   }
   // Not again the one that was busy, if there is a choice.
   if (candidates.size() > 1 && fragment.was_busy) std::erase(candidates, *fragment.was_busy);

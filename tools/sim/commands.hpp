@@ -1,0 +1,19 @@
+// The subcommands of gossamer-sim, one file each. An add_…_command() declares the subcommand with its options; what it
+// does runs when the command line is parsed, and it throws UsageError for what cannot be asked. Main thread.
+
+#pragma once
+
+#include <stdexcept>
+
+namespace CLI {
+class App;
+}
+
+namespace gossamer::sim {
+
+/// What was asked for cannot be simulated; the message says what to ask instead.
+class UsageError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace gossamer::sim

@@ -1,0 +1,26 @@
+// gossamer-sim: the decisions of gossip/, as shipped, under virtual time: faults hunted for, learning measured.
+//
+// One seed decides everything. Results go to standard output and to the files that options name.
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "tools/sim/commands.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs Gossamer's decisions under virtual time, from one seed.");
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const gossamer::sim::UsageError& error) {
+    std::fprintf(stderr, "gossamer-sim: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gossamer-sim: %s\n", error.what());
+    return 1;
+  }
+}

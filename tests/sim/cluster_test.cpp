@@ -1,0 +1,100 @@
+// The simulated cluster itself: replicas agree and keep their sum through what may happen to nodes.
+
+#include "tools/sim/cluster.hpp"
+
+#include "catch.hpp"
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+namespace {
+
+constexpr double rounding = 2e-6;  // thousands of fp32 additions to numbers below 1
+
+struct World {
+  explicit World(std::size_t nodes, std::uint64_t seed, PathConditions path = {})
+      : network(schedule, gossip::Random(seed), nodes, path),
+        cluster({.replica = {.period_us = 5'000}, .seed = seed + 1}, schedule, network),
+        random(seed + 2) {
+    for (std::size_t i = 0; i < nodes; ++i) {
+      cluster.add_node(model());
+      cluster.start_daemon(i, false);
+    }
+    cluster.link_all();
+  }
+  std::vector<float> model() {
+    std::vector<float> values(1024);
+    for (float& value : values)
+      value = static_cast<float>(random.uniform() - 0.5);
+    return values;
+  }
+  [[nodiscard]] double drift(const std::vector<double>& before) const {
+    const auto after = cluster.total();
+    double largest = 0;
+    for (std::size_t e = 0; e < before.size(); ++e)
+      largest = std::max(largest, std::fabs(after[e] - before[e]));
+    return largest;
+  }
+
+  Schedule schedule;
+  Network network;
+  Cluster cluster;
+  gossip::Random random;
+};
+
+}  // namespace
+
+TEST_CASE("Simulated replicas agree and their sum stays") {
+  World world(4, 1);
+  const auto before = world.cluster.total();
+  const double apart = world.cluster.distance();
+  world.cluster.run_until(3 * us_per_s);
+  CHECK(world.cluster.distance() < apart * 1e-6);
+  world.cluster.settle();
+  CHECK(world.drift(before) < 4 * rounding);
+  CHECK(world.cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
+}
+
+TEST_CASE("A daemon that dies and comes back costs its client nothing it had") {
+  World world(3, 2);
+  world.cluster.run_until(us_per_s);
+  const double agreed = world.cluster.distance();
+  world.cluster.kill_daemon(1);
+  world.cluster.run_until(2 * us_per_s);
+  CHECK(world.cluster.node(1).client.steps > 800);
+  CHECK(world.cluster.distance() < agreed * 2 + 1e-9);
+  world.cluster.start_daemon(1, false);
+  world.cluster.link_all();
+  const auto before = world.cluster.total();
+  world.cluster.run_until(3 * us_per_s);
+  CHECK(world.cluster.node(1).replica->counters().initiated > 100);
+  world.cluster.settle();
+  CHECK(world.drift(before) < 3 * rounding);
+}
+
+TEST_CASE("A newcomer takes the running model over") {
+  World world(3, 3);
+  world.cluster.run_until(2 * us_per_s);
+  const std::size_t i = world.cluster.add_node(world.model());
+  world.network.add_node();
+  world.cluster.start_daemon(i, true);
+  CHECK(world.cluster.distance() > 0.01);
+  world.cluster.link_all();
+  world.cluster.run_until(3 * us_per_s);
+  CHECK(world.cluster.node(i).replica->state() == ReplicaState::running);
+  CHECK(world.cluster.distance() < 1e-6);
+}
+
+TEST_CASE("A paused daemon handles everything when it goes on") {
+  World world(3, 4);
+  const auto before = world.cluster.total();
+  world.cluster.run_until(100'000);
+  world.cluster.pause(0);
+  world.cluster.run_until(us_per_s);
+  world.cluster.resume(0);
+  world.cluster.run_until(3 * us_per_s);
+  world.cluster.settle();
+  CHECK(world.drift(before) < 3 * rounding);
+  CHECK(world.cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
+}
+
+}  // namespace gossamer::sim

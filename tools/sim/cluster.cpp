@@ -1,0 +1,590 @@
+#include "tools/sim/cluster.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gossip/check.hpp"
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+using gossip::AnswerTask;
+using gossip::ConcludeTask;
+using gossip::EncodeTask;
+using gossip::FragmentBuffers;
+using gossip::FragmentParts;
+using gossip::Joining;
+using gossip::Replica;
+
+constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
+/// Header frame, ZeroMQ's framing and CURVE's for the frames of a message.
+constexpr std::size_t header_bytes = 240;
+
+std::size_t payload_of(const Message& message) {
+  if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
+  if (const auto* reply = std::get_if<ExchangeReply>(&message)) return payload_bytes(*reply);
+  if (const auto* pulled = std::get_if<PullReply>(&message)) return pulled->values.size();
+  return 0;
+}
+
+}  // namespace
+
+std::size_t wire_bytes(const Message& message, double byte_scale) {
+  return header_bytes + static_cast<std::size_t>(static_cast<double>(payload_of(message)) * byte_scale);
+}
+
+NodeId id_of(std::size_t node) {
+  NodeId id;
+  const std::uint64_t number = node + 1;
+  for (std::size_t i = 0; i < 8; ++i)
+    id.bytes[i] = static_cast<std::uint8_t>(number >> (56 - 8 * i));
+  return id;
+}
+
+std::size_t number_of(const NodeId& id) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < 8; ++i)
+    number = number << 8 | id.bytes[i];
+  return static_cast<std::size_t>(number - 1);
+}
+
+Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
+    : options_(options),
+      schedule_(schedule),
+      network_(network),
+      random_(options.seed),
+      fragments_(
+          static_cast<std::uint32_t>((options.elements + options.fragment_elements - 1) / options.fragment_elements)) {
+  GOSSAMER_CHECK(options.elements > 0 && options.fragment_elements % block_elements == 0);
+}
+
+// --- nodes --------------------------------------------------------------------------------------------------------
+
+std::size_t Cluster::add_node(std::span<const float> model, TrainStep train, double speed) {
+  const std::size_t i = nodes_.size();
+  Node& node = nodes_.emplace_back();
+  node.client.train = std::move(train);
+  node.client.speed = speed;
+  start_client(i, model);
+  return i;
+}
+
+void Cluster::start_client(std::size_t i, std::span<const float> model) {
+  Client& client = nodes_[i].client;
+  GOSSAMER_CHECK(!client.alive && model.size() == options_.elements);
+  client.model.assign(model.begin(), model.end());
+  client.clock = client.clock_base = 0;
+  client.alive = true;
+  make_buffers(client);
+  const std::uint64_t life = ++nodes_[i].client_life;
+  const TimeUs phase_us = between(random_, 0, options_.step_us);
+  schedule_.after(phase_us, [this, i, life] { step(i, life); });
+  say({.kind = Event::Kind::client_began, .node = i});
+}
+
+void Cluster::make_buffers(Client& client) {
+  client.buffers.clear();
+  client.words.assign(fragments_, FragmentParts{.generation = 1});
+  for (std::uint32_t f = 0; f < fragments_; ++f) {
+    auto& three = client.buffers.emplace_back(3, std::vector<float>(padded_of(f)));
+    const auto [first, last] = range_of(f);
+    std::copy(client.model.begin() + static_cast<std::ptrdiff_t>(first),
+              client.model.begin() + static_cast<std::ptrdiff_t>(last), three[0].begin());
+  }
+}
+
+void Cluster::start_daemon(std::size_t i, bool joins) {
+  Node& node = nodes_[i];
+  GOSSAMER_CHECK(!node.replica && node.client.alive);
+  std::vector<FragmentBuffers> fragments;
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t f = 0; f < fragments_; ++f) {
+    auto& three = node.client.buffers[f];
+    blocks.push_back(static_cast<std::uint32_t>(padded_of(f) / block_elements));
+    fragments.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks.back(),
+                           node.client.words[f]);
+  }
+  ++node.daemon_life;
+  // As the daemon: from the time of day, so that a restart never names an exchange again.
+  node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(now_us()) + 1);
+  node.replica = std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
+                                           *node.counter, gossip::Random(random_.next()));
+  const std::uint64_t clock = node.client.clock_base + node.client.clock;
+  node.replica->set_clock(clock);
+  node.joining.reset();
+  if (joins) node.joining.emplace(options_.joining, id_of(i), job, clock, std::move(blocks));
+  say({.kind = Event::Kind::daemon_began, .node = i});
+  Actions actions;
+  node.replica->set_state(ReplicaState::joining, actions);
+  perform(i, actions);
+  run_if_joined(i);
+  at_daemon(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
+}
+
+void Cluster::kill_daemon(std::size_t i) {
+  Node& node = nodes_[i];
+  if (!node.replica) return;
+  ++node.daemon_life;
+  for (std::size_t j = 0; j < nodes_.size(); ++j) {
+    if (linked(i, j)) unlink(i, j);
+  }
+  node.replica.reset();
+  node.counter.reset();
+  node.joining.reset();
+  node.paused = false;
+  node.held_back.clear();
+  say({.kind = Event::Kind::daemon_died, .node = i});
+}
+
+void Cluster::kill_client(std::size_t i) {
+  Node& node = nodes_[i];
+  if (!node.client.alive) return;
+  // The daemon still maps the memory and ends what is under way from it; here both go at once, which is harder on the
+  // neighbours.
+  kill_daemon(i);
+  node.client.alive = false;
+  ++node.client_life;
+  say({.kind = Event::Kind::client_died, .node = i});
+}
+
+void Cluster::kill_node(std::size_t i) {
+  kill_daemon(i);
+  kill_client(i);
+}
+
+void Cluster::pause(std::size_t i) {
+  nodes_[i].paused = true;
+}
+
+void Cluster::resume(std::size_t i) {
+  Node& node = nodes_[i];
+  node.paused = false;
+  std::deque<Schedule::Action> held_back;
+  held_back.swap(node.held_back);
+  const std::uint64_t life = node.daemon_life;
+  for (Schedule::Action& action : held_back)
+    in_daemon(i, life, std::move(action));
+}
+
+void Cluster::drain(std::size_t i) {
+  if (!nodes_[i].replica) return;
+  nodes_[i].joining.reset();
+  Actions actions;
+  nodes_[i].replica->set_state(ReplicaState::draining, actions);
+  perform(i, actions);
+}
+
+void Cluster::settle() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    drain(i);
+  run_until(now_us() + options_.replica.lifetime_us / 2);
+}
+
+// --- the overlay --------------------------------------------------------------------------------------------------
+
+void Cluster::link(std::size_t i, std::size_t j) {
+  if (i == j || linked(i, j) || !nodes_[i].replica || !nodes_[j].replica) return;
+  links_.insert(std::minmax(i, j));
+  for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
+    in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
+      Actions actions;
+      nodes_[a].replica->link_up(id_of(b), actions);
+      perform(a, actions);
+      if (!nodes_[a].joining) return;
+      Joining::Actions asks;
+      nodes_[a].joining->link_up(id_of(b), now_us(), asks);
+      perform(a, asks);
+    });
+  }
+}
+
+void Cluster::link_all() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    for (std::size_t j = i + 1; j < nodes_.size(); ++j)
+      link(i, j);
+  }
+}
+
+void Cluster::unlink(std::size_t i, std::size_t j) {
+  if (links_.erase(std::minmax(i, j)) == 0) return;
+  ++link_lives_[std::minmax(i, j)];
+  for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
+    in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
+      nodes_[a].replica->link_down(id_of(b));
+      if (!nodes_[a].joining) return;
+      Joining::Actions asks;
+      nodes_[a].joining->link_down(id_of(b), now_us(), asks);
+      perform(a, asks);
+    });
+  }
+}
+
+void Cluster::declare_dead(std::size_t i, std::size_t j) {
+  in_daemon(i, nodes_[i].daemon_life, [this, i, j] {
+    say({.kind = Event::Kind::dead, .node = i, .other = j});
+    Actions actions;
+    nodes_[i].replica->node_dead(id_of(j), now_us(), actions);
+    perform(i, actions);
+  });
+}
+
+// --- readings -----------------------------------------------------------------------------------------------------
+
+std::pair<std::size_t, std::size_t> Cluster::range_of(std::uint32_t f) const {
+  const std::size_t first = f * options_.fragment_elements;
+  return {first, std::min(first + options_.fragment_elements, options_.elements)};
+}
+
+std::size_t Cluster::elements_of(std::uint32_t f) const {
+  const auto [first, last] = range_of(f);
+  return last - first;
+}
+
+std::size_t Cluster::padded_of(std::uint32_t f) const {
+  return (elements_of(f) + block_elements - 1) / block_elements * block_elements;
+}
+
+JobInfo Cluster::description() const {
+  return {.job = job,
+          .name = "simulated",
+          .elements = options_.elements,
+          .fragments = fragments_,
+          .fragment_elements = static_cast<std::uint32_t>(options_.fragment_elements)};
+}
+
+std::vector<double> Cluster::whole(std::size_t i, std::uint32_t f) const {
+  const Node& node = nodes_[i];
+  const auto [first, last] = range_of(f);
+  std::vector<double> values(node.client.model.begin() + static_cast<std::ptrdiff_t>(first),
+                             node.client.model.begin() + static_cast<std::ptrdiff_t>(last));
+  const FragmentParts& parts = node.client.words[f];
+  const auto& three = node.client.buffers[f];
+  if (parts.replace) {  // the client will take these over, whatever its model is now
+    std::copy_n(three[parts.correction].begin(), values.size(), values.begin());
+  } else if (parts.correction_valid) {
+    for (std::size_t e = 0; e < values.size(); ++e)
+      values[e] += three[parts.correction][e];
+  }
+  const float* pending =
+      node.replica && !node.replica->buffers(f).parts().replace ? node.replica->buffers(f).y().pending : nullptr;
+  for (std::size_t e = 0; pending != nullptr && e < values.size(); ++e)
+    values[e] += pending[e];
+  return values;
+}
+
+std::vector<double> Cluster::whole(std::size_t i) const {
+  std::vector<double> values;
+  values.reserve(options_.elements);
+  for (std::uint32_t f = 0; f < fragments_; ++f) {
+    const auto part = whole(i, f);
+    values.insert(values.end(), part.begin(), part.end());
+  }
+  return values;
+}
+
+std::vector<double> Cluster::total() const {
+  std::vector<double> sum(options_.elements);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].client.alive) continue;
+    const auto mine = whole(i);
+    for (std::size_t e = 0; e < sum.size(); ++e)
+      sum[e] += mine[e];
+  }
+  return sum;
+}
+
+std::vector<double> Cluster::mean() const {
+  const auto alive = std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.client.alive; });
+  auto values = total();
+  for (double& value : values)
+    value /= static_cast<double>(std::max<std::ptrdiff_t>(alive, 1));
+  return values;
+}
+
+double Cluster::distance() const {
+  const auto centre = mean();
+  double square = 0;
+  std::size_t alive = 0;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].client.alive) continue;
+    ++alive;
+    const auto mine = whole(i);
+    for (std::size_t e = 0; e < mine.size(); ++e)
+      square += (mine[e] - centre[e]) * (mine[e] - centre[e]);
+  }
+  return alive == 0 ? 0 : square / static_cast<double>(options_.elements) / static_cast<double>(alive);
+}
+
+// --- the client ---------------------------------------------------------------------------------------------------
+
+void Cluster::step(std::size_t i, std::uint64_t life) {
+  Client& client = nodes_[i].client;
+  if (nodes_[i].client_life != life) return;
+  const double stretch = 1 + options_.step_jitter * (2 * random_.uniform() - 1);
+  const double next_us = static_cast<double>(options_.step_us) / client.speed * stretch;
+  schedule_.after(std::max<TimeUs>(1, std::llround(next_us)), [this, i, life] { step(i, life); });
+  if (client.stalled) return;
+  const Node& node = nodes_[i];
+  // A joining client waits for its model.
+  if (node.replica && node.replica->state() == ReplicaState::joining) return serve_due(i);
+  if (client.train) {
+    say({.kind = Event::Kind::training, .node = i});
+    client.clock += client.train(client.model);
+    say({.kind = Event::Kind::trained, .node = i});
+  } else {
+    client.clock += 1;
+  }
+  ++client.steps;
+  if (node.replica && !node.paused) node.replica->set_clock(client.clock_base + client.clock);
+  serve_due(i);
+}
+
+void Cluster::serve_due(std::size_t i) {
+  Client& client = nodes_[i].client;
+  std::size_t budget = options_.step_budget_bytes == 0 ? SIZE_MAX : options_.step_budget_bytes;
+  for (std::uint32_t n = 0; n < fragments_; ++n) {
+    const auto f = static_cast<std::uint32_t>((client.next_due + n) % fragments_);
+    const bool due =
+        nodes_[i].replica ? nodes_[i].replica->buffers(f).parts().with_client : client.words[f].with_client;
+    if (!due) continue;
+    serve(i, f);
+    const std::size_t bytes = elements_of(f) * sizeof(float);
+    if (bytes >= budget) {
+      client.next_due = (f + 1) % fragments_;
+      break;
+    }
+    budget -= bytes;
+  }
+  run_if_joined(i);
+}
+
+/// What gossamer_step() does with a fragment that is due: x += c (or x = c), s = x, and the word goes back.
+void Cluster::serve(std::size_t i, std::uint32_t f) {
+  Node& node = nodes_[i];
+  Client& client = node.client;
+  const FragmentParts parts = client.words[f];
+  auto& three = client.buffers[f];
+  const auto [first, last] = range_of(f);
+  for (std::size_t e = first; e < last; ++e) {
+    const float correction = three[parts.correction][e - first];
+    if (parts.replace) {
+      client.model[e] = correction;
+    } else if (parts.correction_valid) {
+      client.model[e] += correction;
+    }
+    three[parts.spare()][e - first] = client.model[e];
+  }
+  const std::uint32_t generation = parts.generation + 1;
+  client.words[f] = {.generation = generation, .publication = parts.spare(), .correction = parts.correction};
+  say({.kind = parts.replace ? Event::Kind::replaced : Event::Kind::collected, .node = i, .fragment = f});
+  const std::uint64_t clock = client.clock_base + client.clock;
+  in_daemon(i, node.daemon_life, [this, i, f, generation, clock] {
+    Actions actions;
+    nodes_[i].replica->published(f, generation, clock, now_us(), actions);
+    perform(i, actions);
+  });
+}
+
+// --- the daemon ---------------------------------------------------------------------------------------------------
+
+void Cluster::at_daemon(std::size_t i, TimeUs time_us, Schedule::Action action) {
+  schedule_.at(time_us, [this, i, life = nodes_[i].daemon_life, action = std::move(action)]() mutable {
+    in_daemon(i, life, std::move(action));
+  });
+}
+
+void Cluster::in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action) {
+  Node& node = nodes_[i];
+  if (!node.replica || node.daemon_life != life) return;
+  if (node.paused) {
+    node.held_back.push_back(std::move(action));
+  } else {
+    action();
+  }
+}
+
+void Cluster::tick(std::size_t i) {
+  Node& node = nodes_[i];
+  if (node.client.alive && !node.joining) node.replica->set_clock(node.client.clock_base + node.client.clock);
+  if (node.joining) {
+    Joining::Actions asks;
+    node.joining->tick(settled_, now_us(), asks);
+    perform(i, asks);
+  }
+  Actions actions;
+  node.replica->tick(now_us(), actions);
+  perform(i, actions);
+  at_daemon(i, now_us() + options_.tick_us, [this, i] { tick(i); });
+}
+
+void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
+  if (tamper && !tamper(from, to, message)) return;
+  if (!linked(from, to) || (full_probability > 0 && chance(random_, full_probability))) {
+    nodes_[from].replica->send_failed(id_of(to), message, now_us());
+    return;
+  }
+  const std::uint64_t link_life = link_lives_[std::minmax(from, to)];
+  const std::size_t bytes = wire_bytes(message, options_.byte_scale);
+  network_.send(from, to, bytes, [this, from, to, link_life, message = std::move(message)] {
+    if (link_lives_[std::minmax(from, to)] != link_life) return;
+    in_daemon(to, nodes_[to].daemon_life, [this, from, to, message] { receive(from, to, message); });
+  });
+}
+
+void Cluster::receive(std::size_t from, std::size_t to, const Message& message) {
+  say({.kind = Event::Kind::delivered, .node = to, .other = from, .message = &message});
+  Node& node = nodes_[to];
+  Replica& replica = *node.replica;
+  const NodeId sender = id_of(from);
+  Actions actions;
+  if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
+    replica.request(sender, ExchangeRequest(*request), now_us(), actions);
+  } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
+    replica.reply(sender, ExchangeReply(*reply), now_us(), actions);
+  } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
+    replica.acknowledged(sender, *ack);
+  } else if (const auto* info = std::get_if<JobInfo>(&message)) {
+    replica.info(sender, *info);
+    if (node.joining) {
+      Joining::Actions asks;
+      node.joining->info(sender, *info, now_us(), asks);
+      perform(to, asks);
+    }
+  } else if (std::get_if<JobQuery>(&message) != nullptr) {
+    actions.send.push_back({sender, replica.own_info()});
+  } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
+    replica.pull(sender, *pull, now_us(), actions);
+  } else if (const auto* pulled = std::get_if<PullReply>(&message)) {
+    receive_pulled(to, sender, *pulled);
+  }
+  perform(to, actions);
+}
+
+void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply) {
+  Node& node = nodes_[i];
+  if (!node.joining || reply.fragment >= fragments_) return;
+  FragmentBuffers& buffers = node.replica->buffers(reply.fragment);
+  if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
+  if (reply.reason == RefuseReason::none && reply.values.size() == padded_of(reply.fragment) * sizeof(float))
+    std::memcpy(buffers.begin_replace(), reply.values.data.data(), reply.values.size());
+  Joining::Actions asks;
+  node.joining->pulled(from, reply, now_us(), asks);
+  perform(i, asks);
+}
+
+void Cluster::perform(std::size_t i, Joining::Actions& actions) {
+  Node& node = nodes_[i];
+  for (auto& ask : actions.ask) {
+    if (linked(i, number_of(ask.to))) deliver(i, number_of(ask.to), std::move(ask.message));
+  }
+  for (const auto& take : actions.take) {
+    node.replica->buffers(take.fragment).finish_replace();
+    node.replica->buffers(take.fragment).hand_over();
+    mirror(i, take.fragment);
+  }
+  if (!actions.finished) return;
+  if (node.joining->fragments_pulled() > 0) node.client.clock_base = node.joining->clock();
+  node.joining.reset();
+  run_if_joined(i);
+}
+
+void Cluster::run_if_joined(std::size_t i) {
+  Node& node = nodes_[i];
+  if (!node.replica || node.joining || node.paused || node.replica->state() != ReplicaState::joining) return;
+  for (std::uint32_t f = 0; f < fragments_; ++f) {
+    if (node.replica->buffers(f).parts().replace) return;
+  }
+  node.replica->set_clock(node.client.clock_base + node.client.clock);
+  Actions actions;
+  node.replica->set_state(ReplicaState::running, actions);
+  perform(i, actions);
+}
+
+TimeUs Cluster::task_time_us(std::size_t elements) {
+  const double bytes = static_cast<double>(elements * sizeof(float)) * options_.byte_scale;
+  return between(random_, options_.task_us, 2 * options_.task_us) +
+         static_cast<TimeUs>(bytes / options_.task_bytes_per_s * us_per_s);
+}
+
+/// Runs a task's arithmetic now and reports its result later, as a worker would.
+template <class Task, class Report>
+void Cluster::work(std::size_t i, std::uint32_t f, Task&& task, Report report) {
+  auto result = std::move(task).run(nodes_[i].replica->held(f));
+  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, result = std::move(result), report]() mutable {
+    Actions actions;
+    report(*nodes_[i].replica, std::move(result), actions);
+    perform(i, actions);
+  });
+}
+
+void Cluster::perform(std::size_t i, Actions& actions) {
+  for (auto& [f, task] : actions.encode) {
+    work(i, f, std::move(task), [this, f = f](Replica& replica, EncodeTask::Result&& result, Actions& out) {
+      replica.encoded(f, std::move(result), now_us(), out);
+    });
+  }
+  for (auto& run : actions.answer) {
+    work(i, run.fragment, std::move(run.task),
+         [this, i, f = run.fragment, to = run.to](Replica& replica, AnswerTask::Result&& result, Actions& out) {
+           const Event event{.kind = Event::Kind::answered,
+                             .node = i,
+                             .fragment = f,
+                             .exchange = {to, result.reply.counter},
+                             .other = number_of(to)};
+           replica.answered(f, to, std::move(result), now_us(), out);
+           mirror(i, f);
+           say(event);
+         });
+  }
+  for (auto& [f, task] : actions.conclude) {
+    const ExchangeId exchange{id_of(i), task.reply.counter};
+    work(i, f, std::move(task),
+         [this, i, f = f, exchange](Replica& replica, ConcludeTask::Result&& result, Actions& out) {
+           replica.concluded(f, std::move(result), now_us(), out);
+           mirror(i, f);
+           say({.kind = Event::Kind::concluded, .node = i, .fragment = f, .exchange = exchange});
+         });
+  }
+  for (const std::uint32_t f : actions.fold) {
+    nodes_[i].replica->buffers(f).fold();
+    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
+      Actions out;
+      nodes_[i].replica->folded(f, now_us(), out);
+      perform(i, out);
+    });
+  }
+  for (const auto& [f, to] : actions.snapshot)
+    take_snapshot(i, f, number_of(to));
+  for (auto& send : actions.send)
+    deliver(i, number_of(send.to), std::move(send.message));
+  for (std::uint32_t f = 0; f < fragments_; ++f)
+    mirror(i, f);
+  say({.kind = Event::Kind::turned, .node = i});
+}
+
+/// The shared word follows the daemon's parts, unless the client has it or has just given it back.
+void Cluster::mirror(std::size_t i, std::uint32_t f) {
+  const FragmentParts& parts = nodes_[i].replica->buffers(f).parts();
+  FragmentParts& word = nodes_[i].client.words[f];
+  if (!word.with_client && word.generation == parts.generation) word = parts;
+}
+
+void Cluster::take_snapshot(std::size_t i, std::uint32_t f, std::size_t to) {
+  std::vector<float> values(padded_of(f));
+  const bool finite = gossip::sum(nodes_[i].replica->buffers(f).y(), values.size() / block_elements, values.data());
+  PullReply reply{.job = job, .fragment = f, .reason = finite ? RefuseReason::none : RefuseReason::quarantined};
+  if (finite) reply.values = Bytes::adopt(std::move(values));
+  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, to, reply = std::move(reply)]() mutable {
+    const Client& client = nodes_[i].client;
+    reply.clock = client.clock_base + client.clock;
+    deliver(i, to, std::move(reply));
+    Actions out;
+    nodes_[i].replica->snapshot_taken(f, now_us(), out);
+    perform(i, out);
+  });
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,219 @@
+// A cluster under virtual time: the shipped replicas (gossip/replica.hpp, gossip/joining.hpp), each with a client that
+// trains, over a simulated network. Only memory, clock, network and training are the simulation's; every decision and
+// every kernel is the daemon's own.
+//
+// A node is a daemon and a client with the memory they share. Either may die alone: a client keeps its memory and
+// trains on, a daemon that comes back finds in it what is valid; what only the daemon knew (pending corrections, its
+// exchanges) is gone with it. Who has a link to whom, and who is dead, is told from outside: by the scenario, or by a
+// membership that runs beside.
+//
+// Events in one thread, from one seed.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "gossip/joining.hpp"
+#include "gossip/replica.hpp"
+#include "tools/sim/network.hpp"
+
+namespace gossamer::sim {
+
+struct ClusterOptions {
+  std::size_t elements = 1024;          ///< of the model
+  std::size_t fragment_elements = 512;  ///< a whole number of blocks
+  gossip::ReplicaOptions replica = {};
+  gossip::JoiningOptions joining = {};
+  TimeUs step_us = 2'000;             ///< one training step of a node of speed 1
+  double step_jitter = 0.1;           ///< a step takes step_us · (1 ± this)
+  TimeUs tick_us = 2'000;             ///< of the daemon's loop
+  TimeUs task_us = 100;               ///< one task of a worker takes this and up to twice as long,
+  double task_bytes_per_s = 4e9;      ///< and the time for the fragment's memory at this rate
+  std::size_t step_budget_bytes = 0;  ///< of fragments that a client serves in one step; 0: all that are due
+  double byte_scale = 1;              ///< payloads count this many times: a small model that stands for a large one
+  std::uint64_t seed = 1;
+};
+
+/// One local training step, in place on the live model; returns the samples it used.
+using TrainStep = std::function<std::uint64_t(std::span<float> model)>;
+
+/// Bytes a message takes on the wire, its header, framing and encryption included (docs/wire.md).
+[[nodiscard]] std::size_t wire_bytes(const Message& message, double byte_scale = 1);
+
+/// Id of the node with this number. Ids rise with numbers, so that schedules over sorted ids are schedules over
+/// numbers.
+[[nodiscard]] NodeId id_of(std::size_t node);
+[[nodiscard]] std::size_t number_of(const NodeId& id);
+
+class Cluster {
+ public:
+  /// What has just happened at a node; for whoever checks or measures.
+  struct Event {
+    enum class Kind {
+      training,   ///< the client is about to train
+      trained,    ///< and has
+      collected,  ///< the client took a correction over and published
+      replaced,   ///< the client took a pulled model over
+      answered,   ///< the responder's half of `exchange` counts now
+      concluded,  ///< the initiator's half
+      turned,     ///< any other turn of the daemon's loop is over
+      delivered,  ///< `message` has come in from node `other` and is about to be handled
+      dead,       ///< the node was told that node `other` is dead
+      daemon_died,
+      daemon_began,
+      client_died,
+      client_began,
+    };
+    Kind kind;
+    std::size_t node;
+    std::uint32_t fragment = 0;
+    ExchangeId exchange = {};
+    std::size_t other = 0;
+    const Message* message = nullptr;
+  };
+
+  struct Client {
+    std::vector<float> model;                              ///< the live one
+    std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
+    std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
+    std::uint64_t clock = 0;
+    std::uint64_t clock_base = 0;
+    std::uint64_t steps = 0;
+    double speed = 1;
+    bool alive = false;
+    bool stalled = false;  ///< does not step
+    std::size_t next_due = 0;
+    TrainStep train;
+  };
+  struct Node {
+    Client client;
+    std::unique_ptr<gossip::ExchangeCounter> counter;
+    std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down
+    std::optional<gossip::Joining> joining;
+    bool paused = false;
+    std::deque<Schedule::Action> held_back;  ///< what came while it was paused
+    std::uint64_t daemon_life = 0;
+    std::uint64_t client_life = 0;
+  };
+
+  /// `network` may carry other traffic of the same nodes, too.
+  Cluster(ClusterOptions options, Schedule& schedule, Network& network);
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // --- nodes
+  /// A client with this model and no daemon yet. Nodes are numbered from 0, as the network's.
+  std::size_t add_node(std::span<const float> model, TrainStep train = {}, double speed = 1);
+  /// Starts node i's daemon. `joins`: its client comes new, and pulls the model or agrees on one; otherwise the client
+  /// is taken to be part of the run already.
+  void start_daemon(std::size_t i, bool joins);
+  /// kill -9 of the daemon. The client trains on.
+  void kill_daemon(std::size_t i);
+  /// kill -9 of the client: its model is lost. The daemon lets the replica go (and may go on answering for others).
+  void kill_client(std::size_t i);
+  /// A new client process at a node without one.
+  void start_client(std::size_t i, std::span<const float> model);
+  void kill_node(std::size_t i);
+  /// The daemon stands still (SIGSTOP), then goes on with all that came meanwhile.
+  void pause(std::size_t i);
+  void resume(std::size_t i);
+  void drain(std::size_t i);
+
+  // --- the overlay
+  /// Both ends are told of the link. Nothing if either daemon is down.
+  void link(std::size_t i, std::size_t j);
+  void link_all();
+  /// The transport breaks: what is under way is lost; both ends are told.
+  void unlink(std::size_t i, std::size_t j);
+  [[nodiscard]] bool linked(std::size_t i, std::size_t j) const { return links_.contains(std::minmax(i, j)); }
+  /// Node i's failure detector declares j dead.
+  void declare_dead(std::size_t i, std::size_t j);
+  /// Every neighbour that was to be dialled has been tried: a joining replica may decide. Set until told otherwise.
+  void set_settled(bool settled) { settled_ = settled; }
+
+  // --- readings
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] const Node& node(std::size_t i) const { return nodes_[i]; }
+  [[nodiscard]] Node& node(std::size_t i) { return nodes_[i]; }
+  [[nodiscard]] std::uint32_t fragments() const { return fragments_; }
+  /// Elements [first, last) of the model that fragment f holds.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::uint32_t f) const;
+  [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].replica != nullptr; }
+  [[nodiscard]] bool client_alive(std::size_t i) const { return nodes_[i].client.alive; }
+  /// The live model of a node with the corrections on their way to it; elements of one fragment, and all of them.
+  [[nodiscard]] std::vector<double> whole(std::size_t i, std::uint32_t f) const;
+  [[nodiscard]] std::vector<double> whole(std::size_t i) const;
+  /// Over nodes with a living client: sum, mean, and mean square distance from it, an element.
+  [[nodiscard]] std::vector<double> total() const;
+  [[nodiscard]] std::vector<double> mean() const;
+  [[nodiscard]] double distance() const;
+  [[nodiscard]] TimeUs now_us() const { return schedule_.now_us(); }
+  template <class Member>
+  [[nodiscard]] std::uint64_t count(Member member) const {
+    std::uint64_t sum = 0;
+    for (const Node& node : nodes_) {
+      if (node.replica) sum += node.replica->counters().*member;
+    }
+    return sum;
+  }
+
+  void run_until(TimeUs end_us) { schedule_.run_until(end_us); }
+  /// Lets every exchange under way end and starts no new one.
+  void settle();
+
+  /// Hears every event, after it has happened (`training` and `delivered`: before).
+  std::function<void(const Event&)> on_event;
+  /// What a node that does not keep to the protocol does to its messages before they leave; false drops one.
+  std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
+  /// A link's queue has no room for a message with this probability: the sender is told, as by a full socket.
+  double full_probability = 0;
+
+ private:
+  using Actions = gossip::Replica::Actions;
+
+  void say(const Event& event) {
+    if (on_event) on_event(event);
+  }
+  TimeUs task_time_us(std::size_t elements);
+  [[nodiscard]] std::size_t elements_of(std::uint32_t f) const;
+  [[nodiscard]] std::size_t padded_of(std::uint32_t f) const;
+  [[nodiscard]] JobInfo description() const;
+  void make_buffers(Client& client);
+
+  /// Runs `action` at the node's daemon if it is still the same life; later, if it is paused.
+  void at_daemon(std::size_t i, TimeUs time_us, Schedule::Action action);
+  void in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action);
+
+  void step(std::size_t i, std::uint64_t life);
+  void serve_due(std::size_t i);
+  void serve(std::size_t i, std::uint32_t f);
+  void tick(std::size_t i);
+  void deliver(std::size_t from, std::size_t to, Message message);
+  void receive(std::size_t from, std::size_t to, const Message& message);
+  void receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply);
+  void perform(std::size_t i, Actions& actions);
+  void perform(std::size_t i, gossip::Joining::Actions& actions);
+  void run_if_joined(std::size_t i);
+  void mirror(std::size_t i, std::uint32_t f);
+  void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);
+  template <class Task, class Report>
+  void work(std::size_t i, std::uint32_t f, Task&& task, Report report);
+
+  ClusterOptions options_;
+  Schedule& schedule_;
+  Network& network_;
+  gossip::Random random_;
+  std::uint32_t fragments_;
+  std::deque<Node> nodes_;
+  std::set<std::pair<std::size_t, std::size_t>> links_;
+  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> link_lives_;
+  bool settled_ = true;
+};
+
+}  // namespace gossamer::sim

@@ -17,6 +17,7 @@ constexpr std::uint64_t pull_cadences =
     2;  // of a replica's usual publication interval: what a joiner is given is younger
 constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
 constexpr double cadence_smoothing = 0.25;
+constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is said again
 
 double smooth(double average, double value) {
   return average == 0 ? value : average + cadence_smoothing * (value - average);
@@ -31,13 +32,23 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
       description_(std::move(description)),
       counter_(counter),
       random_(random),
-      cache_(options.lifetime_us) {
+      cache_(options.lifetime_us),
+      budget_(options.bytes_per_s),
+      cadence_(options.period_us) {
   fragments_.reserve(fragments.size());
   for (FragmentBuffers& buffers : fragments) {
     BlockSteps steps(buffers.block_count());
     fragments_.push_back(
         {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
   }
+}
+
+void Replica::set_options(const ReplicaOptions& options) {
+  options_ = options;
+  budget_.set_rate(options.bytes_per_s);
+  cadence_.set_least(options.period_us);
+  for (auto& [node, neighbour] : neighbours_)
+    neighbour.budget.set_rate(options.link_bytes_per_s);
 }
 
 void Replica::set_state(ReplicaState state, Actions& out) {
@@ -127,7 +138,9 @@ void Replica::hand_over_if_wanted(std::uint32_t f, Actions& out) {
 
 void Replica::link_up(const NodeId& node, Actions& out) {
   if (neighbours_.size() >= max_neighbours && !neighbours_.contains(node)) return;
-  neighbours_[node].linked = true;
+  Neighbour& neighbour = neighbours_[node];
+  neighbour.linked = true;
+  neighbour.budget.set_rate(options_.link_bytes_per_s);
   out.send.push_back({node, own_info()});
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
   for (Fragment& fragment : fragments_) {
@@ -234,9 +247,11 @@ void Replica::tell_neighbours(Actions& out) const {
 
 void Replica::tick(TimeUs now_us, Actions& out) {
   if (now_us - info_sent_us_ >= options_.info_period_us) {
+    adjust_cadence(now_us);
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
+    repeat_unanswered(now_us, out);
   }
   send_again(out);
   start_exchanges(now_us, out);
@@ -252,6 +267,43 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
     ++counters_.unresolved;
     end_own(fragment, 0, now_us);
   }
+}
+
+/// Says again what was sent over a link that stands, and not answered: it, or the answer, was lost. Nothing is begun
+/// towards the end of an exchange's lifetime: an answer that came after it would be committed at one end only.
+void Replica::repeat_unanswered(TimeUs now_us, Actions& out) {
+  for (Fragment& fragment : fragments_) {
+    if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
+    Own& own = *fragment.own;
+    if (own.unsent || !linked(own.partner) || now_us - own.begun_us > options_.lifetime_us / 2) continue;
+    if (now_us - own.sent_us < patience_us(own.partner)) continue;
+    own.repeated = true;
+    own.sent_us = now_us;
+    ++counters_.repeats_sent;
+    spend(own.partner, payload_bytes(own.request), now_us);
+    out.send.push_back({own.partner, own.request});
+  }
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (neighbour.linked) counters_.repeats_sent += cache_.mark_overdue(node, now_us, patience_us(node));
+  }
+}
+
+TimeUs Replica::patience_us(const NodeId& node) const {
+  const auto neighbour = neighbours_.find(node);
+  const double usual_us = neighbour == neighbours_.end() ? 0 : neighbour->second.answer_us;
+  return std::clamp(static_cast<TimeUs>(usual_us * patience_answers), options_.info_period_us,
+                    std::max(options_.lifetime_us / 4, options_.info_period_us));
+}
+
+void Replica::adjust_cadence(TimeUs now_us) {
+  const auto elapsed_us = static_cast<double>(now_us - info_sent_us_);
+  const double sent = static_cast<double>(counters_.payload_bytes_sent - bytes_at_adjustment_);
+  bytes_at_adjustment_ = counters_.payload_bytes_sent;
+  double excess = options_.time_share > 0 ? time_taken_ / options_.time_share : 0;
+  if (options_.network_share > 0 && capacity_ > 0 && elapsed_us > 0) {
+    excess = std::max(excess, sent / elapsed_us * us_per_s / (capacity_ * options_.network_share));
+  }
+  cadence_.adjust(excess);
 }
 
 /// What a full queue or a broken link kept from being sent, and what the other end must hear nevertheless.
@@ -305,6 +357,11 @@ std::size_t Replica::pending_bytes() const {
   for (const Fragment& fragment : fragments_)
     bytes += fragment.buffers.pending_bytes();
   return bytes;
+}
+
+double Replica::goodput(const NodeId& node) const {
+  const auto neighbour = neighbours_.find(node);
+  return neighbour == neighbours_.end() ? 0 : neighbour->second.goodput;
 }
 
 double Replica::disagreement() const {

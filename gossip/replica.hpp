@@ -19,8 +19,11 @@
 #include <map>
 #include <optional>
 
+#include "gossip/byte_budget.hpp"
+#include "gossip/cadence.hpp"
 #include "gossip/exchange.hpp"
 #include "gossip/mixing.hpp"
+#include "gossip/partners.hpp"
 #include "gossip/random.hpp"
 #include "gossip/reply_cache.hpp"
 
@@ -34,6 +37,11 @@ struct ReplicaOptions {
   TimeUs lifetime_us = 10 * us_per_s;    ///< of an exchange without an answer, and of a reply nobody acknowledges
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/steps.hpp
+  PartnerRule partners = {};             ///< see gossip/partners.hpp
+  double bytes_per_s = 0;                ///< most that this replica sends of requests and replies; 0: no limit
+  double link_bytes_per_s = 0;           ///< and to one neighbour
+  double time_share = 0.02;              ///< most that gossip takes of the training's time; 0: no limit
+  double network_share = 0.5;            ///< and of what the node's network can carry, if that is known; 0: no limit
 };
 
 /// Names exchanges. One for a node, never reset while it runs; started from the time of day so that a restart goes on.
@@ -62,6 +70,7 @@ struct ReplicaCounters {
   std::uint64_t publications = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   std::uint64_t repeated_requests = 0;
+  std::uint64_t repeats_sent = 0;        ///< requests and replies said again because nothing was heard of the first
   std::uint64_t payload_bytes_sent = 0;  ///< frames of requests and replies, pulls apart
   double shift_sum = 0;                  ///< of initiated and answered exchanges, for their mean
   double mean_abs_sum = 0;               ///< of the same: mean |y_j − y_i|
@@ -108,10 +117,15 @@ class Replica {
   /// Nothing of an exchange is left under way: it may go without anyone noticing.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
-  void set_options(const ReplicaOptions& options) { options_ = options; }
+  void set_options(const ReplicaOptions& options);
 
   // --- the client
   void set_clock(std::uint64_t clock) { clock_ = clock; }
+  /// Share of the client's time that serving fragments took lately, in [0, 1]: what the cadence keeps to time_share.
+  void set_time_taken(double share) { time_taken_ = share; }
+  /// What the node's network can carry, in bytes per second, as configured or measured: what the cadence keeps to
+  /// network_share. 0: not known.
+  void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
   /// The client handed fragment f back with a fresh snapshot, taken at `clock`. Its word has been checked.
   void published(std::uint32_t f, std::uint32_t generation, std::uint64_t clock, TimeUs now_us, Actions& out);
 
@@ -151,6 +165,10 @@ class Replica {
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
   [[nodiscard]] std::size_t pending_bytes() const;
   [[nodiscard]] double disagreement() const;
+  /// Between two exchanges of a fragment that the node starts: options' period_us, or more to keep to its shares.
+  [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
+  /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
+  [[nodiscard]] double goodput(const NodeId& node) const;
   /// Of a neighbour with another layout under the job's name, if there is one.
   [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
 
@@ -165,6 +183,7 @@ class Replica {
     bool unsent = false;     ///< and that copy could not be: the next tick tries
     bool abandoned = false;  ///< its partner died while the request was being encoded
     TimeUs begun_us = 0;
+    TimeUs sent_us = 0;  ///< last
     ExchangeRequest request = {};
     std::vector<std::uint32_t> blocks = {};
     std::vector<std::int8_t> exponents = {};
@@ -193,12 +212,19 @@ class Replica {
     TimeUs start_after_us = 0;
     std::uint64_t exchange_clock = 0;
     double exchange_interval = 0;  ///< smoothed samples between exchanges
+    TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
+    std::uint64_t begun = 0;       ///< exchanges of its own: the round of a partner schedule
     std::optional<NodeId> was_busy = {};
   };
   struct Neighbour {
     bool linked = false;
     JobInfo info;
     LinkFactor factor;
+    ByteBudget budget;
+    double answer_us = 0;  ///< smoothed time from request to reply
+    double goodput = 0;    ///< smoothed bytes per second of the same exchanges
+    int busy_in_a_row = 0;
+    TimeUs rest_until_us = 0;  ///< not asked before
   };
 
   void hold(Fragment& fragment);
@@ -212,7 +238,15 @@ class Replica {
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// Linked, and runs this job with this layout: can be exchanged with.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
-  [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment);
+  /// Of the fragments that may start, the one whose last exchange is longest ago, within a bounded look.
+  [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
+  [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
+  void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
+  void let_rest(const NodeId& node, TimeUs now_us);
+  void observe_answer(const NodeId& from, const Own& own, const ExchangeReply& reply, TimeUs now_us);
+  void adjust_cadence(TimeUs now_us);
+  /// How long nothing may be heard of a message to this node before it is said again.
+  [[nodiscard]] TimeUs patience_us(const NodeId& node) const;
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
@@ -222,6 +256,7 @@ class Replica {
 
   /// Why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
+  [[nodiscard]] bool affordable(const Neighbour& neighbour, TimeUs now_us) const;
   [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
@@ -232,6 +267,7 @@ class Replica {
   void tell_neighbours(Actions& out) const;
   void send_again(Actions& out);
   void end_the_old(TimeUs now_us, Actions& out);
+  void repeat_unanswered(TimeUs now_us, Actions& out);
   [[nodiscard]] bool linked(const NodeId& node) const;
   Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
 
@@ -250,6 +286,11 @@ class Replica {
   std::size_t starting_count_ = 0;
   std::size_t next_fragment_ = 0;
   TimeUs info_sent_us_ = 0;
+  ByteBudget budget_;
+  Cadence cadence_;
+  double time_taken_ = 0;
+  double capacity_ = 0;
+  std::uint64_t bytes_at_adjustment_ = 0;
   std::optional<NodeId> layout_stranger_;
   ReplicaCounters counters_;
 };

@@ -15,7 +15,11 @@ constexpr double interval_smoothing = 0.25;
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
-constexpr int busy_wait_divisor = 8;  // of the period, before another partner is tried
+constexpr int busy_wait_divisor = 8;         // of the period, before another partner is tried
+constexpr std::size_t schedule_window = 64;  // startable fragments of which the oldest is taken
+constexpr double answer_smoothing = 0.25;
+constexpr int busy_tolerated = 3;  // replies in a row, before a partner is let rest
+constexpr int max_rest_doublings = 8;
 
 }  // namespace
 
@@ -23,24 +27,38 @@ constexpr int busy_wait_divisor = 8;  // of the period, before another partner i
 
 void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (state_ != ReplicaState::running) return;
-  const std::size_t count = fragments_.size();
-  const std::size_t first = next_fragment_;  // round robin: with equal periods this takes the oldest first
-  for (std::size_t i = 0; i < count && own_count_ + starting_count_ < options_.in_flight; ++i) {
-    const auto f = static_cast<std::uint32_t>((first + i) % count);
-    Fragment& fragment = fragments_[f];
-    if (!may_start(fragment, now_us)) continue;
-    const auto partner = choose_partner(fragment);
+  while (own_count_ + starting_count_ < options_.in_flight && budget_.open(now_us)) {
+    const auto f = oldest_startable(now_us);
+    if (!f) return;
+    Fragment& fragment = fragments_[*f];
+    const auto partner = choose_partner(fragment, now_us);
     if (!partner) return;
+    next_fragment_ = (*f + 1) % fragments_.size();
     if (!fragment.fresh && fragment.publication_clock != clock_) {
       // Old values would be averaged: ask the client for a publication first; it starts the exchange.
       fragment.wants_publication = fragment.starting = true;
       ++starting_count_;
-      hand_over_if_wanted(f, out);
+      hand_over_if_wanted(*f, out);
       continue;
     }
-    start(f, *partner, 0, options_.codec, {}, {}, now_us, out);
-    next_fragment_ = (f + 1) % count;
+    ++fragment.begun;
+    start(*f, *partner, 0, options_.codec, {}, {}, now_us, out);
   }
+}
+
+std::optional<std::uint32_t> Replica::oldest_startable(TimeUs now_us) const {
+  const std::size_t count = fragments_.size();
+  std::optional<std::uint32_t> oldest;
+  std::size_t seen = 0;
+  // From where the last one was: those behind it have waited longest, and a look at all of a large model's would be
+  // long.
+  for (std::size_t i = 0; i < count && seen < schedule_window; ++i) {
+    const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
+    if (!may_start(fragments_[f], now_us)) continue;
+    ++seen;
+    if (!oldest || fragments_[f].exchanged_us < fragments_[*oldest].exchanged_us) oldest = f;
+  }
+  return oldest;
 }
 
 bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
@@ -51,15 +69,24 @@ bool Replica::is_partner(const Neighbour& neighbour) const {
   return neighbour.linked && neighbour.info.job == description_.job && neighbour.info.state == ReplicaState::running;
 }
 
-std::optional<NodeId> Replica::choose_partner(const Fragment& fragment) {
-  std::vector<NodeId> candidates;
+std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs now_us) {
+  std::vector<Candidate> candidates;
+  std::size_t in_reach = 0;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (is_partner(neighbour)) candidates.push_back(node);
+    if (neighbour.info.job != description_.job) continue;
+    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us;
+    in_reach += reach ? 1 : 0;
+    candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
   // Not again the one that was busy, if there is a choice.
-  if (candidates.size() > 1 && fragment.was_busy) std::erase(candidates, *fragment.was_busy);
-  if (candidates.empty()) return std::nullopt;
-  return candidates[random_.below(candidates.size())];
+  if (in_reach > 1 && fragment.was_busy) {
+    for (Candidate& candidate : candidates) {
+      if (candidate.id == *fragment.was_busy) candidate.in_reach = false;
+    }
+  }
+  const auto chosen = gossip::choose_partner(options_.partners, self_, candidates, fragment.begun, random_);
+  if (!chosen) return std::nullopt;
+  return candidates[*chosen].id;
 }
 
 void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec,
@@ -93,7 +120,7 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
   Own& own = *fragment.own;
   if (!result.finite) {
     quarantine(fragment);
-    end_own(fragment, options_.period_us, now_us);
+    end_own(fragment, period_us(), now_us);
   } else if (own.abandoned) {
     end_own(fragment, 0, now_us);
   } else {
@@ -103,7 +130,8 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     own.blocks = std::move(result.blocks);
     own.exponents = std::move(result.exponents);
     own.factor = result.factor;
-    counters_.payload_bytes_sent += payload_bytes(own.request);
+    own.sent_us = now_us;
+    spend(own.partner, payload_bytes(own.request), now_us);
     out.send.push_back({own.partner, own.request});
   }
   release(f, now_us, out);
@@ -132,10 +160,12 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   if (!fits(reply, fragment->own->request)) {
     ++counters_.violations;
     ++counters_.unresolved;
-    end_own(*fragment, options_.period_us, now_us);
+    end_own(*fragment, period_us(), now_us);
     return;
   }
   if (reply.status == ReplyStatus::done) {
+    observe_answer(from, *fragment->own, reply, now_us);
+    if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) partner->second.busy_in_a_row = 0;
     if (fragment->held) {
       fragment->reply = std::move(reply);
     } else {
@@ -146,12 +176,42 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
     fragment->was_busy = from;
+    let_rest(from, now_us);
     end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
   } else {
     ++counters_.refused_received;
     end_own(*fragment, jittered_period(), now_us);
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
+}
+
+/// A node that turns down one request after another has no room for more: each costs bytes for nothing.
+void Replica::let_rest(const NodeId& node, TimeUs now_us) {
+  const auto found = neighbours_.find(node);
+  if (found == neighbours_.end()) return;
+  Neighbour& neighbour = found->second;
+  if (++neighbour.busy_in_a_row < busy_tolerated) return;
+  const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
+  neighbour.rest_until_us = now_us + std::max(period_us() / busy_wait_divisor, us_per_ms) * (TimeUs{1} << doublings);
+}
+
+/// Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
+void Replica::observe_answer(const NodeId& from, const Own& own, const ExchangeReply& reply, TimeUs now_us) {
+  const auto found = neighbours_.find(from);
+  if (found == neighbours_.end() || own.repeated || own.follow_up > 0 || now_us <= own.sent_us) return;
+  Neighbour& neighbour = found->second;
+  const auto took_us = static_cast<double>(now_us - own.sent_us);
+  const double rate = static_cast<double>(payload_bytes(own.request) + payload_bytes(reply)) / took_us * us_per_s;
+  const double weight = neighbour.answer_us == 0 ? 1 : answer_smoothing;
+  neighbour.answer_us += weight * (took_us - neighbour.answer_us);
+  neighbour.goodput += weight * (rate - neighbour.goodput);
+}
+
+void Replica::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
+  counters_.payload_bytes_sent += bytes;
+  budget_.spend(bytes, now_us);
+  if (const auto neighbour = neighbours_.find(to); neighbour != neighbours_.end())
+    neighbour->second.budget.spend(bytes, now_us);
 }
 
 void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
@@ -182,7 +242,8 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     ++counters_.unresolved;
   }
   fragment.was_busy.reset();
-  end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, options_.period_us / 2), now_us);
+  fragment.exchanged_us = now_us;
+  end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
   const auto partner = neighbours_.find(own.partner);
   if (!result.wide.empty() && own.follow_up < last_follow_up && partner != neighbours_.end() &&
@@ -249,7 +310,7 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
   const auto shift = fragment.budget.answer_shift(crossing);
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || !shift || neighbour == neighbours_.end() ||
-      (crossing && self_ < from)) {
+      (crossing && self_ < from) || !affordable(neighbour->second, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   hold(fragment);
@@ -271,6 +332,11 @@ RefuseReason Replica::objection(const ExchangeRequest& request) const {
   const Fragment& fragment = fragments_[request.fragment];
   if (!fits(request, fragment.buffers.block_count())) return RefuseReason::bad_request;
   return fragment.quarantined ? RefuseReason::quarantined : RefuseReason::none;
+}
+
+/// An answer costs as much as a request, but turning one down wastes what it took to send: a little debt is made.
+bool Replica::affordable(const Neighbour& neighbour, TimeUs now_us) const {
+  return budget_.open_in_debt(now_us) && neighbour.budget.open_in_debt(now_us);
 }
 
 bool Replica::crosses(const Fragment& fragment, const NodeId& from) const {
@@ -301,9 +367,10 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
   if (reply.status == ReplyStatus::done) {
     fragment.budget.answered(reply.shift);
     ++counters_.answered;
-    counters_.payload_bytes_sent += payload_bytes(reply);
+    spend(initiator, payload_bytes(reply), now_us);
+    fragment.exchanged_us = now_us;
     learn(fragment, initiator, result.measure, reply.shift, true);
-    if (!cache_.store(id, reply)) ++counters_.unresolved;
+    if (!cache_.store(id, reply, now_us)) ++counters_.unresolved;
   } else {
     cache_.decline(id, now_us);
     ++counters_.refused_sent;
@@ -354,7 +421,7 @@ float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {
 }
 
 TimeUs Replica::jittered_period() {
-  return static_cast<TimeUs>(static_cast<double>(options_.period_us) * (0.75 + 0.5 * random_.uniform()));
+  return static_cast<TimeUs>(static_cast<double>(period_us()) * (0.75 + 0.5 * random_.uniform()));
 }
 
 }  // namespace gossamer::gossip

@@ -75,12 +75,13 @@ void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
   }
 }
 
-bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply) {
+bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply, TimeUs now_us) {
   const auto initiator = initiators_.find(id.initiator);
   if (initiator == initiators_.end()) return false;
   const auto entry = initiator->second.entries.find(id.counter);
   if (entry == initiator->second.entries.end()) return false;
   entry->second.stage = Stage::answered;
+  entry->second.given_us = now_us;
   entry->second.reply = std::move(reply);
   return true;
 }
@@ -142,6 +143,19 @@ void ReplyCache::mark_unsent(const NodeId& id) {
   for (auto& [counter, entry] : initiator->second.entries) {
     if (entry.stage == Stage::answered) entry.unsent = any_unsent_ = true;
   }
+}
+
+std::size_t ReplyCache::mark_overdue(const NodeId& id, TimeUs now_us, TimeUs patience_us) {
+  const auto initiator = initiators_.find(id);
+  if (initiator == initiators_.end() || initiator->second.unacknowledged == 0) return 0;
+  std::size_t count = 0;
+  for (auto& [counter, entry] : initiator->second.entries) {
+    if (entry.stage != Stage::answered || now_us - entry.given_us < patience_us) continue;
+    entry.given_us = now_us;
+    entry.unsent = any_unsent_ = true;
+    ++count;
+  }
+  return count;
 }
 
 std::vector<std::pair<NodeId, ExchangeReply>> ReplyCache::take_unsent() {

@@ -39,7 +39,7 @@ class ReplyCache {
   /// A fresh request is being answered.
   void begin(const ExchangeId& id, TimeUs now_us);
   /// It has been committed: keep the reply. False if the initiator was dropped meanwhile: nobody will acknowledge it.
-  bool store(const ExchangeId& id, ExchangeReply reply);
+  bool store(const ExchangeId& id, ExchangeReply reply, TimeUs now_us);
   /// It is turned down (busy, refused), whether begun or not: a copy of the request must hear the same.
   void decline(const ExchangeId& id, TimeUs now_us);
   /// True if a kept reply was acknowledged by this.
@@ -53,6 +53,9 @@ class ReplyCache {
   void mark_unsent(const NodeId& initiator, const ExchangeReply& reply);
   /// Nor may any of this initiator's have arrived that it has not acknowledged.
   void mark_unsent(const NodeId& initiator);
+  /// Replies to this initiator that were given `patience_us` ago or more and not acknowledged, since they were last
+  /// given: take_unsent() will give them again. Returns how many.
+  std::size_t mark_overdue(const NodeId& initiator, TimeUs now_us, TimeUs patience_us);
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeReply>> take_unsent();
 
   /// Replies kept, of all initiators.
@@ -63,6 +66,7 @@ class ReplyCache {
   struct Entry {
     Stage stage = Stage::working;
     TimeUs begun_us = 0;
+    TimeUs given_us = 0;  ///< the reply, last
     bool unsent = false;
     ExchangeReply reply = {};
   };

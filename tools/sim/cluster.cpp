@@ -511,7 +511,7 @@ TimeUs Cluster::task_time_us(std::size_t elements) {
 
 /// Runs a task's arithmetic now and reports its result later, as a worker would.
 template <class Task, class Report>
-void Cluster::work(std::size_t i, std::uint32_t f, Task&& task, Report report) {
+void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
   auto result = std::move(task).run(nodes_[i].replica->held(f));
   at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, result = std::move(result), report]() mutable {
     Actions actions;

@@ -203,7 +203,7 @@ class Cluster {
   void mirror(std::size_t i, std::uint32_t f);
   void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);
   template <class Task, class Report>
-  void work(std::size_t i, std::uint32_t f, Task&& task, Report report);
+  void work(std::size_t i, std::uint32_t f, Task task, Report report);
 
   ClusterOptions options_;
   Schedule& schedule_;

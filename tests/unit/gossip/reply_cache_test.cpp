@@ -25,7 +25,7 @@ ExchangeReply reply_to(std::uint64_t counter) {
 }
 void answer(ReplyCache& cache, const ExchangeId& id, TimeUs now_us) {
   cache.begin(id, now_us);
-  cache.store(id, reply_to(id.counter));
+  cache.store(id, reply_to(id.counter), 0);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ TEST_CASE("an exchange goes from fresh through working and answered to acknowled
   CHECK(cache.unacknowledged() == 1);
   CHECK_FALSE(cache.acknowledge(id));  // of what has not been answered
   CHECK(cache.standing(id) == Standing::working);
-  cache.store(id, reply_to(7));
+  cache.store(id, reply_to(7), 0);
   CHECK(cache.standing(id) == Standing::answered);
   CHECK(cache.reply(id).counter == 7);
   CHECK(cache.reply(id).shift == 3);
@@ -121,7 +121,7 @@ TEST_CASE("replies expire, and what is under their counter is too old", "[reply_
   CHECK(cache.standing({alice, 14}) == Standing::fresh);
   CHECK(cache.standing({alice, 20}) == Standing::answered);
   CHECK(cache.unacknowledged() == 2);
-  CHECK(cache.store({alice, 13}, reply_to(13)));
+  CHECK(cache.store({alice, 13}, reply_to(13), 0));
   CHECK(cache.standing({alice, 13}) == Standing::answered);
   CHECK(cache.expire(2 * lifetime_us) == 2);
   CHECK(cache.expire(9 * lifetime_us) == 0);
@@ -145,7 +145,7 @@ TEST_CASE("a dead initiator's replies are dropped and counted", "[reply_cache]")
   for (std::uint64_t counter = 1; counter <= 5; ++counter)
     CHECK(cache.standing({alice, counter}) == Standing::expired);
   CHECK(cache.standing({alice, 6}) == Standing::fresh);
-  CHECK_FALSE(cache.store({alice, 4}, reply_to(4)));  // the task that was under way ends after all
+  CHECK_FALSE(cache.store({alice, 4}, reply_to(4), 0));  // the task that was under way ends after all
   CHECK(cache.standing({alice, 4}) == Standing::expired);
   CHECK(cache.unacknowledged() == 1);
 }
@@ -211,7 +211,7 @@ TEST_CASE("no order of events answers an exchange twice", "[reply_cache]") {
           break;
         case 3:
           if (working.empty()) break;
-          cache.store(working.back(), reply_to(working.back().counter));
+          cache.store(working.back(), reply_to(working.back().counter), 0);
           working.pop_back();
           break;
         case 4:
@@ -237,7 +237,7 @@ TEST_CASE("initiators long gone make room for new ones", "[reply_cache]") {
   };
   for (std::size_t i = 0; i < ReplyCache::max_initiators; ++i) {
     cache.begin({initiator(i), 100 + i}, 0);
-    cache.store({initiator(i), 100 + i}, ExchangeReply{.counter = 100 + i});
+    cache.store({initiator(i), 100 + i}, ExchangeReply{.counter = 100 + i}, 0);
     cache.drop(initiator(i));
   }
   CHECK(cache.standing({initiator(0), 100}) == ReplyCache::Standing::expired);

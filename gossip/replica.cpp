@@ -122,8 +122,29 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
     return;
   }
   if (serve_pull(f, now_us, out)) return;
+  if (take_outer_step(f, now_us, out)) return;
   hand_over_if_wanted(f, out);
   start_exchanges(now_us, out);
+}
+
+bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (options_.outer.kind == OuterKind::none || state_ != ReplicaState::running || fragment.quarantined) return false;
+  if (fragment.outer_exchanges < options_.outer.least_exchanges) return false;
+  if (now_us - fragment.outer_us < options_.outer.period_us) return false;
+  fragment.outer_us = now_us;
+  fragment.outer_exchanges = 0;
+  hold(fragment);
+  out.outer.push_back({f, OuterTask{options_.outer}});
+  return true;
+}
+
+void Replica::outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out) {
+  if (result.commit) {
+    fragments_[f].buffers.finish_commit();
+    ++counters_.outer_steps;
+  }
+  release(f, now_us, out);
 }
 
 void Replica::hand_over_if_wanted(std::uint32_t f, Actions& out) {

@@ -23,6 +23,7 @@
 #include "gossip/cadence.hpp"
 #include "gossip/exchange.hpp"
 #include "gossip/mixing.hpp"
+#include "gossip/outer.hpp"
 #include "gossip/partners.hpp"
 #include "gossip/random.hpp"
 #include "gossip/reply_cache.hpp"
@@ -37,6 +38,7 @@ struct ReplicaOptions {
   TimeUs lifetime_us = 10 * us_per_s;    ///< of an exchange without an answer, and of a reply nobody acknowledges
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/steps.hpp
+  OuterOptions outer = {};               ///< see gossip/outer.hpp
   PartnerRule partners = {};             ///< see gossip/partners.hpp
   double bytes_per_s = 0;                ///< most that this replica sends of requests and replies; 0: no limit
   double link_bytes_per_s = 0;           ///< and to one neighbour
@@ -68,6 +70,7 @@ struct ReplicaCounters {
   std::uint64_t blocks = 0;       ///< in exchanges counted by initiated and answered
   std::uint64_t wide_blocks = 0;  ///< of them
   std::uint64_t publications = 0;
+  std::uint64_t outer_steps = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   std::uint64_t repeated_requests = 0;
   std::uint64_t repeats_sent = 0;        ///< requests and replies said again because nothing was heard of the first
@@ -104,6 +107,7 @@ class Replica {
     std::vector<Answer> answer;
     std::vector<Run<ConcludeTask>> conclude;
     std::vector<Snapshot> snapshot;
+    std::vector<Run<OuterTask>> outer;  ///< run on buffers(f) and outer_state(f)
   };
 
   /// `description`: the job's key, name and sizes, as neighbours are told them.
@@ -147,12 +151,14 @@ class Replica {
   void concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out);
   void folded(std::uint32_t f, TimeUs now_us, Actions& out);
   void snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out);
+  void outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out);
 
   /// Starts what is due and ends what has lived too long. Call at least every few milliseconds.
   void tick(TimeUs now_us, Actions& out);
 
   // --- for whoever runs the tasks and mirrors the words
   [[nodiscard]] HeldFragment held(std::uint32_t f) { return {fragments_[f].buffers, fragments_[f].steps}; }
+  [[nodiscard]] OuterState& outer_state(std::uint32_t f) { return fragments_[f].outer; }
   [[nodiscard]] FragmentBuffers& buffers(std::uint32_t f) { return fragments_[f].buffers; }
   [[nodiscard]] std::uint32_t fragment_count() const { return static_cast<std::uint32_t>(fragments_.size()); }
 
@@ -213,7 +219,10 @@ class Replica {
     std::uint64_t exchange_clock = 0;
     double exchange_interval = 0;  ///< smoothed samples between exchanges
     TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
-    std::uint64_t begun = 0;       ///< exchanges of its own: the round of a partner schedule
+    OuterState outer = {};
+    TimeUs outer_us = 0;                ///< when its last outer step was
+    std::uint32_t outer_exchanges = 0;  ///< since then
+    std::uint64_t begun = 0;            ///< exchanges of its own: the round of a partner schedule
     std::optional<NodeId> was_busy = {};
   };
   struct Neighbour {
@@ -234,6 +243,8 @@ class Replica {
   /// Gives the fragment to the first joiner that waits for it, if it can; true if it did, and so holds it.
   bool serve_pull(std::uint32_t f, TimeUs now_us, Actions& out);
 
+  /// Takes an outer step if one is due; true if it did, and so holds the fragment.
+  bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
   void start_exchanges(TimeUs now_us, Actions& out);
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// Linked, and runs this job with this layout: can be exchanged with.

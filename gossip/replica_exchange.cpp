@@ -392,6 +392,7 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
                                                         static_cast<float>(measure.blocks));
   }
   if (!counts) return;
+  ++fragment.outer_exchanges;
   counters_.blocks += measure.blocks;
   counters_.wide_blocks += measure.wide_blocks;
   counters_.shift_sum += shift;

@@ -556,6 +556,16 @@ void Cluster::perform(std::size_t i, Actions& actions) {
       perform(i, out);
     });
   }
+  for (const auto& [f, task] : actions.outer) {
+    const auto result = task.run(nodes_[i].replica->buffers(f), nodes_[i].replica->outer_state(f));
+    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, result] {
+      Actions out;
+      nodes_[i].replica->outer_done(f, result, now_us(), out);
+      mirror(i, f);
+      say({.kind = Event::Kind::outer, .node = i, .fragment = f});
+      perform(i, out);
+    });
+  }
   for (const auto& [f, to] : actions.snapshot)
     take_snapshot(i, f, number_of(to));
   for (auto& send : actions.send)

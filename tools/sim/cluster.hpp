@@ -62,6 +62,7 @@ class Cluster {
       replaced,   ///< the client took a pulled model over
       answered,   ///< the responder's half of `exchange` counts now
       concluded,  ///< the initiator's half
+      outer,      ///< an outer step counts now
       turned,     ///< any other turn of the daemon's loop is over
       delivered,  ///< `message` has come in from node `other` and is about to be handled
       dead,       ///< the node was told that node `other` is dead

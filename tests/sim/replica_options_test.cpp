@@ -122,4 +122,32 @@ TEST_CASE("The cadence keeps gossip to its share of the network") {
   CHECK(rate > 0.7 * 0.5 * capacity);
 }
 
+TEST_CASE("The cadence keeps gossip to its share of the training's time") {
+  Schedule schedule;
+  Network network(schedule, gossip::Random(9), 4, {});
+  // Serving one of the four fragments takes 0.8 ms of a step of 20 ms.
+  Cluster cluster({.elements = 2048, .replica = {.period_us = 1'000}, .step_us = 20'000, .serve_bytes_per_s = 1e7},
+                  schedule, network);
+  for (std::size_t i = 0; i < 4; ++i) {
+    cluster.add_node(std::vector<float>(2048, static_cast<float>(i)), [i](std::span<float> model) {
+      for (float& value : model)
+        value += 0.001F * static_cast<float>(i);  // something to agree on
+      return 1;
+    });
+    cluster.start_daemon(i, false);
+  }
+  cluster.link_all();
+  cluster.run_until(30 * us_per_s);
+  std::vector<TimeUs> before;
+  for (std::size_t i = 0; i < 4; ++i)
+    before.push_back(cluster.node(i).client.served_us);
+  cluster.run_until(90 * us_per_s);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double share = static_cast<double>(cluster.node(i).client.served_us - before[i]) / (60.0 * us_per_s);
+    CAPTURE(i, share, cluster.node(i).replica->period_us());
+    CHECK(share < 0.022);
+    CHECK(share > 0.012);
+  }
+}
+
 }  // namespace gossamer::sim

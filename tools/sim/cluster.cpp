@@ -324,12 +324,21 @@ void Cluster::step(std::size_t i, std::uint64_t life) {
   Client& client = nodes_[i].client;
   if (nodes_[i].client_life != life) return;
   const double stretch = 1 + options_.step_jitter * (2 * random_.uniform() - 1);
-  const double next_us = static_cast<double>(options_.step_us) / client.speed * stretch;
-  schedule_.after(std::max<TimeUs>(1, std::llround(next_us)), [this, i, life] { step(i, life); });
-  if (client.stalled) return;
-  const Node& node = nodes_[i];
-  // A joining client waits for its model.
-  if (node.replica && node.replica->state() == ReplicaState::joining) return serve_due(i);
+  const double compute_us = static_cast<double>(options_.step_us) / client.speed * stretch;
+  TimeUs next_us = std::max<TimeUs>(1, std::llround(compute_us));
+  if (!client.stalled) {
+    // A joining client waits for its model.
+    const Node& node = nodes_[i];
+    if (!node.replica || node.replica->state() != ReplicaState::joining) train(i);
+    const TimeUs took_us = serve_due(i);
+    client.served_us += took_us;
+    next_us += took_us;
+  }
+  schedule_.after(next_us, [this, i, life] { step(i, life); });
+}
+
+void Cluster::train(std::size_t i) {
+  Client& client = nodes_[i].client;
   if (client.train) {
     say({.kind = Event::Kind::training, .node = i});
     client.clock += client.train(client.model);
@@ -338,27 +347,37 @@ void Cluster::step(std::size_t i, std::uint64_t life) {
     client.clock += 1;
   }
   ++client.steps;
-  if (node.replica && !node.paused) node.replica->set_clock(client.clock_base + client.clock);
-  serve_due(i);
+  if (daemon_alive(i) && !nodes_[i].paused) nodes_[i].replica->set_clock(client.clock_base + client.clock);
 }
 
-void Cluster::serve_due(std::size_t i) {
+TimeUs Cluster::serve_due(std::size_t i) {
   Client& client = nodes_[i].client;
-  std::size_t budget = options_.step_budget_bytes == 0 ? SIZE_MAX : options_.step_budget_bytes;
-  for (std::uint32_t n = 0; n < fragments_; ++n) {
-    const auto f = static_cast<std::uint32_t>((client.next_due + n) % fragments_);
-    const bool due =
-        nodes_[i].replica ? nodes_[i].replica->buffers(f).parts().with_client : client.words[f].with_client;
-    if (!due) continue;
+  const std::size_t budget = options_.step_budget_bytes == 0 ? SIZE_MAX : options_.step_budget_bytes;
+  std::size_t served_bytes = 0;
+  const std::size_t first = client.next_due;
+  for (std::uint32_t n = 0; n < fragments_ && served_bytes < budget; ++n) {
+    const auto f = static_cast<std::uint32_t>((first + n) % fragments_);
+    if (!client.words[f].with_client) continue;
     serve(i, f);
-    const std::size_t bytes = elements_of(f) * sizeof(float);
-    if (bytes >= budget) {
-      client.next_due = (f + 1) % fragments_;
-      break;
-    }
-    budget -= bytes;
+    served_bytes += elements_of(f) * sizeof(float);
+    client.next_due = (f + 1) % fragments_;
   }
   run_if_joined(i);
+  if (options_.serve_bytes_per_s <= 0) return 0;
+  // Reads x and c, writes x and s.
+  const double traffic = 4 * static_cast<double>(served_bytes) * options_.byte_scale;
+  return static_cast<TimeUs>(traffic / options_.serve_bytes_per_s * us_per_s);
+}
+
+/// What share of its time the client has spent on gossip since it was last asked, once a second.
+void Cluster::tell_time_taken(std::size_t i) {
+  Client& client = nodes_[i].client;
+  const TimeUs elapsed_us = now_us() - client.told_us;
+  if (elapsed_us < us_per_s) return;
+  nodes_[i].replica->set_time_taken(static_cast<double>(client.served_us - client.told_served_us) /
+                                    static_cast<double>(elapsed_us));
+  client.told_us = now_us();
+  client.told_served_us = client.served_us;
 }
 
 /// What gossamer_step() does with a fragment that is due: x += c (or x = c), s = x, and the word goes back.
@@ -414,6 +433,7 @@ void Cluster::tick(std::size_t i) {
     node.joining->tick(settled_, now_us(), asks);
     perform(i, asks);
   }
+  tell_time_taken(i);
   Actions actions;
   node.replica->tick(now_us(), actions);
   perform(i, actions);

@@ -30,11 +30,12 @@ struct ClusterOptions {
   std::size_t fragment_elements = 512;  ///< a whole number of blocks
   gossip::ReplicaOptions replica = {};
   gossip::JoiningOptions joining = {};
-  TimeUs step_us = 2'000;             ///< one training step of a node of speed 1
-  double step_jitter = 0.1;           ///< a step takes step_us · (1 ± this)
-  TimeUs tick_us = 2'000;             ///< of the daemon's loop
-  TimeUs task_us = 100;               ///< one task of a worker takes this and up to twice as long,
-  double task_bytes_per_s = 4e9;      ///< and the time for the fragment's memory at this rate
+  TimeUs step_us = 2'000;         ///< one training step of a node of speed 1
+  double step_jitter = 0.1;       ///< a step takes step_us · (1 ± this)
+  TimeUs tick_us = 2'000;         ///< of the daemon's loop
+  TimeUs task_us = 100;           ///< one task of a worker takes this and up to twice as long,
+  double task_bytes_per_s = 4e9;  ///< and the time for the fragment's memory at this rate
+  double serve_bytes_per_s = 0;   ///< a step takes longer by the memory traffic of what is due, at this rate; 0: not
   std::size_t step_budget_bytes = 0;  ///< of fragments that a client serves in one step; 0: all that are due
   double byte_scale = 1;              ///< payloads count this many times: a small model that stands for a large one
   std::uint64_t seed = 1;
@@ -90,6 +91,9 @@ class Cluster {
     bool alive = false;
     bool stalled = false;  ///< does not step
     std::size_t next_due = 0;
+    TimeUs served_us = 0;  ///< time that serving what was due has taken
+    TimeUs told_us = 0;    ///< when the daemon was last told of it, and how much it was then
+    TimeUs told_served_us = 0;
     TrainStep train;
   };
   struct Node {
@@ -192,7 +196,10 @@ class Cluster {
   void in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action);
 
   void step(std::size_t i, std::uint64_t life);
-  void serve_due(std::size_t i);
+  void train(std::size_t i);
+  /// Returns the time it takes.
+  TimeUs serve_due(std::size_t i);
+  void tell_time_taken(std::size_t i);
   void serve(std::size_t i, std::uint32_t f);
   void tick(std::size_t i);
   void deliver(std::size_t from, std::size_t to, Message message);

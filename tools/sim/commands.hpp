@@ -16,4 +16,7 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Trains small models with true gradients on simulated nodes.
+void add_learn_command(CLI::App& app);
+
 }  // namespace gossamer::sim

@@ -11,6 +11,8 @@
 
 int main(int argc, char** argv) {
   CLI::App app("Runs Gossamer's decisions under virtual time, from one seed.");
+  app.require_subcommand(1);
+  gossamer::sim::add_learn_command(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -1,0 +1,190 @@
+// Learning on simulated nodes: what averaging must not change, and what it must bring.
+
+#include <cmath>
+#include <functional>
+
+#include "catch.hpp"
+#include "tools/sim/baseline.hpp"
+#include "tools/sim/commands.hpp"
+#include "tools/sim/gossip_run.hpp"
+#include "tools/sim/learn_report.hpp"
+
+namespace gossamer::sim {
+namespace {
+
+constexpr double curvature = 1;
+constexpr double sigma = 1;
+
+/// The mean square of the elements of the nodes' mean model, over the second half of the run.
+double stationary_variance(const Run& run) {
+  double sum = 0;
+  double count = 0;
+  for (std::size_t n = run.records.size() / 3; n < run.records.size(); ++n, ++count)
+    sum += run.records[n].loss * 2 / curvature;
+  return sum / count;
+}
+
+double predicted_variance(const Experiment& experiment) {
+  const double rate = experiment.learning_rate;
+  return rate * sigma * sigma / (static_cast<double>(experiment.nodes) * curvature * (2 - rate * curvature));
+}
+
+Experiment on_quadratics(std::size_t nodes) {
+  Experiment experiment{.nodes = nodes, .samples = 600 * nodes, .learning_rate = 0.05, .seed = 11};
+  experiment.trainer.momentum = 0;
+  experiment.replica.period_us = experiment.step_us;
+  experiment.evaluations = 300;
+  return experiment;
+}
+
+Experiment on_digits(std::size_t nodes) {
+  Experiment experiment{.nodes = nodes, .samples = 400 * 16 * nodes, .learning_rate = 0.02, .seed = 4};
+  experiment.replica.period_us = 2 * experiment.step_us;
+  experiment.evaluations = 20;
+  return experiment;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("The mean of n nodes has an n-th of one node's noise, whatever carries it") {
+  const auto quadratic = make_quadratic({.elements = 1'024, .curvature = curvature, .sigma = sigma});
+  {
+    const Experiment alone = on_quadratics(1);
+    CHECK(stationary_variance(run_baseline("local", *quadratic, alone)) ==
+          Approx(predicted_variance(alone)).epsilon(0.05));
+  }
+  struct Way {
+    std::size_t nodes;
+    const char* topology;
+    Codec codec;
+  };
+  for (const Way& way : {Way{4, "complete", Codec::q4}, Way{4, "ring", Codec::f32}, Way{16, "ring", Codec::q8}}) {
+    INFO(way.nodes << " nodes, " << way.topology << ", " << codec_name(way.codec));
+    Experiment experiment = on_quadratics(way.nodes);
+    experiment.topology = way.topology;
+    experiment.replica.codec = way.codec;
+    CHECK(stationary_variance(run_gossip(*quadratic, experiment)) ==
+          Approx(predicted_variance(experiment)).epsilon(0.05));
+  }
+  // Negative control: nodes that average with nobody who shares their noise gain nothing, and a mean that is not kept
+  // is noticed. Half the steps taken twice is such a mean.
+  Experiment wrong = on_quadratics(4);
+  const double expected = predicted_variance(wrong);
+  wrong.learning_rate *= 1.2;
+  CHECK(stationary_variance(run_gossip(*quadratic, wrong)) != Approx(expected).epsilon(0.05));
+}
+
+TEST_CASE("Gossip learns digits as all-reduce does, from sorted shards, too") {
+  const auto logistic = make_digits("", 0);
+  const Experiment experiment = on_digits(4);
+  const Run gossip = run_gossip(*logistic, experiment);
+  const Run all_reduce = run_baseline("allreduce", *logistic, experiment);
+  CHECK(all_reduce.records.back().accuracy > 0.94);
+  CHECK(gossip.records.back().accuracy > 0.94);
+  CHECK(gossip.records.back().loss == Approx(all_reduce.records.back().loss).epsilon(0.1));
+  CHECK(gossip.records.back().samples == experiment.samples);
+
+  Experiment sorted = experiment;
+  sorted.sharding.partition = Partition::sorted;
+  CHECK(run_gossip(*logistic, sorted).records.back().accuracy > 0.93);
+  // Negative control: without exchange no node knows the others' digits.
+  CHECK(run_baseline("local", *logistic, sorted).worst_accuracy < 0.5);
+}
+
+TEST_CASE("One seed gives one run, another seed another") {
+  const auto quadratic = make_quadratic({});
+  Experiment experiment = on_quadratics(4);
+  experiment.samples = 400;
+  experiment.path = {.latency_us = 3'000, .jitter_us = 2'000, .loss = 0.02};
+  const auto csv = [&] {
+    const Run runs[] = {run_gossip(*quadratic, experiment), run_baseline("choco", *quadratic, experiment)};
+    return learn_csv(runs);
+  };
+  const std::string first = csv();
+  CHECK(first == csv());
+  experiment.seed += 1;
+  CHECK(first != csv());
+}
+
+TEST_CASE("The methods compared with reach the quadratic's optimum, and count what they send") {
+  const auto quadratic = make_quadratic({.elements = 256, .sigma = 0.1, .spread = 1});
+  for (const char* method : {"allreduce", "dpsgd", "choco", "tracking", "pushsum", "diloco"}) {
+    INFO(method);
+    Experiment experiment = on_quadratics(8);
+    experiment.sharding.partition = Partition::sorted;
+    experiment.topology = "ring";
+    experiment.period_steps = method == std::string("diloco") ? 10 : 1;
+    const Run run = run_baseline(method, *quadratic, experiment);
+    CHECK(run.records.back().loss < 0.003);
+    CHECK(run.records.back().bytes > 0);
+    CHECK(run.records.front().loss > 0.3);
+  }
+  // Gradient tracking forgets how the nodes differ; D-PSGD does not (its bias grows with the learning rate).
+  Experiment experiment = on_quadratics(8);
+  experiment.sharding.partition = Partition::sorted;
+  experiment.topology = "ring";
+  const Run dpsgd = run_baseline("dpsgd", *quadratic, experiment);
+  const Run tracking = run_baseline("tracking", *quadratic, experiment);
+  CHECK(tracking.records.back().consensus < 0.3 * dpsgd.records.back().consensus);
+}
+
+TEST_CASE("All-reduce takes the time of its slowest node and of its messages") {
+  const auto quadratic = make_quadratic({.elements = 1'000});
+  Experiment experiment{.nodes = 4, .samples = 40, .learning_rate = 0.1};
+  experiment.step_jitter = 0;
+  experiment.step_us = 10'000;
+  experiment.speeds = {0.25};
+  experiment.path.latency_us = 1'000;
+  experiment.node_bytes_per_s = 1e6;
+  const Run run = run_baseline("allreduce", *quadratic, experiment);
+  // Ten rounds of 40 ms and 6 messages of 1 kB (1 ms) with 1 ms latency each.
+  CHECK(run.records.back().time_s == Approx(10 * (0.040 + 6 * 0.002)));
+  CHECK(run.records.back().bytes == Approx(10 * 6 * 1'000));
+}
+
+TEST_CASE("What cannot be run is refused with a reason") {
+  CHECK(message_of([] { (void)make_graph("ring", 0); }).find("at least one") != std::string::npos);
+  CHECK(message_of([] { (void)make_graph("hypercube", 6); }).find("power of two") != std::string::npos);
+  CHECK(message_of([] { (void)make_graph("torus", 7); }).find("product") != std::string::npos);
+  CHECK(message_of([] { (void)make_graph("regular-9", 8); }).find("no graph") != std::string::npos);
+  CHECK(message_of([] { (void)make_graph("moebius", 8); }).find("unknown topology") != std::string::npos);
+  const auto quadratic = make_quadratic({});
+  CHECK(message_of([&] { (void)run_gossip(*quadratic, on_quadratics(1)); }).find("2 nodes") != std::string::npos);
+  CHECK(message_of([&] { (void)run_baseline("magic", *quadratic, on_quadratics(2)); }).find("unknown method") !=
+        std::string::npos);
+}
+
+TEST_CASE("Metropolis weights are symmetric and doubly stochastic, with the gap that theory gives for a ring") {
+  for (const char* topology : {"complete", "ring", "chain", "torus", "star", "dumbbell", "regular-3"}) {
+    INFO(topology);
+    const Graph graph = make_graph(topology, 12);
+    const auto weights = metropolis_weights(graph);
+    for (std::size_t i = 0; i < graph.size(); ++i) {
+      double sum = 0;
+      for (const double weight : weights[i]) {
+        CHECK(weight >= 0);
+        sum += weight;
+      }
+      CHECK(sum == Approx(1));
+      for (std::size_t k = 0; k < graph[i].size(); ++k) {
+        const auto& back = graph[graph[i][k]];
+        const auto at = std::find(back.begin(), back.end(), i) - back.begin();
+        CHECK(weights[i][k] == weights[graph[i][k]][static_cast<std::size_t>(at)]);
+      }
+    }
+    CHECK(spectral_gap(graph) > 0);
+  }
+  CHECK(spectral_gap(make_graph("ring", 12)) == Approx(2.0 / 3 * (1 - std::cos(2 * std::numbers::pi / 12))));
+  CHECK(spectral_gap(make_graph("complete", 12)) == Approx(1));
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,28 @@
+// Who may exchange with whom, as a fixed graph: the overlay of a simulated cluster, and what the synchronous baselines
+// mix over.
+//
+// Pure; any thread.
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace gossamer::sim {
+
+/// Neighbours of each node, ascending. Undirected, without loops.
+using Graph = std::vector<std::vector<std::size_t>>;
+
+/// "complete", "ring", "torus", "hypercube", "star", "chain", "dumbbell" (two cliques joined by one edge) or
+/// "regular-K". Throws UsageError for another name and for a graph that n nodes cannot form.
+[[nodiscard]] Graph make_graph(std::string_view topology, std::size_t nodes);
+
+/// Row i: the weights of node i's neighbours in the order of the graph, then its own. Symmetric and doubly stochastic:
+/// 1/(1 + max(degree_i, degree_j)) (Metropolis–Hastings, as Xiao & Boyd 2004 use it).
+[[nodiscard]] std::vector<std::vector<double>> metropolis_weights(const Graph& graph);
+
+/// 1 − |λ2| of these weights, by power iteration.
+[[nodiscard]] double spectral_gap(const Graph& graph);
+
+}  // namespace gossamer::sim

@@ -1,0 +1,27 @@
+// What a learning run is written down as: a table for people, CSV for programs, charts.
+//
+// Pure; any thread.
+
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tools/sim/experiment.hpp"
+
+namespace gossamer::sim {
+
+/// What "reached" means in a summary; 0: not asked for.
+struct Targets {
+  double accuracy = 0;
+  double loss = 0;
+};
+
+/// One line a record: method, virtual time, samples and bytes, loss and accuracy of the mean model, consensus distance,
+/// and the clock of every node (samples).
+[[nodiscard]] std::string learn_csv(std::span<const Run> runs);
+[[nodiscard]] std::string learn_svg(const std::string& heading, std::span<const Run> runs);
+[[nodiscard]] std::string learn_table(std::span<const Run> runs, const Targets& targets);
+[[nodiscard]] std::string learn_json(std::span<const Run> runs, const Targets& targets);
+
+}  // namespace gossamer::sim

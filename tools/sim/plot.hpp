@@ -1,0 +1,41 @@
+// Line charts as SVG: what a simulation prints for people to look at. One file that needs nothing else, and follows the
+// viewer's light or dark setting.
+//
+// Pure; any thread.
+
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gossamer::sim {
+
+struct Series {
+  std::string name = {};  ///< not in the legend if empty
+  std::vector<std::pair<double, double>> points =
+      {};                  ///< what is not finite, or not positive on a log axis, is left out
+  std::size_t colour = 0;  ///< one of 8, by turns
+};
+
+struct Axis {
+  std::string label;  ///< with its unit: "time (s)"
+  bool logarithmic = false;
+};
+
+struct Chart {
+  std::string title;
+  Axis x;
+  Axis y;
+  std::vector<Series> series = {};
+};
+
+/// Charts side by side in rows of `columns`, under one heading.
+[[nodiscard]] std::string render_svg(const std::string& heading, std::span<const Chart> charts,
+                                     std::size_t columns = 2);
+
+/// Where an axis from low to high has its numbers: about `wanted`, at 1, 2 or 5 times a power of ten.
+[[nodiscard]] std::vector<double> axis_ticks(double low, double high, bool logarithmic, int wanted);
+
+}  // namespace gossamer::sim

@@ -1,0 +1,35 @@
+// Which examples belong to which node: how alike the nodes' data are decides how hard averaging them is.
+//
+// Pure; any thread.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gossip/random.hpp"
+
+namespace gossamer::sim {
+
+enum class Partition : std::uint8_t {
+  iid,        ///< shuffled, equal parts
+  sorted,     ///< ordered by label, cut into contiguous equal parts: a node knows one or two labels
+  dirichlet,  ///< each label's examples split by a draw of Dirichlet(alpha) (Hsu, Qi & Brown 2019, 1909.06335)
+};
+
+[[nodiscard]] std::optional<Partition> partition_named(std::string_view name);
+
+struct Sharding {
+  Partition partition = Partition::iid;
+  double alpha = 0.5;  ///< of dirichlet: small is unequal; a node's amount of data differs, too
+};
+
+/// Indices of the examples of each node: all of them, each once; no node is without one.
+/// There are at least as many examples as nodes.
+[[nodiscard]] std::vector<std::vector<std::uint32_t>> shards(std::span<const std::uint8_t> labels, std::size_t nodes,
+                                                             const Sharding& sharding, gossip::Random random);
+
+}  // namespace gossamer::sim

@@ -13,14 +13,15 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// A responder takes no step this many powers of two above its own estimate: bounds what a poisoned peer can move.
-constexpr int step_tolerance = 8;
 /// What a responder asks for on a wide block: at least this much wider, at most that much. For one refused for its
 /// coarse step, `widen_least` above its own estimate.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
 
-/// The side frame: exponents, padding to even, checks.
+/// What rounding may add to a norm that was computed twice.
+constexpr double norm_tolerance = 1.001;
+
+/// The side frame: exponents, padding to even, and but for f32 checks.
 struct Side {
   std::span<const std::int8_t> exponents;
   std::span<const std::uint16_t> checks;
@@ -30,9 +31,10 @@ std::size_t checks_offset(std::size_t blocks) {
 }
 
 Side split_side(const ExchangeRequest& request) {
-  if (request.codec == Codec::f32) return {};
   const auto* bytes = request.side.data.data();
-  return {{reinterpret_cast<const std::int8_t*>(bytes), request.block_count},
+  const std::span exponents{reinterpret_cast<const std::int8_t*>(bytes), request.block_count};
+  if (request.codec == Codec::f32) return {exponents, {}};
+  return {exponents,
           {reinterpret_cast<const std::uint16_t*>(bytes + checks_offset(request.block_count)), request.block_count}};
 }
 
@@ -56,7 +58,7 @@ float largest_of(const FragmentView& y, std::uint32_t block) {
   return largest;
 }
 
-/// Marks wide the blocks whose step is far above the responder's own estimate: their D become zero. Returns them, in
+/// Marks wide the blocks whose step gives a range beyond the responder's limits: their D become zero. Returns them, in
 /// the order of `blocks`: refused for their step, they say nothing of the disagreement.
 std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment,
                                       std::span<const std::uint32_t> blocks, std::span<const std::int8_t> exponents,
@@ -65,8 +67,8 @@ std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragm
   const Codec codec = task.request.codec;
   const FragmentView y = fragment.buffers.y();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
-    if (exponents[i] <= own + step_tolerance) continue;
+    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
+    if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
     if (exponents[i] <= smallest_exponent(largest_of(y, blocks[i])) + 1) continue;
     coarse[i] = true;
     outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
@@ -76,10 +78,61 @@ std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragm
   return coarse;
 }
 
+/// Largest |D| of one f32 block.
+float largest_difference(std::span<const float> block) {
+  float largest = 0;
+  for (const float difference : block)
+    largest = std::max(largest, std::fabs(difference));
+  return largest;
+}
+
+/// The sum of magnitudes shows that no element is beyond 2^limit: saves a look at them.
+bool surely_within(const BlockOutcome& outcome, int limit) {
+  return outcome.mean_abs * (2 * block_elements) < std::ldexp(1.0F, limit);
+}
+
+void scale(std::span<float> differences, int halvings) {
+  const float weight = std::ldexp(1.0F, -halvings);
+  for (float& difference : differences)
+    difference *= weight;
+}
+
+/// Scales f32 blocks with differences beyond either end's limit down by powers of two, and their outcomes with them.
+void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+                       std::span<const std::int8_t> limits, std::span<float> differences,
+                       std::span<BlockOutcome> outcomes) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const int limit = std::min<int>(limits[i], fragment.steps.limit_exponent(task.range, task.factor, blocks[i]));
+    if (surely_within(outcomes[i], limit)) continue;
+    const auto block = differences.subspan(i * block_elements, block_elements);
+    const float largest = largest_difference(block);
+    if (largest <= std::ldexp(1.0F, limit)) continue;
+    int exponent = 0;
+    (void)std::frexp(largest, &exponent);  // largest < 2^exponent
+    scale(block, exponent - limit);
+    (void)outcomes_of(Codec::f32, {}, std::as_bytes(block), {}, outcomes.subspan(i, 1));
+  }
+}
+
+/// False if a responder gave more than the request allowed: a block beyond its limit, or all of them beyond `clip`.
+bool within_bounds(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
+  if (task.clip > 0 && std::ldexp(norm_of(outcomes), -task.reply.shift) > norm_tolerance * task.clip / 2) return false;
+  if (task.reply.codec != Codec::f32) return true;  // a lattice block is bounded by its step
+  const auto differences = task.reply.differences.as<float>();
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (surely_within(outcomes[i], task.exponents[i])) continue;
+    const float largest = largest_difference(differences.subspan(i * block_elements, block_elements));
+    if (largest > std::ldexp(1.0F, task.exponents[i])) return false;
+  }
+  return true;
+}
+
 /// Teaches the estimates all blocks but the coarse ones; returns the ratio that BlockSteps::observe gives.
 float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes,
-              const std::vector<bool>& coarse, float factor) {
-  if (std::find(coarse.begin(), coarse.end(), true) == coarse.end()) return steps.observe(blocks, outcomes, factor);
+              const std::vector<bool>& coarse, float factor, const Witness& witness) {
+  if (std::find(coarse.begin(), coarse.end(), true) == coarse.end()) {
+    return steps.observe(blocks, outcomes, factor, witness);
+  }
   std::vector<std::uint32_t> telling;
   std::vector<BlockOutcome> told;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -87,10 +140,10 @@ float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::spa
     telling.push_back(blocks[i]);
     told.push_back(outcomes[i]);
   }
-  return steps.observe(telling, told, factor);
+  return steps.observe(telling, told, factor, witness);
 }
 
-ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse) {
+ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse, float clip) {
   ExchangeMeasure measure;
   measure.blocks = static_cast<std::uint32_t>(outcomes.size());
   measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
@@ -99,7 +152,13 @@ ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::ve
     measure.mean_abs += outcome.mean_abs;  // 0 where wide
   }
   const auto in_range = measure.blocks - measure.wide_blocks;
-  if (in_range > 0) measure.mean_abs /= in_range;
+  if (in_range > 0) {
+    const double norm = norm_of(outcomes);
+    measure.mean_abs /= in_range;
+    measure.distance = norm * std::sqrt(static_cast<double>(measure.blocks) / in_range);
+    measure.telling = 2 * in_range >= measure.blocks;
+    measure.clipped = clip > 0 && norm > clip;
+  }
   return measure;
 }
 
@@ -108,7 +167,22 @@ bool differs(std::span<const BlockOutcome> outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
 }
 
-/// Shift for the quantisation noise of these blocks (0 for f32, which has none).
+/// The shift that clipping asks for. Where none that may be sent is enough, moves nothing, or for f32 less.
+int clip_shift_of(const AnswerTask& task, std::span<std::byte> differences, std::span<BlockOutcome> outcomes,
+                  std::vector<bool>& coarse) {
+  const int shift = clip_shift(norm_of(outcomes), lower_threshold(task.clip, task.request.clip));
+  if (shift <= max_shift_bound) return shift;
+  if (task.request.codec == Codec::f32) {
+    scale({reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)}, shift - max_shift_bound);
+    return max_shift_bound;
+  }
+  std::fill(differences.begin(), differences.end(), std::byte{0});
+  std::fill(outcomes.begin(), outcomes.end(), BlockOutcome{.wide = true});
+  coarse.assign(outcomes.size(), true);
+  return max_shift_bound;
+}
+
+/// Shift for the quantisation noise of these blocks (f32 has none).
 int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
   constexpr double half_pi = 1.5707963267948966;
   double noise = 0;
@@ -209,15 +283,17 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   const std::size_t count = blocks.size();
   std::vector<std::byte> side(side_bytes(request.codec, count));
   std::vector<std::byte> values(count * codec_block_bytes(request.codec));
-  std::span<std::int8_t> used;
+  const std::span<std::int8_t> used{reinterpret_cast<std::int8_t*>(side.data()), count};
   std::span<std::uint16_t> checks;
+  for (std::size_t i = 0; request.codec == Codec::f32 && i < count; ++i)
+    used[i] = static_cast<std::int8_t>(fragment.steps.limit_exponent(range, factor, blocks[i]));
   if (request.codec != Codec::f32) {
-    used = {reinterpret_cast<std::int8_t*>(side.data()), count};
     checks = {reinterpret_cast<std::uint16_t*>(side.data() + checks_offset(count)), count};
-    if (exponents.size() == count) {
-      std::copy(exponents.begin(), exponents.end(), used.begin());
-    } else {
-      fragment.steps.exponents(request.codec, range, factor, blocks, used);
+    fragment.steps.exponents(request.codec, range, factor, blocks, used);
+    for (std::size_t i = 0; exponents.size() == count && i < count; ++i) {
+      // What a responder asks for is only taken as far as a responder's own steps would be.
+      const int most = fragment.steps.limit_exponent(range, factor, blocks[i]) - (codec_bits(request.codec) - 1);
+      used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
     }
   }
   result.finite = encode(request.codec, y, blocks, request.seed, used, checks, values);
@@ -256,9 +332,16 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     return result;
   }
   std::vector<bool> coarse;
-  if (request.codec != Codec::f32) {
+  std::vector<BlockOutcome> moved;
+  if (request.codec == Codec::f32) {
+    moved = outcomes;
+    const std::span values{reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)};
+    limit_differences(*this, fragment, blocks, side.exponents, values, moved);
+    shift = std::max(shift, clip_shift_of(*this, differences, moved, coarse));
+  } else {
     coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences, outcomes);
-    shift += noise_shift_of(side.exponents, outcomes);
+    shift =
+        std::max(shift + noise_shift_of(side.exponents, outcomes), clip_shift_of(*this, differences, outcomes, coarse));
     describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
   }
   reply.status = ReplyStatus::done;
@@ -269,8 +352,8 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     apply(request.codec, reply.shift, -1, blocks, side.exponents, differences, fragment.buffers.block_count(),
           target.in, target.out);
   }
-  result.measure = measure_of(outcomes, coarse);
-  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor);
+  result.measure = measure_of(outcomes, coarse, clip);
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   reply.differences = Bytes::adopt(std::move(differences));
   return result;
 }
@@ -280,6 +363,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   result.shift = reply.shift;
   std::vector<BlockOutcome> outcomes(blocks.size());
   if (!outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes)) return result;
+  if (!within_bounds(*this, outcomes)) return result;
   result.accepted = true;
   result.commit = differs(outcomes);
   if (result.commit) {
@@ -296,8 +380,8 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     result.wide.push_back(blocks[i]);
     result.wide_exponents.push_back(asked[i]);
   }
-  result.measure = measure_of(outcomes, coarse);
-  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor);
+  result.measure = measure_of(outcomes, coarse, clip);
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   return result;
 }
 

@@ -24,6 +24,9 @@ struct ExchangeMeasure {
   std::uint32_t coarse_blocks = 0;  ///< of the wide ones: refused for their step, not out of range
   float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
+  double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
+  bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
+  bool clipped = false;             ///< the distance was beyond the node's own threshold
 };
 
 /// Encodes the initiator's side.
@@ -31,7 +34,7 @@ struct EncodeTask {
   ExchangeRequest request = {};            ///< complete but for block_count, blocks, side and values
   std::vector<std::uint32_t> blocks = {};  ///< ascending; empty: all
   std::vector<std::int8_t> exponents =
-      {};  ///< wanted steps for `blocks` (from a reply); empty: the node's own estimate
+      {};  ///< wanted steps for `blocks` (from a reply), taken up to the limits; empty: the node's own estimate
   float range = default_range;
   float factor = 1;
 
@@ -39,7 +42,7 @@ struct EncodeTask {
     bool finite = false;  ///< false: the node's own fragment holds NaN or infinity; nothing else is meaningful
     ExchangeRequest request;
     std::vector<std::uint32_t> blocks;   ///< as included
-    std::vector<std::int8_t> exponents;  ///< as used
+    std::vector<std::int8_t> exponents;  ///< as used; for f32 the limits
     float factor = 1;
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;
@@ -48,9 +51,11 @@ struct EncodeTask {
 /// Answers a request: decodes, chooses the weight, commits the responder's half.
 struct AnswerTask {
   ExchangeRequest request;
-  int shift = 1;  ///< the largest weight the budget leaves, ages considered; the noise may make it smaller
+  int shift = 1;  ///< the largest weight the budget leaves, ages considered; noise and clipping may make it smaller
   float range = default_range;
   float factor = 1;
+  float clip = 0;  ///< this end's threshold τ (gossip/influence.hpp); 0: none
+  Witness witness = {};
 
   struct Result {
     bool commit = false;  ///< the responder's half is written; FragmentBuffers::finish_commit() makes it count.
@@ -68,9 +73,11 @@ struct ConcludeTask {
   std::vector<std::uint32_t> blocks;
   std::vector<std::int8_t> exponents;
   float factor = 1;
+  float clip = 0;  ///< as sent in the request
+  Witness witness = {};
 
   struct Result {
-    bool accepted = false;  ///< false: the differences were not finite (f32 from a faulty peer)
+    bool accepted = false;  ///< false: differences that are not finite, or beyond what the request allowed
     bool commit = false;    ///< as in AnswerTask
     int shift = 1;
     ExchangeMeasure measure;

@@ -30,7 +30,8 @@ struct Age {
 };
 
 /// Initiator to responder. With n blocks included:
-///   side:   n × i8 step exponents, padded to even, then n × u16 checks (little endian); empty for f32
+///   side:   n × i8 step exponents, padded to even, then n × u16 checks (little endian); for f32 n × i8 limits (the
+///           initiator takes no difference beyond 2^limit), padded to even
 ///   values: n × codec_block_bytes(codec): low bits of k (see gossip/lattice.hpp), or fp32 values for f32
 struct ExchangeRequest {
   std::uint64_t counter = 0;
@@ -41,6 +42,7 @@ struct ExchangeRequest {
   std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
+  float clip = 0;  ///< the initiator moves by half of this at most, in the 2-norm over all; 0: any distance
   std::uint32_t block_count = 0;  ///< blocks included (n)
   Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
   Bytes side = {};
@@ -143,9 +145,9 @@ struct PullReply {
 
 using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply>;
 
-/// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, checks.
+/// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, and but for f32 checks.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {
-  return codec == Codec::f32 ? 0 : (blocks + 1) / 2 * 2 + 2 * blocks;
+  return (blocks + 1) / 2 * 2 + (codec == Codec::f32 ? 0 : 2 * blocks);
 }
 [[nodiscard]] constexpr std::size_t bitmap_bytes(std::size_t blocks) {
   return (blocks + 7) / 8;

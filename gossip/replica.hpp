@@ -44,6 +44,8 @@ struct ReplicaOptions {
   double link_bytes_per_s = 0;           ///< and to one neighbour
   double time_share = 0.02;              ///< most that gossip takes of the training's time; 0: no limit
   double network_share = 0.5;            ///< and of what the node's network can carry, if that is known; 0: no limit
+  float clip = 0;  ///< distances beyond this many times the median are averaged more gently (gossip/influence.hpp);
+                   ///< 0: off. A lower one lets a poisoned or far-off partner move less, and slows stragglers down
 };
 
 /// Names exchanges. One for a node, never reset while it runs; started from the time of day so that a restart goes on.
@@ -224,6 +226,7 @@ class Replica {
     std::uint32_t outer_exchanges = 0;  ///< since then
     std::uint64_t begun = 0;            ///< exchanges of its own: the round of a partner schedule
     std::optional<NodeId> was_busy = {};
+    DistanceRecord distances = {};
   };
   struct Neighbour {
     bool linked = false;
@@ -234,6 +237,7 @@ class Replica {
     double goodput = 0;    ///< smoothed bytes per second of the same exchanges
     int busy_in_a_row = 0;
     TimeUs rest_until_us = 0;  ///< not asked before
+    ClipRecord clips;
   };
 
   void hold(Fragment& fragment);
@@ -273,6 +277,8 @@ class Replica {
                  TimeUs now_us, Actions& out);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
+  /// The clipping threshold for an exchange with `partner`; 0: none.
+  [[nodiscard]] float clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   [[nodiscard]] TimeUs jittered_period();
   void tell_neighbours(Actions& out) const;

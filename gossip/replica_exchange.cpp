@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "gossip/check.hpp"
@@ -102,7 +103,8 @@ void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec
                           .seed = random_.next(),
                           .min_shift = static_cast<std::uint8_t>(fragment.budget.begin_own()),
                           .clock = clock_,
-                          .age = age_of(fragment)};
+                          .age = age_of(fragment),
+                          .clip = clip_for(fragment, partner)};
   const float factor = factor_for(fragment, partner);
   fragment.own = Own{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
   fragment.own->request.counter = request.counter;
@@ -223,9 +225,12 @@ void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Ac
   Own& own = *fragment.own;
   own.stage = Stage::concluding;
   hold(fragment);
-  out.conclude.push_back(
-      {f, ConcludeTask{
-              .reply = std::move(reply), .blocks = own.blocks, .exponents = own.exponents, .factor = own.factor}});
+  out.conclude.push_back({f, ConcludeTask{.reply = std::move(reply),
+                                          .blocks = own.blocks,
+                                          .exponents = own.exponents,
+                                          .factor = own.factor,
+                                          .clip = own.request.clip,
+                                          .witness = fragment.distances.witness(own.partner)}});
 }
 
 void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out) {
@@ -322,7 +327,9 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
                         AnswerTask{.request = std::move(request),
                                    .shift = std::min<int>(weight, max_shift_bound),
                                    .range = options_.range,
-                                   .factor = factor_for(fragment, from)}});
+                                   .factor = factor_for(fragment, from),
+                                   .clip = clip_for(fragment, from),
+                                   .witness = fragment.distances.witness(from)}});
 }
 
 RefuseReason Replica::objection(const ExchangeRequest& request) const {
@@ -388,8 +395,12 @@ void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack) {
 
 void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts) {
   if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end() && measure.blocks > 0) {
+    neighbour->second.clips.observe(measure.clipped);
     neighbour->second.factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
                                                         static_cast<float>(measure.blocks));
+  }
+  if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
+    fragment.distances.observe(partner, static_cast<float>(measure.distance));
   }
   if (!counts) return;
   ++fragment.outer_exchanges;
@@ -408,6 +419,14 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
 Age Replica::age_of(const Fragment& fragment) const {
   return {.samples = clock_ - std::min(clock_, fragment.publication_clock),
           .cadence = static_cast<std::uint64_t>(std::llround(fragment.cadence))};
+}
+
+float Replica::clip_for(const Fragment& fragment, const NodeId& partner) const {
+  if (!(options_.clip > 0)) return 0;
+  const float median = fragment.distances.median().value_or(0.0F);
+  const auto neighbour = neighbours_.find(partner);
+  const int extra = neighbour == neighbours_.end() ? 0 : neighbour->second.clips.extra_shift();
+  return std::min(std::ldexp(options_.clip * median, -extra), std::numeric_limits<float>::max());
 }
 
 float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {

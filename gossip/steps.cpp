@@ -8,10 +8,12 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr float prime_fraction = 1.0F / 32;
-constexpr float mean_smoothing = 0.25F;  // of one observation
-constexpr float wide_growth = 2.0F;      // a block out of range disagreed more than was thought
-constexpr float tail_growth = 1.5F;      // at each time out of range, on top
-constexpr float tail_decay = 0.99F;      // at each time in range: about one in forty may be out
+constexpr float floor_fraction = 0x1p-16F;  // of the fragment's mean magnitude
+constexpr int zeros_limit = 10;             // of a fragment of zeros that has met nobody: there is no scale to go by
+constexpr float mean_smoothing = 0.25F;     // of one observation
+constexpr float wide_growth = 2.0F;         // a block out of range disagreed more than was thought
+constexpr float tail_growth = 1.5F;         // at each time out of range, on top
+constexpr float tail_decay = 0.99F;         // at each time in range: about one in forty may be out
 constexpr float tail_max = 8.0F;
 constexpr int refine_most = 6;             // powers of two at once, since whoever says so may be wrong
 constexpr float mean_max = 0x1p+96F;       // so that no product with range, factor and growth overflows
@@ -23,13 +25,17 @@ constexpr float wide_fraction_alarm = 0.25F;  // more than this out of range: th
 }  // namespace
 
 void BlockSteps::prime(const FragmentView& y) {
+  float total = 0;
   for (std::size_t block = 0; block < mean_.size(); ++block) {
     float sum = 0;
     for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
       sum += std::fabs(y.at(i));
     }
-    mean_[block] = std::isfinite(sum) ? sum / block_elements * prime_fraction : 0.0F;
+    const float mean = std::isfinite(sum) ? sum / block_elements : 0.0F;
+    mean_[block] = mean * prime_fraction;
+    total += mean / static_cast<float>(mean_.size());
   }
+  floor_ = std::isfinite(total) ? total * floor_fraction : 0.0F;
   primed_ = true;
 }
 
@@ -51,7 +57,27 @@ void BlockSteps::exponents(Codec codec, float range, float factor, std::span<con
   }
 }
 
-float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor) {
+int BlockSteps::limit_exponent(float range, float factor, std::uint32_t block) const {
+  const float reach = range * tail_[block] * std::max(mean_[block], floor_) * std::min(factor, limit_factor_most);
+  if (!(reach > 0)) return zeros_limit;
+  int e = 0;
+  const float fraction = std::frexp(reach, &e);
+  if (fraction == 0.5F) --e;
+  return std::clamp(e + limit_tolerance, min_step_exponent, max_step_exponent);
+}
+
+float BlockSteps::raise(std::uint32_t block, float wanted, const Witness& witness) {
+  const float mean = mean_[block];
+  if (wanted <= mean) return wanted;
+  Raised& raised = raised_[block];
+  if (witness.alone || raised.alone || raised.partner != witness.partner) {
+    raised = {.base = std::max(mean, floor_), .partner = witness.partner, .alone = witness.alone};
+  }
+  return witness.alone ? wanted : std::clamp(raised.base * raise_most, mean, wanted);
+}
+
+float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor,
+                          const Witness& witness) {
   double observed = 0;
   double expected = 0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -59,13 +85,14 @@ float BlockSteps::observe(std::span<const std::uint32_t> blocks, std::span<const
     float& tail = tail_[blocks[i]];
     if (outcomes[i].wide) {
       tail = std::min(tail * tail_growth, tail_max);
-      mean = std::min(mean * wide_growth, mean_max);
+      mean = raise(blocks[i], std::min(std::max(mean, floor_) * wide_growth, mean_max), witness);
       continue;
     }
     tail = std::max(tail * tail_decay, 1.0F);
     observed += outcomes[i].mean_abs;
     expected += mean * factor;
-    mean += mean_smoothing * (std::min(outcomes[i].mean_abs / factor, mean_max) - mean);
+    const float seen = std::min(outcomes[i].mean_abs / factor, mean_max);
+    mean = raise(blocks[i], mean + mean_smoothing * (seen - mean), witness);
   }
   return expected > 0 ? static_cast<float>(observed / expected) : 0.0F;
 }

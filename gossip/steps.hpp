@@ -5,20 +5,32 @@
 // since the last exchange another. The step is chosen so that the codec's range is `range` times that mean: a tighter
 // range costs more wide blocks, a wider one more noise.
 //
+// What is learned also bounds what a partner may do (gossip/influence.hpp), so that no partner may teach a node at
+// will: one partner alone raises an estimate by no more than `raise_most`, until another one's exchanges raise it, too.
+//
 // BlockSteps belongs to one fragment and is touched by whoever holds the fragment (the loop, or one task on a worker).
 
 #pragma once
 
-#include "gossip/lattice.hpp"
+#include "gossip/influence.hpp"
 
 namespace gossamer::gossip {
 
 /// Range of a codec over the mean disagreement, unless configured. 10 to 15 is flat in experiments with q8 and q4.
 inline constexpr float default_range = 12.0F;
 
+/// No difference beyond the range by more than this many powers of two is taken for one: neither a step that would need
+/// it, nor an f32 value.
+inline constexpr int limit_tolerance = 8;
+/// What a link's factor counts for in that, at most: it is the partner itself that teaches it.
+inline constexpr float limit_factor_most = 64.0F;
+/// How much one partner may raise an estimate that other partners do not raise.
+inline constexpr float raise_most = 64.0F;
+
 class BlockSteps {
  public:
-  explicit BlockSteps(std::size_t block_count) : mean_(block_count, 0.0F), tail_(block_count, 1.0F) {}
+  explicit BlockSteps(std::size_t block_count)
+      : mean_(block_count, 0.0F), tail_(block_count, 1.0F), raised_(block_count) {}
 
   /// Before anything has been observed: takes a 1/32 of each block's mean magnitude as the disagreement to expect.
   /// A wrong guess costs one wide exchange or some noise.
@@ -31,9 +43,14 @@ class BlockSteps {
   /// The exponent for one block.
   [[nodiscard]] int exponent(Codec codec, float range, float factor, std::uint32_t block) const;
 
+  /// The limit: 2^this is the largest difference that the block takes from anyone, that is 2^limit_tolerance times the
+  /// range over the disagreement expected, which is taken to be at least 2^-16 of the fragment's mean magnitude.
+  [[nodiscard]] int limit_exponent(float range, float factor, std::uint32_t block) const;
+
   /// Learns from an exchange. `factor` as given when its steps were chosen.
   /// Returns the observed mean over the expected mean, over blocks in range; 0 if there is nothing to compare.
-  float observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor);
+  float observe(std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes, float factor,
+                const Witness& witness = {});
 
   /// A responder took the block's step for `halvings` powers of two too coarse: expects less, within a bound.
   void refine(std::uint32_t block, int halvings);
@@ -42,8 +59,18 @@ class BlockSteps {
   [[nodiscard]] float mean() const;
 
  private:
+  /// Who raised a block's estimate last, and what it was before.
+  struct Raised {
+    float base = 0;
+    std::uint16_t partner = 0;
+    bool alone = true;
+  };
+  [[nodiscard]] float raise(std::uint32_t block, float wanted, const Witness& witness);
+
   std::vector<float> mean_;
   std::vector<float> tail_;  // 1 to tail_max
+  std::vector<Raised> raised_;
+  float floor_ = 0;  // of a disagreement that is not zero: where growth starts
   bool primed_ = false;
 };
 

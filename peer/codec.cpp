@@ -44,6 +44,7 @@ void write(const ExchangeRequest& request, wire::Header::Builder header, Frames&
   out.setSeed(request.seed);
   out.setClock(request.clock);
   write_age(request.age, out.initAge());
+  out.setClip(request.clip);
   out.setBlockCount(request.block_count);
   frames.payload = {request.blocks, request.side, request.values};
   frames.payload_count = 3;
@@ -59,6 +60,7 @@ std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& fram
   request.seed = in.getSeed();
   request.clock = in.getClock();
   request.age = read_age(in.getAge());
+  request.clip = in.getClip();
   request.block_count = in.getBlockCount();
   request.blocks = frames.payload[0];
   request.side = frames.payload[1];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "peer/address.hpp"
 #include "peer/limits.hpp"
@@ -37,7 +38,6 @@ bool is_tail_clear(std::span<const std::byte> bitmap, std::size_t blocks) {
 }
 
 bool is_side_sound(const ExchangeRequest& request) {
-  if (request.codec == Codec::f32) return true;
   const auto exponents = request.side.as<std::int8_t>().first(request.block_count);
   const bool pad_is_zero = request.block_count % 2 == 0 || request.side.data[request.block_count] == std::byte{0};
   return pad_is_zero && std::ranges::all_of(exponents, is_exponent);
@@ -47,6 +47,7 @@ Fault check(const ExchangeRequest& request) {
   if (!is_codec(request.codec)) return "unknown codec";
   if (request.fragment >= max_fragments) return "fragment index out of bounds";
   if (!is_shift(request.min_shift)) return "shift out of bounds";
+  if (!(request.clip >= 0) || std::isinf(request.clip)) return "clip out of bounds";
   if (request.block_count == 0 || request.block_count > max_fragment_blocks) return "block count out of bounds";
   if (!request.blocks.empty()) {
     if (request.blocks.size() > bitmap_bytes(max_fragment_blocks)) return "block bitmap too long";

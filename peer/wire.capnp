@@ -95,6 +95,7 @@ struct ExchangeRequest {
   clock @6 :UInt64;
   age @7 :Age;
   blockCount @8 :UInt32;
+  clip @9 :Float32;
 }
 
 struct ExchangeReply {

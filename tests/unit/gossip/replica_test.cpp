@@ -255,6 +255,7 @@ struct Lone {
             .fragment = f,
             .codec = Codec::f32,
             .block_count = blocks,
+            .side = Bytes::adopt(std::vector<std::int8_t>(side_bytes(Codec::f32, blocks), 10)),  // takes up to 2^10
             .values = Bytes::adopt(std::vector<float>(blocks * block_elements, 1.0F))};
   }
   void ask(std::uint8_t from, ExchangeRequest message) {

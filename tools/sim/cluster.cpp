@@ -68,6 +68,7 @@ std::size_t Cluster::add_node(std::span<const float> model, TrainStep train, dou
   Node& node = nodes_.emplace_back();
   node.client.train = std::move(train);
   node.client.speed = speed;
+  node.settled = settled_;
   start_client(i, model);
   return i;
 }
@@ -156,12 +157,16 @@ void Cluster::kill_node(std::size_t i) {
 }
 
 void Cluster::pause(std::size_t i) {
+  if (!nodes_[i].replica || nodes_[i].paused) return;
   nodes_[i].paused = true;
+  say({.kind = Event::Kind::paused, .node = i});
 }
 
 void Cluster::resume(std::size_t i) {
   Node& node = nodes_[i];
+  if (!node.paused) return;
   node.paused = false;
+  say({.kind = Event::Kind::resumed, .node = i});
   std::deque<Schedule::Action> held_back;
   held_back.swap(node.held_back);
   const std::uint64_t life = node.daemon_life;
@@ -190,6 +195,7 @@ void Cluster::link(std::size_t i, std::size_t j) {
   links_.insert(std::minmax(i, j));
   for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
     in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
+      say({.kind = Event::Kind::linked, .node = a, .other = b});
       Actions actions;
       nodes_[a].replica->link_up(id_of(b), actions);
       perform(a, actions);
@@ -213,6 +219,7 @@ void Cluster::unlink(std::size_t i, std::size_t j) {
   ++link_lives_[std::minmax(i, j)];
   for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
     in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
+      say({.kind = Event::Kind::unlinked, .node = a, .other = b});
       nodes_[a].replica->link_down(id_of(b));
       if (!nodes_[a].joining) return;
       Joining::Actions asks;
@@ -430,7 +437,7 @@ void Cluster::tick(std::size_t i) {
   if (node.client.alive && !node.joining) node.replica->set_clock(node.client.clock_base + node.client.clock);
   if (node.joining) {
     Joining::Actions asks;
-    node.joining->tick(settled_, now_us(), asks);
+    node.joining->tick(node.settled, now_us(), asks);
     perform(i, asks);
   }
   tell_time_taken(i);
@@ -443,15 +450,18 @@ void Cluster::tick(std::size_t i) {
 void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
   if (tamper && !tamper(from, to, message)) return;
   if (!linked(from, to) || (full_probability > 0 && chance(random_, full_probability))) {
+    say({.kind = Event::Kind::blocked, .node = from, .other = to, .message = &message});
     nodes_[from].replica->send_failed(id_of(to), message, now_us());
     return;
   }
   const std::uint64_t link_life = link_lives_[std::minmax(from, to)];
   const std::size_t bytes = wire_bytes(message, options_.byte_scale);
-  network_.send(from, to, bytes, [this, from, to, link_life, message = std::move(message)] {
+  const auto shared = std::make_shared<const Message>(std::move(message));
+  const int arrivals = network_.send(from, to, bytes, [this, from, to, link_life, shared] {
     if (link_lives_[std::minmax(from, to)] != link_life) return;
-    in_daemon(to, nodes_[to].daemon_life, [this, from, to, message] { receive(from, to, message); });
+    in_daemon(to, nodes_[to].daemon_life, [this, from, to, shared] { receive(from, to, *shared); });
   });
+  say({.kind = Event::Kind::sent, .node = from, .other = to, .message = shared.get(), .arrivals = arrivals});
 }
 
 void Cluster::receive(std::size_t from, std::size_t to, const Message& message) {
@@ -504,6 +514,7 @@ void Cluster::perform(std::size_t i, Joining::Actions& actions) {
     node.replica->buffers(take.fragment).finish_replace();
     node.replica->buffers(take.fragment).hand_over();
     mirror(i, take.fragment);
+    say({.kind = Event::Kind::adopted, .node = i, .fragment = take.fragment});
   }
   if (!actions.finished) return;
   if (node.joining->fragments_pulled() > 0) node.client.clock_base = node.joining->clock();
@@ -529,11 +540,12 @@ TimeUs Cluster::task_time_us(std::size_t elements) {
          static_cast<TimeUs>(bytes / options_.task_bytes_per_s * us_per_s);
 }
 
-/// Runs a task's arithmetic now and reports its result later, as a worker would.
+/// Runs a task's arithmetic when its time is over and reports at once: the fragment is held, so nothing else touches it
+/// in between, and what changes changes in one event.
 template <class Task, class Report>
 void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
-  auto result = std::move(task).run(nodes_[i].replica->held(f));
-  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, result = std::move(result), report]() mutable {
+  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task = std::move(task), report]() mutable {
+    auto result = std::move(task).run(nodes_[i].replica->held(f));
     Actions actions;
     report(*nodes_[i].replica, std::move(result), actions);
     perform(i, actions);
@@ -547,27 +559,24 @@ void Cluster::perform(std::size_t i, Actions& actions) {
     });
   }
   for (auto& run : actions.answer) {
+    Event event{.kind = Event::Kind::answering,
+                .node = i,
+                .fragment = run.fragment,
+                .exchange = {run.to, run.task.request.counter},
+                .other = number_of(run.to)};
+    say(event);
+    event.kind = Event::Kind::answered;
     work(i, run.fragment, std::move(run.task),
-         [this, i, f = run.fragment, to = run.to](Replica& replica, AnswerTask::Result&& result, Actions& out) {
-           const Event event{.kind = Event::Kind::answered,
-                             .node = i,
-                             .fragment = f,
-                             .exchange = {to, result.reply.counter},
-                             .other = number_of(to)};
-           replica.answered(f, to, std::move(result), now_us(), out);
-           mirror(i, f);
+         [this, event, to = run.to](Replica& replica, AnswerTask::Result&& result, Actions& out) mutable {
+           event.done = result.reply.status == ReplyStatus::done;
+           event.commit = result.commit;
+           replica.answered(event.fragment, to, std::move(result), now_us(), out);
+           mirror(event.node, event.fragment);
            say(event);
          });
   }
-  for (auto& [f, task] : actions.conclude) {
-    const ExchangeId exchange{id_of(i), task.reply.counter};
-    work(i, f, std::move(task),
-         [this, i, f = f, exchange](Replica& replica, ConcludeTask::Result&& result, Actions& out) {
-           replica.concluded(f, std::move(result), now_us(), out);
-           mirror(i, f);
-           say({.kind = Event::Kind::concluded, .node = i, .fragment = f, .exchange = exchange});
-         });
-  }
+  for (auto& [f, task] : actions.conclude)
+    conclude(i, f, std::move(task));
   for (const std::uint32_t f : actions.fold) {
     nodes_[i].replica->buffers(f).fold();
     at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
@@ -577,8 +586,8 @@ void Cluster::perform(std::size_t i, Actions& actions) {
     });
   }
   for (const auto& [f, task] : actions.outer) {
-    const auto result = task.run(nodes_[i].replica->buffers(f), nodes_[i].replica->outer_state(f));
-    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, result] {
+    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task] {
+      const auto result = task.run(nodes_[i].replica->buffers(f), nodes_[i].replica->outer_state(f));
       Actions out;
       nodes_[i].replica->outer_done(f, result, now_us(), out);
       mirror(i, f);
@@ -593,6 +602,17 @@ void Cluster::perform(std::size_t i, Actions& actions) {
   for (std::uint32_t f = 0; f < fragments_; ++f)
     mirror(i, f);
   say({.kind = Event::Kind::turned, .node = i});
+}
+
+void Cluster::conclude(std::size_t i, std::uint32_t f, ConcludeTask task) {
+  Event event{.kind = Event::Kind::concluded, .node = i, .fragment = f, .exchange = {id_of(i), task.reply.counter}};
+  work(i, f, std::move(task), [this, event](Replica& replica, ConcludeTask::Result&& result, Actions& out) mutable {
+    event.done = result.accepted;
+    event.commit = result.commit;
+    replica.concluded(event.fragment, std::move(result), now_us(), out);
+    mirror(event.node, event.fragment);
+    say(event);
+  });
 }
 
 /// The shared word follows the daemon's parts, unless the client has it or has just given it back.

@@ -71,6 +71,14 @@ class Cluster {
       daemon_began,
       client_died,
       client_began,
+      sent,       ///< `message` has left for node `other`; `arrivals` of it will come (0: lost on the way)
+      blocked,    ///< `message` could not leave: no link, or no room
+      answering,  ///< work on the answer to `exchange` begins
+      adopted,    ///< pulled values are what the client is to take over: they are the node's model now
+      linked,     ///< the daemon was told of a link to `other`
+      unlinked,   ///< and of its end
+      paused,
+      resumed,
     };
     Kind kind;
     std::size_t node;
@@ -78,6 +86,9 @@ class Cluster {
     ExchangeId exchange = {};
     std::size_t other = 0;
     const Message* message = nullptr;
+    int arrivals = 0;
+    bool done = false;    ///< of answered and concluded: the exchange took place here
+    bool commit = false;  ///< and there was something to commit
   };
 
   struct Client {
@@ -102,6 +113,7 @@ class Cluster {
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down
     std::optional<gossip::Joining> joining;
     bool paused = false;
+    bool settled = true;
     std::deque<Schedule::Action> held_back;  ///< what came while it was paused
     std::uint64_t daemon_life = 0;
     std::uint64_t client_life = 0;
@@ -140,7 +152,12 @@ class Cluster {
   /// Node i's failure detector declares j dead.
   void declare_dead(std::size_t i, std::size_t j);
   /// Every neighbour that was to be dialled has been tried: a joining replica may decide. Set until told otherwise.
-  void set_settled(bool settled) { settled_ = settled; }
+  void set_settled(bool settled) {
+    settled_ = settled;
+    for (Node& node : nodes_)
+      node.settled = settled;
+  }
+  void set_settled(std::size_t i, bool settled) { nodes_[i].settled = settled; }
 
   // --- readings
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
@@ -207,6 +224,7 @@ class Cluster {
   void receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply);
   void perform(std::size_t i, Actions& actions);
   void perform(std::size_t i, gossip::Joining::Actions& actions);
+  void conclude(std::size_t i, std::uint32_t f, gossip::ConcludeTask task);
   void run_if_joined(std::size_t i);
   void mirror(std::size_t i, std::uint32_t f);
   void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);

@@ -11,7 +11,7 @@
 
 int main(int argc, char** argv) {
   CLI::App app("Runs Gossamer's decisions under virtual time, from one seed.");
-  app.require_subcommand(1);
+  gossamer::sim::add_hunt_options(app);
   gossamer::sim::add_learn_command(app);
   try {
     app.parse(argc, argv);

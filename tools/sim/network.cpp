@@ -74,11 +74,13 @@ int Network::send(std::size_t from, std::size_t to, std::size_t bytes, std::func
   }
   const TimeUs left_us = leave(from, to, bytes, conditions);
   const int copies = conditions.duplicate > 0 && chance(random_, conditions.duplicate) ? 2 : 1;
+  if (copies > 1) ++duplicated_;
   auto shared = std::make_shared<std::function<void()>>(std::move(deliver));
   for (int copy = 0; copy < copies; ++copy) {
     TimeUs arrival_us = left_us + conditions.latency_us;
     if (conditions.jitter_us > 0) arrival_us += between(random_, 0, conditions.jitter_us);
     if (conditions.reorder > 0 && chance(random_, conditions.reorder)) {
+      ++held_back_;
       arrival_us += between(random_, 0, held_back_latencies * conditions.latency_us);
     }
     schedule_.at(arrival_us, [this, from, to, shared] {

@@ -60,6 +60,8 @@ class Network {
   [[nodiscard]] std::uint64_t bytes_sent(std::size_t node) const { return nodes_[node].bytes_sent; }
   [[nodiscard]] std::uint64_t messages_sent(std::size_t node) const { return nodes_[node].messages_sent; }
   [[nodiscard]] std::uint64_t lost() const { return lost_; }
+  [[nodiscard]] std::uint64_t duplicated() const { return duplicated_; }
+  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< in order to come out of order
 
  private:
   struct Node {
@@ -82,6 +84,8 @@ class Network {
   std::map<std::pair<std::size_t, std::size_t>, PathConditions> own_;
   std::map<std::pair<std::size_t, std::size_t>, TimeUs> path_free_us_;
   std::uint64_t lost_ = 0;
+  std::uint64_t duplicated_ = 0;
+  std::uint64_t held_back_ = 0;
 };
 
 }  // namespace gossamer::sim

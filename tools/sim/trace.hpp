@@ -1,0 +1,64 @@
+// What happened in a simulation: a hash over all of it, so that a replay can be told to be one, and the last events, so
+// that a violation can be explained.
+//
+// The hash covers time, kind, nodes, fragment, exchange and the bits of the values behind each event, and nothing that
+// depends on addresses. One thread.
+
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "tools/sim/cluster.hpp"
+
+namespace gossamer::sim {
+
+class Trace {
+ public:
+  static constexpr std::size_t max_records = 100'000;
+  static constexpr std::size_t max_lines = 60;    ///< of an explanation
+  static constexpr std::size_t lines_before = 8;  ///< the exchange it is about
+
+  /// `story`: every event is written there as it happens; null: nowhere.
+  explicit Trace(std::FILE* story = nullptr) : story_(story) {}
+
+  /// `value` is a number that what happened at the node depends on.
+  void add(TimeUs time_us, const Cluster::Event& event, double value);
+  /// A deed of the scenario, in words.
+  void add(TimeUs time_us, const std::string& deed);
+
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+
+  /// What a violation concerns.
+  struct Concern {
+    std::optional<std::size_t> node = {};
+    std::optional<std::size_t> other = {};
+    std::optional<std::uint32_t> fragment = {};
+    std::optional<ExchangeId> exchange = {};
+  };
+  /// The last events that touch it, one a line.
+  [[nodiscard]] std::string explain(const Concern& concern) const;
+
+ private:
+  struct Record {
+    TimeUs time_us = 0;
+    std::uint64_t number = 0;
+    Cluster::Event event = {};
+    std::size_t message_kind = std::variant_npos;
+    std::string deed = {};  ///< of the scenario; then nothing else is meaningful
+  };
+  [[nodiscard]] static std::string line(const Record& record);
+  [[nodiscard]] static bool touches(const Record& record, const Concern& concern);
+  void mix(std::uint64_t word);
+  void keep(Record record);
+
+  std::FILE* story_;
+  std::uint64_t hash_ = 0;
+  std::uint64_t events_ = 0;
+  std::deque<Record> records_;
+};
+
+}  // namespace gossamer::sim

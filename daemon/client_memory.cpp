@@ -319,6 +319,9 @@ std::uint64_t ClientMemory::clock() const {
 std::uint64_t ClientMemory::steps() const {
   return header().steps.load(std::memory_order_relaxed);
 }
+std::uint64_t ClientMemory::serving_ns() const {
+  return header().serving_ns.load(std::memory_order_relaxed);
+}
 std::uint64_t ClientMemory::publications() const {
   return header().publications.load(std::memory_order_relaxed);
 }

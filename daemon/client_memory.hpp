@@ -61,6 +61,7 @@ class ClientMemory {
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
+  [[nodiscard]] std::uint64_t serving_ns() const;
 
   /// Tells the client that fragments have become due. After the words.
   void raise_due();

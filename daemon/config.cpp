@@ -82,6 +82,7 @@ class Reader {
   std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
   std::string take(Codec* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
+  std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
 
   void problem(std::uint32_t line, std::string_view name, std::string_view what) {
     ++problem_count_;
@@ -164,6 +165,10 @@ std::string take_choice(Enumeration* value, const char* const (&names)[count], c
 
 std::string Reader::take(Codec* value, const Option& option, const toml::node& node) const {
   return take_choice(value, codec_names, option, node);
+}
+
+std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, gossip::policy_names, option, node);
 }
 
 std::string Reader::take(LogLevel* value, const Option& option, const toml::node& node) const {

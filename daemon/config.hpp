@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gossip/partners.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -44,7 +45,11 @@ struct GossipOptions {
   double mixing_budget = 1.0;
   std::int64_t exchange_lifetime_ms = 10'000;
   double range = 12.0;
-  std::int64_t seed = 0;  ///< 0: from the system
+  gossip::PartnerPolicy partners = gossip::PartnerPolicy::random;
+  double time_share = 0.02;
+  double max_mbit_s = 0;       ///< of one job's exchanges; 0: no limit
+  double link_max_mbit_s = 0;  ///< of one job's exchanges with one neighbour; 0: no limit
+  std::int64_t seed = 0;       ///< 0: from the system
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;
 };

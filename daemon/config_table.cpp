@@ -160,6 +160,35 @@ constexpr Option options[] = {
      .text = "Largest difference that a quantised value can carry, as a multiple of the mean one expected in its "
              "block. Wider makes steps coarser (more noise); tighter leaves more blocks out, to be tried again."},
     {.section = "gossip",
+     .key = "partners",
+     .field = [](Config& c) -> OptionField { return &c.gossip.partners; },
+     .reloads = true,
+     .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
+             "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
+             "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
+    {.section = "gossip",
+     .key = "time_share",
+     .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
+     .most = 1.0,
+     .reloads = true,
+     .text = "Most of a training process's time that gossip may take: the period grows until it is kept. Larger keeps "
+             "replicas of a large model closer together; 0: no limit."},
+    {.section = "gossip",
+     .key = "max_mbit_s",
+     .field = [](Config& c) -> OptionField { return &c.gossip.max_mbit_s; },
+     .unit = "Mbit/s",
+     .most = 1'000'000,
+     .reloads = true,
+     .text = "Most that one job's exchanges send, over time. Fragments then take turns, the oldest first, and replicas "
+             "are further apart. 0: no limit."},
+    {.section = "gossip",
+     .key = "link_max_mbit_s",
+     .field = [](Config& c) -> OptionField { return &c.gossip.link_max_mbit_s; },
+     .unit = "Mbit/s",
+     .most = 1'000'000,
+     .reloads = true,
+     .text = "The same for what one job's exchanges send to one neighbour."},
+    {.section = "gossip",
      .key = "seed",
      .field = [](Config& c) -> OptionField { return &c.gossip.seed; },
      .most = most_seed,
@@ -296,6 +325,7 @@ std::string allowed_values(const Option& option) {
           [](std::vector<std::string>*) -> std::string { return "a list of strings like \"tcp://host:7946\""; },
           [](Codec*) { return quoted_choices(codec_names); },
           [](LogLevel*) { return quoted_choices(log_level_names); },
+          [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
       },
       option.field(config));
 }
@@ -316,6 +346,9 @@ std::string toml_value(const Option& option, Config config) {
                         },
                         [](Codec* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
                         [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
+                        [](gossip::PartnerPolicy* value) {
+                          return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
+                        },
                     },
                     option.field(config));
 }

@@ -15,7 +15,7 @@ namespace gossamer::daemon {
 
 /// Where an option's value lives in a Config; the alternative is its type.
 using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*,
-                                 std::vector<std::string>*, Codec*, LogLevel*>;
+                                 std::vector<std::string>*, Codec*, LogLevel*, gossip::PartnerPolicy*>;
 
 /// What a string must look like.
 enum class TextForm : std::uint8_t {

@@ -14,6 +14,8 @@ namespace gossamer::daemon {
 namespace {
 
 constexpr TimeUs tell_client_period_us = 100 * us_per_ms;
+constexpr TimeUs time_taken_period_us = 1 * us_per_s;
+constexpr double bytes_per_mbit = 1e6 / 8;
 /// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
@@ -41,7 +43,11 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .in_flight = static_cast<std::size_t>(options.in_flight),
           .mixing_budget = static_cast<float>(options.mixing_budget),
           .lifetime_us = options.exchange_lifetime_ms * us_per_ms,
-          .range = static_cast<float>(options.range)};
+          .range = static_cast<float>(options.range),
+          .partners = {.policy = options.partners},
+          .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
+          .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
+          .time_share = options.time_share};
 }
 
 JobInfo description_of(const ClientMemory& memory) {
@@ -422,8 +428,21 @@ void Job::tick(bool settled) {
   decide_joining([&](gossip::Joining::Actions& out) {
     joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
   });
+  measure_time_taken(now_us);
   decide([&](Actions& out) { replica_.tick(now_us, out); });
   if (now_us - told_client_us_ >= tell_client_period_us) tell_client();
+}
+
+/// What share of its time the client says that it spent serving fragments, for the cadence.
+void Job::measure_time_taken(TimeUs now_us) {
+  const TimeUs elapsed_us = now_us - time_taken_at_us_;
+  if (elapsed_us < time_taken_period_us) return;
+  const std::uint64_t serving_ns = session_->memory().serving_ns();
+  // The client may write what it likes: it can only slow its own gossip down, to the longest period.
+  const auto taken_us = static_cast<double>(serving_ns - std::min(serving_ns, serving_ns_then_)) / 1e3;
+  replica_.set_time_taken(std::clamp(taken_us / static_cast<double>(elapsed_us), 0.0, 1.0));
+  time_taken_at_us_ = now_us;
+  serving_ns_then_ = serving_ns;
 }
 
 void Job::tell_client() {

@@ -102,6 +102,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void read_clock();
   [[nodiscard]] bool replaces_pending();
   void tell_client();
+  void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
 
   JobHost& host_;
@@ -117,6 +118,8 @@ class Job : public std::enable_shared_from_this<Job> {
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;
   TimeUs told_client_us_ = 0;
+  TimeUs time_taken_at_us_ = 0;
+  std::uint64_t serving_ns_then_ = 0;
   std::uint64_t pulled_bytes_ = 0;
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;

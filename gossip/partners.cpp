@@ -11,9 +11,6 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr std::array<const char*, 9> names = {"random", "ring",    "torus", "hypercube", "one-peer-exponential",
-                                              "base",   "regular", "hub",   "weighted"};
-
 /// Powers of two below n, at least one for two ranks: the offsets of the exponential schedules.
 std::uint64_t doublings(std::size_t n) {
   return static_cast<std::uint64_t>(std::bit_width(n - 1));
@@ -148,13 +145,13 @@ std::optional<std::string> objection(const PartnerRule& rule, std::size_t n) {
 }
 
 const char* policy_name(PartnerPolicy policy) {
-  return names[static_cast<std::size_t>(policy)];
+  return policy_names[static_cast<std::size_t>(policy)];
 }
 
 std::optional<PartnerPolicy> policy_of(std::string_view name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<PartnerPolicy>(found - names.begin());
+  const auto found = std::find(std::begin(policy_names), std::end(policy_names), name);
+  if (found == std::end(policy_names)) return std::nullopt;
+  return static_cast<PartnerPolicy>(found - std::begin(policy_names));
 }
 
 std::uint64_t schedule_period(const PartnerRule& rule, std::size_t n) {

@@ -32,6 +32,10 @@ enum class PartnerPolicy : std::uint8_t {
   weighted,              ///< anyone, in proportion to goodput, with a floor (see selection_shares())
 };
 
+/// The policies as written in configurations, in the order of the enumeration.
+inline constexpr const char* policy_names[] = {"random", "ring",    "torus", "hypercube", "one-peer-exponential",
+                                               "base",   "regular", "hub",   "weighted"};
+
 /// A policy with its parameter.
 struct PartnerRule {
   PartnerPolicy policy = PartnerPolicy::random;
@@ -60,7 +64,7 @@ struct Candidate {
 /// Why n participants cannot follow the rule, in words for a user; none if they can.
 [[nodiscard]] std::optional<std::string> objection(const PartnerRule& rule, std::size_t n);
 
-/// The policy's name as written in configurations ("one-peer-exponential"), and back.
+/// One of policy_names, and back.
 [[nodiscard]] const char* policy_name(PartnerPolicy policy);
 [[nodiscard]] std::optional<PartnerPolicy> policy_of(std::string_view name);
 

@@ -111,6 +111,7 @@ struct gossamer_run {
   enum class Served { nothing, fragment, impossible };
 
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
+  [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
   void ring_doorbell();
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
@@ -123,6 +124,7 @@ struct gossamer_run {
   std::uint64_t clock_;  ///< samples; ours, because the daemon could write the shared one
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
+  std::uint64_t serving_ns_ = 0;
   std::uint32_t next_fragment_ = 0;  ///< where the next search for due fragments starts
   /// due_sequence when every fragment had been looked at, or look_again. The attachment's thread sets the latter.
   std::atomic<std::uint64_t> seen_due_sequence_{look_again};
@@ -160,7 +162,19 @@ inline Result<void> gossamer_run::step(std::uint64_t samples) {
   const std::uint32_t due = header.due_sequence.load(std::memory_order_acquire);
   if (due == seen_due_sequence_.load(std::memory_order_relaxed)) [[likely]]
     return {};
-  return serve_due(step_budget_bytes_);
+  return serve_due_timed();
+}
+
+/// The clock is read only when something is due: it costs as much as many idle steps.
+Result<void> gossamer_run::serve_due_timed() {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const std::uint64_t publications_before = publications_;
+  auto result = serve_due(step_budget_bytes_);
+  if (publications_ == publications_before) return result;
+  serving_ns_ += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
+  return result;
 }
 
 Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {

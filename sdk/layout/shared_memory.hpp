@@ -154,6 +154,7 @@ struct Header {
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint64_t> publications;
+  std::atomic<std::uint64_t> serving_ns;  ///< time that steps have spent serving due fragments, in all
 
   // Daemon-written.
   alignas(64) std::atomic<std::uint32_t> due_sequence;  ///< raised after fragments become due
@@ -169,8 +170,8 @@ struct Header {
   alignas(64) std::atomic<std::uint32_t> version;
 };
 static_assert(sizeof(Header) <= page_bytes);
-static_assert(offsetof(Header, clock) == 192 && offsetof(Header, due_sequence) == 256 &&
-              offsetof(Header, version) == 320);
+static_assert(offsetof(Header, clock) == 192 && offsetof(Header, serving_ns) == 216 &&
+              offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.

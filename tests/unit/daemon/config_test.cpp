@@ -62,6 +62,10 @@ TEST_CASE("every option is read") {
     dead_after_ms = 300
     [gossip]
     codec = "q4"
+    partners = "one-peer-exponential"
+    time_share = 0.1
+    max_mbit_s = 100.0
+    link_max_mbit_s = 12.5
     period_ms = 0
     in_flight = 8
     mixing_budget = 0.5
@@ -91,6 +95,10 @@ TEST_CASE("every option is read") {
   CHECK(config->overlay.link_timeout_ms == 200);
   CHECK(config->overlay.dead_after_ms == 300);
   CHECK(config->gossip.codec == Codec::q4);
+  CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
+  CHECK(config->gossip.time_share == 0.1);
+  CHECK(config->gossip.max_mbit_s == 100);
+  CHECK(config->gossip.link_max_mbit_s == 12.5);
   CHECK(config->gossip.period_ms == 0);
   CHECK(config->gossip.in_flight == 8);
   CHECK(config->gossip.mixing_budget == 0.5);

@@ -200,6 +200,7 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, clock);
   CHECK_FIELD(Header, steps);
   CHECK_FIELD(Header, publications);
+  CHECK_FIELD(Header, serving_ns);
   CHECK_FIELD(Header, due_sequence);
   CHECK_FIELD(Header, state);
   CHECK_FIELD(Header, global_clock);

@@ -22,4 +22,6 @@ void add_learn_command(CLI::App& app);
 /// it with status 1.
 void add_hunt_options(CLI::App& app);
 
+void add_membership_command(CLI::App& app);
+
 }  // namespace gossamer::sim

@@ -45,6 +45,7 @@ class Network {
 
   /// Nodes behind a NAT can be dialled by nobody; two of them cannot have a link.
   void set_behind_nat(std::size_t node, bool behind) { nodes_[node].behind_nat = behind; }
+  [[nodiscard]] bool behind_nat(std::size_t node) const { return nodes_[node].behind_nat; }
   [[nodiscard]] bool can_dial(std::size_t from, std::size_t to) const;
 
   /// Nothing passes between nodes of different groups. `group[i]` is node i's.

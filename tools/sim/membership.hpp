@@ -1,0 +1,92 @@
+// A cluster of gossip::Membership state machines on a simulated network: nodes start, join, crash, pause, leave and are
+// cut off; messages take the time and the losses of the network. Each node is ticked at its own phase.
+//
+// What happens at a node is told to `on_event` and `on_view`; `tamper` may change or drop messages on their way. A node
+// behind a NAT gets messages only from nodes that it has dialled or sent to. While a
+// node is paused its messages wait, as in the buffers of its sockets. One thread.
+
+#pragma once
+
+#include <memory>
+
+#include "gossip/membership.hpp"
+#include "tools/sim/network.hpp"
+
+namespace gossamer::sim {
+
+/// Messages that wait for a paused node; more are lost.
+inline constexpr std::size_t max_waiting_messages = 4'096;
+
+class MembershipCluster {
+ public:
+  using Membership = gossip::Membership;
+
+  /// Nodes are those of the network, none of them running. `schedule` and `network` outlive it.
+  MembershipCluster(Schedule& schedule, Network& network, gossip::MembershipOptions options, std::uint64_t seed);
+
+  std::function<void(std::size_t node, const Membership::Event& event)> on_event;
+  std::function<void(std::size_t node, const Membership::Actions& actions)> on_view;
+  std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper;
+
+  /// A new life of the node, with an incarnation above its former ones; it joins through these nodes.
+  void start(std::size_t node, const std::vector<std::size_t>& contacts);
+  /// Starts all nodes at `per_second` in the order of their numbers, each joining through up to three earlier ones.
+  void start_all(double per_second);
+  /// It stops without a word.
+  void crash(std::size_t node);
+  void pause(std::size_t node, TimeUs duration_us);
+  void leave(std::size_t node);
+
+  [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
+  [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].membership != nullptr; }
+  [[nodiscard]] bool paused(std::size_t node) const { return nodes_[node].paused_until_us > schedule_.now_us(); }
+  [[nodiscard]] const Membership& membership(std::size_t node) const { return *nodes_[node].membership; }
+  /// Its identity, address and number.
+  [[nodiscard]] NodeId id(std::size_t node) const;
+  [[nodiscard]] static std::string address(std::size_t node);
+  [[nodiscard]] static std::size_t number(const NodeId& id);
+
+  /// Every running node has each running node it can reach as a member (full view) and nobody else.
+  [[nodiscard]] bool everybody_knows_everybody() const;
+  /// Links between running nodes of which only one end has the other in its view.
+  [[nodiscard]] std::size_t one_sided_links() const;
+  /// Running nodes in the largest set connected by links that both ends have in their views.
+  [[nodiscard]] std::size_t largest_component() const;
+  /// Pairs of running nodes of which the first considers the second gone.
+  [[nodiscard]] std::size_t wrongly_gone() const;
+  /// Second largest absolute eigenvalue of the lazy random walk over the views, from 1 on downwards: mixing takes about
+  /// 1 / (1 - value) rounds. By power iteration.
+  [[nodiscard]] double walk_eigenvalue(int iterations) const;
+
+ private:
+  struct Waiting {
+    NodeId from;
+    std::shared_ptr<const MembershipMessage> message;
+  };
+  struct Node {
+    std::unique_ptr<Membership> membership;
+    std::uint64_t life = 0;
+    std::uint64_t incarnation = 0;
+    TimeUs paused_until_us = 0;
+    std::vector<Waiting> waiting;
+    std::vector<std::size_t> dialled;  ///< behind a NAT: whom it has a way to, sorted
+  };
+
+  void tick(std::size_t node, std::uint64_t life);
+  void wake(std::size_t node);
+  void deliver(std::size_t node, std::uint64_t life, const NodeId& from,
+               const std::shared_ptr<const MembershipMessage>& message);
+  void act(std::size_t node, Membership::Actions& actions);
+  void dial(std::size_t node, std::size_t other);
+  void send(std::size_t from, Membership::Send& send);
+  [[nodiscard]] bool has_link(std::size_t node, std::size_t other) const;
+
+  Schedule& schedule_;
+  Network& network_;
+  gossip::MembershipOptions options_;
+  gossip::Random random_;
+  std::vector<Node> nodes_;
+  Membership::Actions actions_;
+};
+
+}  // namespace gossamer::sim

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "gossip/check.hpp"
@@ -143,7 +144,7 @@ float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::spa
   return steps.observe(telling, told, factor, witness);
 }
 
-ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse, float clip) {
+ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse) {
   ExchangeMeasure measure;
   measure.blocks = static_cast<std::uint32_t>(outcomes.size());
   measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
@@ -153,11 +154,9 @@ ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::ve
   }
   const auto in_range = measure.blocks - measure.wide_blocks;
   if (in_range > 0) {
-    const double norm = norm_of(outcomes);
     measure.mean_abs /= in_range;
-    measure.distance = norm * std::sqrt(static_cast<double>(measure.blocks) / in_range);
+    measure.distance = norm_of(outcomes) * std::sqrt(static_cast<double>(measure.blocks) / in_range);
     measure.telling = 2 * in_range >= measure.blocks;
-    measure.clipped = clip > 0 && norm > clip;
   }
   return measure;
 }
@@ -167,10 +166,17 @@ bool differs(std::span<const BlockOutcome> outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
 }
 
+/// τ of one end, for these blocks.
+float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std::span<const std::uint32_t> blocks) {
+  if (clip.threshold > 0 || !(clip.multiple > 0)) return clip.threshold;
+  const double expected = clip.multiple * steps.expected_norm(factor, blocks);
+  return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
+}
+
 /// The shift that clipping asks for. Where none that may be sent is enough, moves nothing, or for f32 less.
-int clip_shift_of(const AnswerTask& task, std::span<std::byte> differences, std::span<BlockOutcome> outcomes,
-                  std::vector<bool>& coarse) {
-  const int shift = clip_shift(norm_of(outcomes), lower_threshold(task.clip, task.request.clip));
+int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
+                  std::span<BlockOutcome> outcomes, std::vector<bool>& coarse) {
+  const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
   if (shift <= max_shift_bound) return shift;
   if (task.request.codec == Codec::f32) {
     scale({reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)}, shift - max_shift_bound);
@@ -300,6 +306,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);
+  result.request.clip = threshold_of(clip, fragment.steps, factor, blocks);
   result.request.block_count = static_cast<std::uint32_t>(count);
   result.request.blocks = bitmap_of(blocks, fragment_blocks);
   result.request.side = Bytes::adopt(std::move(side));
@@ -333,15 +340,16 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   }
   std::vector<bool> coarse;
   std::vector<BlockOutcome> moved;
+  const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
     const std::span values{reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)};
     limit_differences(*this, fragment, blocks, side.exponents, values, moved);
-    shift = std::max(shift, clip_shift_of(*this, differences, moved, coarse));
+    shift = std::max(shift, clip_shift_of(*this, threshold, differences, moved, coarse));
   } else {
     coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences, outcomes);
-    shift =
-        std::max(shift + noise_shift_of(side.exponents, outcomes), clip_shift_of(*this, differences, outcomes, coarse));
+    shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
+                     clip_shift_of(*this, threshold, differences, outcomes, coarse));
     describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
   }
   reply.status = ReplyStatus::done;
@@ -352,7 +360,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     apply(request.codec, reply.shift, -1, blocks, side.exponents, differences, fragment.buffers.block_count(),
           target.in, target.out);
   }
-  result.measure = measure_of(outcomes, coarse, clip);
+  result.measure = measure_of(outcomes, coarse);
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   reply.differences = Bytes::adopt(std::move(differences));
   return result;
@@ -380,7 +388,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     result.wide.push_back(blocks[i]);
     result.wide_exponents.push_back(asked[i]);
   }
-  result.measure = measure_of(outcomes, coarse, clip);
+  result.measure = measure_of(outcomes, coarse);
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   return result;
 }

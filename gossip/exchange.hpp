@@ -26,17 +26,17 @@ struct ExchangeMeasure {
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
   double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
   bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
-  bool clipped = false;             ///< the distance was beyond the node's own threshold
 };
 
 /// Encodes the initiator's side.
 struct EncodeTask {
-  ExchangeRequest request = {};            ///< complete but for block_count, blocks, side and values
+  ExchangeRequest request = {};            ///< complete but for clip, block_count, blocks, side and values
   std::vector<std::uint32_t> blocks = {};  ///< ascending; empty: all
   std::vector<std::int8_t> exponents =
       {};  ///< wanted steps for `blocks` (from a reply), taken up to the limits; empty: the node's own estimate
   float range = default_range;
   float factor = 1;
+  Clip clip = {};
 
   struct Result {
     bool finite = false;  ///< false: the node's own fragment holds NaN or infinity; nothing else is meaningful
@@ -54,7 +54,7 @@ struct AnswerTask {
   int shift = 1;  ///< the largest weight the budget leaves, ages considered; noise and clipping may make it smaller
   float range = default_range;
   float factor = 1;
-  float clip = 0;  ///< this end's threshold τ (gossip/influence.hpp); 0: none
+  Clip clip = {};
   Witness witness = {};
 
   struct Result {

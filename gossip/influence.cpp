@@ -10,8 +10,8 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr int clip_count_max = 8;
-constexpr int clip_count_often = 4;
+constexpr double excess_smoothing = 0.25;
+constexpr double excess_log2_most = 2 * extra_shift_most;
 
 std::uint32_t short_of(const NodeId& node) {
   return static_cast<std::uint32_t>(std::hash<NodeId>{}(node)*0x9e3779b97f4a7c15ULL >> 32);
@@ -19,7 +19,8 @@ std::uint32_t short_of(const NodeId& node) {
 
 }  // namespace
 
-void DistanceRecord::observe(const NodeId& partner, float distance) {
+void DistanceRecord::observe(const NodeId& partner, double norm) {
+  const auto distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()));
   const std::uint32_t name = short_of(partner);
   const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
   auto oldest = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
@@ -48,12 +49,13 @@ Witness DistanceRecord::witness(const NodeId& partner) const {
   return {.partner = static_cast<std::uint16_t>(short_of(partner)), .alone = count_ < witnesses_least};
 }
 
-void ClipRecord::observe(bool clipped) {
-  count_ = std::clamp(count_ + (clipped ? 1 : -1), 0, clip_count_max);
+void ClipRecord::observe(double excess) {
+  const double log2 = std::clamp(std::log2(std::max(excess, 1.0)), 0.0, excess_log2_most);
+  excess_log2_ += excess_smoothing * (log2 - excess_log2_);
 }
 
 int ClipRecord::extra_shift() const {
-  return count_ == clip_count_max ? 2 : count_ >= clip_count_often ? 1 : 0;
+  return std::min(static_cast<int>(excess_log2_), extra_shift_most);
 }
 
 double norm_of(std::span<const BlockOutcome> outcomes) {

@@ -37,7 +37,7 @@ struct Witness {
 /// The distances that one fragment's exchanges found, the last one for each partner.
 class DistanceRecord {
  public:
-  void observe(const NodeId& partner, float distance);
+  void observe(const NodeId& partner, double distance);
   [[nodiscard]] std::size_t partners() const { return count_; }
   /// The lower median over partners; none with fewer than witnesses_least.
   [[nodiscard]] std::optional<float> median() const;
@@ -52,16 +52,26 @@ class DistanceRecord {
   std::size_t count_ = 0;
 };
 
-/// How often exchanges with one partner had to be clipped. Who always has to be weighs less, within a bound: it may be
-/// an honest node that has been away for long.
+/// Powers of two by which the threshold is lower, at most, for a partner that always is far beyond it.
+inline constexpr int extra_shift_most = 3;
+
+/// How far beyond the threshold one partner uses to be. Who always is far beyond it weighs less, within a bound: it may
+/// be an honest node that has been away for long.
 class ClipRecord {
  public:
-  void observe(bool clipped);
-  /// Powers of two by which the threshold is lower for this partner: 0, 1 or 2.
+  /// `excess`: the distance found over the threshold, before it is lowered for this partner.
+  void observe(double excess);
+  /// Powers of two by which the threshold is lower for this partner.
   [[nodiscard]] int extra_shift() const;
 
  private:
-  int count_ = 0;  // 0 to 8
+  double excess_log2_ = 0;  // smoothed, of those above 1
+};
+
+/// An end's threshold as a task is given it.
+struct Clip {
+  float threshold = 0;  ///< τ; 0: not known, for want of partners to compare
+  float multiple = 0;   ///< then τ is this many times the distance that the estimates expect; 0: do not clip
 };
 
 /// ‖s·D‖ over the blocks in range.

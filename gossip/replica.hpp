@@ -75,6 +75,7 @@ struct ReplicaCounters {
   std::uint64_t outer_steps = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   std::uint64_t repeated_requests = 0;
+  std::uint64_t clipped = 0;             ///< exchanges with a partner farther off than ReplicaOptions::clip
   std::uint64_t repeats_sent = 0;        ///< requests and replies said again because nothing was heard of the first
   std::uint64_t payload_bytes_sent = 0;  ///< frames of requests and replies, pulls apart
   double shift_sum = 0;                  ///< of initiated and answered exchanges, for their mean
@@ -277,8 +278,7 @@ class Replica {
                  TimeUs now_us, Actions& out);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
-  /// The clipping threshold for an exchange with `partner`; 0: none.
-  [[nodiscard]] float clip_for(const Fragment& fragment, const NodeId& partner) const;
+  [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   [[nodiscard]] TimeUs jittered_period();
   void tell_neighbours(Actions& out) const;

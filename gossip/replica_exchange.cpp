@@ -103,8 +103,7 @@ void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec
                           .seed = random_.next(),
                           .min_shift = static_cast<std::uint8_t>(fragment.budget.begin_own()),
                           .clock = clock_,
-                          .age = age_of(fragment),
-                          .clip = clip_for(fragment, partner)};
+                          .age = age_of(fragment)};
   const float factor = factor_for(fragment, partner);
   fragment.own = Own{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
   fragment.own->request.counter = request.counter;
@@ -113,7 +112,8 @@ void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec
                                       .blocks = std::move(blocks),
                                       .exponents = std::move(exponents),
                                       .range = options_.range,
-                                      .factor = factor}});
+                                      .factor = factor,
+                                      .clip = clip_for(fragment, partner)}});
 }
 
 void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out) {
@@ -395,12 +395,16 @@ void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack) {
 
 void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts) {
   if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end() && measure.blocks > 0) {
-    neighbour->second.clips.observe(measure.clipped);
+    const double usual = options_.clip * fragment.distances.median().value_or(0.0F);
+    if (usual > 0 && measure.blocks > measure.wide_blocks) {
+      neighbour->second.clips.observe(measure.distance / usual);
+      if (measure.distance > usual) ++counters_.clipped;
+    }
     neighbour->second.factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
                                                         static_cast<float>(measure.blocks));
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
-    fragment.distances.observe(partner, static_cast<float>(measure.distance));
+    fragment.distances.observe(partner, measure.distance);
   }
   if (!counts) return;
   ++fragment.outer_exchanges;
@@ -421,12 +425,13 @@ Age Replica::age_of(const Fragment& fragment) const {
           .cadence = static_cast<std::uint64_t>(std::llround(fragment.cadence))};
 }
 
-float Replica::clip_for(const Fragment& fragment, const NodeId& partner) const {
-  if (!(options_.clip > 0)) return 0;
+Clip Replica::clip_for(const Fragment& fragment, const NodeId& partner) const {
+  if (!(options_.clip > 0)) return {};
   const float median = fragment.distances.median().value_or(0.0F);
   const auto neighbour = neighbours_.find(partner);
   const int extra = neighbour == neighbours_.end() ? 0 : neighbour->second.clips.extra_shift();
-  return std::min(std::ldexp(options_.clip * median, -extra), std::numeric_limits<float>::max());
+  const float multiple = std::ldexp(options_.clip, -extra);
+  return {.threshold = std::min(multiple * median, std::numeric_limits<float>::max()), .multiple = multiple};
 }
 
 float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {

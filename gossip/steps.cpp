@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace gossamer::gossip {
 
@@ -64,6 +65,15 @@ int BlockSteps::limit_exponent(float range, float factor, std::uint32_t block) c
   const float fraction = std::frexp(reach, &e);
   if (fraction == 0.5F) --e;
   return std::clamp(e + limit_tolerance, min_step_exponent, max_step_exponent);
+}
+
+double BlockSteps::expected_norm(float factor, std::span<const std::uint32_t> blocks) const {
+  double square = 0;
+  for (const std::uint32_t block : blocks) {
+    const double mean = std::max(mean_[block], floor_);
+    square += std::numbers::pi / 2 * block_elements * mean * mean;
+  }
+  return std::sqrt(square) * std::min(factor, expected_factor_most);
 }
 
 float BlockSteps::raise(std::uint32_t block, float wanted, const Witness& witness) {

@@ -24,6 +24,8 @@ inline constexpr float default_range = 12.0F;
 inline constexpr int limit_tolerance = 8;
 /// What a link's factor counts for in that, at most: it is the partner itself that teaches it.
 inline constexpr float limit_factor_most = 64.0F;
+/// And in the distance that is clipped to, for want of a better one.
+inline constexpr float expected_factor_most = 4.0F;
 /// How much one partner may raise an estimate that other partners do not raise.
 inline constexpr float raise_most = 64.0F;
 
@@ -46,6 +48,10 @@ class BlockSteps {
   /// The limit: 2^this is the largest difference that the block takes from anyone, that is 2^limit_tolerance times the
   /// range over the disagreement expected, which is taken to be at least 2^-16 of the fragment's mean magnitude.
   [[nodiscard]] int limit_exponent(float range, float factor, std::uint32_t block) const;
+
+  /// The 2-norm of a difference as large as is expected, over the blocks listed: π/2 times the mean magnitude squared
+  /// is the mean square of normal differences.
+  [[nodiscard]] double expected_norm(float factor, std::span<const std::uint32_t> blocks) const;
 
   /// Learns from an exchange. `factor` as given when its steps were chosen.
   /// Returns the observed mean over the expected mean, over blocks in range; 0 if there is nothing to compare.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gossip/replica.hpp"
+#include "tools/sim/attack.hpp"
 #include "tools/sim/graph.hpp"
 #include "tools/sim/network.hpp"
 #include "tools/sim/trainer.hpp"
@@ -35,6 +36,7 @@ struct Experiment {
   // Of gossip alone.
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
+  AttackKind attack = AttackKind::none;  ///< the last node means harm; only the others are measured
   // Of baselines that do not exchange every step (DiLoCo) or code what they send (CHOCO).
   std::size_t period_steps = 1;
   double outer_rate = 0.7;

@@ -20,7 +20,9 @@ class GossipRun {
   GossipRun(const Workload& workload, const Experiment& experiment)
       : workload_(workload),
         experiment_(experiment),
+        honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : 1)),
         trainers_(make_trainers(workload, experiment)),
+        attacker_(experiment.attack, workload.initial(experiment.seed), experiment.seed + 3),
         network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes, experiment.path),
         cluster_({.elements = workload.elements(),
                   .fragment_elements = fragment_elements(workload.elements(), experiment.fragments),
@@ -40,6 +42,9 @@ class GossipRun {
           initial, [this, i](std::span<float> model) { return train(i, model); }, experiment.speed(i));
       cluster_.start_daemon(i, false);
     }
+    cluster_.tamper = [this](std::size_t from, std::size_t, Message& message) {
+      return from < honest_ || attacker_.tamper(message);
+    };
     for (std::size_t i = 0; i < graph.size(); ++i) {
       for (const std::size_t j : graph[i]) {
         if (i < j) cluster_.link(i, j);
@@ -68,14 +73,16 @@ class GossipRun {
  private:
   std::uint64_t train(std::size_t i, std::span<float> model) {
     if (samples_ >= experiment_.samples) return 0;  // all have together used what the run may use
-    const std::uint64_t used = trainers_[i].step(model, experiment_.rate_at(samples_));
+    const double direction = i >= honest_ && attacker_.kind() == AttackKind::ascent ? -1 : 1;
+    const std::uint64_t used = trainers_[i].step(model, direction * experiment_.rate_at(samples_));
+    if (i >= honest_) attacker_.corrupt(model, live_models());
     samples_ += used;
     return used;
   }
 
   [[nodiscard]] std::vector<std::span<const float>> live_models() const {
     std::vector<std::span<const float>> models;
-    for (std::size_t i = 0; i < cluster_.size(); ++i)
+    for (std::size_t i = 0; i < honest_; ++i)
       models.emplace_back(cluster_.node(i).client.model);
     return models;
   }
@@ -85,7 +92,7 @@ class GossipRun {
     std::vector<std::vector<float>> whole;
     std::vector<std::span<const float>> models;
     double bytes = 0;
-    for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    for (std::size_t i = 0; i < honest_; ++i) {
       const auto values = cluster_.whole(i);
       whole.emplace_back(values.begin(), values.end());
       bytes += static_cast<double>(network_.bytes_sent(i));
@@ -95,7 +102,7 @@ class GossipRun {
     Record record = evaluate(workload_, models);
     record.time_s = static_cast<double>(schedule_.now_us()) / us_per_s;
     record.samples = samples_;
-    record.bytes = bytes / static_cast<double>(cluster_.size());
+    record.bytes = bytes / static_cast<double>(honest_);
     for (std::size_t i = 0; i < cluster_.size(); ++i)
       record.clocks.push_back(cluster_.node(i).client.clock);
     return record;
@@ -118,7 +125,9 @@ class GossipRun {
 
   const Workload& workload_;
   const Experiment& experiment_;
+  std::size_t honest_;  ///< the first so many nodes
   std::vector<Trainer> trainers_;
+  Attacker attacker_;
   Schedule schedule_;
   Network network_;
   Cluster cluster_;

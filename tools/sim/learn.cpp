@@ -29,6 +29,7 @@ struct LearnOptions {
   std::string rule = "sgd";
   std::string speeds;
   std::string schedule = "constant";
+  std::string attack = "none";
   double straggler = 1;
   double period_steps = 1;
   double step_ms = 10;
@@ -122,6 +123,13 @@ Experiment complete(const LearnOptions& options) {
   experiment.path.latency_us = to_us(options.latency_ms);
   experiment.path.jitter_us = to_us(options.jitter_ms);
   experiment.node_bytes_per_s = options.mbit * 1e6 / 8;
+  const auto attack = attack_named(options.attack);
+  if (!attack)
+    throw UsageError("unknown attack '" + options.attack +
+                     "'; there are none, silent, extremes, flipped, ascent, old, nan, dissensus");
+  if (*attack != AttackKind::none && experiment.nodes < 3) throw UsageError("an attack takes at least 3 nodes");
+  experiment.attack = *attack;
+  if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
   experiment.replica.codec = parse_codec(options.codec);
   experiment.replica.period_us = std::max<TimeUs>(1, std::llround(options.period_steps * options.step_ms * us_per_ms));
   experiment.period_steps = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(options.period_steps)));
@@ -195,6 +203,10 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--fragments", experiment.fragments, "the model is exchanged in so many parts (4)");
   command.add_option("--in-flight", experiment.replica.in_flight, "exchanges that a node has under way at once (4)");
   command.add_option("--mixing-budget", experiment.replica.mixing_budget, "1 for a LAN, 0.5 for a WAN (1)");
+  command.add_option("--clip", experiment.replica.clip,
+                     "average more gently with whom is farther off than so many times the median; 0: off (0)");
+  command.add_option("--attack", options.attack,
+                     "the last node means harm: silent, extremes, flipped, ascent, old, nan or dissensus (none)");
   command.add_option("--step-ms", options.step_ms, "virtual time of a step at speed 1 (10)");
   command.add_option("--step-jitter", experiment.step_jitter, "a step takes its time times 1 ± this (0.05)");
   command.add_option("--speeds", options.speeds, "of the first nodes, as 1,1,0.25");

@@ -1,0 +1,58 @@
+// One member of eight means harm: what that does to the others' learning, with clipping and without.
+
+#include "tools/sim/attack.hpp"
+
+#include <cmath>
+
+#include "catch.hpp"
+#include "tools/sim/gossip_run.hpp"
+
+namespace gossamer::sim {
+namespace {
+
+/// ‖x − b‖² with b = 0 for everyone, from x = initial: the loss falls to the noise.
+Run run_with(AttackKind attack, float clip, Codec codec = Codec::q8) {
+  const auto workload = make_quadratic({.elements = 512, .sigma = 0.1});
+  Experiment experiment{.nodes = 8, .samples = 8 * 250, .learning_rate = 0.05, .seed = 5};
+  experiment.attack = attack;
+  experiment.replica = {.codec = codec, .period_us = experiment.step_us, .clip = clip};
+  experiment.fragments = 1;
+  experiment.evaluations = 1;
+  return run_gossip(*workload, experiment);
+}
+
+}  // namespace
+
+TEST_CASE("An attacker is held back by clipping, and by nothing else") {
+  const double honest = run_with(AttackKind::silent, 0).records.back().loss;
+  REQUIRE(std::isfinite(honest));
+  const AttackKind kind = GENERATE(AttackKind::extremes, AttackKind::ascent);
+  const double clipped = run_with(kind, 2).records.back().loss;
+  const double open = run_with(kind, 0).records.back().loss;
+  CAPTURE(honest, clipped, open);
+  CHECK(clipped < 10 * honest);
+  CHECK_FALSE(open < 1000 * honest);
+}
+
+TEST_CASE("NaN and infinity do not spread from one member, whatever the codec") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const float clip = GENERATE(0.0F, 2.0F);
+  const double honest = run_with(AttackKind::silent, 0, codec).records.back().loss;
+  const Run run = run_with(AttackKind::nan, clip, codec);
+  CHECK(run.records.back().loss == Approx(honest).epsilon(0.3));
+  CHECK(std::isfinite(run.worst_loss));
+}
+
+TEST_CASE("Clipping costs honest nodes nothing where all are alike") {
+  const double off = run_with(AttackKind::none, 0).records.back().loss;
+  const double on = run_with(AttackKind::none, 2).records.back().loss;
+  CHECK(on == Approx(off).epsilon(0.1));
+}
+
+TEST_CASE("Attacks have names") {
+  CHECK(attack_named("old") == AttackKind::old);
+  CHECK(attack_named("none") == AttackKind::none);
+  CHECK_FALSE(attack_named("harm").has_value());
+}
+
+}  // namespace gossamer::sim

@@ -23,7 +23,9 @@ void Population::pass_step(std::size_t i, std::uint64_t used) {
   samples += used;
   clocks[i] += used;
   const double stretch = uniform(random, 1 - experiment.step_jitter, 1 + experiment.step_jitter);
-  time_s[i] += static_cast<double>(experiment.step_us) / us_per_s / experiment.speed(i) * stretch;
+  const double step_s = static_cast<double>(experiment.step_us) / us_per_s / experiment.speed(i);
+  time_s[i] += step_s * stretch;
+  computed_s += step_s;
 }
 
 void Population::train(std::size_t i) {
@@ -113,6 +115,7 @@ Run run_baseline(std::string_view method, const Workload& workload, const Experi
     if (nodes.samples / between != before / between || nodes.samples >= experiment.samples) record();
   }
   models.assign(nodes.models.begin(), nodes.models.end());
+  run.computing = nodes.computed_s / (run.records.back().time_s * static_cast<double>(nodes.size()));
   evaluate_nodes(workload, models, run);
   run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return run;

@@ -47,6 +47,7 @@ struct Population {
   std::vector<double> time_s;
   std::vector<double> bytes;
   std::vector<std::uint64_t> clocks;
+  double computed_s = 0;  ///< by all nodes
   std::uint64_t samples = 0;
   gossip::Random random;
 };

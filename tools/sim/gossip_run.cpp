@@ -30,6 +30,7 @@ class GossipRun {
                   .step_us = experiment.step_us,
                   .step_jitter = experiment.step_jitter,
                   .tick_us = std::min<TimeUs>(2 * us_per_ms, std::max<TimeUs>(1, experiment.step_us / 4)),
+                  .serve_bytes_per_s = experiment.memory_bytes_per_s,
                   .byte_scale = experiment.byte_scale,
                   .seed = experiment.seed + 2},
                  schedule_, network_) {
@@ -41,6 +42,7 @@ class GossipRun {
       cluster_.add_node(
           initial, [this, i](std::span<float> model) { return train(i, model); }, experiment.speed(i));
       cluster_.start_daemon(i, false);
+      cluster_.node(i).replica->set_capacity(experiment.node_bytes_per_s);
     }
     cluster_.tamper = [this](std::size_t from, std::size_t, Message& message) {
       return from < honest_ || attacker_.tamper(message);
@@ -115,9 +117,17 @@ class GossipRun {
     sums.answered = cluster_.count(&Counters::answered);
     sums.follow_ups = cluster_.count(&Counters::follow_ups);
     sums.busy_received = cluster_.count(&Counters::busy_received);
+    sums.repeats_sent = cluster_.count(&Counters::repeats_sent);
+    sums.outer_steps = cluster_.count(&Counters::outer_steps);
     sums.publications = cluster_.count(&Counters::publications);
     sums.blocks = cluster_.count(&Counters::blocks);
     sums.wide_blocks = cluster_.count(&Counters::wide_blocks);
+    double computed_s = 0;
+    for (std::size_t i = 0; i < cluster_.size(); ++i) {
+      const auto steps = static_cast<double>(cluster_.node(i).client.steps);
+      computed_s += steps * static_cast<double>(experiment_.step_us) / us_per_s / experiment_.speed(i);
+    }
+    run.computing = computed_s / (run.records.back().time_s * static_cast<double>(cluster_.size()));
     for (std::size_t i = 0; i < cluster_.size(); ++i)
       sums.shift_sum += cluster_.node(i).replica->counters().shift_sum;
     if (sums.blocks > 0) run.wide_share = static_cast<double>(sums.wide_blocks) / static_cast<double>(sums.blocks);

@@ -31,6 +31,11 @@ struct LearnOptions {
   std::string schedule = "constant";
   std::string attack = "none";
   double straggler = 1;
+  std::string partners = "random";
+  std::uint32_t degree = 4;
+  std::string outer = "none";
+  double outer_period_steps = 50;
+  double memory_gb_s = 10;
   double period_steps = 1;
   double step_ms = 10;
   double latency_ms = 0.5;
@@ -44,8 +49,11 @@ struct LearnOptions {
   Targets targets;
   std::string csv_file;
   std::string plot_file;
+  std::size_t seeds = 1;
   bool json = false;
 };
+
+void declare_options(CLI::App& command, LearnOptions& options);
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
@@ -79,6 +87,13 @@ Codec parse_codec(const std::string& name) {
   throw UsageError("unknown codec '" + name + "'; there are f32, q8 and q4");
 }
 
+gossip::OuterKind parse_outer(const std::string& name) {
+  if (name == "none") return gossip::OuterKind::none;
+  if (name == "nesterov") return gossip::OuterKind::nesterov;
+  if (name == "delayed") return gossip::OuterKind::delayed;
+  throw UsageError("unknown outer optimiser '" + name + "'; there are none, nesterov and delayed");
+}
+
 TimeUs to_us(double milliseconds) {
   return static_cast<TimeUs>(std::llround(milliseconds * us_per_ms));
 }
@@ -86,8 +101,8 @@ TimeUs to_us(double milliseconds) {
 /// Steps that suit the workload: found by hand for one node with batches of 16.
 double default_rate(const std::string& workload) {
   if (workload == "quadratic") return 0.1;
-  if (workload == "logistic") return 0.05;
-  return workload == "mlp" ? 0.02 : 0.03;
+  if (workload == "logistic") return 0.2;
+  return workload == "mlp" ? 0.05 : 0.1;
 }
 
 void complete_learning(const LearnOptions& options, Experiment& experiment) {
@@ -104,6 +119,30 @@ void complete_learning(const LearnOptions& options, Experiment& experiment) {
   experiment.trainer.momentum = options.momentum >= 0 ? options.momentum : quadratic ? 0.0 : 0.9;
   if (experiment.trainer.momentum >= 1) throw UsageError("--momentum is less than 1");
   experiment.learning_rate = options.learning_rate > 0 ? options.learning_rate : default_rate(options.workload);
+}
+
+/// What only the shipped replicas have.
+void complete_gossip(const LearnOptions& options, Experiment& experiment) {
+  gossip::ReplicaOptions& replica = experiment.replica;
+  replica.codec = parse_codec(options.codec);
+  replica.period_us = std::max<TimeUs>(1, to_us(options.period_steps * options.step_ms));
+  const auto policy = gossip::policy_of(options.partners);
+  if (!policy) throw UsageError("unknown partner rule '" + options.partners + "'");
+  replica.partners = {*policy, options.degree};
+  const auto objection = gossip::objection(replica.partners, experiment.nodes);
+  if (objection) throw UsageError(*objection);
+  replica.outer.kind = parse_outer(options.outer);
+  replica.outer.rate = static_cast<float>(experiment.outer_rate);
+  replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
+  replica.outer.period_us = to_us(options.outer_period_steps * options.step_ms);
+  experiment.memory_bytes_per_s = options.memory_gb_s * 1e9;
+  const auto attack = attack_named(options.attack);
+  if (!attack)
+    throw UsageError("unknown attack '" + options.attack +
+                     "'; there are none, silent, extremes, flipped, ascent, old, nan, dissensus");
+  if (*attack != AttackKind::none && experiment.nodes < 3) throw UsageError("an attack takes at least 3 nodes");
+  experiment.attack = *attack;
+  if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
 }
 
 /// Turns what was asked for into an experiment; throws UsageError for what cannot be run.
@@ -123,15 +162,7 @@ Experiment complete(const LearnOptions& options) {
   experiment.path.latency_us = to_us(options.latency_ms);
   experiment.path.jitter_us = to_us(options.jitter_ms);
   experiment.node_bytes_per_s = options.mbit * 1e6 / 8;
-  const auto attack = attack_named(options.attack);
-  if (!attack)
-    throw UsageError("unknown attack '" + options.attack +
-                     "'; there are none, silent, extremes, flipped, ascent, old, nan, dissensus");
-  if (*attack != AttackKind::none && experiment.nodes < 3) throw UsageError("an attack takes at least 3 nodes");
-  experiment.attack = *attack;
-  if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
-  experiment.replica.codec = parse_codec(options.codec);
-  experiment.replica.period_us = std::max<TimeUs>(1, std::llround(options.period_steps * options.step_ms * us_per_ms));
+  complete_gossip(options, experiment);
   experiment.period_steps = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(options.period_steps)));
   const std::uint64_t a_step = options.workload == "quadratic" ? 1 : experiment.batch;
   std::uint64_t steps = options.steps;
@@ -146,24 +177,69 @@ void write_file(const std::string& path, const std::string& contents) {
   if (!file.flush()) throw UsageError("cannot write " + path);
 }
 
+/// "gossip:codec=q4:period-steps=16": a method, and what is different for it alone, as on the command line.
+struct Variant {
+  std::string name;
+  std::string method;
+  LearnOptions options;
+};
+
+Variant variant(const LearnOptions& options, const std::string& text) {
+  std::istringstream stream(text);
+  Variant result{text, {}, options};
+  std::getline(stream, result.method, ':');
+  std::string line = options.workload;
+  for (std::string part; std::getline(stream, part, ':');)
+    line += " --" + part;
+  CLI::App again;
+  declare_options(again, result.options);
+  try {
+    again.parse(line);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError("in '" + text + "': " + error.what());
+  }
+  return result;
+}
+
+/// One run for each seed.
+std::vector<Run> run_variant(const Variant& variant, const Workload& workload) {
+  Experiment experiment = complete(variant.options);
+  std::vector<Run> runs;
+  for (std::size_t n = 0; n < variant.options.seeds; ++n, ++experiment.seed) {
+    runs.push_back(variant.method == "gossip" ? run_gossip(workload, experiment)
+                                              : run_baseline(variant.method, workload, experiment));
+    runs.back().method = variant.name;
+  }
+  return runs;
+}
+
 void run_learn(const LearnOptions& options) {
+  if (options.seeds == 0) throw UsageError("--seeds is at least 1");
   const Experiment experiment = complete(options);
   const auto workload = make_workload(options.workload, options.data);
-  std::vector<Run> runs;
-  for (const std::string& method : split(options.methods)) {
-    runs.push_back(method == "gossip" ? run_gossip(*workload, experiment)
-                                      : run_baseline(method, *workload, experiment));
+  std::vector<Variant> variants;
+  for (const std::string& method : split(options.methods))
+    variants.push_back(variant(options, method));
+  if (variants.empty()) throw UsageError("--method names at least one method");
+  std::vector<std::vector<Run>> runs;
+  std::vector<Run> first;  // of each variant: what is drawn
+  for (const Variant& one : variants) {
+    runs.push_back(run_variant(one, *workload));
+    first.push_back(runs.back().front());
   }
-  if (runs.empty()) throw UsageError("--method names at least one method");
   const std::string heading = fmt::format("{} on {} nodes, {} shards, {} every {:g} steps", options.workload,
                                           experiment.nodes, options.partition, options.codec, options.period_steps);
-  if (!options.csv_file.empty()) write_file(options.csv_file, learn_csv(runs));
-  if (!options.plot_file.empty()) write_file(options.plot_file, learn_svg(heading, runs));
-  const std::string text = options.json
-                               ? learn_json(runs, options.targets)
-                               : fmt::format("{} ({} elements), {} samples, seed {}\n{}", heading, workload->elements(),
-                                             experiment.samples, experiment.seed, learn_table(runs, options.targets));
-  std::fputs(text.c_str(), stdout);
+  if (!options.csv_file.empty()) write_file(options.csv_file, learn_csv(first));
+  if (!options.plot_file.empty()) write_file(options.plot_file, learn_svg(heading, first));
+  if (options.json) {
+    std::vector<Run> all;
+    for (const auto& of_one : runs)
+      all.insert(all.end(), of_one.begin(), of_one.end());
+    std::fputs(learn_json(all, options.targets).c_str(), stdout);
+    return;
+  }
+  fmt::print("{} ({} elements), {} samples, seeds {} to {}\n{}", heading, workload->elements(), experiment.samples,
+             experiment.seed, experiment.seed + options.seeds - 1, learn_table(runs, options.targets));
 }
 
 void add_learning_options(CLI::App& command, LearnOptions& options) {
@@ -172,8 +248,10 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--nodes", experiment.nodes, "nodes (8)");
   command.add_option("--partition", options.partition, "who has which data: iid, sorted or dirichlet (iid)");
   command.add_option("--alpha", experiment.sharding.alpha, "of dirichlet (0.5)");
-  command.add_option("--method", options.methods,
-                     "gossip, allreduce, local, dpsgd, choco, diloco, tracking, pushsum; several with commas (gossip)");
+  command.add_option(
+      "--method", options.methods,
+      "gossip, allreduce, local, dpsgd, choco, diloco, tracking, pushsum; several with commas, each with "
+      "options of its own after colons, as gossip:codec=q4:period-steps=16 (gossip)");
   command.add_option("--steps", options.steps, "training steps a node, on average (1000)");
   command.add_option("--samples", options.samples, "samples of all nodes together, instead of --steps");
   command.add_option("--seconds", options.seconds, "virtual time at speed 1, instead of --steps");
@@ -184,6 +262,7 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--weight-decay", experiment.trainer.weight_decay, "(0)");
   command.add_option("--rule", options.rule, "local optimiser: sgd, qgm, gap-aware or dc (sgd)");
   command.add_option("--seed", experiment.seed, "of everything (1)");
+  command.add_option("--seeds", options.seeds, "as many runs, with this seed and the following (1)");
   command.add_option("--digits", options.data.digits_file, "another digits.csv.gz than Debian's");
   command.add_option("--text", options.data.text_file, "another text than Debian's licences");
   command.add_option("--hidden", options.data.hidden, "units of the hidden layer (mlp 64, text 128)");
@@ -216,8 +295,19 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--drop", experiment.path.loss, "probability that a message is lost (0)");
   command.add_option("--mbit", options.mbit, "a node's bandwidth each way in Mbit/s; 0: not limited (0)");
   command.add_option("--model-scale", experiment.byte_scale, "messages count as so many times their size (1)");
-  command.add_option("--outer-rate", experiment.outer_rate, "of diloco (0.7)");
-  command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco (0.9)");
+  command.add_option("--outer-rate", experiment.outer_rate, "of diloco and --outer (0.7)");
+  command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco and --outer (0.9)");
+  command.add_option("--outer", options.outer, "outer optimiser of gossip: none, nesterov or delayed (none)");
+  command.add_option("--outer-period-steps", options.outer_period_steps, "of --outer (50)");
+  command.add_option("--partners", options.partners,
+                     "whom gossip chooses among its neighbours: random, ring, torus, hypercube, one-peer-exponential, "
+                     "base, regular, hub or weighted (random)");
+  command.add_option("--degree", options.degree, "of --partners regular (4)");
+  command.add_option("--time-share", experiment.replica.time_share,
+                     "most that gossip may take of the training's time; 0: no limit (0.02)");
+  command.add_option("--network-share", experiment.replica.network_share, "and of --mbit; 0: no limit (0.5)");
+  command.add_option("--memory-gb-s", options.memory_gb_s,
+                     "of a client's step that serves fragments; 0: no limit (10)");
   command.add_option("--consensus-rate", experiment.consensus_rate, "of choco (0.4)");
 }
 
@@ -230,14 +320,18 @@ void add_output_options(CLI::App& command, LearnOptions& options) {
   command.add_flag("--json", options.json, "the summary as JSON");
 }
 
+void declare_options(CLI::App& command, LearnOptions& options) {
+  add_learning_options(command, options);
+  add_cluster_options(command, options);
+  add_output_options(command, options);
+}
+
 }  // namespace
 
 void add_learn_command(CLI::App& app) {
   auto* command = app.add_subcommand("learn", "Trains with true gradients on simulated nodes.");
   auto options = std::make_shared<LearnOptions>();
-  add_learning_options(*command, *options);
-  add_cluster_options(*command, *options);
-  add_output_options(*command, *options);
+  declare_options(*command, *options);
   command->callback([options] { run_learn(*options); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tools/sim/plot.hpp"
@@ -62,6 +63,24 @@ std::string share(double value) {
   return std::isfinite(value) ? fmt::format("{:.4f}", value) : "-";
 }
 
+struct Moments {
+  double mean = 0;
+  double deviation = 0;  ///< of a sample; 0 for one
+};
+
+template <class Value>
+Moments moments(const std::vector<Run>& runs, Value value) {
+  Moments result;
+  const auto count = static_cast<double>(runs.size());
+  for (const Run& run : runs)
+    result.mean += value(run) / count;
+  double square = 0;
+  for (const Run& run : runs)
+    square += (value(run) - result.mean) * (value(run) - result.mean);
+  if (runs.size() > 1) result.deviation = std::sqrt(square / (count - 1));
+  return result;
+}
+
 const Record* reached(const Run& run, const Targets& targets) {
   if (targets.accuracy > 0) return first_with_accuracy(run, targets.accuracy);
   if (targets.loss > 0) return first_with_loss(run, targets.loss);
@@ -72,7 +91,9 @@ const Record* reached(const Run& run, const Targets& targets) {
 
 std::string learn_csv(std::span<const Run> runs) {
   std::string out = "method,time_s,samples,bytes_per_node,loss,accuracy,consensus_rms";
-  const std::size_t nodes = runs.empty() ? 0 : runs.front().records.front().clocks.size();
+  std::size_t nodes = 0;
+  for (const Run& run : runs)
+    nodes = std::max(nodes, run.records.front().clocks.size());
   for (std::size_t node = 0; node < nodes; ++node)
     out += fmt::format(",clock_{}", node);
   out += '\n';
@@ -82,6 +103,7 @@ std::string learn_csv(std::span<const Run> runs) {
                          record.bytes, record.loss, record.accuracy, record.consensus);
       for (const std::uint64_t clock : record.clocks)
         out += fmt::format(",{}", clock);
+      out.append(nodes - record.clocks.size(), ',');
       out += '\n';
     }
   }
@@ -107,26 +129,46 @@ std::string learn_svg(const std::string& heading, std::span<const Run> runs) {
   return render_svg(heading, charts);
 }
 
-std::string learn_table(std::span<const Run> runs, const Targets& targets) {
-  std::string out = fmt::format("{:<10} {:>9} {:>9} {:>9} {:>10} {:>10} {:>11} {:>10} {:>7} {:>7}\n", "method", "loss",
-                                "accuracy", "worst", "time (s)", "samples", "MB a node", "consensus", "wide", "wall s");
-  for (const Run& run : runs) {
-    const Record& last = run.records.back();
-    out += fmt::format("{:<10} {:>9.5f} {:>9} {:>9} {:>10.2f} {:>10} {:>11.4f} {:>10.2e} {:>6.2f}% {:>7.2f}\n",
-                       run.method, last.loss, share(last.accuracy), share(run.worst_accuracy), last.time_s,
-                       last.samples, last.bytes / mega, last.consensus, 100 * run.wide_share, run.wall_s);
+std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& targets) {
+  std::size_t width = 10;
+  for (const auto& of_one : runs)
+    width = std::max(width, of_one.front().method.size());
+  std::string out =
+      fmt::format("{:<{}} {:>17} {:>15} {:>8} {:>9} {:>10} {:>9} {:>6} {:>8} {:>7}\n", "method", width, "loss",
+                  "accuracy", "worst", "time (s)", "MB a node", "consensus", "wide", "training", "wall s");
+  for (const auto& of_one : runs) {
+    const auto last = [](const Run& run) { return run.records.back(); };
+    const Moments loss = moments(of_one, [&](const Run& run) { return last(run).loss; });
+    const Moments accuracy = moments(of_one, [&](const Run& run) { return last(run).accuracy; });
+    const auto mean = [&](auto value) { return moments(of_one, value).mean; };
+    out += fmt::format(
+        "{:<{}} {:>8.5f} ±{:>7.5f} {:>7} ±{:>6} {:>8} {:>9.2f} {:>10.4f} {:>9.2e} {:>5.1f}% {:>7.1f}% {:>7.2f}\n",
+        of_one.front().method, width, loss.mean, loss.deviation, share(accuracy.mean), share(accuracy.deviation),
+        share(mean([](const Run& run) { return run.worst_accuracy; })),
+        mean([&](const Run& run) { return last(run).time_s; }),
+        mean([&](const Run& run) { return last(run).bytes / mega; }),
+        mean([&](const Run& run) { return last(run).consensus; }),
+        100 * mean([](const Run& run) { return run.wide_share; }),
+        100 * mean([](const Run& run) { return run.computing; }), mean([](const Run& run) { return run.wall_s; }));
   }
   if (targets.accuracy <= 0 && targets.loss <= 0) return out;
   out += fmt::format("\nto {}:\n", targets.accuracy > 0 ? fmt::format("an accuracy of {}", targets.accuracy)
                                                         : fmt::format("a loss of {}", targets.loss));
-  for (const Run& run : runs) {
-    const Record* record = reached(run, targets);
-    if (record == nullptr) {
-      out += fmt::format("{:<10} not reached\n", run.method);
-    } else {
-      out += fmt::format("{:<10} {:>10.2f} s {:>10} samples {:>11.4f} MB a node\n", run.method, record->time_s,
-                         record->samples, record->bytes / mega);
+  for (const auto& of_one : runs) {
+    std::vector<Run> arrived;
+    std::copy_if(of_one.begin(), of_one.end(), std::back_inserter(arrived),
+                 [&](const Run& run) { return reached(run, targets) != nullptr; });
+    if (arrived.size() < of_one.size()) {
+      out += fmt::format("{:<{}} not reached by {} of {}\n", of_one.front().method, width,
+                         of_one.size() - arrived.size(), of_one.size());
+      continue;
     }
+    const Moments time = moments(arrived, [&](const Run& run) { return reached(run, targets)->time_s; });
+    const auto mean = [&](auto value) { return moments(arrived, value).mean; };
+    out += fmt::format("{:<{}} {:>9.3f} ±{:>6.3f} s {:>10.0f} samples {:>11.4f} MB a node\n", of_one.front().method,
+                       width, time.mean, time.deviation,
+                       mean([&](const Run& run) { return static_cast<double>(reached(run, targets)->samples); }),
+                       mean([&](const Run& run) { return reached(run, targets)->bytes / mega; }));
   }
   return out;
 }
@@ -145,12 +187,15 @@ std::string learn_json(std::span<const Run> runs, const Targets& targets) {
                             {"bytes_per_node", last.bytes},
                             {"consensus_rms", last.consensus},
                             {"wide_share", run.wide_share},
+                            {"computing_share", run.computing},
                             {"clocks", last.clocks},
                             {"exchanges_initiated", run.counters.initiated},
                             {"exchanges_answered", run.counters.answered},
                             {"follow_ups", run.counters.follow_ups},
                             {"busy_received", run.counters.busy_received},
                             {"publications", run.counters.publications},
+                            {"repeats_sent", run.counters.repeats_sent},
+                            {"outer_steps", run.counters.outer_steps},
                             {"wall_s", run.wall_s}};
     const Record* record = reached(run, targets);
     if (record != nullptr) {

@@ -15,13 +15,9 @@ namespace {
 constexpr double curvature = 1;
 constexpr double sigma = 1;
 
-/// The mean square of the elements of the nodes' mean model, over the second half of the run.
+/// The mean square of the elements of the nodes' mean model.
 double stationary_variance(const Run& run) {
-  double sum = 0;
-  double count = 0;
-  for (std::size_t n = run.records.size() / 3; n < run.records.size(); ++n, ++count)
-    sum += run.records[n].loss * 2 / curvature;
-  return sum / count;
+  return stationary_loss(run) * 2 / curvature;
 }
 
 double predicted_variance(const Experiment& experiment) {

@@ -139,18 +139,13 @@ class DigitsWorkload final : public Workload {
                                           gossip::Random(seeds.next()));
   }
 
-  [[nodiscard]] double loss(std::span<const float> x) const override {
-    return evaluate(x).loss_sum / static_cast<double>(digits_.held_out.labels.size());
-  }
-  [[nodiscard]] double accuracy(std::span<const float> x) const override {
-    return static_cast<double>(evaluate(x).right) / static_cast<double>(digits_.held_out.labels.size());
+  [[nodiscard]] Quality quality(std::span<const float> x) const override {
+    const auto count = static_cast<double>(digits_.held_out.labels.size());
+    const auto sums = classifier_.evaluate(x, digits_.held_out.inputs.data(), digits_.held_out.labels);
+    return {sums.loss_sum / count, static_cast<double>(sums.right) / count};
   }
 
  private:
-  [[nodiscard]] Classifier::Evaluation evaluate(std::span<const float> x) const {
-    return classifier_.evaluate(x, digits_.held_out.inputs.data(), digits_.held_out.labels);
-  }
-
   Digits digits_;
   mutable Classifier classifier_;  // its scratch memory
 };

@@ -14,6 +14,14 @@ const Record* first_with_accuracy(const Run& run, double accuracy) {
   return nullptr;
 }
 
+double stationary_loss(const Run& run) {
+  const std::size_t begin = run.records.size() / 3;
+  double sum = 0;
+  for (std::size_t n = begin; n < run.records.size(); ++n)
+    sum += run.records[n].loss;
+  return sum / static_cast<double>(run.records.size() - begin);
+}
+
 const Record* first_with_loss(const Run& run, double loss) {
   for (const Record& record : run.records) {
     if (record.loss <= loss) return &record;
@@ -37,8 +45,9 @@ Record evaluate(const Workload& workload, std::span<const std::span<const float>
     for (std::size_t e = 0; e < elements; ++e)
       square += static_cast<double>(model[e] - mean[e]) * (model[e] - mean[e]);
   }
-  return {.loss = workload.loss(mean),
-          .accuracy = workload.accuracy(mean),
+  const Quality quality = workload.quality(mean);
+  return {.loss = quality.loss,
+          .accuracy = quality.accuracy,
           .consensus = std::sqrt(square / static_cast<double>(elements * models.size()))};
 }
 
@@ -46,8 +55,9 @@ void evaluate_nodes(const Workload& workload, std::span<const std::span<const fl
   run.worst_accuracy = std::numeric_limits<double>::infinity();
   run.worst_loss = 0;
   for (const auto model : models) {
-    run.worst_accuracy = std::min(run.worst_accuracy, workload.accuracy(model));
-    run.worst_loss = std::max(run.worst_loss, workload.loss(model));
+    const Quality quality = workload.quality(model);
+    run.worst_accuracy = std::min(run.worst_accuracy, quality.accuracy);
+    run.worst_loss = std::max(run.worst_loss, quality.loss);
   }
 }
 

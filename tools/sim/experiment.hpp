@@ -81,6 +81,9 @@ struct Run {
 [[nodiscard]] const Record* first_with_accuracy(const Run& run, double accuracy);
 [[nodiscard]] const Record* first_with_loss(const Run& run, double loss);
 
+/// Mean over the records after the first third.
+[[nodiscard]] double stationary_loss(const Run& run);
+
 /// Evaluates the mean of `models`, which are of one length.
 [[nodiscard]] Record evaluate(const Workload& workload, std::span<const std::span<const float>> models);
 /// Fills worst_accuracy and worst_loss.

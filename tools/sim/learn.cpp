@@ -100,7 +100,7 @@ TimeUs to_us(double milliseconds) {
 
 /// Steps that suit the workload: found by hand for one node with batches of 16.
 double default_rate(const std::string& workload) {
-  if (workload == "quadratic") return 0.1;
+  if (workload == "quadratic") return 0.05;
   if (workload == "logistic") return 0.2;
   return workload == "mlp" ? 0.05 : 0.1;
 }
@@ -130,7 +130,7 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   if (!policy) throw UsageError("unknown partner rule '" + options.partners + "'");
   replica.partners = {*policy, options.degree};
   const auto objection = gossip::objection(replica.partners, experiment.nodes);
-  if (objection) throw UsageError(*objection);
+  if (objection && experiment.nodes > 1) throw UsageError(*objection);
   replica.outer.kind = parse_outer(options.outer);
   replica.outer.rate = static_cast<float>(experiment.outer_rate);
   replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
@@ -216,6 +216,12 @@ std::vector<Run> run_variant(const Variant& variant, const Workload& workload) {
 void run_learn(const LearnOptions& options) {
   if (options.seeds == 0) throw UsageError("--seeds is at least 1");
   const Experiment experiment = complete(options);
+  Targets targets = options.targets;
+  if (options.workload == "quadratic" && experiment.trainer.momentum == 0) {
+    const QuadraticOptions& quadratic = options.data.quadratic;
+    const double rate = experiment.learning_rate;
+    targets.stationary_loss = 0.5 * rate * quadratic.sigma * quadratic.sigma / (2 - rate * quadratic.curvature);
+  }
   const auto workload = make_workload(options.workload, options.data);
   std::vector<Variant> variants;
   for (const std::string& method : split(options.methods))
@@ -235,11 +241,11 @@ void run_learn(const LearnOptions& options) {
     std::vector<Run> all;
     for (const auto& of_one : runs)
       all.insert(all.end(), of_one.begin(), of_one.end());
-    std::fputs(learn_json(all, options.targets).c_str(), stdout);
+    std::fputs(learn_json(all, targets).c_str(), stdout);
     return;
   }
   fmt::print("{} ({} elements), {} samples, seeds {} to {}\n{}", heading, workload->elements(), experiment.samples,
-             experiment.seed, experiment.seed + options.seeds - 1, learn_table(runs, options.targets));
+             experiment.seed, experiment.seed + options.seeds - 1, learn_table(runs, targets));
 }
 
 void add_learning_options(CLI::App& command, LearnOptions& options) {

@@ -151,6 +151,15 @@ std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& t
         100 * mean([](const Run& run) { return run.wide_share; }),
         100 * mean([](const Run& run) { return run.computing; }), mean([](const Run& run) { return run.wall_s; }));
   }
+  if (targets.stationary_loss > 0) {
+    out += "\nstationary variance of the mean, times the nodes, over that of one node in theory:\n";
+    for (const auto& of_one : runs) {
+      const auto nodes = static_cast<double>(of_one.front().records.front().clocks.size());
+      const Moments ratio =
+          moments(of_one, [&](const Run& run) { return stationary_loss(run) * nodes / targets.stationary_loss; });
+      out += fmt::format("{:<{}} {:.4f} ±{:.4f}\n", of_one.front().method, width, ratio.mean, ratio.deviation);
+    }
+  }
   if (targets.accuracy <= 0 && targets.loss <= 0) return out;
   out += fmt::format("\nto {}:\n", targets.accuracy > 0 ? fmt::format("an accuracy of {}", targets.accuracy)
                                                         : fmt::format("a loss of {}", targets.loss));

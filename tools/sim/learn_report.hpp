@@ -15,6 +15,7 @@ namespace gossamer::sim {
 struct Targets {
   double accuracy = 0;
   double loss = 0;
+  double stationary_loss = 0;  ///< of one node alone: what stationary_loss() times the number of nodes is compared with
 };
 
 /// One line a record: method, virtual time, samples and bytes, loss and accuracy of the mean model, consensus distance,

@@ -80,14 +80,12 @@ class QuadraticWorkload final : public Workload {
     return std::make_unique<QuadraticSource>(options_, std::move(centre), gossip::Random(seeds.next()));
   }
 
-  [[nodiscard]] double loss(std::span<const float> x) const override {
+  [[nodiscard]] Quality quality(std::span<const float> x) const override {
     double square = 0;
     for (const float value : x)
       square += static_cast<double>(value) * value;
-    return 0.5 * options_.curvature * square / static_cast<double>(x.size());
-  }
-  [[nodiscard]] double accuracy(std::span<const float>) const override {
-    return std::numeric_limits<double>::quiet_NaN();
+    return {0.5 * options_.curvature * square / static_cast<double>(x.size()),
+            std::numeric_limits<double>::quiet_NaN()};
   }
 
  private:

@@ -25,7 +25,7 @@ constexpr std::size_t embedding = 12;
 constexpr std::size_t stretch = 1'000;
 constexpr std::size_t held_out_every = 10;
 constexpr std::size_t max_text_bytes = 16u << 20;
-constexpr std::size_t max_held_out = 4'096;  // positions that are evaluated, evenly spread
+constexpr std::size_t max_held_out = 2'048;  // positions that are evaluated, evenly spread
 constexpr std::size_t max_documents = 255;
 constexpr const char* licences = "/usr/share/common-licenses";
 
@@ -201,18 +201,13 @@ class TextWorkload final : public Workload {
                                         gossip::Random(seeds.next()));
   }
 
-  [[nodiscard]] double loss(std::span<const float> x) const override {
-    return evaluate(x).loss_sum / static_cast<double>(text_.held_out.size());
-  }
-  [[nodiscard]] double accuracy(std::span<const float> x) const override {
-    return static_cast<double>(evaluate(x).right) / static_cast<double>(text_.held_out.size());
+  [[nodiscard]] Quality quality(std::span<const float> x) const override {
+    const auto count = static_cast<double>(text_.held_out.size());
+    const auto sums = model_.evaluate(text_, text_.held_out, x);
+    return {sums.loss_sum / count, static_cast<double>(sums.right) / count};
   }
 
  private:
-  [[nodiscard]] Classifier::Evaluation evaluate(std::span<const float> x) const {
-    return model_.evaluate(text_, text_.held_out, x);
-  }
-
   Text text_;
   mutable TextModel model_;  // its scratch memory
 };

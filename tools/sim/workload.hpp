@@ -36,6 +36,12 @@ struct SourceOptions {
   std::uint64_t seed = 1;
 };
 
+/// Of a model, on held-out data.
+struct Quality {
+  double loss = 0;      ///< mean, in nats for a classifier
+  double accuracy = 0;  ///< share that is predicted rightly; NaN where that means nothing
+};
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -44,10 +50,9 @@ class Workload {
   [[nodiscard]] virtual std::vector<float> initial(std::uint64_t seed) const = 0;
   /// Throws UsageError if the data cannot be shared among so many nodes.
   [[nodiscard]] virtual std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const = 0;
-  /// Mean loss on held-out data (nats for a classifier).
-  [[nodiscard]] virtual double loss(std::span<const float> x) const = 0;
-  /// Share of held-out data that is predicted rightly; NaN where that means nothing.
-  [[nodiscard]] virtual double accuracy(std::span<const float> x) const = 0;
+  [[nodiscard]] virtual Quality quality(std::span<const float> x) const = 0;
+  [[nodiscard]] double loss(std::span<const float> x) const { return quality(x).loss; }
+  [[nodiscard]] double accuracy(std::span<const float> x) const { return quality(x).accuracy; }
 };
 
 /// f_i(x) = h/2 · ‖x − b_i‖², with normal noise of deviation sigma on every element of every gradient.

@@ -65,6 +65,10 @@ class Baseline {
 /// Throws UsageError for an unknown method.
 [[nodiscard]] Run run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
 
+/// Rounds each block to 2^(bits−1) − 1 levels of its largest magnitude, to nearest: contractive for any input. CHOCO's
+/// quantiser here. Nothing at 32 bits.
+void round_to_levels(std::span<float> values, int bits);
+
 // --- the methods
 /// Synchronous SGD: a ring all-reduce of fp32 each step (Patarasuk & Yuan 2009), which takes 2(n−1) messages of 1/n of
 /// the model one after the other. Averaging models after a step from equal models is averaging gradients.

@@ -7,10 +7,7 @@
 
 namespace gossamer::sim {
 
-namespace {
-
-/// Rounds each block to 2^(bits−1) − 1 levels of its largest magnitude, to nearest: contractive for any input.
-void quantise(std::span<float> values, int bits) {
+void round_to_levels(std::span<float> values, int bits) {
   if (bits >= 32) return;
   const float levels = std::ldexp(1.0F, bits - 1) - 1;
   for (std::size_t begin = 0; begin < values.size(); begin += block_elements) {
@@ -23,6 +20,8 @@ void quantise(std::span<float> values, int bits) {
       value = std::nearbyint(value / largest * levels) * largest / levels;
   }
 }
+
+namespace {
 
 class Choco final : public Baseline {
  public:
@@ -41,14 +40,14 @@ class Choco final : public Baseline {
         model[e] += rate * (mixed[i][e] - copies_[i][e]);
         change[e] = model[e] - copies_[i][e];
       }
-      quantise(change, bits);
+      round_to_levels(change, bits);
       for (std::size_t e = 0; e < model.size(); ++e)
         copies_[i][e] += change[e];
     }
     const std::size_t blocks = (nodes.elements() + block_elements - 1) / block_elements;
     const std::size_t scales = bits < 32 ? blocks * sizeof(float) : 0;
-    const double bytes = static_cast<double>(nodes.elements() * static_cast<std::size_t>(bits) / 8 + scales) *
-                         nodes.experiment.byte_scale;
+    const std::size_t value_bytes = nodes.elements() * static_cast<std::size_t>(bits) / 8;
+    const double bytes = static_cast<double>(value_bytes + scales) * nodes.experiment.byte_scale;
     std::size_t most = 0;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());

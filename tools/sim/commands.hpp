@@ -18,10 +18,14 @@ class UsageError : public std::runtime_error {
 
 /// Trains small models with true gradients on simulated nodes.
 void add_learn_command(CLI::App& app);
+
 /// The options of the program itself: --seeds, --minutes, --fresh, --replay, --trace, --nodes. A broken invariant ends
 /// it with status 1.
 void add_hunt_options(CLI::App& app);
 
 void add_membership_command(CLI::App& app);
+
+/// Averages random vectors, without learning.
+void add_consensus_command(CLI::App& app);
 
 }  // namespace gossamer::sim

@@ -42,7 +42,7 @@ struct Experiment {
   std::size_t period_steps = 1;
   double outer_rate = 0.7;
   double outer_momentum = 0.9;
-  double consensus_rate = 0.4;  ///< γ of CHOCO
+  double consensus_rate = 1;  ///< γ of CHOCO
 
   std::size_t evaluations = 100;  ///< in a run, evenly spread over its samples
 

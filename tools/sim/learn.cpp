@@ -314,7 +314,7 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--network-share", experiment.replica.network_share, "and of --mbit; 0: no limit (0.5)");
   command.add_option("--memory-gb-s", options.memory_gb_s,
                      "of a client's step that serves fragments; 0: no limit (10)");
-  command.add_option("--consensus-rate", experiment.consensus_rate, "of choco (0.4)");
+  command.add_option("--consensus-rate", experiment.consensus_rate, "of choco (1)");
 }
 
 void add_output_options(CLI::App& command, LearnOptions& options) {

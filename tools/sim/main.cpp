@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   gossamer::sim::add_hunt_options(app);
   gossamer::sim::add_learn_command(app);
   gossamer::sim::add_membership_command(app);
+  gossamer::sim::add_consensus_command(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -12,11 +12,11 @@ namespace gossamer::sim {
 namespace {
 
 constexpr double chart_width = 520;
-constexpr double chart_height = 340;
+constexpr double chart_height = 354;
 constexpr double heading_height = 44;
 constexpr double left = 72;
 constexpr double right = 18;
-constexpr double top = 64;
+constexpr double top = 78;  // room for three rows of names
 constexpr double bottom = 52;
 constexpr double character_width = 6.6;  // of the legend's letters, roughly
 
@@ -210,8 +210,9 @@ std::string render_svg(const std::string& heading, std::span<const Chart> charts
   out += fmt::format("<rect class=\"background\" width=\"{}\" height=\"{}\"/>\n", width, height);
   out += fmt::format("<text class=\"heading\" x=\"{}\" y=\"30\">{}</text>\n", left, escaped(heading));
   for (std::size_t n = 0; n < charts.size(); ++n) {
+    const std::size_t row = n / columns;
     out += fmt::format("<g transform=\"translate({} {})\">\n", chart_width * static_cast<double>(n % columns),
-                       heading_height + chart_height * static_cast<double>(n / columns));
+                       heading_height + chart_height * static_cast<double>(row));
     out += render_chart(charts[n]) + "</g>\n";
   }
   return out + "</svg>\n";

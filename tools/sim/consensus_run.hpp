@@ -1,0 +1,44 @@
+// Averaging without learning: every node holds a random vector, and what is measured is how fast they agree on the
+// mean. Schedules of partner rules in exact arithmetic, CHOCO-gossip and its naive forerunner, and the shipped
+// replicas.
+//
+// One thread, one seed.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gossamer::sim {
+
+struct ConsensusOptions {
+  std::size_t nodes = 25;
+  std::size_t elements = 1'024;
+  std::size_t rounds = 60;
+  std::string topology = "ring";  ///< of choco, plain and gossip
+  double consensus_rate = 1;      ///< γ of CHOCO; coarser codecs than 4 bits with a scale a block take less
+  std::uint64_t seed = 1;
+};
+
+struct ConsensusPoint {
+  double round = 0;  ///< of the gossip of replicas: periods
+  double bytes = 0;  ///< sent by a node, on average
+  double error = 1;  ///< mean square distance from the mean of the initial vectors, relative to the initial one
+};
+
+struct ConsensusCurve {
+  std::string name;
+  std::vector<ConsensusPoint> points;
+};
+
+/// `method` is one of
+///   schedule:RULE  the matrices of a partner rule (gossip/partners.hpp), exact, one after the other
+///   mixing         Metropolis weights of the topology each round, exact
+///   choco:CODEC    CHOCO-gossip (Koloskova et al. 2019, 1902.00340, algorithm 1) on the topology
+///   plain:CODEC    the same weights on rounded vectors, without memory: it stalls, which shows what the memory is for
+///   gossip:CODEC   the shipped replicas on the topology; a round is one period, in which each starts one exchange
+/// Throws UsageError for another method and what it cannot be run with.
+[[nodiscard]] ConsensusCurve run_consensus(std::string_view method, const ConsensusOptions& options);
+
+}  // namespace gossamer::sim

@@ -278,6 +278,7 @@ class Replica {
                  TimeUs now_us, Actions& out);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
+  [[nodiscard]] Witness witness_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   [[nodiscard]] TimeUs jittered_period();

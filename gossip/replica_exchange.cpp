@@ -230,7 +230,7 @@ void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Ac
                                           .exponents = own.exponents,
                                           .factor = own.factor,
                                           .clip = own.request.clip,
-                                          .witness = fragment.distances.witness(own.partner)}});
+                                          .witness = witness_for(fragment, own.partner)}});
 }
 
 void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out) {
@@ -329,7 +329,7 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
                                    .range = options_.range,
                                    .factor = factor_for(fragment, from),
                                    .clip = clip_for(fragment, from),
-                                   .witness = fragment.distances.witness(from)}});
+                                   .witness = witness_for(fragment, from)}});
 }
 
 RefuseReason Replica::objection(const ExchangeRequest& request) const {
@@ -423,6 +423,12 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
 Age Replica::age_of(const Fragment& fragment) const {
   return {.samples = clock_ - std::min(clock_, fragment.publication_clock),
           .cadence = static_cast<std::uint64_t>(std::llround(fragment.cadence))};
+}
+
+Witness Replica::witness_for(const Fragment& fragment, const NodeId& partner) const {
+  Witness witness = fragment.distances.witness(partner);
+  if (partners() >= witnesses_least) witness.alone = false;  // others will be met: better not believe the first
+  return witness;
 }
 
 Clip Replica::clip_for(const Fragment& fragment, const NodeId& partner) const {

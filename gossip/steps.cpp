@@ -16,9 +16,10 @@ constexpr float wide_growth = 2.0F;         // a block out of range disagreed mo
 constexpr float tail_growth = 1.5F;         // at each time out of range, on top
 constexpr float tail_decay = 0.99F;         // at each time in range: about one in forty may be out
 constexpr float tail_max = 8.0F;
-constexpr int refine_most = 6;             // powers of two at once, since whoever says so may be wrong
-constexpr float mean_max = 0x1p+96F;       // so that no product with range, factor and growth overflows
-constexpr float factor_smoothing = 0.15F;  // slower than the blocks', so that the common part settles there
+constexpr float unconfirmed_growth = 2.0F;  // of what one partner alone found, in the distance expected
+constexpr int refine_most = 6;              // powers of two at once, since whoever says so may be wrong
+constexpr float mean_max = 0x1p+96F;        // so that no product with range, factor and growth overflows
+constexpr float factor_smoothing = 0.15F;   // slower than the blocks', so that the common part settles there
 constexpr float factor_min = 1.0F / 16;
 constexpr float factor_max = 65536.0F;
 constexpr float wide_fraction_alarm = 0.25F;  // more than this out of range: the link's factor is too small
@@ -70,8 +71,10 @@ int BlockSteps::limit_exponent(float range, float factor, std::uint32_t block) c
 double BlockSteps::expected_norm(float factor, std::span<const std::uint32_t> blocks) const {
   double square = 0;
   for (const std::uint32_t block : blocks) {
-    const double mean = std::max(mean_[block], floor_);
-    square += std::numbers::pi / 2 * block_elements * mean * mean;
+    float mean = std::max(mean_[block], floor_);
+    const Raised& raised = raised_[block];
+    if (!raised.alone) mean = std::min(mean, unconfirmed_growth * raised.base);
+    square += std::numbers::pi / 2 * block_elements * double{mean} * mean;
   }
   return std::sqrt(square) * std::min(factor, expected_factor_most);
 }

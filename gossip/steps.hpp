@@ -51,6 +51,7 @@ class BlockSteps {
 
   /// The 2-norm of a difference as large as is expected, over the blocks listed: π/2 times the mean magnitude squared
   /// is the mean square of normal differences.
+  /// What one partner alone has raised an estimate to hardly counts.
   [[nodiscard]] double expected_norm(float factor, std::span<const std::uint32_t> blocks) const;
 
   /// Learns from an exchange. `factor` as given when its steps were chosen.

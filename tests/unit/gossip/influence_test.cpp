@@ -498,4 +498,8 @@ TEST_CASE("the distance expected is that of normal differences", "[influence]") 
   CHECK(steps.expected_norm(1, both) == Approx(std::sqrt(512 * 1.5707963)));
   CHECK(steps.expected_norm(1000, both) == Approx(4 * std::sqrt(512 * 1.5707963)));
   CHECK(steps.expected_norm(1, {}) == 0);
+  // One partner that found a thousand times as much raises the estimates, and the distance by a factor of two.
+  steps.observe(both, std::vector<BlockOutcome>(2, {.mean_abs = 1000}), 1, one_of_many(1));
+  CHECK(steps.mean() == Approx(raise_most));
+  CHECK(steps.expected_norm(1, both) == Approx(2 * std::sqrt(512 * 1.5707963)));
 }

@@ -22,10 +22,6 @@ bool outweighs(std::uint64_t own, std::uint64_t claimed) {
   return own > claimed || own == last_incarnation;
 }
 
-bool implausible(std::uint64_t claimed, std::uint64_t known) {
-  return claimed > known && claimed - known > max_incarnation_jump;
-}
-
 }  // namespace
 
 MembershipOptions MembershipOptions::wan() {
@@ -226,7 +222,7 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
   if (partial_) {
     pass_on(Claim::alive, *record, {}, true, 0);
     out.events.push_back({Change::alive_again, node});
-    remember(*record, true, now_us);
+    remember(*record, true, now_us, out);
     // Where the cluster was divided, this link joins the parts again.
     request_neighbour(*record, true, now_us, out);
   } else {
@@ -300,7 +296,7 @@ void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, s
     take_lost(record.node);
     pass_on(Claim::alive, record, {}, true, hops);
   }
-  remember(record, false, now_us);
+  remember(record, false, now_us, out);
 }
 
 void Membership::hear_suspected(const NodeId& node, std::uint64_t incarnation, const NodeId& accuser, bool leaving,
@@ -514,7 +510,7 @@ void Membership::on(const NodeId& from, const Sync& body, const MembershipMessag
   }
   for (const SyncEntry& entry : body.entries) {
     if (partial_) {
-      if (entry.record.node != self_.node) remember(entry.record, false, now_us);
+      if (entry.record.node != self_.node) remember(entry.record, false, now_us, out);
       continue;
     }
     if (entry.claim == Claim::suspected) {

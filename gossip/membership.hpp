@@ -47,6 +47,9 @@ inline constexpr std::size_t max_lost = 64;
 inline constexpr std::size_t max_relays = 64;
 /// A claim about a node with an incarnation further above the known one is not believed.
 inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 50;
+[[nodiscard]] constexpr bool implausible(std::uint64_t claimed, std::uint64_t known) {
+  return claimed > known && claimed - known > max_incarnation_jump;
+}
 /// Hops of a newcomer's walk, and what is left of them where it enters a passive view (Leitão et al. 2007,
 /// section 4.2).
 inline constexpr std::uint8_t active_walk_hops = 6;
@@ -269,10 +272,10 @@ class Membership {
   void look_for_neighbours(TimeUs now_us, Actions& out);
   void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
-  void drop_neighbour(const NodeId& node);
+  void drop_neighbour(const NodeId& node, Actions& out);
   void shuffle_views(TimeUs now_us, Actions& out);
   void push_view(TimeUs now_us, Actions& out);
-  void remember(const MemberRecord& record, bool replace, TimeUs now_us);
+  void remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out);
   void forget(const NodeId& node);
   [[nodiscard]] std::vector<MemberRecord> sample_views(std::size_t active, std::size_t passive);
   [[nodiscard]] const Member* random_neighbour(const NodeId& but, const NodeId& nor);
@@ -310,7 +313,7 @@ class Membership {
   TimeUs next_sync_us_;
   TimeUs next_reconnect_us_;
   TimeUs next_expire_us_;
-  TimeUs next_introduction_us_ = 0;  ///< to those who seem not to know this node
+  TimeUs next_introduction_us_ = 0;  ///< to those who seem not to know this node, or what is said of them
   TimeUs next_join_us_ = 0;
   TimeUs join_backoff_us_ = 0;
   TimeUs next_shuffle_us_ = 0;

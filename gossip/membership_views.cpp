@@ -152,17 +152,17 @@ void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actio
     }
     const NodeId chosen = candidates[random_.below(candidates.size())];
     answer(chosen, Disconnect{}, out);
-    drop_neighbour(chosen);
+    drop_neighbour(chosen, out);
   }
   take_lost(record.node);
   add_member(record, now_us, out);
   view_untold_ = true;
 }
 
-void Membership::drop_neighbour(const NodeId& node) {
+void Membership::drop_neighbour(const NodeId& node, Actions& out) {
   const MemberRecord record = find(node)->record;
   remove_member(node);
-  remember(record, true, last_tick_us_);
+  remember(record, true, last_tick_us_, out);
 }
 
 void Membership::shuffle_views(TimeUs now_us, Actions& out) {
@@ -186,9 +186,20 @@ void Membership::push_view(TimeUs now_us, Actions& out) {
 }
 
 /// Into the passive view; one of those in it makes room if `replace`.
-void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us) {
+void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out) {
   if (record.dial_only || record.node == self_.node || find(record.node) != nullptr) return;
-  if (heard_.gone(record.node, record.incarnation)) return;
+  if (considers_gone(record.node)) {
+    const std::uint64_t gone = heard_.find(record.node)->incarnation;
+    if (record.incarnation == gone && now_us >= next_introduction_us_) {
+      // Somebody holds it alive who does not know that it is said to be dead, as it may not know itself: tell it.
+      next_introduction_us_ = now_us + options_.probe_interval_us;
+      if (reachable(record)) send(record, Ping{++sequence_}, out);
+    }
+    if (record.incarnation <= gone || implausible(record.incarnation, gone)) return;
+    // A larger incarnation is proof of its return, whatever became of the news.
+    heard_.put(record.node, record.incarnation, Claim::alive, now_us);
+    out.events.push_back({Change::alive_again, record.node});
+  }
   const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);
   if (known != passive_.end()) {
     if (record.incarnation > known->incarnation) *known = record;
@@ -243,7 +254,7 @@ void Membership::on(const NodeId& from, const ForwardJoin& body, const Membershi
     request_neighbour(newcomer, false, now_us, out);
     return;
   }
-  if (body.hops_left == passive_walk_hops) remember(newcomer, true, now_us);
+  if (body.hops_left == passive_walk_hops) remember(newcomer, true, now_us, out);
   const auto hops = static_cast<std::uint8_t>(std::min(body.hops_left, active_walk_hops) - 1);
   send(next->record, ForwardJoin{newcomer, hops}, out);
 }
@@ -282,7 +293,7 @@ void Membership::on(const NodeId& from, const NeighbourReply& body, const Member
   const bool asked = std::erase_if(pending_, [&](const Pending& p) { return p.record.node == from; }) > 0;
   view_changed_ |= asked;
   if (!body.accepted) {
-    if (find(from) != nullptr && !find(from)->suspected) drop_neighbour(from);
+    if (find(from) != nullptr && !find(from)->suspected) drop_neighbour(from, out);
     search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
   } else if (find(from) == nullptr) {
     if (asked || has_room(body.sender)) {
@@ -293,9 +304,9 @@ void Membership::on(const NodeId& from, const NeighbourReply& body, const Member
   }
 }
 
-void Membership::on(const NodeId& from, const Disconnect&, const MembershipMessage&, TimeUs now_us, Actions&) {
+void Membership::on(const NodeId& from, const Disconnect&, const MembershipMessage&, TimeUs now_us, Actions& out) {
   if (!partial_ || find(from) == nullptr) return;
-  drop_neighbour(from);
+  drop_neighbour(from, out);
   next_search_us_ = std::min(next_search_us_, now_us + search_backoff_us_);
   search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
 }
@@ -314,15 +325,15 @@ void Membership::on(const NodeId& from, const Shuffle& body, const MembershipMes
     send(body.origin, ShuffleReply{sample_views(shuffled_active, shuffled_passive)}, out);
   }
   if (!partial_) return;
-  remember(body.origin, true, now_us);
+  remember(body.origin, true, now_us, out);
   for (const MemberRecord& record : body.records)
-    remember(record, true, now_us);
+    remember(record, true, now_us, out);
 }
 
-void Membership::on(const NodeId&, const ShuffleReply& body, const MembershipMessage&, TimeUs now_us, Actions&) {
+void Membership::on(const NodeId&, const ShuffleReply& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
   if (!partial_) return;
   for (const MemberRecord& record : body.records)
-    remember(record, true, now_us);
+    remember(record, true, now_us, out);
 }
 
 }  // namespace gossamer::gossip

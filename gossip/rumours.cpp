@@ -4,23 +4,43 @@
 
 namespace gossamer::gossip {
 
+/// The item that makes room.
+std::size_t RumourQueue::last() const {
+  std::size_t found = 0;
+  for (std::size_t i = 1; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    if (before({items_[found].sent, items_[found].order, 0}, {item.sent, item.order, 0})) found = i;
+  }
+  return found;
+}
+
 void RumourQueue::push(Rumour rumour) {
   erase(rumour.subject.node);
-  if (items_.size() >= max_queued_rumours) items_.erase(std::ranges::max_element(items_, before));
-  items_.push_back({std::move(rumour), 0, order_++});
+  if (items_.size() >= max_queued_rumours) {
+    items_[last()] = {std::move(rumour), 0, order_++};
+  } else {
+    items_.push_back({std::move(rumour), 0, order_++});
+  }
 }
 
 void RumourQueue::erase(const NodeId& subject) {
-  std::erase_if(items_, [&](const Item& item) { return item.rumour.subject.node == subject; });
+  const auto found =
+      std::ranges::find_if(items_, [&](const Item& item) { return item.rumour.subject.node == subject; });
+  if (found == items_.end()) return;
+  if (&*found != &items_.back()) *found = std::move(items_.back());
+  items_.pop_back();
 }
 
 void RumourQueue::take(std::vector<Rumour>& rumours, std::size_t bytes, unsigned limit, const NodeId& receiver) {
   if (items_.empty() || rumours.size() >= max_message_rumours) return;
   const std::size_t wanted = std::min(items_.size(), max_message_rumours - rumours.size());
-  std::partial_sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(wanted), items_.end(), before);
+  ranks_.clear();
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    ranks_.push_back({items_[i].sent, items_[i].order, i});
+  std::partial_sort(ranks_.begin(), ranks_.begin() + static_cast<std::ptrdiff_t>(wanted), ranks_.end(), before);
   bool spent = false;
   for (std::size_t i = 0; i < wanted; ++i) {
-    Item& item = items_[i];
+    Item& item = items_[ranks_[i].index];
     const std::size_t size = wire_bytes(item.rumour);
     if (item.rumour.subject.node == receiver || size > bytes) continue;
     bytes -= size;

@@ -36,9 +36,17 @@ class RumourQueue {
     unsigned sent = 0;
     std::uint64_t order = 0;
   };
-  static bool before(const Item& a, const Item& b) { return a.sent != b.sent ? a.sent < b.sent : a.order > b.order; }
+  /// What orders an item, to be sorted in its place.
+  struct Rank {
+    unsigned sent;
+    std::uint64_t order;
+    std::size_t index;
+  };
+  static bool before(const Rank& a, const Rank& b) { return a.sent != b.sent ? a.sent < b.sent : a.order > b.order; }
+  [[nodiscard]] std::size_t last() const;
 
   std::vector<Item> items_;
+  std::vector<Rank> ranks_;  // of take(), kept for its memory
   std::uint64_t order_ = 0;
 };
 

@@ -65,6 +65,8 @@ const Row rows[] = {
      [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.bytes_per_s_loss); }},
     {"halves linked again, s", [](const MembershipFigures& f) { return time_text(f.joined_s); }},
     {"halves converged, s", [](const MembershipFigures& f) { return time_text(f.converged_s); }},
+    {"nodes wrongly held dead then, ppm",
+     [](const MembershipFigures& f) { return fmt::format("{:.0f}", 1e6 * f.wrong_share); }},
     {"virtual seconds per second", [](const MembershipFigures& f) { return fmt::format("{:.1f}", f.speed); }},
     {"memory of the simulation, MiB", [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.memory_mib); }},
 };
@@ -117,6 +119,7 @@ const Field fields[] = {
     {"bytes_per_s_loss", [](const MembershipFigures& f) { return f.bytes_per_s_loss; }},
     {"joined_s", [](const MembershipFigures& f) { return f.joined_s; }},
     {"converged_s", [](const MembershipFigures& f) { return f.converged_s; }},
+    {"wrong_share", [](const MembershipFigures& f) { return f.wrong_share; }},
     {"eigenvalue", [](const MembershipFigures& f) { return f.eigenvalue; }},
     {"degree_mean", [](const MembershipFigures& f) { return f.degree[1]; }},
     {"virtual_seconds_per_second", [](const MembershipFigures& f) { return f.speed; }},

@@ -20,6 +20,7 @@ constexpr int eigenvalue_iterations = 200;
 constexpr double pause_seconds[2] = {10, 60};
 constexpr double partition_seconds = 60;
 constexpr TimeUs look_interval_us = us_per_s / 2;
+constexpr double wrong_share_allowed = 1e-3;
 
 TimeUs seconds(double value) {
   return static_cast<TimeUs>(value * us_per_s);
@@ -238,6 +239,12 @@ class Measurement {
     run_for(patient(60));
   }
 
+  /// Of the pairs of nodes, those of which one takes the other for dead.
+  [[nodiscard]] double wrong_share() const {
+    const auto nodes = static_cast<double>(running());
+    return static_cast<double>(cluster_.wrongly_gone()) / (nodes * (nodes - 1));
+  }
+
   void divide() {
     if (plan_.nodes < 4) return;
     std::vector<int> group(plan_.nodes);
@@ -247,12 +254,14 @@ class Measurement {
     run_for(partition_seconds);
     network_.heal();
     const TimeUs begin_us = schedule_.now_us();
-    if (run_until(patient(300), [&] { return one_cluster(); })) {
+    if (run_until(patient(120), [&] { return one_cluster(); })) {
       figures_.joined_s = in_seconds(schedule_.now_us() - begin_us);
     }
-    if (run_until(patient(300), [&] { return complete() && cluster_.wrongly_gone() == 0; })) {
+    if (run_until(patient(120), [&] { return complete() && wrong_share() < wrong_share_allowed; })) {
       figures_.converged_s = in_seconds(schedule_.now_us() - begin_us);
     }
+    run_for(patient(30));
+    figures_.wrong_share = wrong_share();
   }
 
   const MembershipPlan& plan_;

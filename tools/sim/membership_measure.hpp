@@ -41,7 +41,8 @@ struct MembershipFigures {
   std::size_t paused_died[2] = {};   ///< of them declared dead: paused for 10 s, for 60 s
   std::size_t healthy_died[2] = {};  ///< others declared dead meanwhile and in the minute after
   double joined_s = -1;     ///< after the end of a minute's division into halves: links connect all nodes again
-  double converged_s = -1;  ///< all views are complete, and no node takes a live one for dead
+  double converged_s = -1;  ///< all views are complete, and below 1 in 1,000 beliefs that a node is dead are wrong
+  double wrong_share = 0;   ///< of the beliefs of all nodes about all nodes, half a minute (LAN) later
   double eigenvalue = 0;    ///< see MembershipCluster::walk_eigenvalue
   double degree[3] = {};    ///< neighbours: least, mean, most
   double memory_mib = 0;    ///< of this process at its most so far

@@ -335,6 +335,28 @@ TEST_CASE("Beyond the limit a node keeps a part of the members") {
   CHECK(f.membership.view().size() <= options.active_view + active_view_slack);
 }
 
+TEST_CASE("Whoever is held dead and said to be alive is asked, and alive again with a larger incarnation") {
+  MembershipOptions options;
+  options.full_view_limit = 4;
+  Fixture f(options);
+  f.add(6);
+  REQUIRE(f.membership.partial());
+  f.now_us = 10 * us_per_s;
+  f.membership.tick(f.now_us, f.out);
+  f.clear();
+  f.hear(1, Claim::dead, 200, 3);
+  CHECK(f.happened(Change::died, 200));
+  f.receive(1, ShuffleReply{{record(200, 3), record(200, 3)}});
+  const auto pings = f.sent<Ping>();
+  REQUIRE(pings.size() == 1);
+  CHECK(pings[0].to == record(200).node);
+  REQUIRE_FALSE(pings[0].message.rumours.empty());
+  CHECK(pings[0].message.rumours[0].claim == Claim::dead);
+  f.receive(1, ShuffleReply{{record(200, 4)}});
+  CHECK(f.happened(Change::alive_again, 200));
+  CHECK_FALSE(f.membership.considers_gone(record(200).node));
+}
+
 TEST_CASE("Messages out of bounds are counted and do nothing") {
   Fixture f;
   f.add(2);

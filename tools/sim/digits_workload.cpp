@@ -35,7 +35,7 @@ struct Digits {
 };
 
 std::string decompressed(const std::string& path) {
-  const gzFile file = gzopen(path.c_str(), "rb");
+  gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) {
     throw UsageError("cannot read " + path + "; Debian's package python3-sklearn has it, or name one with --digits");
   }

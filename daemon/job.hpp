@@ -68,6 +68,9 @@ class Job : public std::enable_shared_from_this<Job> {
   void node_dead(const NodeId& node);
   void received(const NodeId& from, Message&& message);
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
+  /// See gossip::Replica: what one client's replica has answered, the next one's must not.
+  void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.add_seen(seen); }
+  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.begin_after(seen); }
 
   /// `settled`: every configured peer is linked or has failed once.
   void tick(bool settled);

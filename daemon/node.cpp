@@ -117,6 +117,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   }
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
+  (*job)->begin_after(seen_);
   jobs_[memory.key().name_hash] = {.job = *job};
   (*job)->start();
   return {};
@@ -148,6 +149,7 @@ void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
   info.state = ReplicaState::absent;
   for (const NodeId& node : neighbours())
     send(node, info);
+  position->second.job->add_seen(seen_);
   position->second.job->end();
   jobs_.erase(position);
 }

@@ -31,6 +31,7 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
       self_(self),
       description_(std::move(description)),
       counter_(counter),
+      first_counter_(counter.next()),
       random_(random),
       cache_(options.lifetime_us),
       budget_(options.bytes_per_s),
@@ -200,6 +201,8 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   if (info.job.name_hash != description_.job.name_hash) return;
   const auto found = neighbours_.find(from);
   if (found == neighbours_.end()) return;
+  // The replica there is gone, and with it what it still had to acknowledge.
+  if (info.state == ReplicaState::absent) counters_.unresolved += cache_.drop(from);
   found->second.info = info;
   if (info.job == description_.job || info.state == ReplicaState::absent) {
     if (layout_stranger_ == from) layout_stranger_.reset();

@@ -53,6 +53,8 @@ class ExchangeCounter {
  public:
   explicit ExchangeCounter(std::uint64_t first) : next_(first) {}
   std::uint64_t take() { return next_++; }
+  /// What take() will give.
+  [[nodiscard]] std::uint64_t next() const { return next_; }
 
  private:
   std::uint64_t next_;
@@ -124,6 +126,9 @@ class Replica {
   /// Nothing of an exchange is left under way: it may go without anyone noticing.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
+  /// For the next replica of this node, if its client dies and another comes: what this one may have answered.
+  void add_seen(ReplyCache::Seen& seen) const { cache_.add_seen(seen); }
+  void begin_after(const ReplyCache::Seen& seen) { cache_.begin_after(seen); }
   void set_options(const ReplicaOptions& options);
 
   // --- the client
@@ -170,6 +175,8 @@ class Replica {
   [[nodiscard]] std::uint64_t global_clock() const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t in_flight() const { return own_count_; }
+  [[nodiscard]] std::size_t kept_replies() const { return cache_.unacknowledged(); }
+  [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
   [[nodiscard]] std::size_t quarantined() const;
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
   [[nodiscard]] std::size_t pending_bytes() const;
@@ -295,6 +302,7 @@ class Replica {
   ReplicaState state_ = ReplicaState::joining;
   std::vector<Fragment> fragments_;
   ExchangeCounter& counter_;
+  std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one
   Random random_;
   std::map<NodeId, Neighbour> neighbours_;
   ReplyCache cache_;

@@ -155,8 +155,10 @@ Replica::Fragment* Replica::own_of(const NodeId& from, std::uint32_t f, std::uin
 void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
   Fragment* fragment = own_of(from, reply.fragment, reply.counter);
   if (fragment == nullptr) {
-    // A repeated reply, or one to an exchange that was given up: in both cases it need not be kept.
-    if (reply.status == ReplyStatus::done) out.send.push_back({from, ExchangeAck{reply.counter}});
+    // A repeated reply, or one to an exchange that was given up and counted: in both cases it need not be kept. What a
+    // replica of this node before this one had begun is the responder's to count.
+    if (reply.status == ReplyStatus::done && reply.counter >= first_counter_)
+      out.send.push_back({from, ExchangeAck{reply.counter}});
     return;
   }
   if (!fits(reply, fragment->own->request)) {
@@ -182,6 +184,9 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
   } else {
     ++counters_.refused_received;
+    // The first copy may have been committed by a replica that is gone, or is no longer remembered.
+    const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
+    if (forgotten && fragment->own->repeated) ++counters_.unresolved;
     end_own(*fragment, jittered_period(), now_us);
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next

@@ -172,6 +172,26 @@ std::vector<std::pair<NodeId, ExchangeReply>> ReplyCache::take_unsent() {
   return unsent;
 }
 
+void ReplyCache::add_seen(Seen& seen) const {
+  for (const auto& [id, initiator] : initiators_) {
+    std::uint64_t last = initiator.floor;
+    if (!initiator.entries.empty()) last = std::max(last, initiator.entries.rbegin()->first);
+    std::uint64_t& known = seen[id];
+    known = std::max(known, last);
+  }
+  // Counters begin with the time of day: the smallest are of those that have been away for longest.
+  const auto by_counter = [](const auto& a, const auto& b) { return a.second < b.second; };
+  while (seen.size() > max_initiators)
+    seen.erase(std::min_element(seen.begin(), seen.end(), by_counter));
+}
+
+void ReplyCache::begin_after(const Seen& seen) {
+  for (const auto& [id, last] : seen) {
+    Initiator& initiator = initiator_of(id);
+    initiator.floor = std::max(initiator.floor, last);
+  }
+}
+
 std::size_t ReplyCache::unacknowledged() const {
   std::size_t count = 0;
   for (const auto& [id, initiator] : initiators_)

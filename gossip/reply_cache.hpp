@@ -58,6 +58,14 @@ class ReplyCache {
   std::size_t mark_overdue(const NodeId& initiator, TimeUs now_us, TimeUs patience_us);
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeReply>> take_unsent();
 
+  /// The last exchange seen of each initiator. It must outlive a replica whose node lives on: the node's next replica
+  /// would answer again what this one has answered.
+  using Seen = std::map<NodeId, std::uint64_t>;
+  /// Adds what this cache has seen; at most max_initiators are kept.
+  void add_seen(Seen& seen) const;
+  /// Takes nothing that a predecessor may have seen.
+  void begin_after(const Seen& seen);
+
   /// Replies kept, of all initiators.
   [[nodiscard]] std::size_t unacknowledged() const;
 

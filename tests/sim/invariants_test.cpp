@@ -75,6 +75,20 @@ TEST_CASE("Faults of a fixed set of seeds break no invariant") {
   CHECK(outcome.faults > 0);
 }
 
+TEST_CASE("A client that comes to the node of one that died answers nothing of what that one has answered") {
+  // Its replica was new and took a repeated request for a fresh one; and who had asked never counted what was lost.
+  const auto seed = GENERATE(range<std::uint64_t>(0, 4));
+  Swarm swarm = quiet(40 + seed);
+  swarm.path = {.latency_us = 1'000, .loss = 0.1};
+  swarm.client_crashes = true;
+  swarm.between_us = 50'000;
+  swarm.lasting_us = 10'000;
+  swarm.faults_us = 3 * us_per_s;
+  const Outcome outcome = run_scenario(swarm);
+  INFO(outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
 TEST_CASE("One seed gives one trace, wherever memory lies") {
   Swarm swarm = draw_swarm(4);
   swarm.faults_us = us_per_s;

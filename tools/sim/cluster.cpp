@@ -76,6 +76,7 @@ std::size_t Cluster::add_node(std::span<const float> model, TrainStep train, dou
 void Cluster::start_client(std::size_t i, std::span<const float> model) {
   Client& client = nodes_[i].client;
   GOSSAMER_CHECK(!client.alive && model.size() == options_.elements);
+  if (nodes_[i].replica) let_go(i);  // what was under way from the memory of the one before is given up
   client.model.assign(model.begin(), model.end());
   client.clock = client.clock_base = 0;
   client.alive = true;
@@ -99,7 +100,19 @@ void Cluster::make_buffers(Client& client) {
 
 void Cluster::start_daemon(std::size_t i, bool joins) {
   Node& node = nodes_[i];
-  GOSSAMER_CHECK(!node.replica && node.client.alive);
+  GOSSAMER_CHECK(!node.daemon);
+  node.daemon = true;
+  ++node.daemon_life;
+  // As the daemon: from the time of day, so that a restart never names an exchange again.
+  node.seen.clear();
+  node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(now_us()) + 1);
+  say({.kind = Event::Kind::daemon_began, .node = i});
+  attach(i, joins);
+}
+
+void Cluster::attach(std::size_t i, bool joins) {
+  Node& node = nodes_[i];
+  GOSSAMER_CHECK(node.daemon && !node.replica && node.client.alive);
   std::vector<FragmentBuffers> fragments;
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t f = 0; f < fragments_; ++f) {
@@ -108,30 +121,33 @@ void Cluster::start_daemon(std::size_t i, bool joins) {
     fragments.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks.back(),
                            node.client.words[f]);
   }
-  ++node.daemon_life;
-  // As the daemon: from the time of day, so that a restart never names an exchange again.
-  node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(now_us()) + 1);
+  ++node.replica_life;
   node.replica = std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
                                            *node.counter, gossip::Random(random_.next()));
+  node.replica->begin_after(node.seen);
   const std::uint64_t clock = node.client.clock_base + node.client.clock;
   node.replica->set_clock(clock);
   node.joining.reset();
   if (joins) node.joining.emplace(options_.joining, id_of(i), job, clock, std::move(blocks));
-  say({.kind = Event::Kind::daemon_began, .node = i});
   Actions actions;
   node.replica->set_state(ReplicaState::joining, actions);
   perform(i, actions);
+  for (std::size_t j = 0; j < nodes_.size(); ++j) {
+    if (linked(i, j)) told_of_link(i, j);
+  }
   run_if_joined(i);
-  at_daemon(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
+  at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
 }
 
 void Cluster::kill_daemon(std::size_t i) {
   Node& node = nodes_[i];
-  if (!node.replica) return;
+  if (!node.daemon) return;
   ++node.daemon_life;
+  ++node.replica_life;
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) unlink(i, j);
   }
+  node.daemon = false;
   node.replica.reset();
   node.counter.reset();
   node.joining.reset();
@@ -140,11 +156,35 @@ void Cluster::kill_daemon(std::size_t i) {
   say({.kind = Event::Kind::daemon_died, .node = i});
 }
 
+void Cluster::lose_client(std::size_t i) {
+  Node& node = nodes_[i];
+  if (!node.client.alive) return;
+  node.client.alive = false;
+  ++node.client_life;
+  node.client_gone_us = now_us();
+  say({.kind = Event::Kind::client_died, .node = i});
+  in_replica(i, node.replica_life, [this, i] {
+    nodes_[i].client_gone_us = now_us();
+    drain(i);
+  });
+}
+
+void Cluster::let_go(std::size_t i) {
+  Node& node = nodes_[i];
+  const JobInfo absent{.job = job, .name = "simulated"};
+  for (std::size_t j = 0; j < nodes_.size(); ++j) {
+    if (linked(i, j)) deliver(i, j, absent);
+  }
+  say({.kind = Event::Kind::let_go, .node = i});
+  node.replica->add_seen(node.seen);
+  ++node.replica_life;
+  node.replica.reset();
+  node.joining.reset();
+}
+
 void Cluster::kill_client(std::size_t i) {
   Node& node = nodes_[i];
   if (!node.client.alive) return;
-  // The daemon still maps the memory and ends what is under way from it; here both go at once, which is harder on the
-  // neighbours.
   kill_daemon(i);
   node.client.alive = false;
   ++node.client_life;
@@ -157,7 +197,7 @@ void Cluster::kill_node(std::size_t i) {
 }
 
 void Cluster::pause(std::size_t i) {
-  if (!nodes_[i].replica || nodes_[i].paused) return;
+  if (!nodes_[i].daemon || nodes_[i].paused) return;
   nodes_[i].paused = true;
   say({.kind = Event::Kind::paused, .node = i});
 }
@@ -191,20 +231,24 @@ void Cluster::settle() {
 // --- the overlay --------------------------------------------------------------------------------------------------
 
 void Cluster::link(std::size_t i, std::size_t j) {
-  if (i == j || linked(i, j) || !nodes_[i].replica || !nodes_[j].replica) return;
+  if (i == j || linked(i, j) || !nodes_[i].daemon || !nodes_[j].daemon) return;
   links_.insert(std::minmax(i, j));
   for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
     in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
       say({.kind = Event::Kind::linked, .node = a, .other = b});
-      Actions actions;
-      nodes_[a].replica->link_up(id_of(b), actions);
-      perform(a, actions);
-      if (!nodes_[a].joining) return;
-      Joining::Actions asks;
-      nodes_[a].joining->link_up(id_of(b), now_us(), asks);
-      perform(a, asks);
+      if (nodes_[a].replica) told_of_link(a, b);
     });
   }
+}
+
+void Cluster::told_of_link(std::size_t i, std::size_t j) {
+  Actions actions;
+  nodes_[i].replica->link_up(id_of(j), actions);
+  perform(i, actions);
+  if (!nodes_[i].joining) return;
+  Joining::Actions asks;
+  nodes_[i].joining->link_up(id_of(j), now_us(), asks);
+  perform(i, asks);
 }
 
 void Cluster::link_all() {
@@ -220,6 +264,7 @@ void Cluster::unlink(std::size_t i, std::size_t j) {
   for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
     in_daemon(a, nodes_[a].daemon_life, [this, a, b] {
       say({.kind = Event::Kind::unlinked, .node = a, .other = b});
+      if (!nodes_[a].replica) return;
       nodes_[a].replica->link_down(id_of(b));
       if (!nodes_[a].joining) return;
       Joining::Actions asks;
@@ -232,6 +277,7 @@ void Cluster::unlink(std::size_t i, std::size_t j) {
 void Cluster::declare_dead(std::size_t i, std::size_t j) {
   in_daemon(i, nodes_[i].daemon_life, [this, i, j] {
     say({.kind = Event::Kind::dead, .node = i, .other = j});
+    if (!nodes_[i].replica) return;
     Actions actions;
     nodes_[i].replica->node_dead(id_of(j), now_us(), actions);
     perform(i, actions);
@@ -354,7 +400,7 @@ void Cluster::train(std::size_t i) {
     client.clock += 1;
   }
   ++client.steps;
-  if (daemon_alive(i) && !nodes_[i].paused) nodes_[i].replica->set_clock(client.clock_base + client.clock);
+  if (nodes_[i].replica && !nodes_[i].paused) nodes_[i].replica->set_clock(client.clock_base + client.clock);
 }
 
 TimeUs Cluster::serve_due(std::size_t i) {
@@ -407,7 +453,7 @@ void Cluster::serve(std::size_t i, std::uint32_t f) {
   client.words[f] = {.generation = generation, .publication = parts.spare(), .correction = parts.correction};
   say({.kind = parts.replace ? Event::Kind::replaced : Event::Kind::collected, .node = i, .fragment = f});
   const std::uint64_t clock = client.clock_base + client.clock;
-  in_daemon(i, node.daemon_life, [this, i, f, generation, clock] {
+  in_replica(i, node.replica_life, [this, i, f, generation, clock] {
     Actions actions;
     nodes_[i].replica->published(f, generation, clock, now_us(), actions);
     perform(i, actions);
@@ -416,15 +462,27 @@ void Cluster::serve(std::size_t i, std::uint32_t f) {
 
 // --- the daemon ---------------------------------------------------------------------------------------------------
 
-void Cluster::at_daemon(std::size_t i, TimeUs time_us, Schedule::Action action) {
-  schedule_.at(time_us, [this, i, life = nodes_[i].daemon_life, action = std::move(action)]() mutable {
-    in_daemon(i, life, std::move(action));
+void Cluster::at_replica(std::size_t i, TimeUs time_us, Schedule::Action action) {
+  schedule_.at(time_us, [this, i, life = nodes_[i].replica_life, action = std::move(action)]() mutable {
+    in_replica(i, life, std::move(action));
   });
+}
+
+void Cluster::in_replica(std::size_t i, std::uint64_t life, Schedule::Action action) {
+  Node& node = nodes_[i];
+  if (!node.replica || node.replica_life != life) return;
+  if (node.paused) {
+    node.held_back.push_back([this, i, life, action = std::move(action)]() mutable {
+      if (nodes_[i].replica && nodes_[i].replica_life == life) action();
+    });
+  } else {
+    action();
+  }
 }
 
 void Cluster::in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action) {
   Node& node = nodes_[i];
-  if (!node.replica || node.daemon_life != life) return;
+  if (!node.daemon || node.daemon_life != life) return;
   if (node.paused) {
     node.held_back.push_back(std::move(action));
   } else {
@@ -444,14 +502,16 @@ void Cluster::tick(std::size_t i) {
   Actions actions;
   node.replica->tick(now_us(), actions);
   perform(i, actions);
-  at_daemon(i, now_us() + options_.tick_us, [this, i] { tick(i); });
+  const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;
+  if (!node.client.alive && (node.replica->idle() || given_up)) return let_go(i);
+  at_replica(i, now_us() + options_.tick_us, [this, i] { tick(i); });
 }
 
 void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
   if (tamper && !tamper(from, to, message)) return;
   if (!linked(from, to) || (full_probability > 0 && chance(random_, full_probability))) {
     say({.kind = Event::Kind::blocked, .node = from, .other = to, .message = &message});
-    nodes_[from].replica->send_failed(id_of(to), message, now_us());
+    if (nodes_[from].replica) nodes_[from].replica->send_failed(id_of(to), message, now_us());
     return;
   }
   const std::uint64_t link_life = link_lives_[std::minmax(from, to)];
@@ -467,6 +527,7 @@ void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
 void Cluster::receive(std::size_t from, std::size_t to, const Message& message) {
   say({.kind = Event::Kind::delivered, .node = to, .other = from, .message = &message});
   Node& node = nodes_[to];
+  if (!node.replica) return receive_without_job(from, to, message);
   Replica& replica = *node.replica;
   const NodeId sender = id_of(from);
   Actions actions;
@@ -491,6 +552,23 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
     receive_pulled(to, sender, *pulled);
   }
   perform(to, actions);
+}
+
+/// As daemon/node.cpp answers for a job that has no client there.
+void Cluster::receive_without_job(std::size_t from, std::size_t to, const Message& message) {
+  if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
+    deliver(to, from,
+            ExchangeReply{.counter = request->counter,
+                          .job = request->job,
+                          .fragment = request->fragment,
+                          .status = ReplyStatus::refused,
+                          .reason = RefuseReason::unknown_job,
+                          .codec = request->codec});
+  } else if (const auto* query = std::get_if<JobQuery>(&message)) {
+    deliver(to, from, JobInfo{.job = query->job});
+  } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
+    deliver(to, from, PullReply{.job = pull->job, .fragment = pull->fragment, .reason = RefuseReason::unknown_job});
+  }
 }
 
 void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply) {
@@ -544,7 +622,7 @@ TimeUs Cluster::task_time_us(std::size_t elements) {
 /// in between, and what changes changes in one event.
 template <class Task, class Report>
 void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
-  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task = std::move(task), report]() mutable {
+  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task = std::move(task), report]() mutable {
     auto result = std::move(task).run(nodes_[i].replica->held(f));
     Actions actions;
     report(*nodes_[i].replica, std::move(result), actions);
@@ -579,14 +657,14 @@ void Cluster::perform(std::size_t i, Actions& actions) {
     conclude(i, f, std::move(task));
   for (const std::uint32_t f : actions.fold) {
     nodes_[i].replica->buffers(f).fold();
-    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
+    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
       Actions out;
       nodes_[i].replica->folded(f, now_us(), out);
       perform(i, out);
     });
   }
   for (const auto& [f, task] : actions.outer) {
-    at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task] {
+    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task] {
       const auto result = task.run(nodes_[i].replica->buffers(f), nodes_[i].replica->outer_state(f));
       Actions out;
       nodes_[i].replica->outer_done(f, result, now_us(), out);
@@ -627,7 +705,7 @@ void Cluster::take_snapshot(std::size_t i, std::uint32_t f, std::size_t to) {
   const bool finite = gossip::sum(nodes_[i].replica->buffers(f).y(), values.size() / block_elements, values.data());
   PullReply reply{.job = job, .fragment = f, .reason = finite ? RefuseReason::none : RefuseReason::quarantined};
   if (finite) reply.values = Bytes::adopt(std::move(values));
-  at_daemon(i, now_us() + task_time_us(elements_of(f)), [this, i, f, to, reply = std::move(reply)]() mutable {
+  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, to, reply = std::move(reply)]() mutable {
     const Client& client = nodes_[i].client;
     reply.clock = client.clock_base + client.clock;
     deliver(i, to, std::move(reply));

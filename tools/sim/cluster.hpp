@@ -36,8 +36,9 @@ struct ClusterOptions {
   TimeUs task_us = 100;           ///< one task of a worker takes this and up to twice as long,
   double task_bytes_per_s = 4e9;  ///< and the time for the fragment's memory at this rate
   double serve_bytes_per_s = 0;   ///< a step takes longer by the memory traffic of what is due, at this rate; 0: not
-  std::size_t step_budget_bytes = 0;  ///< of fragments that a client serves in one step; 0: all that are due
-  double byte_scale = 1;              ///< payloads count this many times: a small model that stands for a large one
+  std::size_t step_budget_bytes = 0;   ///< of fragments that a client serves in one step; 0: all that are due
+  TimeUs client_grace_us = 3'000'000;  ///< what is under way when a client dies may take this long to end
+  double byte_scale = 1;               ///< payloads count this many times: a small model that stands for a large one
   std::uint64_t seed = 1;
 };
 
@@ -79,6 +80,7 @@ class Cluster {
       unlinked,   ///< and of its end
       paused,
       resumed,
+      let_go,  ///< the daemon has dropped the replica of a client that died; it runs on without the job
     };
     Kind kind;
     std::size_t node;
@@ -110,12 +112,16 @@ class Cluster {
   struct Node {
     Client client;
     std::unique_ptr<gossip::ExchangeCounter> counter;
-    std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down
+    gossip::ReplyCache::Seen seen;             ///< by replicas of this daemon that are gone
+    bool daemon = false;                       ///< its process runs
+    std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::optional<gossip::Joining> joining;
     bool paused = false;
     bool settled = true;
     std::deque<Schedule::Action> held_back;  ///< what came while it was paused
     std::uint64_t daemon_life = 0;
+    std::uint64_t replica_life = 0;
+    TimeUs client_gone_us = 0;
     std::uint64_t client_life = 0;
   };
 
@@ -130,9 +136,14 @@ class Cluster {
   /// Starts node i's daemon. `joins`: its client comes new, and pulls the model or agrees on one; otherwise the client
   /// is taken to be part of the run already.
   void start_daemon(std::size_t i, bool joins);
+  /// The client of a node whose daemon runs attaches to it.
+  void attach(std::size_t i, bool joins);
   /// kill -9 of the daemon. The client trains on.
   void kill_daemon(std::size_t i);
-  /// kill -9 of the client: its model is lost. The daemon lets the replica go (and may go on answering for others).
+  /// kill -9 of the client: its model is lost. The daemon ends what is under way from its memory, which it still maps,
+  /// lets the replica go, and runs on without the job.
+  void lose_client(std::size_t i);
+  /// kill -9 of both, the client's end coming second: the neighbours hear no more of what was under way.
   void kill_client(std::size_t i);
   /// A new client process at a node without one.
   void start_client(std::size_t i, std::span<const float> model);
@@ -166,7 +177,7 @@ class Cluster {
   [[nodiscard]] std::uint32_t fragments() const { return fragments_; }
   /// Elements [first, last) of the model that fragment f holds.
   [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::uint32_t f) const;
-  [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].replica != nullptr; }
+  [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].daemon; }
   [[nodiscard]] bool client_alive(std::size_t i) const { return nodes_[i].client.alive; }
   /// The live model of a node with the corrections on their way to it; elements of one fragment, and all of them.
   [[nodiscard]] std::vector<double> whole(std::size_t i, std::uint32_t f) const;
@@ -208,8 +219,10 @@ class Cluster {
   [[nodiscard]] JobInfo description() const;
   void make_buffers(Client& client);
 
-  /// Runs `action` at the node's daemon if it is still the same life; later, if it is paused.
-  void at_daemon(std::size_t i, TimeUs time_us, Schedule::Action action);
+  /// Runs `action` at the node's replica if it is still the same one; later, if its daemon is paused.
+  void at_replica(std::size_t i, TimeUs time_us, Schedule::Action action);
+  void in_replica(std::size_t i, std::uint64_t life, Schedule::Action action);
+  /// The same for the daemon's process, whether it has a replica or not.
   void in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action);
 
   void step(std::size_t i, std::uint64_t life);
@@ -221,6 +234,9 @@ class Cluster {
   void tick(std::size_t i);
   void deliver(std::size_t from, std::size_t to, Message message);
   void receive(std::size_t from, std::size_t to, const Message& message);
+  void receive_without_job(std::size_t from, std::size_t to, const Message& message);
+  void let_go(std::size_t i);
+  void told_of_link(std::size_t i, std::size_t j);
   void receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply);
   void perform(std::size_t i, Actions& actions);
   void perform(std::size_t i, gossip::Joining::Actions& actions);

@@ -121,6 +121,7 @@ void Invariants::account(const Parts& before, const Parts& after) {
 }
 
 std::optional<double> Invariants::commit_of(const Cluster::Event& event, double& rounding) {
+  if (!nodes_[event.node].client) return std::nullopt;  // its daemon ends what was under way from its memory
   Parts& before = nodes_[event.node].parts[event.fragment];
   const Parts after = measure(event.node, event.fragment);
   check_finite(event.node, event.fragment, after);
@@ -181,6 +182,8 @@ void Invariants::on(const Cluster::Event& event) {
     case Kind::sent:
     case Kind::blocked:
       return sent(event);
+    case Kind::let_go:
+      return let_go(i);
     case Kind::daemon_died:
       return daemon_died(i);
     case Kind::client_died:
@@ -275,6 +278,7 @@ void Invariants::concluded(const Cluster::Event& event) {
 }
 
 void Invariants::adopted(const Cluster::Event& event) {
+  if (!nodes_[event.node].client) return;
   Parts& parts = nodes_[event.node].parts[event.fragment];
   const Parts after = measure(event.node, event.fragment);
   check_finite(event.node, event.fragment, after);
@@ -285,11 +289,15 @@ void Invariants::adopted(const Cluster::Event& event) {
   parts = after;
 }
 
+void Invariants::let_go(std::size_t i) {
+  ended_[i].push_back(cluster_.now_us());
+  unresolved_ += std::exchange(nodes_[i].unresolved, 0);
+  violations_ += std::exchange(nodes_[i].violations, 0);
+}
+
 void Invariants::daemon_died(std::size_t i) {
   NodeState& state = nodes_[i];
-  ended_[i].push_back(cluster_.now_us());
-  unresolved_ += std::exchange(state.unresolved, 0);
-  violations_ += std::exchange(state.violations, 0);
+  let_go(i);
   state.linked.clear();
   state.dead.clear();
   for (std::uint32_t f = 0; f < cluster_.fragments() && state.client; ++f) {
@@ -356,6 +364,14 @@ void Invariants::check_bounds(std::size_t i) const {
     fail(fmt::format("bounds: node {} has {} exchanges of its own under way, of {} allowed", i, replica.in_flight(),
                      options_.in_flight),
          here);
+  }
+  // Each linked node, and each not yet known to be dead, has its share of the reply cache.
+  const std::size_t most_kept = gossip::ReplyCache::max_unacknowledged * cluster_.size();
+  if (replica.kept_replies() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} replies", i, replica.kept_replies()), here);
+  }
+  if (replica.unsent_acks() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} acknowledgements to send", i, replica.unsent_acks()), here);
   }
   std::size_t most = 0;
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f)

@@ -105,6 +105,7 @@ class Invariants {
   void answered(const Cluster::Event& event);
   void concluded(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
+  void let_go(std::size_t i);
   void daemon_died(std::size_t i);
   void client_died(std::size_t i);
   void client_began(std::size_t i);

@@ -43,10 +43,24 @@ void draw_network(gossip::Random& random, Swarm& swarm) {
   if (swarm.loss_breaks_links) swarm.path.loss = std::min(swarm.path.loss, 0.02);
 }
 
+void draw_rules(gossip::Random& random, gossip::ReplicaOptions& replica) {
+  using gossip::PartnerPolicy;
+  if (chance(random, 0.3)) {
+    constexpr PartnerPolicy policies[] = {
+        PartnerPolicy::ring,    PartnerPolicy::torus, PartnerPolicy::hypercube, PartnerPolicy::base,
+        PartnerPolicy::regular, PartnerPolicy::hub,   PartnerPolicy::weighted,  PartnerPolicy::one_peer_exponential};
+    replica.partners.policy = policies[random.below(std::size(policies))];
+  }
+  if (chance(random, 0.1)) replica.outer = {.kind = gossip::OuterKind::nesterov, .period_us = 500'000};
+  if (chance(random, 0.2)) replica.clip = 3;
+  if (chance(random, 0.2)) replica.bytes_per_s = drawn(random, 20'000, 1e6);
+  if (chance(random, 0.2)) replica.link_bytes_per_s = drawn(random, 10'000, 1e6);
+}
+
 void draw_deeds(gossip::Random& random, Swarm& swarm) {
-  for (bool* deed :
-       {&swarm.partitions, &swarm.one_way, &swarm.isolation, &swarm.link_breaks, &swarm.daemon_crashes,
-        &swarm.node_crashes, &swarm.arrivals, &swarm.leaves, &swarm.pauses, &swarm.stalls, &swarm.nan_clients})
+  for (bool* deed : {&swarm.partitions, &swarm.one_way, &swarm.isolation, &swarm.link_breaks, &swarm.daemon_crashes,
+                     &swarm.node_crashes, &swarm.arrivals, &swarm.leaves, &swarm.pauses, &swarm.stalls,
+                     &swarm.nan_clients, &swarm.client_crashes})
     *deed = chance(random, 0.4);
   swarm.between_us = drawn_us(random, 20'000, 1e6);
   swarm.lasting_us = drawn_us(random, 30'000, 1.5e6);
@@ -80,6 +94,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   replica.in_flight = 1 + random.below(4);
   replica.mixing_budget = chance(random, 0.5) ? 1.0F : 0.5F;
   replica.info_period_us = drawn_us(random, 50'000, 500'000);
+  draw_rules(random, replica);
   draw_network(random, swarm);
   draw_deeds(random, swarm);
   // Long beside what the network may take and beside the time after which what was lost is said again, so that hardly
@@ -100,6 +115,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.isolation, "isolation");
   say(swarm.link_breaks, "link breaks");
   say(swarm.daemon_crashes, "daemon crashes");
+  say(swarm.client_crashes, "client crashes");
   say(swarm.node_crashes, "node crashes");
   say(swarm.arrivals, "arrivals");
   say(swarm.leaves, "leaves");
@@ -278,7 +294,8 @@ void World::restart(std::size_t i) {
     joins_[i] = true;
     cluster_.start_client(i, model());
   }
-  if (cluster_.daemon_alive(i)) return;
+  if (cluster_.node(i).replica) return;
+  if (cluster_.daemon_alive(i)) return cluster_.attach(i, joins_[i]);
   cluster_.set_settled(i, !joins_[i]);
   cluster_.start_daemon(i, joins_[i]);
 }
@@ -297,9 +314,9 @@ void World::faults() {
 
 void World::deed() {
   if (calm_) return;
-  const bool on[] = {swarm_.partitions,     swarm_.one_way,      swarm_.isolation,  swarm_.link_breaks,
-                     swarm_.daemon_crashes, swarm_.node_crashes, swarm_.arrivals,   swarm_.leaves,
-                     swarm_.pauses,         swarm_.stalls,       swarm_.nan_clients};
+  const bool on[] = {swarm_.partitions,     swarm_.one_way,      swarm_.isolation,   swarm_.link_breaks,
+                     swarm_.daemon_crashes, swarm_.node_crashes, swarm_.arrivals,    swarm_.leaves,
+                     swarm_.pauses,         swarm_.stalls,       swarm_.nan_clients, swarm_.client_crashes};
   std::vector<int> kinds;
   for (int kind = 0; kind < static_cast<int>(std::size(on)); ++kind) {
     if (on[kind]) kinds.push_back(kind);
@@ -343,6 +360,11 @@ void World::act(int kind, std::size_t i) {
       tell(fmt::format("node {}'s client stalls", i));
       cluster_.node(i).client.stalled = true;
       return schedule_.after(lasting(), [this, i] { cluster_.node(i).client.stalled = false; });
+    case 11:
+      if (!cluster_.client_alive(i)) return;
+      tell(fmt::format("node {}'s client is killed", i));
+      cluster_.lose_client(i);
+      return schedule_.after(lasting(), [this, i] { restart(i); });
     default:
       if (!cluster_.client_alive(i) || !trainers_[i].before_nan.empty() || joins_[i]) return;
       tell(fmt::format("node {}'s client goes NaN", i));
@@ -393,7 +415,7 @@ void World::crash_node(std::size_t i) {
 }
 
 void World::leave(std::size_t i) {
-  if (!cluster_.daemon_alive(i) || cluster_.node(i).paused || cluster_.node(i).joining) return;
+  if (!cluster_.node(i).replica || cluster_.node(i).paused || cluster_.node(i).joining) return;
   tell(fmt::format("node {} leaves", i));
   cluster_.drain(i);
   wait_for_leave(i, cluster_.node(i).daemon_life, schedule_.now_us() + leave_grace_us);
@@ -425,7 +447,7 @@ void World::mend() {
     cluster_.resume(i);
     cluster_.node(i).client.stalled = false;
     cure(i);
-    if (cluster_.daemon_alive(i) && cluster_.node(i).replica->state() == ReplicaState::draining) {
+    if (cluster_.node(i).replica && cluster_.node(i).replica->state() == ReplicaState::draining) {
       cluster_.kill_daemon(i);
       oracle_.said_goodbye(i);
     }
@@ -448,7 +470,11 @@ std::string World::missing() const {
       if (invariants_.pairs().contains({i, j})) ++reached;
     }
   }
-  if (reached < pairs) return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
+  // Only a policy that lets everyone meet everyone has to show it.
+  const auto policy = swarm_.cluster.replica.partners.policy;
+  const bool anyone = policy == gossip::PartnerPolicy::random || policy == gossip::PartnerPolicy::weighted;
+  if (anyone && reached < pairs)
+    return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
   const double distance = cluster_.distance();
   double square = 0;
   for (const double value : cluster_.mean())

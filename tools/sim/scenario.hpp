@@ -36,6 +36,7 @@ struct Swarm {
   bool isolation = false;
   bool link_breaks = false;
   bool daemon_crashes = false;
+  bool client_crashes = false;
   bool node_crashes = false;
   bool arrivals = false;
   bool leaves = false;

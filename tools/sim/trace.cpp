@@ -53,6 +53,8 @@ const char* kind_name(Kind kind) {
       return "PAUSED";
     case Kind::resumed:
       return "resumed";
+    case Kind::let_go:
+      return "daemon lets the replica go";
     case Kind::outer:
       return "takes an outer step";
   }

@@ -245,3 +245,37 @@ TEST_CASE("initiators long gone make room for new ones", "[reply_cache]") {
   CHECK(cache.standing({initiator(0), 100}) == ReplyCache::Standing::fresh);
   CHECK(cache.standing({initiator(1), 101}) == ReplyCache::Standing::expired);
 }
+
+TEST_CASE("what one replica has seen, the next of its node does not take again", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  answer(cache, {alice, 7}, 0);
+  cache.decline({alice, 9}, 0);
+  answer(cache, {bob, 4}, 0);
+  CHECK(cache.expire(lifetime_us) == 2);
+  answer(cache, {bob, 5}, lifetime_us);
+  ReplyCache::Seen seen{{alice, 3}, {bob, 6}};
+  cache.add_seen(seen);
+  CHECK(seen == ReplyCache::Seen{{alice, 9}, {bob, 6}});
+
+  ReplyCache next(lifetime_us);
+  next.begin_after(seen);
+  CHECK(next.standing({alice, 7}) == Standing::expired);
+  CHECK(next.standing({alice, 9}) == Standing::expired);
+  CHECK(next.standing({alice, 10}) == Standing::fresh);
+  CHECK(next.standing({bob, 6}) == Standing::expired);
+  CHECK(next.standing({bob, 7}) == Standing::fresh);
+}
+
+TEST_CASE("what replicas have seen is bounded; who was away for longest is forgotten first", "[reply_cache]") {
+  ReplyCache::Seen seen;
+  for (std::uint64_t i = 0; i < ReplyCache::max_initiators + 10; ++i) {
+    NodeId id = bob;
+    id.bytes[1] = static_cast<std::uint8_t>(i >> 8);
+    id.bytes[2] = static_cast<std::uint8_t>(i);
+    seen[id] = 1'000 + i;
+  }
+  ReplyCache(lifetime_us).add_seen(seen);
+  REQUIRE(seen.size() == ReplyCache::max_initiators);
+  for (const auto& [id, last] : seen)
+    CHECK(last >= 1'010);
+}

@@ -110,6 +110,10 @@ std::string describe(const Swarm& swarm) {
   const auto say = [&](bool on, const char* name) {
     if (on) deeds += fmt::format(" {}", name);
   };
+  deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
+  say(replica.outer.kind != gossip::OuterKind::none, "outer steps;");
+  say(replica.clip > 0, "clipping;");
+  say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
   say(swarm.partitions, "partitions");
   say(swarm.one_way, "one-way cuts");
   say(swarm.isolation, "isolation");
@@ -129,7 +133,7 @@ std::string describe(const Swarm& swarm) {
       swarm.nodes, swarm.cluster.elements, swarm.cluster.fragment_elements, codec_name(replica.codec),
       replica.period_us, replica.in_flight, replica.lifetime_us, swarm.path.latency_us, swarm.path.jitter_us,
       swarm.path.loss, swarm.loss_breaks_links ? " (with the link)" : "", swarm.path.duplicate, swarm.path.reorder,
-      swarm.full, swarm.speeds, swarm.between_us, swarm.lasting_us, deeds.empty() ? " no deeds" : deeds);
+      swarm.full, swarm.speeds, swarm.between_us, swarm.lasting_us, deeds);
 }
 
 namespace {

@@ -67,7 +67,8 @@ const Row rows[] = {
     {"halves converged, s", [](const MembershipFigures& f) { return time_text(f.converged_s); }},
     {"nodes wrongly held dead then, ppm",
      [](const MembershipFigures& f) { return fmt::format("{:.0f}", 1e6 * f.wrong_share); }},
-    {"virtual seconds per second", [](const MembershipFigures& f) { return fmt::format("{:.1f}", f.speed); }},
+    {"virtual seconds per second of one core",
+     [](const MembershipFigures& f) { return fmt::format("{:.1f}", f.speed); }},
     {"memory of the simulation, MiB", [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.memory_mib); }},
 };
 

@@ -31,7 +31,7 @@ struct MembershipFigures {
   double bytes_per_s = 0;      ///< sent by a node at rest, mean
   double bytes_per_s_most = 0;
   double messages_per_s = 0;
-  double speed = 0;                ///< virtual seconds per second of this machine, at rest
+  double speed = 0;                ///< virtual seconds per second of one core, at rest
   std::size_t suspected_rest = 0;  ///< live nodes suspected, at rest, without loss
   std::size_t died_rest = 0;       ///< live nodes declared dead
   std::size_t suspected_loss = 0;  ///< the same under loss

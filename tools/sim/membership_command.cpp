@@ -24,7 +24,10 @@ struct Asked {
   std::string json;
 };
 
+constexpr const char* not_measured = "not measured";
+
 std::string time_text(double value) {
+  if (value < -1) return not_measured;
   return value < 0 ? "never" : fmt::format("{:.1f}", value);
 }
 std::string pair_text(const double (&value)[2]) {
@@ -52,21 +55,31 @@ const Row rows[] = {
     {"live nodes suspected / declared dead, at rest",
      [](const MembershipFigures& f) { return fmt::format("{} / {}", f.suspected_rest, f.died_rest); }},
     {"the same under loss",
-     [](const MembershipFigures& f) { return fmt::format("{} / {}", f.suspected_loss, f.died_loss); }},
+     [](const MembershipFigures& f) -> std::string {
+       return f.bytes_per_s_loss < 0 ? not_measured : fmt::format("{} / {}", f.suspected_loss, f.died_loss);
+     }},
     {"nodes paused together", [](const MembershipFigures& f) { return fmt::format("{}", f.paused); }},
     {"10 s pause: paused / others declared dead",
-     [](const MembershipFigures& f) { return fmt::format("{} / {}", f.paused_died[0], f.healthy_died[0]); }},
+     [](const MembershipFigures& f) -> std::string {
+       return f.paused == 0 ? not_measured : fmt::format("{} / {}", f.paused_died[0], f.healthy_died[0]);
+     }},
     {"60 s pause: paused / others declared dead",
-     [](const MembershipFigures& f) { return fmt::format("{} / {}", f.paused_died[1], f.healthy_died[1]); }},
+     [](const MembershipFigures& f) -> std::string {
+       return f.paused == 0 ? not_measured : fmt::format("{} / {}", f.paused_died[1], f.healthy_died[1]);
+     }},
     {"bytes/s per node at rest, mean / most",
      [](const MembershipFigures& f) { return fmt::format("{:.0f} / {:.0f}", f.bytes_per_s, f.bytes_per_s_most); }},
     {"messages/s per node at rest", [](const MembershipFigures& f) { return fmt::format("{:.2f}", f.messages_per_s); }},
     {"bytes/s per node under loss",
-     [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.bytes_per_s_loss); }},
+     [](const MembershipFigures& f) -> std::string {
+       return f.bytes_per_s_loss < 0 ? not_measured : fmt::format("{:.0f}", f.bytes_per_s_loss);
+     }},
     {"halves linked again, s", [](const MembershipFigures& f) { return time_text(f.joined_s); }},
     {"halves converged, s", [](const MembershipFigures& f) { return time_text(f.converged_s); }},
     {"nodes wrongly held dead then, ppm",
-     [](const MembershipFigures& f) { return fmt::format("{:.0f}", 1e6 * f.wrong_share); }},
+     [](const MembershipFigures& f) -> std::string {
+       return f.joined_s < -1 ? not_measured : fmt::format("{:.0f}", 1e6 * f.wrong_share);
+     }},
     {"virtual seconds per second of one core",
      [](const MembershipFigures& f) { return fmt::format("{:.1f}", f.speed); }},
     {"memory of the simulation, MiB", [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.memory_mib); }},
@@ -194,6 +207,9 @@ void add_membership_command(CLI::App& app) {
   command->add_option("--seconds", asked->plan.seconds, "virtual time at rest, and under loss")->capture_default_str();
   command->add_option("--crashes", asked->plan.crashes, "crashes to take the median of")->capture_default_str();
   command->add_option("--seed", asked->plan.seed, "decides everything")->capture_default_str();
+  command->add_flag("!--no-loss", asked->plan.with_loss, "leaves out the time under loss");
+  command->add_flag("!--no-pauses", asked->plan.with_pauses, "leaves out nodes that pause");
+  command->add_flag("!--no-partition", asked->plan.with_partition, "leaves out the division into halves");
   command->add_option("--active-view", asked->active_view, "neighbours in a partial view; 0: as by default");
   command->add_option("--passive-view", asked->passive_view, "others remembered; 0: as by default");
   command->add_option("--full-view-limit", asked->full_view_limit, "members that all know all; 0: as by default");

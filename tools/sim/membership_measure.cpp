@@ -61,10 +61,10 @@ class Measurement {
     median_and_worst(declared_s_, figures_.declared_s);
     median_and_worst(known_s_, figures_.known_s);
     look_at_views();
-    lose();
-    for (int which = 0; which < 2; ++which)
+    if (plan_.with_loss) lose();
+    for (int which = 0; which < 2 && plan_.with_pauses; ++which)
       pause_some(which);
-    divide();
+    if (plan_.with_partition) divide();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     figures_.memory_mib = static_cast<double>(usage.ru_maxrss) / 1024;
@@ -216,6 +216,7 @@ class Measurement {
     const std::vector<double> before = bytes();
     run_for(plan_.seconds);
     const std::vector<double> after = bytes();
+    figures_.bytes_per_s_loss = 0;
     for (std::size_t i = 0; i < plan_.nodes; ++i)
       figures_.bytes_per_s_loss += (after[i] - before[i]) / plan_.seconds / static_cast<double>(plan_.nodes);
     figures_.suspected_loss = suspected_.size();
@@ -247,6 +248,7 @@ class Measurement {
 
   void divide() {
     if (plan_.nodes < 4) return;
+    figures_.joined_s = figures_.converged_s = -1;
     std::vector<int> group(plan_.nodes);
     for (std::size_t i = 0; i < group.size(); ++i)
       group[i] = static_cast<int>(i % 2);

@@ -15,11 +15,14 @@ struct MembershipPlan {
   double loss = 0.05;           ///< of messages, where loss is measured
   double seconds = 60;          ///< at rest, and under loss
   std::size_t crashes = 5;
+  bool with_loss = true;  ///< what to measure beside rest and crashes
+  bool with_pauses = true;
+  bool with_partition = true;
   std::uint64_t seed = 1;
   gossip::MembershipOptions options = {};
 };
 
-/// Times in virtual seconds; negative: did not happen in the time allowed.
+/// Times in virtual seconds; -1: did not happen in the time allowed, -2: not measured.
 struct MembershipFigures {
   std::size_t nodes = 0;
   bool partial = false;
@@ -36,12 +39,12 @@ struct MembershipFigures {
   std::size_t died_rest = 0;       ///< live nodes declared dead
   std::size_t suspected_loss = 0;  ///< the same under loss
   std::size_t died_loss = 0;
-  double bytes_per_s_loss = 0;
-  std::size_t paused = 0;            ///< nodes that paused together
+  double bytes_per_s_loss = -2;
+  std::size_t paused = 0;            ///< nodes that paused together; 0: not measured
   std::size_t paused_died[2] = {};   ///< of them declared dead: paused for 10 s, for 60 s
   std::size_t healthy_died[2] = {};  ///< others declared dead meanwhile and in the minute after
-  double joined_s = -1;     ///< after the end of a minute's division into halves: links connect all nodes again
-  double converged_s = -1;  ///< all views are complete, and below 1 in 1,000 beliefs that a node is dead are wrong
+  double joined_s = -2;     ///< after the end of a minute's division into halves: links connect all nodes again
+  double converged_s = -2;  ///< all views are complete, and below 1 in 1,000 beliefs that a node is dead are wrong
   double wrong_share = 0;   ///< of the beliefs of all nodes about all nodes, half a minute (LAN) later
   double eigenvalue = 0;    ///< see MembershipCluster::walk_eigenvalue
   double degree[3] = {};    ///< neighbours: least, mean, most

@@ -38,6 +38,7 @@ struct ReplicaOptions {
   TimeUs lifetime_us = 10 * us_per_s;    ///< of an exchange without an answer, and of a reply nobody acknowledges
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/steps.hpp
+  bool age_damping = true;               ///< values from an old state weigh less (age_shift() in gossip/mixing.hpp)
   OuterOptions outer = {};               ///< see gossip/outer.hpp
   PartnerRule partners = {};             ///< see gossip/partners.hpp
   double bytes_per_s = 0;                ///< most that this replica sends of requests and replies; 0: no limit

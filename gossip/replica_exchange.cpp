@@ -325,7 +325,7 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
   }
   hold(fragment);
   cache_.begin(id, now_us);
-  const int aged = std::max(age_shift(request.age), age_shift(age_of(fragment)));
+  const int aged = options_.age_damping ? std::max(age_shift(request.age), age_shift(age_of(fragment))) : 0;
   const int weight = std::max<int>(*shift, request.min_shift) + aged;
   const auto f = request.fragment;
   out.answer.push_back({f, from,

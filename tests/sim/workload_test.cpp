@@ -133,6 +133,8 @@ TEST_CASE("Shards are shares: every example at one node, sorted by label if aske
         CHECK(std::fabs(static_cast<double>(part.size()) - 1'000.0 / static_cast<double>(nodes)) <= 1);
     }
   }
+  for (const auto& part : shards(labels, 3, {Partition::shared}, gossip::Random(1)))
+    CHECK(part.size() == labels.size());
   for (const auto& part : shards(labels, 10, {Partition::sorted}, gossip::Random(1)))
     CHECK(labels_at(part).size() == 1);
   for (const auto& part : shards(labels, 10, {Partition::iid}, gossip::Random(1)))

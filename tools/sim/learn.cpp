@@ -107,7 +107,7 @@ double default_rate(const std::string& workload) {
 
 void complete_learning(const LearnOptions& options, Experiment& experiment) {
   const auto partition = partition_named(options.partition);
-  if (!partition) throw UsageError("unknown partition '" + options.partition + "'; there are iid, sorted, dirichlet");
+  if (!partition) throw UsageError("unknown partition '" + options.partition + "'; there are iid, shared, sorted and dirichlet");
   experiment.sharding.partition = *partition;
   const auto rule = local_rule_named(options.rule);
   if (!rule) throw UsageError("unknown local rule '" + options.rule + "'; there are sgd, qgm, gap-aware and dc");
@@ -252,7 +252,7 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
   Experiment& experiment = options.experiment;
   command.add_option("workload", options.workload, "quadratic, logistic, mlp or text")->required();
   command.add_option("--nodes", experiment.nodes, "nodes (8)");
-  command.add_option("--partition", options.partition, "who has which data: iid, sorted or dirichlet (iid)");
+  command.add_option("--partition", options.partition, "who has which data: iid, shared, sorted or dirichlet (iid)");
   command.add_option("--alpha", experiment.sharding.alpha, "of dirichlet (0.5)");
   command.add_option(
       "--method", options.methods,
@@ -303,6 +303,7 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--model-scale", experiment.byte_scale, "messages count as so many times their size (1)");
   command.add_option("--outer-rate", experiment.outer_rate, "of diloco and --outer (0.7)");
   command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco and --outer (0.9)");
+  command.add_option("--age-damping", experiment.replica.age_damping, "old values weigh less: 1 or 0 (1)");
   command.add_option("--outer", options.outer, "outer optimiser of gossip: none, nesterov or delayed (none)");
   command.add_option("--outer-period-steps", options.outer_period_steps, "of --outer (50)");
   command.add_option("--partners", options.partners,

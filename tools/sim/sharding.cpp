@@ -70,6 +70,7 @@ Shards dirichlet_parts(std::span<const std::uint32_t> by_label, std::span<const 
 
 std::optional<Partition> partition_named(std::string_view name) {
   if (name == "iid") return Partition::iid;
+  if (name == "shared") return Partition::shared;
   if (name == "sorted") return Partition::sorted;
   if (name == "dirichlet") return Partition::dirichlet;
   return std::nullopt;
@@ -81,6 +82,7 @@ Shards shards(std::span<const std::uint8_t> labels, std::size_t nodes, const Sha
   std::vector<std::uint32_t> order(labels.size());
   std::iota(order.begin(), order.end(), 0U);
   shuffle(random, std::span(order));
+  if (sharding.partition == Partition::shared) return Shards(nodes, order);
   if (sharding.partition == Partition::iid) return equal_parts(order, nodes);
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return labels[a] < labels[b]; });
   if (sharding.partition == Partition::sorted) return equal_parts(order, nodes);

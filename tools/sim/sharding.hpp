@@ -16,6 +16,7 @@ namespace gossamer::sim {
 
 enum class Partition : std::uint8_t {
   iid,        ///< shuffled, equal parts
+  shared,     ///< all of them at every node, which draws from them by itself: as much data as anyone could want
   sorted,     ///< ordered by label, cut into contiguous equal parts: a node knows one or two labels
   dirichlet,  ///< each label's examples split by a draw of Dirichlet(alpha) (Hsu, Qi & Brown 2019, 1909.06335)
 };
@@ -27,7 +28,7 @@ struct Sharding {
   double alpha = 0.5;  ///< of dirichlet: small is unequal; a node's amount of data differs, too
 };
 
-/// Indices of the examples of each node: all of them, each once; no node is without one.
+/// Indices of the examples of each node: each example once (`shared`: at every node); no node is without one.
 /// There are at least as many examples as nodes.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> shards(std::span<const std::uint8_t> labels, std::size_t nodes,
                                                              const Sharding& sharding, gossip::Random random);

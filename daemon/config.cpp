@@ -69,6 +69,7 @@ class Reader {
 
  private:
   void read_section(const OptionSection& section, const toml::table& table);
+  void read_key(const OptionSection& section, const toml::key& key, const toml::node& node);
   void read_option(const Option& option, const toml::node& node, std::uint32_t line);
   void check_together();
   void unknown_section(std::string_view name, std::uint32_t line);
@@ -82,6 +83,7 @@ class Reader {
   std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
   std::string take(Codec* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
+  std::string take(Profile* value, const Option& option, const toml::node& node) const;
   std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
 
   void problem(std::uint32_t line, std::string_view name, std::string_view what) {
@@ -95,6 +97,14 @@ class Reader {
   std::string text_;
   std::size_t problem_count_ = 0;
 };
+
+/// Those of the LAN are the defaults of the options themselves.
+void apply_profile(GossipOptions& gossip) {
+  if (gossip.profile != Profile::internet) return;
+  gossip.codec = Codec::q4;
+  gossip.period_ms = 1'000;
+  gossip.partners = gossip::PartnerPolicy::weighted;
+}
 
 std::string wrong_type(const Option& option, const toml::node& node) {
   return fmt::format("is {}; it must be {}", type_name(node), allowed_values(option));
@@ -167,6 +177,10 @@ std::string Reader::take(Codec* value, const Option& option, const toml::node& n
   return take_choice(value, codec_names, option, node);
 }
 
+std::string Reader::take(Profile* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, profile_names, option, node);
+}
+
 std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
   return take_choice(value, gossip::policy_names, option, node);
 }
@@ -214,18 +228,26 @@ void Reader::unknown_key(const OptionSection& section, std::string_view key, std
   problem(line, name, fmt::format("no such option; there are {}", known));
 }
 
+/// A profile changes defaults: it comes before whatever else stands in its section.
 void Reader::read_section(const OptionSection& section, const toml::table& table) {
-  for (const auto& [key, node] : table) {
-    const std::uint32_t line = key.source().begin.line;
-    const auto options = option_table();
-    const auto option = std::ranges::find_if(options, [&](const Option& candidate) {
-      return std::string_view(candidate.section) == section.name && key.str() == candidate.key;
-    });
-    if (option == options.end()) {
-      unknown_key(section, key.str(), line);
-    } else {
-      read_option(*option, node, line);
+  for (const bool profiles : {true, false}) {
+    for (const auto& [key, node] : table) {
+      if ((key.str() == "profile") == profiles) read_key(section, key, node);
     }
+    if (profiles && std::string_view(section.name) == "gossip") apply_profile(config_.gossip);
+  }
+}
+
+void Reader::read_key(const OptionSection& section, const toml::key& key, const toml::node& node) {
+  const std::uint32_t line = key.source().begin.line;
+  const auto options = option_table();
+  const auto option = std::ranges::find_if(options, [&](const Option& candidate) {
+    return std::string_view(candidate.section) == section.name && key.str() == candidate.key;
+  });
+  if (option == options.end()) {
+    unknown_key(section, key.str(), line);
+  } else {
+    read_option(*option, node, line);
   }
 }
 

@@ -38,7 +38,11 @@ struct OverlayOptions {
   std::int64_t dead_after_ms = 2000;
 };
 
+/// What the defaults of [gossip] suit (docs/learning.md).
+enum class Profile : std::uint8_t { lan, internet };
+
 struct GossipOptions {
+  Profile profile = Profile::lan;
   Codec codec = Codec::q8;
   std::int64_t period_ms = 50;
   std::int64_t in_flight = 4;
@@ -49,6 +53,7 @@ struct GossipOptions {
   double time_share = 0.02;
   double max_mbit_s = 0;       ///< of one job's exchanges; 0: no limit
   double link_max_mbit_s = 0;  ///< of one job's exchanges with one neighbour; 0: no limit
+  double clip = 0;             ///< see gossip/influence.hpp; 0: off
   std::int64_t seed = 0;       ///< 0: from the system
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;

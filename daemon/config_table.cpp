@@ -112,6 +112,13 @@ constexpr Option options[] = {
              "interruptions of the network; meanwhile the fragments of those exchanges wait."},
 
     {.section = "gossip",
+     .key = "profile",
+     .field = [](Config& c) -> OptionField { return &c.gossip.profile; },
+     .reloads = true,
+     .text = "What the defaults of this section suit. lan: machines in one network, equal or not. internet: sites some "
+             "50 Mbit/s and 100 ms apart; codec q4, period_ms 1000 and partners weighted, where this file does not say "
+             "otherwise."},
+    {.section = "gossip",
      .key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,
@@ -166,6 +173,15 @@ constexpr Option options[] = {
      .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
              "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
              "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
+    {.section = "gossip",
+     .key = "clip",
+     .field = [](Config& c) -> OptionField { return &c.gossip.clip; },
+     .most = 1000,
+     .reloads = true,
+     .text = "Bounds what one exchange moves to this many times the usual, by the lower median over partners. 2 holds "
+             "off a member that means harm, where every node meets every other; it also holds off honest ones that "
+             "are far from all others, as between two groups with different data. 0: off, for clusters of trusted "
+             "nodes."},
     {.section = "gossip",
      .key = "time_share",
      .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
@@ -325,6 +341,7 @@ std::string allowed_values(const Option& option) {
           [](std::vector<std::string>*) -> std::string { return "a list of strings like \"tcp://host:7946\""; },
           [](Codec*) { return quoted_choices(codec_names); },
           [](LogLevel*) { return quoted_choices(log_level_names); },
+          [](Profile*) { return quoted_choices(profile_names); },
           [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
       },
       option.field(config));
@@ -346,6 +363,7 @@ std::string toml_value(const Option& option, Config config) {
                         },
                         [](Codec* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
                         [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
+                        [](Profile* value) { return toml_string(profile_names[static_cast<std::size_t>(*value)]); },
                         [](gossip::PartnerPolicy* value) {
                           return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
                         },

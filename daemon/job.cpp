@@ -47,7 +47,8 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .partners = {.policy = options.partners},
           .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
           .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
-          .time_share = options.time_share};
+          .time_share = options.time_share,
+          .clip = static_cast<float>(options.clip)};
 }
 
 JobInfo description_of(const ClientMemory& memory) {

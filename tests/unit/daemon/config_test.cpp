@@ -66,6 +66,8 @@ TEST_CASE("every option is read") {
     time_share = 0.1
     max_mbit_s = 100.0
     link_max_mbit_s = 12.5
+    clip = 2.0
+    profile = "internet"
     period_ms = 0
     in_flight = 8
     mixing_budget = 0.5
@@ -99,6 +101,8 @@ TEST_CASE("every option is read") {
   CHECK(config->gossip.time_share == 0.1);
   CHECK(config->gossip.max_mbit_s == 100);
   CHECK(config->gossip.link_max_mbit_s == 12.5);
+  CHECK(config->gossip.clip == 2);
+  CHECK(config->gossip.profile == Profile::internet);
   CHECK(config->gossip.period_ms == 0);
   CHECK(config->gossip.in_flight == 8);
   CHECK(config->gossip.mixing_budget == 0.5);
@@ -113,6 +117,17 @@ TEST_CASE("every option is read") {
   // Nothing was forgotten above: every row of the table differs from its default.
   CHECK(reload(Config{}, *config).changed.size() + reload(Config{}, *config).need_restart.size() ==
         option_table().size());
+}
+
+TEST_CASE("a profile changes the defaults of its section, wherever it stands in it") {
+  const auto internet = parse("[gossip]\ncodec = \"q8\"\nprofile = \"internet\"", "f");
+  REQUIRE(internet);
+  CHECK(internet->gossip.codec == Codec::q8);  // said so
+  CHECK(internet->gossip.period_ms == 1'000);
+  CHECK(internet->gossip.partners == gossip::PartnerPolicy::weighted);
+  const auto lan = parse("[gossip]\nprofile = \"lan\"", "f");
+  REQUIRE(lan);
+  CHECK(lan->gossip == GossipOptions{});
 }
 
 TEST_CASE("what is wrong is said with line, name and what is allowed") {

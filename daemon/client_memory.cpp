@@ -182,6 +182,7 @@ ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
   std::swap(fragment_elements_, other.fragment_elements_);
   std::swap(job_, other.job_);
   std::swap(key_, other.key_);
+  std::swap(statistics_, other.statistics_);
   return *this;
 }
 
@@ -247,7 +248,7 @@ Checked ClientMemory::take_header() {
   return {};
 }
 
-Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) const {
+Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) {
   std::vector<TensorEntry> entries(tensor_count);
   copy_once(entries.data(), base_ + plan_.tensors_offset, entries.size() * sizeof(TensorEntry));
   std::string names(plan_.names_bytes, '\0');
@@ -264,6 +265,8 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
       return bad(fmt::format("tensor {}: its name lies outside the names", i));
     const std::string_view name = std::string_view(names).substr(name_begin, entry.name_bytes);
     if (Checked tensor = check_tensor(entry, i, name, next_element); !tensor) return tensor;
+    if (static_cast<layout::Role>(entry.role) == layout::Role::buffer)
+      statistics_.emplace_back(entry.first_element, entry.first_element + entry.elements);
     descriptions.push_back({name, static_cast<layout::Dtype>(entry.dtype), static_cast<layout::Role>(entry.role),
                             std::span(entry.shape, entry.dimensions)});
   }
@@ -273,6 +276,19 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
   if (hash != declared_hash)
     return bad(fmt::format("layout_hash is {:016x}; the tensors give {:016x}", declared_hash, hash));
   return {};
+}
+
+std::vector<gossip::ElementRange> ClientMemory::statistics(std::uint32_t fragment) const {
+  const std::uint64_t begin = std::uint64_t{fragment} * fragment_elements_;
+  const std::uint64_t end = begin + fragment_elements_;
+  std::vector<gossip::ElementRange> ranges;
+  for (const auto& [first, last] : statistics_) {
+    const std::uint64_t from = std::max(first, begin);
+    const std::uint64_t to = std::min(last, end);
+    if (from < to)
+      ranges.emplace_back(static_cast<std::uint32_t>(from - begin), static_cast<std::uint32_t>(to - begin));
+  }
+  return ranges;
 }
 
 std::uint32_t ClientMemory::padded_elements(std::uint32_t fragment) const {

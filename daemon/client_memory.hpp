@@ -12,7 +12,10 @@
 #include <expected>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "gossip/outer.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -50,6 +53,9 @@ class ClientMemory {
   [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
   [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
 
+  /// Elements of one fragment that are averaged but not optimised: its tensors of role `buffer`. Ascending, apart.
+  [[nodiscard]] std::vector<gossip::ElementRange> statistics(std::uint32_t fragment) const;
+
   /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, aligned to at least 1024 bytes.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
 
@@ -79,7 +85,7 @@ class ClientMemory {
 
   std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes, std::uint64_t most_bytes);
   std::expected<void, AttachRefusal> take_header();
-  std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) const;
+  std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
 
@@ -90,6 +96,7 @@ class ClientMemory {
   std::uint32_t fragment_elements_ = 0;
   std::string job_;
   JobKey key_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> statistics_;  // elements [first, last) of the replica
 };
 
 }  // namespace gossamer::daemon

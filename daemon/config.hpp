@@ -53,8 +53,10 @@ struct GossipOptions {
   double time_share = 0.02;
   double max_mbit_s = 0;       ///< of one job's exchanges; 0: no limit
   double link_max_mbit_s = 0;  ///< of one job's exchanges with one neighbour; 0: no limit
-  double clip = 0;             ///< see gossip/influence.hpp; 0: off
-  std::int64_t seed = 0;       ///< 0: from the system
+  double outer_momentum = 0;   ///< see gossip/outer.hpp; 0: off
+  std::int64_t outer_period_ms = 5'000;
+  double clip = 0;        ///< see gossip/influence.hpp; 0: off
+  std::int64_t seed = 0;  ///< 0: from the system
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;
 };

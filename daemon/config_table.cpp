@@ -183,6 +183,23 @@ constexpr Option options[] = {
              "are far from all others, as between two groups with different data. 0: off, for clusters of trusted "
              "nodes."},
     {.section = "gossip",
+     .key = "outer_momentum",
+     .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
+     .most = 0.9,
+     .reloads = true,
+     .text = "Momentum on what a replica has moved by, in training and mixing, taken once in outer_period_ms. 0.5 is "
+             "worth trying where a fragment is exchanged less often than about every 16 steps; it costs two more "
+             "copies of the model in memory and sends nothing. 0: off."},
+    {.section = "gossip",
+     .key = "outer_period_ms",
+     .field = [](Config& c) -> OptionField { return &c.gossip.outer_period_ms; },
+     .unit = "ms",
+     .least = 1,
+     .most = 3'600'000,
+     .reloads = true,
+     .text = "Shortest time between two outer steps of a fragment; three exchanges should fit in. Without effect while "
+             "outer_momentum is 0."},
+    {.section = "gossip",
      .key = "time_share",
      .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
      .most = 1.0,

@@ -44,6 +44,8 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .mixing_budget = static_cast<float>(options.mixing_budget),
           .lifetime_us = options.exchange_lifetime_ms * us_per_ms,
           .range = static_cast<float>(options.range),
+          .outer = {.momentum = static_cast<float>(options.outer_momentum),
+                    .period_us = options.outer_period_ms * us_per_ms},
           .partners = {.policy = options.partners},
           .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
           .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
@@ -93,6 +95,7 @@ Job::Job(JobHost& host, std::shared_ptr<ClientSession> session, const GossipOpti
       started_us_(host.now_us()) {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     mirrored_[f] = word_of(replica_.buffers(f).parts()).pack();
+    replica_.outer_state(f).leave_out(session_->memory().statistics(f));
   }
 }
 
@@ -220,6 +223,11 @@ void Job::perform(Actions& actions) {
          [f = run.fragment](Job& job, gossip::ConcludeTask::Result&& result, Actions& out) {
            job.replica_.concluded(f, std::move(result), job.host_.now_us(), out);
          });
+  }
+  for (auto& run : actions.outer) {
+    work(run.fragment, run.task, [f = run.fragment](Job& job, gossip::OuterTask::Result&& result, Actions& out) {
+      job.replica_.outer_done(f, result, job.host_.now_us(), out);
+    });
   }
   for (const std::uint32_t f : actions.fold) {
     struct Fold {

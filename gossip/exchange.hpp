@@ -7,6 +7,7 @@
 
 #include "gossip/fragment_buffers.hpp"
 #include "gossip/messages.hpp"
+#include "gossip/outer.hpp"
 #include "gossip/steps.hpp"
 
 namespace gossamer::gossip {
@@ -15,6 +16,7 @@ namespace gossamer::gossip {
 struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
+  OuterState* outer = nullptr;  ///< only OuterTask looks at it
 };
 
 /// Sums over an exchange's blocks, for mixing, metrics and the link's factor.

@@ -1,40 +1,49 @@
-// The outer optimiser: momentum on what a replica has moved by, in training and mixing together, since the last time.
+// The outer optimiser: momentum on what a fragment has moved by, in training and mixing together, since the last time.
 //
 // Each replica keeps, for each fragment, an anchor φ (where the fragment was after the last outer step) and a momentum
-// v. With x the fragment now and g = φ − x its displacement, an outer step is
+// v. With x the fragment now, an outer step is
 //
-//   v ← μ·v + g
-//   nesterov:  x ← φ − η·(g + μ·v)       DiLoCo's outer step (Douillard et al. 2023, arXiv 2311.08105, alg. 1)
-//   delayed:   x ← x − η·μ·v             the displacement stays as it is and momentum is added to it once a period:
-//                                        delayed Nesterov (Liu et al. 2024, arXiv 2401.09135, alg. 3) with the pushes
-//                                        of one period already made by training and mixing
+//   v ← μ·v + (x − φ)
+//   x ← x + η·μ·v
 //   φ ← x
+//
+// the displacement itself staying as it is: the delayed Nesterov momentum of Liu et al. 2024 (arXiv 2401.09135, alg.
+// 3), with the pushes of one period already made by training and mixing. At η = 1 it is DiLoCo's outer step with outer
+// learning rate 1 (Douillard et al. 2023, arXiv 2311.08105, alg. 1); the general form of that, which scales the
+// displacement as well, did less in every measurement (docs/learning.md).
 //
 // Purely local: nothing is sent for it. It acts on the total displacement because momentum on the local part alone
 // drives replicas apart; so it is taken only after the fragment has been exchanged at least twice since the last time.
-// Its effect reaches the client as a correction like any other. At η = 1, μ = 0 it changes nothing.
+// Its effect reaches the client as a correction like any other. It costs two fp32 copies of the model.
 //
 // OuterState belongs to one fragment and is touched by whoever holds the fragment (the loop, or a task on a worker).
 
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "gossip/fragment_buffers.hpp"
 
 namespace gossamer::gossip {
 
-enum class OuterKind : std::uint8_t { none, nesterov, delayed };
-
 struct OuterOptions {
-  OuterKind kind = OuterKind::none;
+  float momentum = 0;                 ///< μ; 0: no outer steps. 0.9 and more drives replicas apart
   float rate = 0.7F;                  ///< η
-  float momentum = 0.5F;              ///< μ
   TimeUs period_us = 5 * us_per_s;    ///< shortest time between two outer steps of a fragment
   std::uint32_t least_exchanges = 2;  ///< of the fragment since its last outer step
+
+  [[nodiscard]] bool on() const { return momentum > 0; }
 };
+
+/// Elements [first, last) of a fragment.
+using ElementRange = std::pair<std::uint32_t, std::uint32_t>;
 
 /// Anchor and momentum of one fragment; empty until its first outer step.
 class OuterState {
  public:
+  /// Elements that outer steps do not touch (statistics are averaged, not optimised). Ascending, apart.
+  void leave_out(std::vector<ElementRange> ranges) { left_out_ = std::move(ranges); }
   [[nodiscard]] bool begun() const { return !anchor_.empty(); }
   [[nodiscard]] std::size_t bytes() const { return (anchor_.capacity() + momentum_.capacity()) * sizeof(float); }
 
@@ -42,7 +51,10 @@ class OuterState {
   friend struct OuterTask;
   std::vector<float> anchor_;
   std::vector<float> momentum_;
+  std::vector<ElementRange> left_out_;
 };
+
+struct HeldFragment;
 
 /// One outer step of a fragment. The first one only sets the anchor.
 struct OuterTask {
@@ -52,7 +64,7 @@ struct OuterTask {
     bool finite = false;  ///< false: the fragment holds NaN or infinity; nothing was changed
     bool commit = false;  ///< a correction is written; FragmentBuffers::finish_commit() makes it count
   };
-  [[nodiscard]] Result run(FragmentBuffers& buffers, OuterState& state) const;
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
 }  // namespace gossamer::gossip

@@ -130,7 +130,7 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
 
 bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (options_.outer.kind == OuterKind::none || state_ != ReplicaState::running || fragment.quarantined) return false;
+  if (!options_.outer.on() || state_ != ReplicaState::running || fragment.quarantined) return false;
   if (fragment.outer_exchanges < options_.outer.least_exchanges) return false;
   if (now_us - fragment.outer_us < options_.outer.period_us) return false;
   fragment.outer_us = now_us;

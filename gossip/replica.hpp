@@ -113,7 +113,7 @@ class Replica {
     std::vector<Answer> answer;
     std::vector<Run<ConcludeTask>> conclude;
     std::vector<Snapshot> snapshot;
-    std::vector<Run<OuterTask>> outer;  ///< run on buffers(f) and outer_state(f)
+    std::vector<Run<OuterTask>> outer;
   };
 
   /// `description`: the job's key, name and sizes, as neighbours are told them.
@@ -166,7 +166,9 @@ class Replica {
   void tick(TimeUs now_us, Actions& out);
 
   // --- for whoever runs the tasks and mirrors the words
-  [[nodiscard]] HeldFragment held(std::uint32_t f) { return {fragments_[f].buffers, fragments_[f].steps}; }
+  [[nodiscard]] HeldFragment held(std::uint32_t f) {
+    return {fragments_[f].buffers, fragments_[f].steps, &fragments_[f].outer};
+  }
   [[nodiscard]] OuterState& outer_state(std::uint32_t f) { return fragments_[f].outer; }
   [[nodiscard]] FragmentBuffers& buffers(std::uint32_t f) { return fragments_[f].buffers; }
   [[nodiscard]] std::uint32_t fragment_count() const { return static_cast<std::uint32_t>(fragments_.size()); }

@@ -17,6 +17,7 @@ using gossip::EncodeTask;
 using gossip::FragmentBuffers;
 using gossip::FragmentParts;
 using gossip::Joining;
+using gossip::OuterTask;
 using gossip::Replica;
 
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
@@ -663,14 +664,11 @@ void Cluster::perform(std::size_t i, Actions& actions) {
       perform(i, out);
     });
   }
-  for (const auto& [f, task] : actions.outer) {
-    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task] {
-      const auto result = task.run(nodes_[i].replica->buffers(f), nodes_[i].replica->outer_state(f));
-      Actions out;
-      nodes_[i].replica->outer_done(f, result, now_us(), out);
+  for (auto& [f, task] : actions.outer) {
+    work(i, f, std::move(task), [this, i, f = f](Replica& replica, OuterTask::Result&& result, Actions& out) {
+      replica.outer_done(f, result, now_us(), out);
       mirror(i, f);
       say({.kind = Event::Kind::outer, .node = i, .fragment = f});
-      perform(i, out);
     });
   }
   for (const auto& [f, to] : actions.snapshot)

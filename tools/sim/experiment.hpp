@@ -37,7 +37,7 @@ struct Experiment {
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
   AttackKind attack = AttackKind::none;  ///< the last node means harm; only the others are measured
-  double memory_bytes_per_s = 1e10;  ///< a client's step takes longer by what it does with fragments, at this rate
+  double memory_bytes_per_s = 1e10;      ///< a client's step takes longer by what it does with fragments, at this rate
   // Of baselines that do not exchange every step (DiLoCo) or code what they send (CHOCO).
   std::size_t period_steps = 1;
   double outer_rate = 0.7;

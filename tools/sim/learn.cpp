@@ -87,13 +87,6 @@ Codec parse_codec(const std::string& name) {
   throw UsageError("unknown codec '" + name + "'; there are f32, q8 and q4");
 }
 
-gossip::OuterKind parse_outer(const std::string& name) {
-  if (name == "none") return gossip::OuterKind::none;
-  if (name == "nesterov") return gossip::OuterKind::nesterov;
-  if (name == "delayed") return gossip::OuterKind::delayed;
-  throw UsageError("unknown outer optimiser '" + name + "'; there are none, nesterov and delayed");
-}
-
 TimeUs to_us(double milliseconds) {
   return static_cast<TimeUs>(std::llround(milliseconds * us_per_ms));
 }
@@ -107,7 +100,8 @@ double default_rate(const std::string& workload) {
 
 void complete_learning(const LearnOptions& options, Experiment& experiment) {
   const auto partition = partition_named(options.partition);
-  if (!partition) throw UsageError("unknown partition '" + options.partition + "'; there are iid, shared, sorted and dirichlet");
+  if (!partition)
+    throw UsageError("unknown partition '" + options.partition + "'; there are iid, shared, sorted and dirichlet");
   experiment.sharding.partition = *partition;
   const auto rule = local_rule_named(options.rule);
   if (!rule) throw UsageError("unknown local rule '" + options.rule + "'; there are sgd, qgm, gap-aware and dc");
@@ -131,9 +125,12 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   replica.partners = {*policy, options.degree};
   const auto objection = gossip::objection(replica.partners, experiment.nodes);
   if (objection && experiment.nodes > 1) throw UsageError(*objection);
-  replica.outer.kind = parse_outer(options.outer);
-  replica.outer.rate = static_cast<float>(experiment.outer_rate);
-  replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
+  if (options.outer != "none" && options.outer != "delayed")
+    throw UsageError("unknown outer optimiser '" + options.outer + "'; there are none and delayed");
+  if (options.outer == "delayed") {
+    replica.outer.rate = static_cast<float>(experiment.outer_rate);
+    replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
+  }
   replica.outer.period_us = to_us(options.outer_period_steps * options.step_ms);
   experiment.memory_bytes_per_s = options.memory_gb_s * 1e9;
   const auto attack = attack_named(options.attack);
@@ -304,7 +301,7 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--outer-rate", experiment.outer_rate, "of diloco and --outer (0.7)");
   command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco and --outer (0.9)");
   command.add_option("--age-damping", experiment.replica.age_damping, "old values weigh less: 1 or 0 (1)");
-  command.add_option("--outer", options.outer, "outer optimiser of gossip: none, nesterov or delayed (none)");
+  command.add_option("--outer", options.outer, "outer optimiser of gossip: none or delayed (none)");
   command.add_option("--outer-period-steps", options.outer_period_steps, "of --outer (50)");
   command.add_option("--partners", options.partners,
                      "whom gossip chooses among its neighbours: random, ring, torus, hypercube, one-peer-exponential, "

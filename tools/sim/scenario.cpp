@@ -51,7 +51,7 @@ void draw_rules(gossip::Random& random, gossip::ReplicaOptions& replica) {
         PartnerPolicy::regular, PartnerPolicy::hub,   PartnerPolicy::weighted,  PartnerPolicy::one_peer_exponential};
     replica.partners.policy = policies[random.below(std::size(policies))];
   }
-  if (chance(random, 0.1)) replica.outer = {.kind = gossip::OuterKind::nesterov, .period_us = 500'000};
+  if (chance(random, 0.1)) replica.outer = {.momentum = 0.5F, .period_us = 500'000};
   if (chance(random, 0.2)) replica.clip = 3;
   if (chance(random, 0.2)) replica.bytes_per_s = drawn(random, 20'000, 1e6);
   if (chance(random, 0.2)) replica.link_bytes_per_s = drawn(random, 10'000, 1e6);
@@ -111,7 +111,7 @@ std::string describe(const Swarm& swarm) {
     if (on) deeds += fmt::format(" {}", name);
   };
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
-  say(replica.outer.kind != gossip::OuterKind::none, "outer steps;");
+  say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
   say(swarm.partitions, "partitions");

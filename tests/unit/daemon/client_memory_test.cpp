@@ -41,6 +41,8 @@ TEST_CASE("a valid memory is mapped, and both sides see the same") {
   CHECK(memory.padded_elements(0) == 256);
   CHECK(memory.padded_elements(2) == 256);  // 109 used
   CHECK(memory.block_count(2) == 1);
+  CHECK(memory.statistics(0).empty());
+  CHECK(memory.statistics(2) == std::vector<gossip::ElementRange>{{108, 109}});  // "mean"
 
   for (std::uint32_t f = 0; f < 3; ++f)
     for (std::uint8_t i = 0; i < 3; ++i) {
@@ -58,9 +60,11 @@ TEST_CASE("a valid memory is mapped, and both sides see the same") {
   client.header().clock = 99;
   client.header().steps = 4;
   client.header().publications = 3;
+  client.header().serving_ns = 5;
   CHECK(memory.clock() == 99);
   CHECK(memory.steps() == 4);
   CHECK(memory.publications() == 3);
+  CHECK(memory.serving_ns() == 5);
 
   memory.raise_due();
   memory.raise_due();

@@ -67,6 +67,8 @@ TEST_CASE("every option is read") {
     max_mbit_s = 100.0
     link_max_mbit_s = 12.5
     clip = 2.0
+    outer_momentum = 0.5
+    outer_period_ms = 20000
     profile = "internet"
     period_ms = 0
     in_flight = 8
@@ -102,6 +104,8 @@ TEST_CASE("every option is read") {
   CHECK(config->gossip.max_mbit_s == 100);
   CHECK(config->gossip.link_max_mbit_s == 12.5);
   CHECK(config->gossip.clip == 2);
+  CHECK(config->gossip.outer_momentum == 0.5);
+  CHECK(config->gossip.outer_period_ms == 20'000);
   CHECK(config->gossip.profile == Profile::internet);
   CHECK(config->gossip.period_ms == 0);
   CHECK(config->gossip.in_flight == 8);

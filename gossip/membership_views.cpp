@@ -187,19 +187,20 @@ void Membership::push_view(TimeUs now_us, Actions& out) {
 
 /// Into the passive view; one of those in it makes room if `replace`.
 void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out) {
-  if (record.dial_only || record.node == self_.node || find(record.node) != nullptr) return;
+  if (record.node == self_.node || find(record.node) != nullptr) return;
   if (considers_gone(record.node)) {
     const std::uint64_t gone = heard_.find(record.node)->incarnation;
     if (record.incarnation == gone && now_us >= next_introduction_us_) {
       // Somebody holds it alive who does not know that it is said to be dead, as it may not know itself: tell it.
       next_introduction_us_ = now_us + options_.probe_interval_us;
-      if (reachable(record)) send(record, Ping{++sequence_}, out);
+      if (!record.dial_only) send(record, Ping{++sequence_}, out);
     }
     if (record.incarnation <= gone || implausible(record.incarnation, gone)) return;
     // A larger incarnation is proof of its return, whatever became of the news.
     heard_.put(record.node, record.incarnation, Claim::alive, now_us);
     out.events.push_back({Change::alive_again, record.node});
   }
+  if (record.dial_only) return;  // it asks for itself
   const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);
   if (known != passive_.end()) {
     if (record.incarnation > known->incarnation) *known = record;

@@ -357,6 +357,24 @@ TEST_CASE("Whoever is held dead and said to be alive is asked, and alive again w
   CHECK_FALSE(f.membership.considers_gone(record(200).node));
 }
 
+TEST_CASE("With partial views, too, neighbours tell of the return of a node that can only dial out") {
+  Fixture f({.full_view_limit = 2, .active_view = 2});
+  for (std::size_t i = 1; i <= 4; ++i)
+    f.receive(i, Join{record(i)});
+  REQUIRE(f.membership.partial());
+  REQUIRE_FALSE(f.membership.members().empty());
+  const std::size_t neighbour = f.membership.members().front().record.node.bytes[0];
+  f.hear(neighbour, Claim::dead, 9, 5);
+  REQUIRE(f.membership.considers_gone(record(9).node));
+  f.receive(neighbour, Sync{.sender = record(neighbour), .entries = {{record(9, 5, true)}}});
+  CHECK(f.membership.considers_gone(record(9).node));
+  CHECK_FALSE(f.happened(Change::alive_again, 9));
+  f.receive(neighbour, Sync{.sender = record(neighbour), .entries = {{record(9, 6, true)}}});
+  CHECK_FALSE(f.membership.considers_gone(record(9).node));
+  CHECK(f.happened(Change::alive_again, 9));
+  CHECK(std::ranges::count(f.membership.passive_view(), record(9).node, &MemberRecord::node) == 0);
+}
+
 TEST_CASE("Messages out of bounds are counted and do nothing") {
   Fixture f;
   f.add(2);

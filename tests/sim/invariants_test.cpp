@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "catch.hpp"
+#include "tools/sim/membership.hpp"
 #include "tools/sim/scenario.hpp"
 
 namespace gossamer::sim {
@@ -87,6 +88,37 @@ TEST_CASE("A client that comes to the node of one that died answers nothing of w
   const Outcome outcome = run_scenario(swarm);
   INFO(outcome.explanation);
   CHECK(outcome.violation == "");
+}
+
+namespace {
+
+/// A calm cluster whose links and deaths are the membership's.
+Swarm with_membership(std::uint64_t seed) {
+  Swarm swarm = quiet(seed);
+  swarm.nodes = 4;
+  swarm.membership = true;
+  swarm.probe_interval_us = 50'000;
+  swarm.liveness_us = 20 * us_per_s;
+  return swarm;
+}
+
+}  // namespace
+
+TEST_CASE("Membership tells a cluster of its dead, and brings it together again") {
+  const auto [limit, seed] = GENERATE(table<std::size_t, std::uint64_t>({{64, 24}, {64, 25}, {2, 26}, {2, 27}}));
+  Swarm swarm = with_membership(seed);
+  swarm.nodes = 5;
+  swarm.full_view_limit = limit;
+  swarm.one_stays_dead = true;
+  swarm.faults_us = 3 * us_per_s;
+  swarm.between_us = 100'000;
+  swarm.lasting_us = 500'000;
+  swarm.path = {.latency_us = 1'000, .jitter_us = 1'000, .loss = 0.02, .duplicate = 0.05, .reorder = 0.05};
+  swarm.partitions = swarm.isolation = swarm.daemon_crashes = swarm.pauses = swarm.leaves = swarm.arrivals = true;
+  const Outcome outcome = run_scenario(swarm);
+  INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
+  CHECK(outcome.violation == "");
+  CHECK(outcome.exchanges > 100);
 }
 
 TEST_CASE("One seed gives one trace, wherever memory lies") {
@@ -253,6 +285,62 @@ TEST_CASE("Broken on purpose: acknowledgements never arrive") {
     return std::get_if<ExchangeAck>(&message) == nullptr;
   };
   CHECK(run_scenario(quiet(22), nullptr, sabotage).violation != "");
+}
+
+TEST_CASE("Broken on purpose: no refutation arrives") {
+  Sabotage sabotage;
+  // A life of a node begins with a whole number of a million; whoever refutes counts on from there.
+  const auto first = [](std::uint64_t incarnation) { return incarnation % 1'000'000 == 0; };
+  sabotage.tamper_membership = [&](std::size_t, std::size_t, MembershipMessage& message) {
+    std::erase_if(message.rumours, [&](const Rumour& rumour) {
+      return rumour.claim == Claim::alive && !first(rumour.subject.incarnation);
+    });
+    return first(message.incarnation);
+  };
+  Swarm swarm = with_membership(28);
+  swarm.pauses = true;
+  swarm.lasting_us = us_per_s;
+  swarm.faults_us = 3 * us_per_s;
+  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
+  INFO(outcome.violation);
+  CHECK(starts_with(outcome.violation, "membership:"));
+}
+
+TEST_CASE("Broken on purpose: a membership that says nothing to a node it has held dead") {
+  Sabotage sabotage;
+  std::set<std::pair<std::size_t, NodeId>> buried;
+  sabotage.tamper_membership = [&](std::size_t from, std::size_t to, MembershipMessage& message) {
+    for (const Rumour& rumour : message.rumours) {
+      if (rumour.claim == Claim::dead) buried.insert({from, rumour.subject.node});
+    }
+    return !buried.contains({from, MembershipCluster::id(to)});
+  };
+  Swarm swarm = with_membership(29);
+  swarm.isolation = true;
+  swarm.between_us = us_per_s;
+  swarm.lasting_us = 5 * us_per_s;
+  swarm.faults_us = 6 * us_per_s;
+  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
+  INFO(outcome.violation);
+  CHECK(starts_with(outcome.violation, "membership:"));
+}
+
+TEST_CASE("Broken on purpose: the dead are talked back to life") {
+  Sabotage sabotage;
+  sabotage.tamper_membership = [](std::size_t, std::size_t, MembershipMessage& message) {
+    for (Rumour& rumour : message.rumours) {
+      if (rumour.claim != Claim::dead) continue;
+      rumour.claim = Claim::alive;
+      ++rumour.subject.incarnation;
+      rumour.subject.address = MembershipCluster::address(MembershipCluster::number(rumour.subject.node));
+    }
+    return true;
+  };
+  Swarm swarm = with_membership(30);
+  swarm.one_stays_dead = true;
+  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
+  INFO(outcome.violation);
+  CHECK(starts_with(outcome.violation, "membership:"));
 }
 
 TEST_CASE("Broken on purpose: two nodes never hear each other") {

@@ -158,6 +158,9 @@ void Invariants::on(const Cluster::Event& event) {
       if (cluster_.node(i).replica->state() != ReplicaState::running) {
         fail(fmt::format("partners: node {} answers something new though it does not run", i), event);
       }
+      if (nodes_[i].dead.contains(event.other)) {
+        fail(fmt::format("partners: node {} answers node {}, which it was told is dead", i, event.other), event);
+      }
       return;
     case Kind::answered:
       return answered(event);

@@ -6,7 +6,7 @@
 //                 alone commits only if something happened that may part them, and then a survivor has counted it.
 //   the ledger    the sum over nodes is what they began with, what they trained, less what died, plus such lone halves.
 //   bounds        what a replica keeps stays within its named bounds.
-//   partners      nobody asks a node that it was told is dead; who drains answers nothing new.
+//   partners      nobody asks or answers a node that it was told is dead; who drains answers nothing new.
 //   numbers       NaN is where it was put, and nowhere else.
 //
 // Models are looked at through a projection: one fixed random weight for each element, so that a change of any element

@@ -28,7 +28,7 @@ MembershipCluster::MembershipCluster(Schedule& schedule, Network& network, gossi
     : schedule_(schedule), network_(network), options_(options), random_(seed), nodes_(network.nodes()) {}
 
 /// The first bytes are as good as random, as those of a hash; the last are the number.
-NodeId MembershipCluster::id(std::size_t node) const {
+NodeId MembershipCluster::id(std::size_t node) {
   gossip::Random bytes(node);
   NodeId id;
   const std::uint64_t high = bytes.next();
@@ -57,7 +57,7 @@ void MembershipCluster::start(std::size_t node, const std::vector<std::size_t>& 
   GOSSAMER_CHECK(started.membership == nullptr);
   ++started.life;
   started.incarnation += 1'000'000;  // far above what refutations of the former life may have reached
-  started.paused_until_us = 0;
+  started.paused = false;
   MemberRecord self{id(node), started.incarnation, network_.behind_nat(node), address(node)};
   if (self.dial_only) self.address.clear();
   started.membership =
@@ -88,6 +88,7 @@ void MembershipCluster::crash(std::size_t node) {
   ++crashed.life;
   crashed.waiting.clear();
   crashed.dialled.clear();
+  crashed.paused = crashed.tick_due = false;
 }
 
 void MembershipCluster::leave(std::size_t node) {
@@ -97,39 +98,55 @@ void MembershipCluster::leave(std::size_t node) {
 }
 
 void MembershipCluster::pause(std::size_t node, TimeUs duration_us) {
-  Node& paused = nodes_[node];
-  paused.paused_until_us = schedule_.now_us() + duration_us;
-  schedule_.at(paused.paused_until_us, [this, node, life = paused.life] {
-    if (nodes_[node].life == life) wake(node);
+  pause(node);
+  schedule_.after(duration_us, [this, node, life = nodes_[node].life] {
+    if (nodes_[node].life == life) resume(node);
   });
 }
 
+void MembershipCluster::pause(std::size_t node) {
+  nodes_[node].paused = true;
+}
+
 /// What has waited is read before the first tick, as by a process that finds its sockets full.
-void MembershipCluster::wake(std::size_t node) {
+void MembershipCluster::resume(std::size_t node) {
+  Node& resumed = nodes_[node];
+  if (!resumed.paused) return;
+  resumed.paused = false;
   std::vector<Waiting> waiting;
-  waiting.swap(nodes_[node].waiting);
+  waiting.swap(resumed.waiting);
   for (const Waiting& item : waiting)
-    deliver(node, nodes_[node].life, item.from, item.message);
+    deliver(node, resumed.life, item.from, item.message);
+  if (std::exchange(resumed.tick_due, false)) tick(node, resumed.life);
 }
 
 void MembershipCluster::tick(std::size_t node, std::uint64_t life) {
   Node& ticked = nodes_[node];
   if (ticked.life != life) return;
-  const TimeUs now_us = schedule_.now_us();
-  if (ticked.paused_until_us > now_us) {
-    schedule_.at(ticked.paused_until_us, [this, node, life] { tick(node, life); });
+  if (ticked.paused) {
+    ticked.tick_due = true;
     return;
   }
-  ticked.membership->tick(now_us, actions_);
+  ticked.membership->tick(schedule_.now_us(), actions_);
   act(node, actions_);
   schedule_.after(options_.tick_us, [this, node, life] { tick(node, life); });
+}
+
+void MembershipCluster::link_up(std::size_t node, std::size_t other) {
+  nodes_[node].membership->link_up(id(other), schedule_.now_us(), actions_);
+  act(node, actions_);
+}
+
+void MembershipCluster::link_down(std::size_t node, std::size_t other) {
+  nodes_[node].membership->link_down(id(other), schedule_.now_us(), actions_);
+  act(node, actions_);
 }
 
 void MembershipCluster::deliver(std::size_t node, std::uint64_t life, const NodeId& from,
                                 const std::shared_ptr<const MembershipMessage>& message) {
   Node& receiver = nodes_[node];
   if (receiver.membership == nullptr || receiver.life != life) return;
-  if (receiver.paused_until_us > schedule_.now_us()) {
+  if (receiver.paused) {
     if (receiver.waiting.size() < max_waiting_messages) receiver.waiting.push_back({from, message});
     return;
   }

@@ -35,14 +35,22 @@ class MembershipCluster {
   /// It stops without a word.
   void crash(std::size_t node);
   void pause(std::size_t node, TimeUs duration_us);
+  /// Until it is resumed.
+  void pause(std::size_t node);
+  void resume(std::size_t node);
   void leave(std::size_t node);
+  /// A node that the network has got since; it does not run yet.
+  void add_node() { nodes_.emplace_back(); }
+  /// The node is told of a link to another, or of its end.
+  void link_up(std::size_t node, std::size_t other);
+  void link_down(std::size_t node, std::size_t other);
 
   [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
   [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].membership != nullptr; }
-  [[nodiscard]] bool paused(std::size_t node) const { return nodes_[node].paused_until_us > schedule_.now_us(); }
+  [[nodiscard]] bool paused(std::size_t node) const { return nodes_[node].paused; }
   [[nodiscard]] const Membership& membership(std::size_t node) const { return *nodes_[node].membership; }
   /// Its identity, address and number.
-  [[nodiscard]] NodeId id(std::size_t node) const;
+  [[nodiscard]] static NodeId id(std::size_t node);
   [[nodiscard]] static std::string address(std::size_t node);
   [[nodiscard]] static std::size_t number(const NodeId& id);
 
@@ -67,13 +75,13 @@ class MembershipCluster {
     std::unique_ptr<Membership> membership;
     std::uint64_t life = 0;
     std::uint64_t incarnation = 0;
-    TimeUs paused_until_us = 0;
+    bool paused = false;
+    bool tick_due = false;  ///< while it was paused
     std::vector<Waiting> waiting;
     std::vector<std::size_t> dialled;  ///< behind a NAT: whom it has a way to, sorted
   };
 
   void tick(std::size_t node, std::uint64_t life);
-  void wake(std::size_t node);
   void deliver(std::size_t node, std::uint64_t life, const NodeId& from,
                const std::shared_ptr<const MembershipMessage>& message);
   void act(std::size_t node, Membership::Actions& actions);

@@ -6,7 +6,7 @@ namespace gossamer::sim {
 
 OverlayOracle::OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule,
                              std::uint64_t seed)
-    : options_(options), cluster_(cluster), network_(network), schedule_(schedule), random_(seed) {}
+    : Overlay(cluster, network, schedule), options_(options), random_(seed) {}
 
 void OverlayOracle::begin() {
   look();
@@ -26,11 +26,6 @@ OverlayOracle::View& OverlayOracle::view(std::size_t i, std::size_t j) {
   const std::uint64_t own_life = cluster_.node(i).daemon_life;
   if (view.own_life != own_life) view = {.own_life = own_life};  // a new daemon knows nobody
   return view;
-}
-
-bool OverlayOracle::reachable(std::size_t i, std::size_t j) const {
-  return cluster_.daemon_alive(i) && cluster_.daemon_alive(j) && !cluster_.node(i).paused && !cluster_.node(j).paused &&
-         network_.connected(i, j) && network_.connected(j, i);
 }
 
 void OverlayOracle::look_at(std::size_t i, std::size_t j) {
@@ -53,7 +48,7 @@ void OverlayOracle::look_at(std::size_t i, std::size_t j) {
   }
   suspect(i, j);
   suspect(j, i);
-  if (!reach || now_us < redial_us_[pair] || (!network_.can_dial(i, j) && !network_.can_dial(j, i))) return;
+  if (!reach || now_us < redial_us_[pair] || !can_link(i, j)) return;
   for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
     View& known = view(a, b);
     const std::uint64_t life = cluster_.node(b).daemon_life;
@@ -96,7 +91,7 @@ void OverlayOracle::settle() {
     if (cluster_.node(i).settled || !cluster_.daemon_alive(i)) continue;
     bool all = true;
     for (std::size_t j = 0; j < cluster_.size() && all; ++j) {
-      const bool could = j != i && reachable(i, j) && (network_.can_dial(i, j) || network_.can_dial(j, i));
+      const bool could = j != i && reachable(i, j) && can_link(i, j);
       all = !could || cluster_.linked(i, j);
     }
     if (all) cluster_.set_settled(i, true);

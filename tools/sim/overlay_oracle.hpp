@@ -7,7 +7,7 @@
 
 #pragma once
 
-#include "tools/sim/cluster.hpp"
+#include "tools/sim/overlay.hpp"
 
 namespace gossamer::sim {
 
@@ -18,18 +18,12 @@ struct OracleOptions {
   TimeUs redial_us = 50'000;         ///< and up to twice that
 };
 
-class OverlayOracle {
+class OverlayOracle final : public Overlay {
  public:
   OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule, std::uint64_t seed);
 
-  /// Looks once, and goes on looking.
-  void begin();
-  /// Node i left with a goodbye: it is dead to its neighbours at once.
-  void said_goodbye(std::size_t i);
-  /// Two nodes were found without a working way between them (or one standing still), though both are there.
-  std::function<void(std::size_t, std::size_t)> on_apart;
-  /// Nodes are declared dead that were not known to have ended.
-  [[nodiscard]] std::uint64_t deaths() const { return deaths_; }
+  void begin() override;
+  void said_goodbye(std::size_t i) override;
 
  private:
   /// What one node knows of another; of its own present life.
@@ -44,18 +38,13 @@ class OverlayOracle {
   void suspect(std::size_t i, std::size_t j);
   void declare_dead(std::size_t i, std::size_t j);
   View& view(std::size_t i, std::size_t j);
-  [[nodiscard]] bool reachable(std::size_t i, std::size_t j) const;
   void settle();
 
   OracleOptions options_;
-  Cluster& cluster_;
-  Network& network_;
-  Schedule& schedule_;
   gossip::Random random_;
   std::map<std::pair<std::size_t, std::size_t>, View> views_;
   std::map<std::pair<std::size_t, std::size_t>, TimeUs> heard_us_;   ///< i < j, while linked
   std::map<std::pair<std::size_t, std::size_t>, TimeUs> redial_us_;  ///< i < j, while not
-  std::uint64_t deaths_ = 0;
 };
 
 }  // namespace gossamer::sim

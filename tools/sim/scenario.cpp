@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tools/sim/draw.hpp"
+#include "tools/sim/overlay_membership.hpp"
 #include "tools/sim/overlay_oracle.hpp"
 
 namespace gossamer::sim {
@@ -67,6 +68,20 @@ void draw_deeds(gossip::Random& random, Swarm& swarm) {
   swarm.faults_us = drawn_us(random, 2e6, 10e6);
 }
 
+/// From a seed of its own: what else is drawn does not depend on it.
+void draw_overlay(gossip::Random random, Swarm& swarm) {
+  swarm.membership = chance(random, 0.5);
+  if (!swarm.membership) return;
+  const TimeUs shortest_us = 2 * (swarm.path.latency_us + swarm.path.jitter_us);
+  swarm.probe_interval_us = drawn_us(random, 50'000, 300'000) + shortest_us;
+  swarm.one_stays_dead = chance(random, 0.5);
+  if (!chance(random, 0.3)) return;
+  swarm.full_view_limit = 1 + random.below(4);
+  // The schedules of the others are for nodes that all know the same participants.
+  auto& policy = swarm.cluster.replica.partners.policy;
+  if (policy != gossip::PartnerPolicy::weighted) policy = gossip::PartnerPolicy::random;
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -101,6 +116,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   // anything but what parts two ends makes it run out.
   const TimeUs slowest_us = (swarm.path.reorder > 0 ? 11 : 1) * swarm.path.latency_us + swarm.path.jitter_us;
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
+  draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
   return swarm;
 }
 
@@ -110,6 +126,12 @@ std::string describe(const Swarm& swarm) {
   const auto say = [&](bool on, const char* name) {
     if (on) deeds += fmt::format(" {}", name);
   };
+  if (swarm.membership) {
+    deeds += fmt::format(" membership, probes every {} us, full views up to {};", swarm.probe_interval_us,
+                         swarm.full_view_limit);
+  }
+  say(swarm.behind_nat > 0, "NAT;");
+  say(swarm.one_stays_dead, "one stays dead;");
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
@@ -148,10 +170,11 @@ class World {
         cluster_(swarm.cluster, schedule_, network_),
         invariants_(cluster_, swarm.cluster.replica, random_.next()),
         trace_(story),
-        oracle_(draw_oracle(), cluster_, network_, schedule_, random_.next()) {
+        overlay_(make_overlay()) {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
     cluster_.tamper = sabotage.tamper;
-    oracle_.on_apart = [this](std::size_t i, std::size_t j) { invariants_.excuse(i, j, schedule_.now_us()); };
+    overlay_->on_apart = [this](std::size_t i, std::size_t j) { invariants_.excuse(i, j, schedule_.now_us()); };
+    overlay_->on_decided = [this](const std::string& what) { tell(what); };
     cluster_.full_probability = swarm.full;
   }
 
@@ -165,17 +188,13 @@ class World {
     bool well = true;
   };
 
-  OracleOptions draw_oracle() {
-    OracleOptions options;
-    options.link_timeout_us = drawn_us(random_, 100'000, 1e6) + 2 * swarm_.path.latency_us;
-    options.dead_after_us = drawn_us(random_, 100'000, 1e6);
-    options.redial_us = drawn_us(random_, 10'000, 200'000);
-    return options;
-  }
-
+  std::unique_ptr<Overlay> make_overlay();
   void populate();
   void faults();
   void mend();
+  void mourn();
+  void check_nobody_died_since(std::uint64_t deaths) const;
+  void wait_for_overlay(const std::string& what);
   void come_together();
   void drain();
   [[nodiscard]] std::string missing() const;
@@ -210,13 +229,45 @@ class World {
   Cluster cluster_;
   Invariants invariants_;
   Trace trace_;
-  OverlayOracle oracle_;
+  std::unique_ptr<Overlay> overlay_;
   std::deque<Trainer> trainers_;
-  std::vector<bool> joins_;  ///< a daemon that starts at the node has to join
+  std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
+  std::optional<std::size_t> mourned_;  ///< is not restarted
   bool calm_ = false;
   std::uint64_t deeds_ = 0;
   std::uint64_t blocked_ = 0;
 };
+
+/// Times in the proportions of the defaults.
+gossip::MembershipOptions membership_options(const Swarm& swarm) {
+  gossip::MembershipOptions options;
+  const TimeUs default_us = options.probe_interval_us;
+  for (TimeUs* time_us :
+       {&options.probe_interval_us, &options.probe_timeout_us, &options.gossip_interval_us, &options.sync_interval_us,
+        &options.reconnect_interval_us, &options.shuffle_interval_us, &options.tick_us, &options.pause_us})
+    *time_us = *time_us * swarm.probe_interval_us / default_us;
+  options.full_view_limit = swarm.full_view_limit;
+  // With half of the others as neighbours, any symmetric views are connected.
+  options.active_view = std::max<std::size_t>(2, (swarm.nodes + max_arrivals) / 2);
+  options.active_view = std::min(options.active_view, gossip::max_active_view);
+  return options;
+}
+
+std::unique_ptr<Overlay> World::make_overlay() {
+  const std::uint64_t seed = random_.next();
+  OracleOptions oracle;
+  oracle.link_timeout_us = drawn_us(random_, 100'000, 1e6) + 2 * swarm_.path.latency_us;
+  oracle.dead_after_us = drawn_us(random_, 100'000, 1e6);
+  oracle.redial_us = drawn_us(random_, 10'000, 200'000);
+  if (!swarm_.membership) return std::make_unique<OverlayOracle>(oracle, cluster_, network_, schedule_, seed);
+  OverlayMembershipOptions options;
+  options.membership = membership_options(swarm_);
+  options.link_timeout_us = oracle.link_timeout_us;
+  options.redial_us = oracle.redial_us;
+  auto overlay = std::make_unique<OverlayMembership>(options, cluster_, network_, schedule_, seed);
+  overlay->set_tamper(sabotage_.tamper_membership);
+  return overlay;
+}
 
 void World::on_event(const Event& event) {
   if (sabotage_.on_event) sabotage_.on_event(cluster_, event);
@@ -288,11 +339,12 @@ void World::populate() {
     joins_[i] = swarm_.founders_join;
     cluster_.start_daemon(i, swarm_.founders_join);
   }
-  oracle_.begin();
+  overlay_->begin();
 }
 
 /// Whatever node i lacks, client or daemon.
 void World::restart(std::size_t i) {
+  if (mourned_ == i) return;
   if (!cluster_.client_alive(i)) {
     trainers_[i] = {};
     joins_[i] = true;
@@ -433,7 +485,7 @@ void World::wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us
   }
   tell(fmt::format("node {} says goodbye", i));
   cluster_.kill_daemon(i);
-  oracle_.said_goodbye(i);
+  overlay_->said_goodbye(i);
   schedule_.after(lasting(), [this, i] { restart(i); });
 }
 
@@ -453,7 +505,7 @@ void World::mend() {
     cure(i);
     if (cluster_.node(i).replica && cluster_.node(i).replica->state() == ReplicaState::draining) {
       cluster_.kill_daemon(i);
-      oracle_.said_goodbye(i);
+      overlay_->said_goodbye(i);
     }
     restart(i);
   }
@@ -462,6 +514,7 @@ void World::mend() {
 
 /// What is still not as it should be once nothing disturbs; empty if all is.
 std::string World::missing() const {
+  if (std::string lacking = overlay_->missing(); !lacking.empty()) return lacking;
   std::size_t pairs = 0;
   std::size_t reached = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
@@ -469,7 +522,10 @@ std::string World::missing() const {
     if (cluster_.node(i).replica->quarantined() > 0) return fmt::format("node {} is in quarantine", i);
     for (std::size_t j = i + 1; j < cluster_.size(); ++j) {
       if (!may_link(i, j)) continue;
-      if (!cluster_.linked(i, j)) return fmt::format("nodes {} and {} have no link", i, j);
+      if (!cluster_.linked(i, j)) {
+        if (overlay_->partial()) continue;
+        return fmt::format("nodes {} and {} have no link", i, j);
+      }
       ++pairs;
       if (invariants_.pairs().contains({i, j})) ++reached;
     }
@@ -491,6 +547,39 @@ std::string World::missing() const {
                      std::sqrt(square));
 }
 
+void World::wait_for_overlay(const std::string& what) {
+  const TimeUs end_us = schedule_.now_us() + swarm_.liveness_us;
+  std::string lacking = overlay_->missing();
+  while (!lacking.empty() && schedule_.now_us() < end_us) {
+    cluster_.run_until(schedule_.now_us() + look_us);
+    lacking = overlay_->missing();
+  }
+  if (lacking.empty()) return;
+  throw Violation(fmt::format("membership: {} s after {}, {}", swarm_.liveness_us / us_per_s, what, lacking), {});
+}
+
+/// The others come to know that one has ended, and do not forget each other over it.
+void World::mourn() {
+  wait_for_overlay("the last fault");
+  if (!swarm_.one_stays_dead) return;
+  const std::size_t i = random_.below(cluster_.size());
+  tell(fmt::format("node {}'s daemon is killed for long", i));
+  const std::uint64_t deaths = overlay_->deaths();
+  cluster_.kill_daemon(i);
+  mourned_ = i;
+  wait_for_overlay(fmt::format("the end of node {}'s daemon", i));
+  check_nobody_died_since(deaths);
+  mourned_.reset();
+  restart(i);
+}
+
+void World::check_nobody_died_since(std::uint64_t deaths) const {
+  if (overlay_->deaths() == deaths) return;
+  throw Violation(fmt::format("membership: {} times a node was declared dead that lives, long after the last fault",
+                              overlay_->deaths() - deaths),
+                  {});
+}
+
 void World::come_together() {
   const auto& replica = swarm_.cluster.replica;
   const TimeUs begin_us = schedule_.now_us();
@@ -509,6 +598,7 @@ void World::come_together() {
   if (!lacking.empty()) {
     throw Violation(fmt::format("liveness: {} s after the last fault, {}", swarm_.liveness_us / us_per_s, lacking), {});
   }
+  const std::uint64_t deaths = overlay_->deaths();
   const std::uint64_t blocks = cluster_.count(&gossip::ReplicaCounters::blocks) - blocks_before;
   const std::uint64_t wide = cluster_.count(&gossip::ReplicaCounters::wide_blocks) - wide_before;
   if (blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
@@ -516,6 +606,7 @@ void World::come_together() {
         fmt::format("liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide), {});
   }
   drain();
+  check_nobody_died_since(deaths);
   if (invariants_.unresolved() != unresolved) {
     throw Violation(fmt::format("liveness: exchanges are left unresolved long after the last fault ({} more)",
                                 invariants_.unresolved() - unresolved),
@@ -547,6 +638,7 @@ Outcome World::run() {
     populate();
     faults();
     mend();
+    mourn();
     come_together();
     invariants_.finish();
     if (invariants_.violations() > 0) throw Violation("replicas met replies that do not fit their requests", {});

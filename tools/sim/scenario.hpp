@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "gossip/membership_messages.hpp"
 #include "tools/sim/invariants.hpp"
 
 namespace gossamer::sim {
@@ -30,6 +31,11 @@ struct Swarm {
   double speeds = 1;           ///< nodes run between 1 and this many times slower and faster
   bool founders_join = false;  ///< nodes agree on a model first
   bool loss_breaks_links = false;
+  // Who is there, and who is dead.
+  bool membership = false;             ///< by the shipped membership; otherwise by an oracle
+  TimeUs probe_interval_us = 100'000;  ///< of the membership, whose other times keep their proportion to it
+  std::size_t full_view_limit = 64;    ///< of the membership; with more nodes views are partial
+  bool one_stays_dead = false;         ///< once all is calm, until the others know
   // Deeds.
   bool partitions = false;
   bool one_way = false;
@@ -65,6 +71,7 @@ struct Outcome {
 struct Sabotage {
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
   std::function<void(Cluster& cluster, const Cluster::Event& event)> on_event;  ///< before the invariants look
+  std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper_membership;
 };
 
 /// `story`: where every event is written; null: nowhere.

@@ -114,10 +114,10 @@ TEST_CASE("The cadence keeps gossip to its share of the network") {
   constexpr double capacity = 400'000;
   for (std::size_t i = 0; i < 4; ++i)
     world.cluster.node(i).replica->set_capacity(capacity);
-  world.cluster.run_until(20 * us_per_s);
+  world.cluster.run_until(15 * us_per_s);
   const auto before = world.cluster.count(&ReplicaCounters::payload_bytes_sent);
-  world.cluster.run_until(60 * us_per_s);
-  const double rate = static_cast<double>(world.cluster.count(&ReplicaCounters::payload_bytes_sent) - before) / 40 / 4;
+  world.cluster.run_until(30 * us_per_s);
+  const double rate = static_cast<double>(world.cluster.count(&ReplicaCounters::payload_bytes_sent) - before) / 15 / 4;
   CHECK(rate < 1.05 * 0.5 * capacity);
   CHECK(rate > 0.7 * 0.5 * capacity);
 }

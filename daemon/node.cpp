@@ -217,6 +217,8 @@ void Node::received(const NodeId& from, Message&& message) {
 
 void Node::received_without_job(const NodeId& from, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
+    // A copy of it may still be on its way when a client comes: it must not be answered then.
+    gossip::ReplyCache::add_seen({from, request->counter}, seen_);
     send(from, ExchangeReply{.counter = request->counter,
                              .job = request->job,
                              .fragment = request->fragment,

@@ -84,7 +84,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   spdlog::logger& log_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
-  gossip::ReplyCache::Seen seen_;  // by replicas that are gone
+  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or where there was none
   std::uint64_t incarnation_;
   std::unique_ptr<peer::Overlay> overlay_;
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name

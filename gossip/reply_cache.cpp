@@ -179,6 +179,16 @@ void ReplyCache::add_seen(Seen& seen) const {
     std::uint64_t& known = seen[id];
     known = std::max(known, last);
   }
+  bound(seen);
+}
+
+void ReplyCache::add_seen(const ExchangeId& id, Seen& seen) {
+  std::uint64_t& known = seen[id.initiator];
+  known = std::max(known, id.counter);
+  bound(seen);
+}
+
+void ReplyCache::bound(Seen& seen) {
   // Counters begin with the time of day: the smallest are of those that have been away for longest.
   const auto by_counter = [](const auto& a, const auto& b) { return a.second < b.second; };
   while (seen.size() > max_initiators)

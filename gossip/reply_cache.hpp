@@ -63,6 +63,8 @@ class ReplyCache {
   using Seen = std::map<NodeId, std::uint64_t>;
   /// Adds what this cache has seen; at most max_initiators are kept.
   void add_seen(Seen& seen) const;
+  /// The same of one exchange, which was turned down where there was no replica: that is final, too.
+  static void add_seen(const ExchangeId& id, Seen& seen);
   /// Takes nothing that a predecessor may have seen.
   void begin_after(const Seen& seen);
 
@@ -83,6 +85,7 @@ class ReplyCache {
     std::uint64_t floor = 0;                 // counters up to here are forgotten
     std::size_t unacknowledged = 0;
   };
+  static void bound(Seen& seen);
   Initiator& initiator_of(const NodeId& id);
   void make_room(Initiator& initiator);
 

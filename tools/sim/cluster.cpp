@@ -558,6 +558,7 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
 /// As daemon/node.cpp answers for a job that has no client there.
 void Cluster::receive_without_job(std::size_t from, std::size_t to, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
+    gossip::ReplyCache::add_seen({id_of(from), request->counter}, nodes_[to].seen);
     deliver(to, from,
             ExchangeReply{.counter = request->counter,
                           .job = request->job,

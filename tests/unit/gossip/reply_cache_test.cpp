@@ -266,6 +266,19 @@ TEST_CASE("what one replica has seen, the next of its node does not take again",
   CHECK(next.standing({bob, 7}) == Standing::fresh);
 }
 
+TEST_CASE("what was turned down for want of a replica is turned down by the next one", "[reply_cache]") {
+  ReplyCache::Seen seen{{alice, 3}};
+  ReplyCache::add_seen({alice, 5}, seen);
+  ReplyCache::add_seen({alice, 4}, seen);
+  ReplyCache::add_seen({bob, 1}, seen);
+  CHECK(seen == ReplyCache::Seen{{alice, 5}, {bob, 1}});
+  ReplyCache next(lifetime_us);
+  next.begin_after(seen);
+  CHECK(next.standing({alice, 5}) == Standing::expired);
+  CHECK(next.standing({alice, 6}) == Standing::fresh);
+  CHECK(next.standing({bob, 1}) == Standing::expired);
+}
+
 TEST_CASE("what replicas have seen is bounded; who was away for longest is forgotten first", "[reply_cache]") {
   ReplyCache::Seen seen;
   for (std::uint64_t i = 0; i < ReplyCache::max_initiators + 10; ++i) {

@@ -133,6 +133,57 @@ TEST_CASE("The methods compared with reach the quadratic's optimum, and count wh
   CHECK(tracking.records.back().consensus < 0.3 * dpsgd.records.back().consensus);
 }
 
+TEST_CASE("Self-centred clipping costs nothing among equals and holds an attacker on the bridge") {
+  const auto quadratic = make_quadratic({.elements = 64, .sigma = 0.1});
+  Experiment experiment = on_quadratics(11);
+  experiment.topology = "bridged";
+  const auto loss = [&](const char* method, AttackKind attack) {
+    experiment.attack = attack;
+    return run_baseline(method, *quadratic, experiment).records.back().loss;
+  };
+  const double honest = loss("dpsgd", AttackKind::none);
+  CHECK(loss("scclip", AttackKind::none) == Approx(honest).epsilon(0.5));
+  CHECK(loss("scclip", AttackKind::extremes) < 10 * honest);
+  CHECK_FALSE(loss("dpsgd", AttackKind::extremes) < 1e6 * honest);
+  CHECK(loss("scclip", AttackKind::ascent) < 10 * honest);
+  CHECK(message_of([&] { (void)loss("scclip", AttackKind::nan); }).find("knows the attacks") != std::string::npos);
+}
+
+TEST_CASE("One asynchronous worker's outer steps are DiLoCo's") {
+  const auto quadratic = make_quadratic({.elements = 64, .sigma = 0.1});
+  Experiment experiment = on_quadratics(1);
+  experiment.period_steps = 10;
+  const double synchronous = run_baseline("diloco", *quadratic, experiment).records.back().loss;
+  for (const auto kind : {OuterRule::nesterov, OuterRule::delayed}) {
+    experiment.outer_rule = kind;
+    CHECK(run_baseline("async-local", *quadratic, experiment).records.back().loss == Approx(synchronous).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("Outer momentum that suits rounds is too much for arrivals one by one, unless it is delayed or gentle") {
+  const auto quadratic = make_quadratic({.elements = 256, .sigma = 0.1});
+  Experiment experiment = on_quadratics(4);
+  experiment.samples = 6'000;
+  experiment.step_us = us_per_s;
+  experiment.speeds = {1 / 0.58, 1 / 0.75, 1 / 1.51, 1 / 3.33};
+  experiment.period_steps = 20;
+  const auto loss = [&](const char* method, OuterRule kind, double rate) {
+    experiment.outer_rule = kind;
+    experiment.outer_rate = rate;
+    return stationary_loss(run_baseline(method, *quadratic, experiment));
+  };
+  const double synchronous = loss("diloco", OuterRule::none, 0.7);
+  const double bad = loss("async-local", OuterRule::nesterov, 0.7);
+  CAPTURE(synchronous, bad);
+  CHECK_FALSE(bad < 10 * synchronous);
+  CHECK(loss("async-local", OuterRule::nesterov, 0.07) < 2 * synchronous);
+  CHECK(loss("async-local", OuterRule::delayed, 0.7) < 2 * synchronous);
+  CHECK(loss("async-local", OuterRule::none, 0.7) < 2 * synchronous);
+  // The fast have taken more steps than the slow.
+  const auto& clocks = run_baseline("async-local", *quadratic, experiment).records.back().clocks;
+  CHECK(clocks[0] > 4 * clocks[3]);
+}
+
 TEST_CASE("All-reduce takes the time of its slowest node and of its messages") {
   const auto quadratic = make_quadratic({.elements = 1'000});
   Experiment experiment{.nodes = 4, .samples = 40, .learning_rate = 0.1};

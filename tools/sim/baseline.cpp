@@ -29,7 +29,8 @@ void Population::pass_step(std::size_t i, std::uint64_t used) {
 }
 
 void Population::train(std::size_t i) {
-  pass_step(i, trainers[i].step(models[i], rate()));
+  const bool ascends = experiment.attack == AttackKind::ascent && i + 1 == size();
+  pass_step(i, trainers[i].step(models[i], ascends ? -rate() : rate()));
 }
 
 void Population::train_all() {
@@ -81,6 +82,8 @@ std::unique_ptr<Baseline> make_baseline(std::string_view method, const Populatio
   if (method == "allreduce") return make_all_reduce();
   if (method == "local") return make_local();
   if (method == "dpsgd") return make_dpsgd();
+  if (method == "scclip") return make_scclip();
+  if (method == "async-local") return make_async_local(nodes);
   if (method == "choco") return make_choco(nodes);
   if (method == "diloco") return make_diloco(nodes);
   if (method == "tracking") return make_gradient_tracking(nodes);
@@ -93,13 +96,19 @@ Run run_baseline(std::string_view method, const Workload& workload, const Experi
   Population nodes(workload, experiment);
   const auto baseline = make_baseline(method, nodes);
   if (!baseline) {
-    throw UsageError("unknown method '" + std::string(method) +
-                     "'; there are gossip, allreduce, local, dpsgd, choco, diloco, tracking and pushsum");
+    throw UsageError(
+        "unknown method '" + std::string(method) +
+        "'; there are gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, tracking and pushsum");
   }
+  const bool attacked = experiment.attack != AttackKind::none;
+  if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::nan)
+    throw UsageError("'" + std::string(method) + "' knows the attacks extremes, flipped, ascent, old and dissensus");
+  Attacker attacker(experiment.attack, nodes.models.front(), experiment.seed + 4);
   Run run{.method = std::string(method)};
   std::vector<std::span<const float>> models;
+  const auto look = [&] { models.assign(nodes.models.begin(), nodes.models.end() - (attacked ? 1 : 0)); };
   const auto record = [&] {
-    models.assign(nodes.models.begin(), nodes.models.end());
+    look();
     Record& now = run.records.emplace_back(evaluate(workload, models));
     now.time_s = *std::max_element(nodes.time_s.begin(), nodes.time_s.end());
     now.samples = nodes.samples;
@@ -112,9 +121,13 @@ Run run_baseline(std::string_view method, const Workload& workload, const Experi
   while (nodes.samples < experiment.samples) {
     const std::uint64_t before = nodes.samples;
     baseline->round(nodes);
+    if (attacked) {
+      look();
+      attacker.corrupt(nodes.models.back(), models);
+    }
     if (nodes.samples / between != before / between || nodes.samples >= experiment.samples) record();
   }
-  models.assign(nodes.models.begin(), nodes.models.end());
+  look();
   run.computing = nodes.computed_s / (run.records.back().time_s * static_cast<double>(nodes.size()));
   evaluate_nodes(workload, models, run);
   run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -59,10 +59,12 @@ class Baseline {
   virtual void round(Population& nodes) = 0;
 };
 
-/// "allreduce", "local", "dpsgd", "choco", "diloco", "tracking" or "pushsum"; null for another name.
+/// "allreduce", "local", "dpsgd", "scclip", "choco", "diloco", "async-local", "tracking" or "pushsum"; null for another
+/// name.
 [[nodiscard]] std::unique_ptr<Baseline> make_baseline(std::string_view method, const Population& nodes);
 
-/// Throws UsageError for an unknown method.
+/// Throws UsageError for an unknown method. Of the attacks, those by the model alone: after each round the last node
+/// puts its lie in place of its model, and only the others are measured.
 [[nodiscard]] Run run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
 
 /// Rounds each block to 2^(bits−1) − 1 levels of its largest magnitude, to nearest: contractive for any input. CHOCO's
@@ -77,10 +79,17 @@ void round_to_levels(std::span<float> values, int bits);
 [[nodiscard]] std::unique_ptr<Baseline> make_local();
 /// D-PSGD (Lian et al. 2017, 1705.09056, algorithm 1): x_i ← Σ_j W_ij·x_j − η·g_i(x_i).
 [[nodiscard]] std::unique_ptr<Baseline> make_dpsgd();
+/// D-PSGD with self-centred clipping (He, Karimireddy & Jaggi 2022, 2202.01545, eq. 4):
+/// x_i ← Σ_j W_ij·(x_i + clip(x_j − x_i, τ_i)) − η·m_i, τ_i being the second largest distance to a neighbour (the rule
+/// of the authors' experiments).
+[[nodiscard]] std::unique_ptr<Baseline> make_scclip();
 /// CHOCO-SGD (Koloskova, Stich & Jaggi 2019, 1902.00340, algorithms 1 and 2), quantised to the experiment's codec.
 [[nodiscard]] std::unique_ptr<Baseline> make_choco(const Population& nodes);
 /// DiLoCo (Douillard et al. 2023, 2311.08105, algorithm 1) by all-reduce every period_steps.
 [[nodiscard]] std::unique_ptr<Baseline> make_diloco(const Population& nodes);
+/// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3), whose outer step is plain,
+/// Nesterov's or delayed Nesterov's, as the experiment's `outer_rule` says. A round is one arrival.
+[[nodiscard]] std::unique_ptr<Baseline> make_async_local(const Population& nodes);
 /// Gradient tracking, DIGing (Nedić, Olshevsky & Shi 2017, 1607.03218, eq. 2): x ← W·x − η·y; y ← W·y + g⁺ − g.
 [[nodiscard]] std::unique_ptr<Baseline> make_gradient_tracking(const Population& nodes);
 /// Stochastic gradient push (Assran et al. 2019, 1811.10792, algorithm 1) on the one-peer directed exponential graph.

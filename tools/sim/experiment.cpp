@@ -7,6 +7,13 @@
 
 namespace gossamer::sim {
 
+std::optional<OuterRule> outer_rule_named(std::string_view name) {
+  if (name == "none") return OuterRule::none;
+  if (name == "nesterov") return OuterRule::nesterov;
+  if (name == "delayed") return OuterRule::delayed;
+  return std::nullopt;
+}
+
 const Record* first_with_accuracy(const Run& run, double accuracy) {
   for (const Record& record : run.records) {
     if (record.accuracy >= accuracy) return &record;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gossip/replica.hpp"
@@ -14,6 +16,11 @@
 #include "tools/sim/trainer.hpp"
 
 namespace gossamer::sim {
+
+/// What async-local's server does with an outer gradient.
+enum class OuterRule : std::uint8_t { none, nesterov, delayed };
+
+[[nodiscard]] std::optional<OuterRule> outer_rule_named(std::string_view name);
 
 struct Experiment {
   std::size_t nodes = 8;
@@ -40,6 +47,7 @@ struct Experiment {
   double memory_bytes_per_s = 1e10;      ///< a client's step takes longer by what it does with fragments, at this rate
   // Of baselines that do not exchange every step (DiLoCo) or code what they send (CHOCO).
   std::size_t period_steps = 1;
+  OuterRule outer_rule = OuterRule::none;
   double outer_rate = 0.7;
   double outer_momentum = 0.9;
   double consensus_rate = 1;  ///< γ of CHOCO

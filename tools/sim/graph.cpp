@@ -92,11 +92,19 @@ Graph make_graph(std::string_view topology, std::size_t nodes) {
     add_clique(edges, 0, nodes / 2);
     add_clique(edges, nodes / 2, nodes);
     edges.add(nodes / 2 - 1, nodes / 2);
+  } else if (topology == "bridged") {
+    if (nodes < 5 || nodes % 2 != 1) throw UsageError("a bridged dumbbell takes an odd number of nodes, at least 5");
+    const std::size_t half = (nodes - 1) / 2;
+    add_clique(edges, 0, half);
+    add_clique(edges, half, nodes - 1);
+    edges.add(half - 1, half);
+    edges.add(half - 1, nodes - 1);
+    edges.add(half, nodes - 1);
   } else if (topology.starts_with("regular-")) {
     add_regular(edges, nodes, topology.substr(8));
   } else {
     throw UsageError("unknown topology '" + std::string(topology) +
-                     "'; there are complete, ring, chain, torus, hypercube, star, dumbbell and regular-K");
+                     "'; there are complete, ring, chain, torus, hypercube, star, dumbbell, bridged and regular-K");
   }
   return edges.graph();
 }

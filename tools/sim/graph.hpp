@@ -14,8 +14,9 @@ namespace gossamer::sim {
 /// Neighbours of each node, ascending. Undirected, without loops.
 using Graph = std::vector<std::vector<std::size_t>>;
 
-/// "complete", "ring", "torus", "hypercube", "star", "chain", "dumbbell" (two cliques joined by one edge) or
-/// "regular-K". Throws UsageError for another name and for a graph that n nodes cannot form.
+/// "complete", "ring", "torus", "hypercube", "star", "chain", "dumbbell" (two cliques joined by one edge), "bridged"
+/// (a dumbbell, and the last node joined to both ends of its bridge) or "regular-K". Throws UsageError for another name
+/// and for a graph that n nodes cannot form.
 [[nodiscard]] Graph make_graph(std::string_view topology, std::size_t nodes);
 
 /// Row i: the weights of node i's neighbours in the order of the graph, then its own. Symmetric and doubly stochastic:

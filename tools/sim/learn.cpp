@@ -125,8 +125,9 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   replica.partners = {*policy, options.degree};
   const auto objection = gossip::objection(replica.partners, experiment.nodes);
   if (objection && experiment.nodes > 1) throw UsageError(*objection);
-  if (options.outer != "none" && options.outer != "delayed")
-    throw UsageError("unknown outer optimiser '" + options.outer + "'; there are none and delayed");
+  const auto outer = outer_rule_named(options.outer);
+  if (!outer) throw UsageError("unknown outer optimiser '" + options.outer + "'; there are none, delayed and nesterov");
+  experiment.outer_rule = *outer;
   if (options.outer == "delayed") {
     replica.outer.rate = static_cast<float>(experiment.outer_rate);
     replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
@@ -202,6 +203,8 @@ Variant variant(const LearnOptions& options, const std::string& text) {
 std::vector<Run> run_variant(const Variant& variant, const Workload& workload) {
   Experiment experiment = complete(variant.options);
   std::vector<Run> runs;
+  if (variant.method == "gossip" && experiment.outer_rule == OuterRule::nesterov)
+    throw UsageError("gossip's outer optimiser is none or delayed");
   for (std::size_t n = 0; n < variant.options.seeds; ++n, ++experiment.seed) {
     runs.push_back(variant.method == "gossip" ? run_gossip(workload, experiment)
                                               : run_baseline(variant.method, workload, experiment));
@@ -253,8 +256,8 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--alpha", experiment.sharding.alpha, "of dirichlet (0.5)");
   command.add_option(
       "--method", options.methods,
-      "gossip, allreduce, local, dpsgd, choco, diloco, tracking, pushsum; several with commas, each with "
-      "options of its own after colons, as gossip:codec=q4:period-steps=16 (gossip)");
+      "gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, tracking, pushsum; several "
+      "with commas, each with options of its own after colons, as gossip:codec=q4:period-steps=16 (gossip)");
   command.add_option("--steps", options.steps, "training steps a node, on average (1000)");
   command.add_option("--samples", options.samples, "samples of all nodes together, instead of --steps");
   command.add_option("--seconds", options.seconds, "virtual time at speed 1, instead of --steps");
@@ -278,7 +281,8 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
 void add_cluster_options(CLI::App& command, LearnOptions& options) {
   Experiment& experiment = options.experiment;
   command.add_option("--topology", experiment.topology,
-                     "overlay: complete, ring, chain, torus, hypercube, star, dumbbell, regular-K (complete)");
+                     "overlay: complete, ring, chain, torus, hypercube, star, dumbbell, bridged (a dumbbell whose "
+                     "bridge has the last node beside it), regular-K (complete)");
   command.add_option("--codec", options.codec, "f32, q8 or q4 (q8)");
   command.add_option("--period-steps", options.period_steps,
                      "steps at speed 1 between two exchanges that a node starts of a fragment (1)");
@@ -298,10 +302,12 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--drop", experiment.path.loss, "probability that a message is lost (0)");
   command.add_option("--mbit", options.mbit, "a node's bandwidth each way in Mbit/s; 0: not limited (0)");
   command.add_option("--model-scale", experiment.byte_scale, "messages count as so many times their size (1)");
-  command.add_option("--outer-rate", experiment.outer_rate, "of diloco and --outer (0.7)");
-  command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco and --outer (0.9)");
+  command.add_option("--outer-rate", experiment.outer_rate, "of diloco, async-local and --outer (0.7)");
+  command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco, async-local and --outer (0.9)");
   command.add_option("--age-damping", experiment.replica.age_damping, "old values weigh less: 1 or 0 (1)");
-  command.add_option("--outer", options.outer, "outer optimiser of gossip: none or delayed (none)");
+  command.add_option(
+      "--outer", options.outer,
+      "outer optimiser of gossip and async-local: none, delayed or, of async-local alone, nesterov (none)");
   command.add_option("--outer-period-steps", options.outer_period_steps, "of --outer (50)");
   command.add_option("--partners", options.partners,
                      "whom gossip chooses among its neighbours: random, ring, torus, hypercube, one-peer-exponential, "

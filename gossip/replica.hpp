@@ -264,6 +264,7 @@ class Replica {
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// Linked, and runs this job with this layout: can be exchanged with.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
+  [[nodiscard]] bool may_spend(TimeUs now_us) const;
   /// Of the fragments that may start, the one whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
@@ -316,6 +317,7 @@ class Replica {
   std::size_t next_fragment_ = 0;
   TimeUs info_sent_us_ = 0;
   ByteBudget budget_;
+  bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;
   double time_taken_ = 0;
   double capacity_ = 0;

@@ -28,7 +28,7 @@ constexpr int max_rest_doublings = 8;
 
 void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (state_ != ReplicaState::running) return;
-  while (own_count_ + starting_count_ < options_.in_flight && budget_.open(now_us)) {
+  while (own_count_ + starting_count_ < options_.in_flight && may_spend(now_us)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
@@ -43,8 +43,14 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
       continue;
     }
     ++fragment.begun;
+    answered_last_ = false;
     start(*f, *partner, 0, options_.codec, {}, {}, now_us, out);
   }
+}
+
+/// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
+bool Replica::may_spend(TimeUs now_us) const {
+  return budget_.open(now_us) || (answered_last_ && budget_.open_in_debt(now_us));
 }
 
 std::optional<std::uint32_t> Replica::oldest_startable(TimeUs now_us) const {
@@ -380,6 +386,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     fragment.budget.answered(reply.shift);
     ++counters_.answered;
     spend(initiator, payload_bytes(reply), now_us);
+    answered_last_ = true;
     fragment.exchanged_us = now_us;
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (!cache_.store(id, reply, now_us)) ++counters_.unresolved;

@@ -223,6 +223,10 @@ void Cluster::drain(std::size_t i) {
   perform(i, actions);
 }
 
+void Cluster::pull(std::size_t i, std::size_t j, std::uint32_t f) {
+  deliver(i, j, PullRequest{job, f});
+}
+
 void Cluster::settle() {
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     drain(i);

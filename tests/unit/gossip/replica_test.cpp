@@ -1,204 +1,21 @@
-// Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
+// One replica, its messages and tasks in the test's hands. Many of them together, under faults: tests/sim.
 
-#include <numeric>
+#include "gossip/replica.hpp"
+
+#include <cmath>
 
 #include "catch.hpp"
-#include "virtual_cluster.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
-using gossamer::gossip::test::Cluster;
-using gossamer::gossip::test::ClusterOptions;
 
 namespace {
 
-/// Largest relative change of any element's sum: fp32 rounding only, unless a commit was lost or doubled.
-double drift(const std::vector<double>& before, const std::vector<double>& after) {
-  double largest = 0;
-  for (std::size_t e = 0; e < before.size(); ++e)
-    largest = std::max(largest, std::fabs(after[e] - before[e]));
-  return largest;
+NodeId node_id(std::uint8_t number) {
+  NodeId id;
+  id.bytes[0] = number;
+  return id;
 }
-
-constexpr double rounding = 2e-6;  // thousands of fp32 additions to numbers below 1
-
-}  // namespace
-
-TEST_CASE("replicas agree and their sum stays", "[replica]") {
-  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
-  const std::size_t nodes = GENERATE(2, 3, 8);
-  CAPTURE(codec_name(codec), nodes);
-  ClusterOptions options{.nodes = nodes, .seed = nodes};
-  options.replica.codec = codec;
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  const auto before = cluster.total();
-  const double apart = cluster.distance();
-  cluster.run_until(4 * us_per_s);
-  cluster.settle();
-  CHECK(drift(before, cluster.total()) < rounding * static_cast<double>(nodes));
-  CHECK(cluster.distance() < apart * 1e-9);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-  CHECK(cluster.count(&ReplicaCounters::violations) == 0);
-  CHECK(cluster.count(&ReplicaCounters::initiated) ==
-        cluster.count(&ReplicaCounters::answered) - cluster.count(&ReplicaCounters::follow_ups));
-}
-
-TEST_CASE("repeated messages are applied once", "[replica]") {
-  ClusterOptions options{.nodes = 4, .repeat_probability = 0.5, .seed = 3};
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  const auto before = cluster.total();
-  cluster.run_until(2 * us_per_s);
-  cluster.settle();
-  CHECK(cluster.count(&ReplicaCounters::repeated_requests) > 100);
-  CHECK(drift(before, cluster.total()) < rounding * 4);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-}
-
-TEST_CASE("links that break and mend lose nothing", "[replica]") {
-  const std::uint64_t seed = GENERATE(range(1, 9));
-  ClusterOptions options{.nodes = 4, .repeat_probability = 0.1, .seed = seed};
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  const auto before = cluster.total();
-  Random random(seed);
-  for (int round = 0; round < 100; ++round) {
-    const auto i = random.below(4);
-    const auto j = (i + 1 + random.below(3)) % 4;
-    cluster.break_link(i, j);
-    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(20'000)));
-    cluster.mend_link(i, j);
-    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(10'000)));
-  }
-  cluster.run_until(cluster.now_us() + us_per_s);
-  cluster.settle();
-  CHECK(drift(before, cluster.total()) < rounding * 4);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-  CHECK(cluster.distance() < 1e-6);
-}
-
-TEST_CASE("a client that stalls holds nobody up and loses nothing", "[replica]") {
-  ClusterOptions options{.nodes = 3, .seed = 5};
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  const auto before = cluster.total();
-  cluster.run_until(100'000);
-  cluster.node(0).client.stalled = true;
-  cluster.run_until(us_per_s);
-  // The others agree with its replica as far as it is known to the daemon, though its client has seen nothing of it.
-  CHECK(cluster.distance() < 1e-6);
-  CHECK(drift(before, cluster.total()) < rounding * 3);
-  cluster.node(0).client.stalled = false;
-  cluster.run_until(2 * us_per_s);
-  CHECK(drift(before, cluster.total()) < rounding * 3);
-}
-
-TEST_CASE("a killed node costs the others only its own exchanges", "[replica]") {
-  ClusterOptions options{.nodes = 5, .seed = 11};
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  cluster.run_until(500'000);
-  cluster.kill(2);
-  cluster.run_until(520'000);
-  cluster.run_until(600'000);
-  const auto exchanges = cluster.count(&ReplicaCounters::initiated);
-  cluster.run_until(3 * us_per_s);
-  CHECK(cluster.count(&ReplicaCounters::initiated) > exchanges + 500);
-  CHECK(cluster.distance() < 1e-8);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * 4 * 2);
-  for (std::size_t i = 0; i < 5; ++i) {
-    if (i != 2) CHECK(cluster.node(i).replica->partners() == 3);
-  }
-}
-
-TEST_CASE("a draining replica finishes what is under way", "[replica]") {
-  ClusterOptions options{.nodes = 3, .seed = 17};
-  options.replica.period_us = 3'000;
-  Cluster cluster(options);
-  cluster.run_until(200'000);
-  cluster.drain(0);
-  cluster.run_until(300'000);
-  CHECK(cluster.node(0).replica->idle());
-  const auto before = cluster.whole(0);
-  cluster.run_until(us_per_s);
-  CHECK(drift(before, cluster.whole(0)) < rounding);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-}
-
-TEST_CASE("learners stay together, fast and slow ones alike", "[replica]") {
-  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
-  CAPTURE(codec_name(codec));
-  ClusterOptions options{.nodes = 4, .learning = true, .seed = 23};
-  options.replica.codec = codec;
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  cluster.node(3).client.step_us *= 8;
-  cluster.run_until(8 * us_per_s);
-  // A random walk alone would be 4000 steps × (0.01²/12) = 0.033 from its start.
-  CHECK(cluster.distance() < 3e-4);
-  const double blocks = static_cast<double>(cluster.count(&ReplicaCounters::blocks));
-  const double wide = static_cast<double>(cluster.count(&ReplicaCounters::wide_blocks));
-  CAPTURE(wide / blocks, cluster.distance());
-  CHECK(wide / blocks < 0.1);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-}
-
-TEST_CASE("NaN stays at home", "[replica]") {
-  ClusterOptions options{.nodes = 3, .seed = 29};
-  options.replica.period_us = 5'000;
-  Cluster cluster(options);
-  cluster.run_until(200'000);
-  cluster.node(1).client.x[5] = std::nanf("");
-  cluster.run_until(us_per_s);
-  CHECK(cluster.node(1).replica->counters().quarantines > 0);
-  for (const std::size_t i : {0, 2}) {
-    for (const double value : cluster.whole(i))
-      REQUIRE(std::isfinite(value));
-  }
-  cluster.node(1).client.x[5] = 0;
-  cluster.run_until(2 * us_per_s);
-  CHECK(cluster.node(1).replica->quarantined() == 0);
-  CHECK(cluster.distance() < 1e-6);
-}
-
-TEST_CASE("a request that does not fit is refused and changes nothing", "[replica]") {
-  ClusterOptions options{.nodes = 2, .seed = 31};
-  Cluster cluster(options);
-  Replica& replica = *cluster.node(0).replica;
-  const NodeId other = cluster.node(1).id;
-  std::uint64_t counter = 1'000'000;
-  const auto ask = [&](auto change) {
-    ExchangeRequest request{.counter = counter++, .job = {7, 9}, .codec = Codec::q8, .block_count = 2};
-    request.side = Bytes::adopt(std::vector<std::byte>(side_bytes(Codec::q8, 2)));
-    request.values = Bytes::adopt(std::vector<std::byte>(2 * codec_block_bytes(Codec::q8)));
-    change(request);
-    Replica::Actions actions;
-    replica.request(other, std::move(request), 1, actions);
-    CHECK(actions.answer.empty());
-    REQUIRE(actions.send.size() == 1);
-    const auto& reply = std::get<ExchangeReply>(actions.send[0].message);
-    CHECK(reply.status == ReplyStatus::refused);
-    return reply.reason;
-  };
-  CHECK(ask([](auto& r) { r.job.layout_hash = 1; }) == RefuseReason::layout_differs);
-  CHECK(ask([](auto& r) { r.fragment = 2; }) == RefuseReason::bad_request);
-  CHECK(ask([](auto& r) { r.block_count = 1; }) == RefuseReason::bad_request);
-  CHECK(ask([](auto& r) { r.values = {}; }) == RefuseReason::bad_request);
-  CHECK(ask([](auto& r) { r.side = {}; }) == RefuseReason::bad_request);
-  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>(9)); }) == RefuseReason::bad_request);
-  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>{std::byte{0xff}}); }) ==
-        RefuseReason::bad_request);
-  CHECK(ask([](auto& r) {
-          std::vector<std::byte> side(side_bytes(Codec::q8, 2));
-          side[0] = std::byte{0x7f};
-          r.side = Bytes::adopt(std::move(side));
-        }) == RefuseReason::bad_request);
-}
-
-// --- one replica, its messages and tasks in the test's hands ------------------------------------------------------
-
-namespace {
 
 /// A replica of small fragments, all zero. Its neighbours are made of messages.
 struct Lone {
@@ -218,14 +35,14 @@ struct Lone {
       buffers.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks,
                            FragmentParts{.generation = 1});
     }
-    replica.emplace(options, test::node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
+    replica.emplace(options, node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
     replica->set_state(ReplicaState::running, out);
   }
   static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
 
   void meet(std::uint8_t number) {
-    replica->link_up(test::node_id(number), out);
-    replica->info(test::node_id(number), info(ReplicaState::running));
+    replica->link_up(node_id(number), out);
+    replica->info(node_id(number), info(ReplicaState::running));
   }
   void tick(TimeUs later_us = 0) {
     now_us += later_us;
@@ -259,7 +76,7 @@ struct Lone {
             .values = Bytes::adopt(std::vector<float>(blocks * block_elements, 1.0F))};
   }
   void ask(std::uint8_t from, ExchangeRequest message) {
-    replica->request(test::node_id(from), std::move(message), now_us, out);
+    replica->request(node_id(from), std::move(message), now_us, out);
   }
   void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
   /// The neighbour's answer to a request: it, too, holds ones.
@@ -275,9 +92,7 @@ struct Lone {
     reply.differences = Bytes::adopt(std::vector<float>(request.block_count * block_elements, 1.0F));
     return reply;
   }
-  void hear(std::uint8_t from, ExchangeReply reply) {
-    replica->reply(test::node_id(from), std::move(reply), now_us, out);
-  }
+  void hear(std::uint8_t from, ExchangeReply reply) { replica->reply(node_id(from), std::move(reply), now_us, out); }
   /// What was sent of one kind since the last call; everything else sent is forgotten.
   template <class Kind>
   std::vector<std::pair<std::uint8_t, Kind>> sent() {
@@ -304,6 +119,38 @@ struct Lone {
 };
 
 }  // namespace
+
+TEST_CASE("a request that does not fit is refused and changes nothing", "[replica]") {
+  Lone lone({}, 2);
+  lone.meet(1);
+  std::uint64_t counter = 1'000'000;
+  const auto ask = [&](auto change) {
+    ExchangeRequest request{.counter = counter++, .job = {7, 9}, .codec = Codec::q8, .block_count = 2};
+    request.side = Bytes::adopt(std::vector<std::byte>(side_bytes(Codec::q8, 2)));
+    request.values = Bytes::adopt(std::vector<std::byte>(2 * codec_block_bytes(Codec::q8)));
+    change(request);
+    Replica::Actions actions;
+    lone.replica->request(node_id(1), std::move(request), 1, actions);
+    CHECK(actions.answer.empty());
+    REQUIRE(actions.send.size() == 1);
+    const auto& reply = std::get<ExchangeReply>(actions.send[0].message);
+    CHECK(reply.status == ReplyStatus::refused);
+    return reply.reason;
+  };
+  CHECK(ask([](auto& r) { r.job.layout_hash = 1; }) == RefuseReason::layout_differs);
+  CHECK(ask([](auto& r) { r.fragment = 2; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.block_count = 1; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.values = {}; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.side = {}; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>(9)); }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>{std::byte{0xff}}); }) ==
+        RefuseReason::bad_request);
+  CHECK(ask([](auto& r) {
+          std::vector<std::byte> side(side_bytes(Codec::q8, 2));
+          side[0] = std::byte{0x7f};
+          r.side = Bytes::adopt(std::move(side));
+        }) == RefuseReason::bad_request);
+}
 
 TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
   const float budget = GENERATE(1.0F, 0.5F);
@@ -439,7 +286,7 @@ TEST_CASE("an exchange without an answer ends with its lifetime, unresolved once
   const auto [partner, request] = lone.start_own();
   lone.tick(5 * us_per_s - 1);
   CHECK(lone.counters().unresolved == 0);
-  lone.replica->info(test::node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
   lone.tick(2 * us_per_s);
   CHECK(lone.counters().unresolved == 1);
   CHECK(lone.replica->in_flight() == 0);
@@ -454,7 +301,7 @@ TEST_CASE("an exchange without an answer ends with its lifetime, unresolved once
 
 TEST_CASE("an answer that nobody acknowledges ends with its lifetime, unresolved once", "[replica]") {
   Lone lone({.lifetime_us = 5 * us_per_s});
-  lone.replica->link_up(test::node_id(1), lone.out);
+  lone.replica->link_up(node_id(1), lone.out);
   lone.ask(1);
   lone.work();
   CHECK(lone.y() == 0.5F);
@@ -478,7 +325,7 @@ TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", 
   Lone lone({}, 3);
   lone.meet(1);
   lone.meet(2);
-  lone.replica->info(test::node_id(2), Lone::info(ReplicaState::joining));
+  lone.replica->info(node_id(2), Lone::info(ReplicaState::joining));
   lone.tick();
   lone.work();  // three requests out to node 1
   const auto requests = lone.sent<ExchangeRequest>();
@@ -488,9 +335,9 @@ TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", 
   lone.ask(2, 2);  // and one being computed
   REQUIRE(lone.out.answer.size() == 1);
   lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
-  lone.replica->node_dead(test::node_id(2), lone.now_us, lone.out);
+  lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
   CHECK(lone.counters().unresolved == 1);
-  lone.replica->node_dead(test::node_id(1), lone.now_us, lone.out);
+  lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
   CHECK(lone.counters().unresolved == 1 + 2);  // the reply that is here already is not lost
   lone.work();
   CHECK(lone.counters().unresolved == 1 + 2 + 1);  // committed for node 2, which will never say that it has done so
@@ -506,7 +353,7 @@ TEST_CASE("an exchange whose partner dies while it is encoded is not sent", "[re
   Lone lone({});
   lone.meet(1);
   lone.tick();
-  lone.replica->node_dead(test::node_id(1), lone.now_us, lone.out);
+  lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
   lone.work();
   CHECK(lone.sent<ExchangeRequest>().empty());
   CHECK(lone.counters().unresolved == 0);
@@ -517,7 +364,7 @@ TEST_CASE("a request that could not be sent is no exchange", "[replica]") {
   Lone lone({});
   lone.meet(1);
   const auto [partner, request] = lone.start_own();
-  lone.replica->send_failed(test::node_id(partner), request, lone.now_us);
+  lone.replica->send_failed(node_id(partner), request, lone.now_us);
   CHECK(lone.replica->in_flight() == 0);
   CHECK(lone.counters().unresolved == 0);
   lone.tick(100'000);
@@ -528,10 +375,10 @@ TEST_CASE("a repeated request that could not be sent does not end an exchange th
   Lone lone({});
   lone.meet(1);
   const auto [partner, request] = lone.start_own();
-  lone.replica->link_down(test::node_id(1));
-  lone.replica->link_up(test::node_id(1), lone.out);
+  lone.replica->link_down(node_id(1));
+  lone.replica->link_up(node_id(1), lone.out);
   CHECK(lone.sent<ExchangeRequest>().size() == 1);
-  lone.replica->send_failed(test::node_id(1), request, lone.now_us);
+  lone.replica->send_failed(node_id(1), request, lone.now_us);
   CHECK(lone.replica->in_flight() == 1);
   lone.tick();
   CHECK(lone.sent<ExchangeRequest>().size() == 1);  // again
@@ -548,7 +395,7 @@ TEST_CASE("an acknowledgement or a busy reply that could not be sent is sent lat
   lone.work();
   const auto acks = lone.sent<ExchangeAck>();
   REQUIRE(acks.size() == 1);
-  lone.replica->send_failed(test::node_id(1), acks[0].second, lone.now_us);
+  lone.replica->send_failed(node_id(1), acks[0].second, lone.now_us);
   CHECK_FALSE(lone.replica->idle());
   lone.tick();
   CHECK(lone.sent<ExchangeAck>().size() == 1);
@@ -561,7 +408,7 @@ TEST_CASE("an acknowledgement or a busy reply that could not be sent is sent lat
   const auto replies = lone.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
   REQUIRE(replies[0].second.status == ReplyStatus::busy);
-  lone.replica->send_failed(test::node_id(1), replies[0].second, lone.now_us);
+  lone.replica->send_failed(node_id(1), replies[0].second, lone.now_us);
   lone.tick();
   const auto again = lone.sent<ExchangeReply>();
   REQUIRE(again.size() == 1);
@@ -658,7 +505,7 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   lone.publish(3);
   lone.hear(1, Lone::reply_to(request));
   for (int i = 0; i < 20; ++i)
-    lone.replica->pull(test::node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
+    lone.replica->pull(node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
   CHECK(lone.replica->buffers(0).parts().with_client);  // not touched under the task's feet
   CHECK(lone.out.conclude.empty());
   CHECK(lone.out.snapshot.empty());
@@ -688,19 +535,19 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);
-  lone.replica->info(test::node_id(1), Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
-  lone.replica->set_clock(1000);                                            // trained, and never published
-  lone.replica->pull(test::node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
+  lone.replica->set_clock(1000);                                      // trained, and never published
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
   CHECK(lone.out.snapshot.empty());
   REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
   SECTION("its client publishes") {
     lone.publish(1001);
     REQUIRE(lone.out.snapshot.size() == 1);
-    CHECK(lone.out.snapshot[0].to == test::node_id(1));
+    CHECK(lone.out.snapshot[0].to == node_id(1));
     // Fresh: the next one is served at once.
     lone.replica->snapshot_taken(0, lone.now_us, lone.out);
     lone.out = {};
-    lone.replica->pull(test::node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+    lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
     CHECK(lone.out.snapshot.size() == 1);
   }
   SECTION("its client stands still, and is not waited for") {
@@ -715,7 +562,7 @@ TEST_CASE("a pull is declined for a reason", "[replica]") {
   Lone lone({});
   lone.meet(1);
   const auto reason = [&](const PullRequest& request) {
-    lone.replica->pull(test::node_id(1), request, lone.now_us, lone.out);
+    lone.replica->pull(node_id(1), request, lone.now_us, lone.out);
     const auto replies = lone.sent<PullReply>();
     REQUIRE(replies.size() == 1);
     CHECK(replies[0].second.fragment == request.fragment);
@@ -743,115 +590,4 @@ TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]")
   const auto replies = lone.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].second.reason == RefuseReason::draining);
-}
-
-// --- random faults ------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// Bounds that hold after every turn of every node.
-void watch(Cluster& cluster, const ClusterOptions& options) {
-  cluster.after_turn = [&cluster, options](std::size_t i) {
-    const Replica& replica = *cluster.node(i).replica;
-    if (replica.in_flight() > options.replica.in_flight) FAIL("more exchanges under way than allowed");
-    if (replica.pending_bytes() > cluster.elements() * sizeof(float)) FAIL("more memory than the model's");
-  };
-}
-
-/// Breaks, mends, stalls and pulls at random for a while; then everything is as it should be.
-void torment(Cluster& cluster, std::size_t nodes, Random& random, const std::vector<bool>& dead) {
-  const auto alive = [&](std::size_t i) { return i >= dead.size() || !dead[i]; };
-  std::set<std::pair<std::size_t, std::size_t>> broken;
-  for (int round = 0; round < 40; ++round) {
-    const std::size_t i = random.below(nodes);
-    const std::size_t j = (i + 1 + random.below(nodes - 1)) % nodes;
-    if (!alive(i) || !alive(j)) continue;
-    const auto link = std::pair(std::min(i, j), std::max(i, j));
-    switch (random.below(4)) {
-      case 0:
-        if (broken.insert(link).second) cluster.break_link(i, j);
-        break;
-      case 1:
-        if (broken.erase(link) == 1) cluster.mend_link(i, j);
-        break;
-      case 2:
-        cluster.node(i).client.stalled = !cluster.node(i).client.stalled;
-        break;
-      case 3:
-        cluster.pull(i, j, static_cast<std::uint32_t>(random.below(3)));
-        break;
-    }
-    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(25'000)));
-  }
-  for (const auto& [i, j] : broken)
-    cluster.mend_link(i, j);
-  for (std::size_t i = 0; i < nodes; ++i)
-    cluster.node(i).client.stalled = false;
-  cluster.calm();
-}
-
-ClusterOptions faulty(std::uint64_t seed, Codec codec) {
-  ClusterOptions options{.nodes = 3 + seed % 3,
-                         .blocks = 1,
-                         .latency_us = static_cast<TimeUs>(200 + 1'000 * (seed % 4)),
-                         .task_us = static_cast<TimeUs>(50 + 400 * (seed % 3)),
-                         .repeat_probability = 0.2,
-                         .full_probability = 0.1,
-                         .seed = seed};
-  options.replica.codec = codec;
-  options.replica.period_us = 5'000;
-  options.replica.in_flight = 1 + seed % 4;
-  return options;
-}
-
-}  // namespace
-
-TEST_CASE("random faults lose nothing and are over when they stop", "[replica]") {
-  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
-  const std::uint64_t seed = GENERATE(range(1, 37));
-  CAPTURE(codec_name(codec), seed);
-  const ClusterOptions options = faulty(seed, codec);
-  Cluster cluster(options);
-  watch(cluster, options);
-  cluster.node(0).client.step_us *= static_cast<TimeUs>(1 + seed % 9);
-  const auto before = cluster.total();
-  Random random(seed);
-  torment(cluster, options.nodes, random, {});
-  cluster.run_until(cluster.now_us() + 1'500'000);
-  CHECK(cluster.distance() < 1e-6);
-  CHECK(cluster.count(&ReplicaCounters::initiated) > 200);
-  cluster.settle();
-  CHECK(drift(before, cluster.total()) < rounding * static_cast<double>(options.nodes));
-  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
-  CHECK(cluster.count(&ReplicaCounters::violations) == 0);
-  for (std::size_t i = 0; i < options.nodes; ++i)
-    CHECK(cluster.node(i).replica->idle());
-}
-
-TEST_CASE("random faults and a death move the rest by little", "[replica]") {
-  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
-  const std::uint64_t seed = GENERATE(range(101, 113));
-  CAPTURE(codec_name(codec), seed);
-  const ClusterOptions options = faulty(seed, codec);
-  const auto nodes = static_cast<double>(options.nodes);
-  Cluster cluster(options);
-  watch(cluster, options);
-  auto before = cluster.total();
-  Random random(seed);
-  cluster.run_until(600'000);
-  const std::size_t victim = random.below(options.nodes);
-  std::vector<bool> dead(options.nodes);
-  dead[victim] = true;
-  cluster.kill(victim);
-  torment(cluster, options.nodes, random, dead);
-  cluster.run_until(cluster.now_us() + 1'500'000);
-  CHECK(cluster.distance() < 1e-6);
-  cluster.settle();
-  // They had come together before the death: what it cost is no more than what little was under way.
-  for (double& value : before)
-    value *= (nodes - 1) / nodes;
-  CHECK(drift(before, cluster.total()) < 0.05);
-  CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * options.fragments * options.nodes);
-  for (std::size_t i = 0; i < options.nodes; ++i)
-    CHECK((i == victim || cluster.node(i).replica->idle()));
 }

@@ -1,0 +1,363 @@
+// Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
+
+#include <numeric>
+
+#include "catch.hpp"
+#include "tools/sim/cluster.hpp"
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+namespace {
+
+using gossip::Random;
+using gossip::Replica;
+using gossip::ReplicaCounters;
+
+/// Largest change of any element's sum: fp32 rounding only, unless a commit was lost or doubled.
+double drift(const std::vector<double>& before, const std::vector<double>& after) {
+  double largest = 0;
+  for (std::size_t e = 0; e < before.size(); ++e)
+    largest = std::max(largest, std::fabs(after[e] - before[e]));
+  return largest;
+}
+
+constexpr double rounding = 2e-6;  // thousands of fp32 additions to numbers below 1
+constexpr TimeUs told_of_deaths_us = 20'000;
+
+struct WorldOptions {
+  std::size_t nodes = 4;
+  std::size_t fragments = 2;
+  std::size_t blocks = 2;   // a fragment
+  TimeUs latency_us = 500;  // and up to twice that
+  TimeUs task_us = 100;     // likewise
+  double repeat_probability = 0;
+  double full_probability = 0;
+  bool learning = false;  // clients add noise to their models at every step
+  gossip::ReplicaOptions replica = {};
+  std::uint64_t seed = 1;
+};
+
+/// A cluster of which every node has a link to every other.
+struct World {
+  explicit World(const WorldOptions& options)
+      : options(options),
+        random(options.seed),
+        network(schedule, Random(random.next()), options.nodes,
+                {.latency_us = options.latency_us,
+                 .jitter_us = options.latency_us,
+                 .duplicate = options.repeat_probability}),
+        cluster({.elements = options.fragments * options.blocks * block_elements,
+                 .fragment_elements = options.blocks * block_elements,
+                 .replica = options.replica,
+                 .step_us = 3'000,
+                 .step_jitter = 0.33,
+                 .task_us = options.task_us,
+                 .seed = random.next()},
+                schedule, network) {
+    for (std::size_t i = 0; i < options.nodes; ++i) {
+      std::vector<float> model(options.fragments * options.blocks * block_elements);
+      for (float& value : model)
+        value = static_cast<float>(random.uniform() - 0.5);
+      cluster.add_node(model, options.learning ? noise(random.next()) : TrainStep{});
+      cluster.start_daemon(i, false);
+    }
+    cluster.link_all();
+    cluster.full_probability = options.full_probability;
+  }
+  static TrainStep noise(std::uint64_t seed) {
+    return [draws = Random(seed)](std::span<float> model) mutable {
+      for (float& value : model)
+        value += static_cast<float>(0.01 * (draws.uniform() - 0.5));
+      return std::uint64_t{1};
+    };
+  }
+  void run_for(TimeUs time_us) { cluster.run_until(cluster.now_us() + time_us); }
+  /// kill -9 of a whole node; the others hear of it a little later.
+  void kill(std::size_t i) {
+    cluster.kill_node(i);
+    schedule.after(told_of_deaths_us, [this, i] {
+      for (std::size_t j = 0; j < options.nodes; ++j) {
+        if (j != i && cluster.daemon_alive(j)) cluster.declare_dead(j, i);
+      }
+    });
+  }
+  /// From here on every message arrives once, and links have room.
+  void calm() {
+    network.set_default({.latency_us = options.latency_us, .jitter_us = options.latency_us});
+    cluster.full_probability = 0;
+  }
+  [[nodiscard]] std::size_t elements() const { return options.fragments * options.blocks * block_elements; }
+  [[nodiscard]] bool idle(std::size_t i) const { return cluster.node(i).replica->idle(); }
+
+  WorldOptions options;
+  Random random;
+  Schedule schedule;
+  Network network;
+  Cluster cluster;
+};
+
+}  // namespace
+
+TEST_CASE("replicas agree and their sum stays") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::size_t nodes = GENERATE(2, 3, 8);
+  CAPTURE(codec_name(codec), nodes);
+  WorldOptions options{.nodes = nodes, .seed = nodes};
+  options.replica.codec = codec;
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  const auto before = cluster.total();
+  const double apart = cluster.distance();
+  cluster.run_until(4 * us_per_s);
+  cluster.settle();
+  CHECK(drift(before, cluster.total()) < rounding * static_cast<double>(nodes));
+  CHECK(cluster.distance() < apart * 1e-9);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+  CHECK(cluster.count(&ReplicaCounters::violations) == 0);
+  CHECK(cluster.count(&ReplicaCounters::initiated) ==
+        cluster.count(&ReplicaCounters::answered) - cluster.count(&ReplicaCounters::follow_ups));
+}
+
+TEST_CASE("repeated messages are applied once") {
+  WorldOptions options{.nodes = 4, .repeat_probability = 0.5, .seed = 3};
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  const auto before = cluster.total();
+  cluster.run_until(2 * us_per_s);
+  cluster.settle();
+  CHECK(cluster.count(&ReplicaCounters::repeated_requests) > 100);
+  CHECK(drift(before, cluster.total()) < rounding * 4);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+}
+
+TEST_CASE("links that break and mend lose nothing") {
+  const std::uint64_t seed = GENERATE(range(1, 9));
+  WorldOptions options{.nodes = 4, .repeat_probability = 0.1, .seed = seed};
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  const auto before = cluster.total();
+  Random random(seed);
+  for (int round = 0; round < 100; ++round) {
+    const auto i = random.below(4);
+    const auto j = (i + 1 + random.below(3)) % 4;
+    cluster.unlink(i, j);
+    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(20'000)));
+    cluster.link(i, j);
+    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(10'000)));
+  }
+  cluster.run_until(cluster.now_us() + us_per_s);
+  cluster.settle();
+  CHECK(drift(before, cluster.total()) < rounding * 4);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+  CHECK(cluster.distance() < 1e-6);
+}
+
+TEST_CASE("a client that stalls holds nobody up and loses nothing") {
+  WorldOptions options{.nodes = 3, .seed = 5};
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  const auto before = cluster.total();
+  cluster.run_until(100'000);
+  cluster.node(0).client.stalled = true;
+  cluster.run_until(us_per_s);
+  // The others agree with its replica as far as it is known to the daemon, though its client has seen nothing of it.
+  CHECK(cluster.distance() < 1e-6);
+  CHECK(drift(before, cluster.total()) < rounding * 3);
+  cluster.node(0).client.stalled = false;
+  cluster.run_until(2 * us_per_s);
+  CHECK(drift(before, cluster.total()) < rounding * 3);
+}
+
+TEST_CASE("a killed node costs the others only its own exchanges") {
+  WorldOptions options{.nodes = 5, .seed = 11};
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(500'000);
+  world.kill(2);
+  cluster.run_until(520'000);
+  cluster.run_until(600'000);
+  const auto exchanges = cluster.count(&ReplicaCounters::initiated);
+  cluster.run_until(3 * us_per_s);
+  CHECK(cluster.count(&ReplicaCounters::initiated) > exchanges + 500);
+  CHECK(cluster.distance() < 1e-8);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * 4 * 2);
+  for (std::size_t i = 0; i < 5; ++i) {
+    if (i != 2) CHECK(cluster.node(i).replica->partners() == 3);
+  }
+}
+
+TEST_CASE("a draining replica finishes what is under way") {
+  WorldOptions options{.nodes = 3, .seed = 17};
+  options.replica.period_us = 3'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(200'000);
+  cluster.drain(0);
+  cluster.run_until(300'000);
+  CHECK(world.idle(0));
+  const auto before = cluster.whole(0);
+  cluster.run_until(us_per_s);
+  CHECK(drift(before, cluster.whole(0)) < rounding);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+}
+
+TEST_CASE("learners stay together, fast and slow ones alike") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  CAPTURE(codec_name(codec));
+  WorldOptions options{.nodes = 4, .learning = true, .seed = 23};
+  options.replica.codec = codec;
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  cluster.node(3).client.speed = 1.0 / 8;
+  cluster.run_until(8 * us_per_s);
+  // A random walk alone would be 4000 steps × (0.01²/12) = 0.033 from its start.
+  CHECK(cluster.distance() < 3e-4);
+  const double blocks = static_cast<double>(cluster.count(&ReplicaCounters::blocks));
+  const double wide = static_cast<double>(cluster.count(&ReplicaCounters::wide_blocks));
+  CAPTURE(wide / blocks, cluster.distance());
+  CHECK(wide / blocks < 0.1);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+}
+
+TEST_CASE("NaN stays at home") {
+  WorldOptions options{.nodes = 3, .seed = 29};
+  options.replica.period_us = 5'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(200'000);
+  cluster.node(1).client.model[5] = std::nanf("");
+  cluster.run_until(us_per_s);
+  CHECK(cluster.node(1).replica->counters().quarantines > 0);
+  for (const std::size_t i : {0, 2}) {
+    for (const double value : cluster.whole(i))
+      REQUIRE(std::isfinite(value));
+  }
+  cluster.node(1).client.model[5] = 0;
+  cluster.run_until(2 * us_per_s);
+  CHECK(cluster.node(1).replica->quarantined() == 0);
+  CHECK(cluster.distance() < 1e-6);
+}
+
+// --- random faults ------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Bounds that hold after every turn of every node.
+void watch(World& world) {
+  world.cluster.on_event = [&world](const Cluster::Event& event) {
+    if (event.kind != Cluster::Event::Kind::turned) return;
+    const Replica& replica = *world.cluster.node(event.node).replica;
+    if (replica.in_flight() > world.options.replica.in_flight) FAIL("more exchanges under way than allowed");
+    if (replica.pending_bytes() > world.elements() * sizeof(float)) FAIL("more memory than the model's");
+  };
+}
+
+/// Breaks, mends, stalls and pulls at random for a while; then everything is as it should be.
+void torment(World& world, Random& random, const std::vector<bool>& dead) {
+  Cluster& cluster = world.cluster;
+  const std::size_t nodes = world.options.nodes;
+  const auto alive = [&](std::size_t i) { return i >= dead.size() || !dead[i]; };
+  std::set<std::pair<std::size_t, std::size_t>> broken;
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t i = random.below(nodes);
+    const std::size_t j = (i + 1 + random.below(nodes - 1)) % nodes;
+    if (!alive(i) || !alive(j)) continue;
+    const auto link = std::pair(std::min(i, j), std::max(i, j));
+    switch (random.below(4)) {
+      case 0:
+        if (broken.insert(link).second) cluster.unlink(i, j);
+        break;
+      case 1:
+        if (broken.erase(link) == 1) cluster.link(i, j);
+        break;
+      case 2:
+        cluster.node(i).client.stalled = !cluster.node(i).client.stalled;
+        break;
+      case 3:
+        cluster.pull(i, j, static_cast<std::uint32_t>(random.below(3)));
+        break;
+    }
+    cluster.run_until(cluster.now_us() + static_cast<TimeUs>(random.below(25'000)));
+  }
+  for (const auto& [i, j] : broken)
+    cluster.link(i, j);
+  for (std::size_t i = 0; i < nodes; ++i)
+    cluster.node(i).client.stalled = false;
+  world.calm();
+}
+
+WorldOptions faulty(std::uint64_t seed, Codec codec) {
+  WorldOptions options{.nodes = 3 + seed % 3,
+                       .blocks = 1,
+                       .latency_us = static_cast<TimeUs>(200 + 1'000 * (seed % 4)),
+                       .task_us = static_cast<TimeUs>(50 + 400 * (seed % 3)),
+                       .repeat_probability = 0.2,
+                       .full_probability = 0.1,
+                       .seed = seed};
+  options.replica.codec = codec;
+  options.replica.period_us = 5'000;
+  options.replica.in_flight = 1 + seed % 4;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("random faults lose nothing and are over when they stop") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::uint64_t seed = GENERATE(range(1, 37));
+  CAPTURE(codec_name(codec), seed);
+  const WorldOptions options = faulty(seed, codec);
+  World world(options);
+  Cluster& cluster = world.cluster;
+  watch(world);
+  cluster.node(0).client.speed = 1 / static_cast<double>(1 + seed % 9);
+  const auto before = cluster.total();
+  Random random(seed);
+  torment(world, random, {});
+  cluster.run_until(cluster.now_us() + 1'500'000);
+  CHECK(cluster.distance() < 1e-6);
+  CHECK(cluster.count(&ReplicaCounters::initiated) > 200);
+  cluster.settle();
+  CHECK(drift(before, cluster.total()) < rounding * static_cast<double>(options.nodes));
+  CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
+  CHECK(cluster.count(&ReplicaCounters::violations) == 0);
+  for (std::size_t i = 0; i < options.nodes; ++i)
+    CHECK(world.idle(i));
+}
+
+TEST_CASE("random faults and a death move the rest by little") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::uint64_t seed = GENERATE(range(101, 113));
+  CAPTURE(codec_name(codec), seed);
+  const WorldOptions options = faulty(seed, codec);
+  const auto nodes = static_cast<double>(options.nodes);
+  World world(options);
+  Cluster& cluster = world.cluster;
+  watch(world);
+  auto before = cluster.total();
+  Random random(seed);
+  cluster.run_until(600'000);
+  const std::size_t victim = random.below(options.nodes);
+  std::vector<bool> dead(options.nodes);
+  dead[victim] = true;
+  world.kill(victim);
+  torment(world, random, dead);
+  cluster.run_until(cluster.now_us() + 1'500'000);
+  CHECK(cluster.distance() < 1e-6);
+  cluster.settle();
+  // They had come together before the death: what it cost is no more than what little was under way.
+  for (double& value : before)
+    value *= (nodes - 1) / nodes;
+  CHECK(drift(before, cluster.total()) < 0.05);
+  CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * options.fragments * options.nodes);
+  for (std::size_t i = 0; i < options.nodes; ++i)
+    CHECK((i == victim || world.idle(i)));
+}
+
+}  // namespace gossamer::sim

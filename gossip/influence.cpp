@@ -12,9 +12,6 @@ namespace {
 
 constexpr double excess_smoothing = 0.25;
 constexpr int doubts_most = 60;
-// Of what the exchanges take off the distance. One that stands still while all others are pulled comes half as close;
-// an honest one whom all others meet comes closer by all of it and more.
-constexpr float approach_share = 0.75F;
 constexpr double excess_log2_most = 2 * extra_shift_most;
 
 std::uint32_t short_of(const NodeId& node) {
@@ -31,7 +28,7 @@ void ApproachRecord::observe(float distance, float taken, bool far) {
   }
   const float closer = begun_ - distance;
   const float least = approach_least * begun_;
-  if (exchanges_ >= approach_soonest && closer >= std::max(approach_share * taken_, least)) {
+  if (exchanges_ >= approach_soonest && closer >= std::max(taken_ / 2, least)) {
     doubts_ = static_cast<std::int8_t>(std::max(doubts_ - 1, -trust_most));
     exchanges_ = 0;
   } else if (exchanges_ == approach_latest || (exchanges_ > 0 && closer < -least)) {

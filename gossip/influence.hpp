@@ -15,7 +15,7 @@
 // Where nobody trains any more, that median falls to nothing while a replica that was away is still on its way, and the
 // thresholds would fall faster than it closes in: it would never arrive. So τ does not fall below a small share of the
 // fragment's own norm, for a partner that comes closer when it is exchanged with (ApproachRecord): who stands still in
-// spite of what the exchanges should bring loses that again (docs/design.md 3.2 says what that does not prevent).
+// spite of what the exchanges should bring loses that again, and total influence with it.
 //
 // Owned by Replica (the loop's thread); the functions are pure.
 
@@ -45,7 +45,7 @@ inline constexpr float approach_least = 0x1p-6F;
 inline constexpr int trust_most = 2;
 
 /// Whether a partner that is beyond the threshold comes closer by what the exchanges with it take off the distance: an
-/// honest replica does, and so does whoever acts like one.
+/// honest replica does, and so does whoever acts like one, at the price of becoming harmless.
 class ApproachRecord {
  public:
   /// `distance` as found before the exchange, which takes `taken` off it; `far`: beyond the threshold.

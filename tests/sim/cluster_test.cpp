@@ -113,4 +113,25 @@ TEST_CASE("Clipping lets a replica that was away come back to others that agree,
   CHECK(world.drift(before) < 5 * rounding);
 }
 
+TEST_CASE("Clipping holds a replica that never moves back for ever, where nobody trains") {
+  World world(5, 6, 3);
+  world.cluster.run_until(5 * us_per_s);
+  const std::vector<float> stubborn = world.model();
+  world.cluster.node(4).client.train = [&](std::span<float> values) {
+    std::copy(stubborn.begin(), stubborn.end(), values.begin());
+    return std::uint64_t{1};
+  };
+  const std::vector<float> agreed = world.cluster.node(0).client.model;
+  world.cluster.run_until(60 * us_per_s);
+  double apart = 0;
+  double way = 0;
+  for (std::size_t e = 0; e < agreed.size(); ++e) {
+    const double moved = world.cluster.node(0).client.model[e] - agreed[e];
+    apart += moved * moved;
+    way += (double{stubborn[e]} - agreed[e]) * (double{stubborn[e]} - agreed[e]);
+  }
+  CAPTURE(std::sqrt(apart / way));
+  CHECK(apart < 0.25 * 0.25 * way);
+}
+
 }  // namespace gossamer::sim

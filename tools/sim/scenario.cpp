@@ -535,8 +535,6 @@ std::string World::missing() const {
   const bool anyone = policy == gossip::PartnerPolicy::random || policy == gossip::PartnerPolicy::weighted;
   if (anyone && reached < pairs)
     return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
-  // Where few meet a replica that was away, clipping cannot tell it from one that stands still: it may stay away.
-  if (swarm_.cluster.replica.clip > 0 && !anyone) return {};
   const double distance = cluster_.distance();
   double square = 0;
   for (const double value : cluster_.mean())

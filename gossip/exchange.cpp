@@ -166,22 +166,11 @@ bool differs(std::span<const BlockOutcome> outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
 }
 
-/// ‖y‖ over these blocks.
-double norm_of(const FragmentView& y, std::span<const std::uint32_t> blocks) {
-  double square = 0;
-  for (const std::uint32_t block : blocks) {
-    for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i)
-      square += double{y.at(i)} * y.at(i);
-  }
-  return std::sqrt(square);
-}
-
-/// τ of one end, for these blocks. `fragment` holds finite values.
-float threshold_of(const Clip& clip, HeldFragment fragment, float factor, std::span<const std::uint32_t> blocks) {
-  double threshold = clip.threshold;
-  if (!(threshold > 0) && clip.multiple > 0) threshold = clip.multiple * fragment.steps.expected_norm(factor, blocks);
-  if (clip.share > 0) threshold = std::max(threshold, clip.share * norm_of(fragment.buffers.y(), blocks));
-  return static_cast<float>(std::min<double>(threshold, std::numeric_limits<float>::max()));
+/// τ of one end, for these blocks.
+float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std::span<const std::uint32_t> blocks) {
+  if (clip.threshold > 0 || !(clip.multiple > 0)) return clip.threshold;
+  const double expected = clip.multiple * steps.expected_norm(factor, blocks);
+  return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
 }
 
 /// The shift that clipping asks for. Where none that may be sent is enough, moves nothing, or for f32 less.
@@ -317,7 +306,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);
-  if (result.finite) result.request.clip = threshold_of(clip, fragment, factor, blocks);
+  result.request.clip = threshold_of(clip, fragment.steps, factor, blocks);
   result.request.block_count = static_cast<std::uint32_t>(count);
   result.request.blocks = bitmap_of(blocks, fragment_blocks);
   result.request.side = Bytes::adopt(std::move(side));
@@ -351,7 +340,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   }
   std::vector<bool> coarse;
   std::vector<BlockOutcome> moved;
-  const float threshold = threshold_of(clip, fragment, factor, blocks);
+  const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
     const std::span values{reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)};

@@ -11,7 +11,6 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr double excess_smoothing = 0.25;
-constexpr int doubts_most = 60;
 constexpr double excess_log2_most = 2 * extra_shift_most;
 
 std::uint32_t short_of(const NodeId& node) {
@@ -20,61 +19,20 @@ std::uint32_t short_of(const NodeId& node) {
 
 }  // namespace
 
-void ApproachRecord::observe(float distance, float taken, bool far) {
-  if (!far) {
-    doubts_ = static_cast<std::int8_t>(doubts_ - (doubts_ > 0 ? 1 : 0));
-    exchanges_ = 0;
-    return;
-  }
-  const float closer = begun_ - distance;
-  const float least = approach_least * begun_;
-  if (exchanges_ >= approach_soonest && closer >= std::max(taken_ / 2, least)) {
-    doubts_ = static_cast<std::int8_t>(std::max(doubts_ - 1, -trust_most));
-    exchanges_ = 0;
-  } else if (exchanges_ == approach_latest || (exchanges_ > 0 && closer < -least)) {
-    doubts_ = static_cast<std::int8_t>(std::min(std::max<int>(doubts_, 0) + 1, doubts_most));
-    exchanges_ = 0;
-  }
-  if (exchanges_ == 0) {
-    begun_ = distance;
-    taken_ = 0;
-  }
-  taken_ += taken;
-  ++exchanges_;
-}
-
-float ApproachRecord::share() const {
-  return std::ldexp(floor_share, -doubts_);
-}
-
-float DistanceRecord::share(const NodeId& partner) const {
-  const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
-  const auto seen =
-      std::find_if(seen_.begin(), end, [name = short_of(partner)](const Seen& one) { return one.partner == name; });
-  return seen == end ? floor_share : seen->approach.share();
-}
-
-void DistanceRecord::observe(const NodeId& partner, double norm, double taken, bool far) {
-  const auto float_of = [](double x) {
-    return static_cast<float>(std::min<double>(x, std::numeric_limits<float>::max()));
-  };
-  const float distance = float_of(norm);
+void DistanceRecord::observe(const NodeId& partner, double norm) {
+  const auto distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()));
   const std::uint32_t name = short_of(partner);
   const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
   auto oldest = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
   if (oldest == end) {
     if (count_ < seen_.size()) {
-      seen_[count_] = {.partner = name, .distance = distance};
-      seen_[count_++].approach.observe(distance, float_of(taken), far);
+      seen_[count_++] = {.partner = name, .distance = distance};
       return;
     }
     oldest = seen_.begin();
-    *oldest = {.partner = name};
   }
-  std::rotate(oldest, oldest + 1, end);
-  Seen& latest = *(end - 1);
-  latest.distance = distance;
-  latest.approach.observe(distance, float_of(taken), far);
+  std::move(oldest + 1, end, oldest);
+  *(end - 1) = {.partner = name, .distance = distance};
 }
 
 std::optional<float> DistanceRecord::median() const {

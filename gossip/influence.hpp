@@ -12,11 +12,6 @@
 // over the partners that the fragment was last exchanged with, of the distance ‖s·D‖ found: a minority of partners
 // cannot move it, whatever they send and however often.
 //
-// Where nobody trains any more, that median falls to nothing while a replica that was away is still on its way, and the
-// thresholds would fall faster than it closes in: it would never arrive. So τ does not fall below a small share of the
-// fragment's own norm, for a partner that comes closer when it is exchanged with (ApproachRecord): who stands still in
-// spite of what the exchanges should bring loses that again, and total influence with it.
-//
 // Owned by Replica (the loop's thread); the functions are pure.
 
 #pragma once
@@ -33,33 +28,6 @@ inline constexpr std::size_t remembered_partners = 16;
 /// With fewer partners there is no telling who is the odd one: nothing is clipped, and every partner is believed.
 inline constexpr std::size_t witnesses_least = 3;
 
-/// The threshold is not lower than this share of the fragment's own 2-norm, for whom there is no doubt about.
-inline constexpr float floor_share = 0x1p-8F;
-/// Exchanges after which a far partner may be seen to have come closer, and by which it must have,
-inline constexpr int approach_soonest = 8;
-inline constexpr int approach_latest = 32;
-/// by at least this share of its distance, which no quantiser's noise feigns.
-inline constexpr float approach_least = 0x1p-6F;
-
-/// Powers of two by which the share grows for a partner that keeps coming closer.
-inline constexpr int trust_most = 2;
-
-/// Whether a partner that is beyond the threshold comes closer by what the exchanges with it take off the distance: an
-/// honest replica does, and so does whoever acts like one, at the price of becoming harmless.
-class ApproachRecord {
- public:
-  /// `distance` as found before the exchange, which takes `taken` off it; `far`: beyond the threshold.
-  void observe(float distance, float taken, bool far);
-  /// floor_share, halved for each time that it did not, and doubled up to trust_most times for each that it did.
-  [[nodiscard]] float share() const;
-
- private:
-  float begun_ = 0;  // the distance when counting began
-  float taken_ = 0;  // off it, since
-  std::uint8_t exchanges_ = 0;
-  std::int8_t doubts_ = 0;  // negative: trust
-};
-
 /// Whom an exchange was with, in short, and whether there is anyone else to compare it with.
 struct Witness {
   std::uint16_t partner = 0;
@@ -69,10 +37,7 @@ struct Witness {
 /// The distances that one fragment's exchanges found, the last one for each partner.
 class DistanceRecord {
  public:
-  /// `taken`: what the exchange takes off the distance; `far`: the distance is beyond the threshold.
-  void observe(const NodeId& partner, double distance, double taken = 0, bool far = false);
-  /// ApproachRecord::share() of the partner.
-  [[nodiscard]] float share(const NodeId& partner) const;
+  void observe(const NodeId& partner, double distance);
   [[nodiscard]] std::size_t partners() const { return count_; }
   /// The lower median over partners; none with fewer than witnesses_least.
   [[nodiscard]] std::optional<float> median() const;
@@ -82,7 +47,6 @@ class DistanceRecord {
   struct Seen {
     std::uint32_t partner = 0;
     float distance = 0;
-    ApproachRecord approach = {};
   };
   std::array<Seen, remembered_partners> seen_;  // the first count_, oldest first
   std::size_t count_ = 0;
@@ -108,7 +72,6 @@ class ClipRecord {
 struct Clip {
   float threshold = 0;  ///< τ; 0: not known, for want of partners to compare
   float multiple = 0;   ///< then τ is this many times the distance that the estimates expect; 0: do not clip
-  float share = 0;      ///< τ is at least this share of the norm of the end's own values
 };
 
 /// ‖s·D‖ over the blocks in range.

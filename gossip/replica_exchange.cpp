@@ -416,9 +416,7 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
                                                         static_cast<float>(measure.blocks));
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
-    const auto median = fragment.distances.median();
-    const bool far = median && measure.distance > options_.clip * *median;
-    fragment.distances.observe(partner, measure.distance, std::ldexp(measure.distance, 1 - shift), far);
+    fragment.distances.observe(partner, measure.distance);
   }
   if (!counts) return;
   ++fragment.outer_exchanges;
@@ -451,9 +449,7 @@ Clip Replica::clip_for(const Fragment& fragment, const NodeId& partner) const {
   const auto neighbour = neighbours_.find(partner);
   const int extra = neighbour == neighbours_.end() ? 0 : neighbour->second.clips.extra_shift();
   const float multiple = std::ldexp(options_.clip, -extra);
-  return {.threshold = std::min(multiple * median, std::numeric_limits<float>::max()),
-          .multiple = multiple,
-          .share = fragment.distances.share(partner)};
+  return {.threshold = std::min(multiple * median, std::numeric_limits<float>::max()), .multiple = multiple};
 }
 
 float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {

@@ -3,7 +3,6 @@
 #include "gossip/influence.hpp"
 
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "catch.hpp"
@@ -207,89 +206,6 @@ TEST_CASE("who is always far beyond the threshold weighs less, and is forgiven",
   for (int i = 0; i < 20; ++i)
     record.observe(1);
   CHECK(record.extra_shift() == 0);
-}
-
-namespace {
-
-/// Exchanges with one partner at the floor, the own norm being 1: returns how far both ends were moved in all. `apart`
-/// tells the distance at an exchange from what has been taken off it so far.
-double moved_at_floor(int exchanges, const std::function<double(double taken)>& apart) {
-  ApproachRecord record;
-  double moved = 0;
-  double taken = 0;
-  for (int n = 0; n < exchanges; ++n) {
-    const double distance = apart(taken);
-    moved += record.share() / 2;
-    record.observe(static_cast<float>(distance), record.share(), true);
-    taken += record.share();
-  }
-  return moved;
-}
-
-}  // namespace
-
-TEST_CASE("who comes closer keeps the floor and is met halfway, who stands still loses it", "[influence]") {
-  const double farther = GENERATE(0.1, 1, 8);
-  CAPTURE(farther);
-  // An honest one is 0 apart after no more exchanges than the floor alone takes.
-  const int enough = static_cast<int>(farther / floor_share);
-  CHECK(moved_at_floor(enough, [&](double taken) { return farther - std::min(farther, taken); }) >= 0.49 * farther);
-  // One that is where it was moves its partner by an eighth of the norm, however long it goes on.
-  const double bound =
-      (approach_latest + 1) * double{floor_share};  // the first 32 exchanges, and half as much, and so on
-  CHECK(moved_at_floor(100'000, [&](double) { return farther; }) <= bound * 1.001);
-  Random random(3);
-  CHECK(moved_at_floor(100'000, [&](double) { return farther * (1 + 0.01 * random.uniform()); }) <= bound * 1.001);
-  // And so does one that goes away as fast as the exchanges bring it closer.
-  CHECK(moved_at_floor(100'000, [&](double taken) { return farther + taken; }) <= bound * 1.001);
-}
-
-TEST_CASE("the share of the floor, exchange by exchange", "[influence]") {
-  ApproachRecord record;
-  CHECK(record.share() == floor_share);
-  const auto come_closer = [&](float from, float by) {
-    for (int n = 0; n <= approach_soonest; ++n)
-      record.observe(from - by * static_cast<float>(n), by, true);
-  };
-  come_closer(1, 0.05F);
-  CHECK(record.share() == 2 * floor_share);
-  come_closer(0.6F, 0.05F);
-  come_closer(0.2F, 0.01F);
-  CHECK(record.share() == 4 * floor_share);  // and no more
-  record.observe(1, 0.1F, true);             // at once for who goes away
-  CHECK(record.share() == floor_share / 2);
-  for (int n = 0; n < approach_latest; ++n)
-    record.observe(1, 0.1F, true);
-  CHECK(record.share() == floor_share / 4);
-  record.observe(0.01F, 0, false);  // near: forgiven by and by
-  CHECK(record.share() == floor_share / 2);
-  record.observe(0.01F, 0, false);
-  record.observe(0.01F, 0, false);
-  CHECK(record.share() == floor_share);
-}
-
-TEST_CASE("each partner has a share of its own", "[influence]") {
-  DistanceRecord record;
-  CHECK(record.share(node(1)) == floor_share);
-  for (int n = 0; n <= approach_latest; ++n) {
-    record.observe(node(1), 1, 0.5, true);
-    record.observe(node(2), 0.1);
-  }
-  CHECK(record.share(node(1)) == floor_share / 2);
-  CHECK(record.share(node(2)) == floor_share);
-}
-
-TEST_CASE("a threshold is not below the share of the own norm", "[influence]") {
-  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
-  End i(std::vector<float>(256, 1.0F));
-  End j(std::vector<float>(256, 3.0F));
-  const Clip clip{.threshold = 1e-6F, .multiple = 1, .share = floor_share};
-  const auto sent = encode(i, codec, clip);
-  CHECK(sent.request.clip == Approx(16 * floor_share));
-  const auto answered = answer(j, sent.request, clip);
-  REQUIRE(answered.reply.status == ReplyStatus::done);
-  // With f32 the limit scales the difference first: no more than the floor allows is moved in any case.
-  CHECK(std::ldexp(answered.measure.distance, -answered.reply.shift) <= 1.001 * 16 * floor_share / 2);
 }
 
 TEST_CASE("the norm of an exchange", "[influence]") {

@@ -32,7 +32,7 @@ def private_bytes(node: Node) -> int:
 class Endurance(SystemTest):
     def test_sum_and_memory(self) -> None:
         # Gentle enough for the daemons, the trainer and the other tests to share two cores.
-        nodes = self.start_nodes(4, {"gossip": {"period_ms": 20}, "log": {"level": "info"}})
+        nodes = self.start_nodes(4, {"gossip": {"period_ms": 20, "time_share": 0.0}, "log": {"level": "info"}})
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         random = np.random.default_rng(6)
         # What one trainer learns the next one unlearns: the sum stays zero.

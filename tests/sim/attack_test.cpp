@@ -1,11 +1,11 @@
 // One member of eight means harm: what that does to the others' learning, with clipping and without.
 
-#include "tools/sim/attack.hpp"
+#include "tools/sim/learn/attack.hpp"
 
 #include <cmath>
 
 #include "catch.hpp"
-#include "tools/sim/gossip_run.hpp"
+#include "tools/sim/learn/gossip_run.hpp"
 
 namespace gossamer::sim {
 namespace {

@@ -1,7 +1,7 @@
 // Averaging without learning: the schedules reach consensus when theory says, CHOCO converges where rounding alone
 // stalls, and replicas agree at least as fast as the spectral gap of their graph promises.
 
-#include "tools/sim/consensus_run.hpp"
+#include "tools/sim/learn/consensus_run.hpp"
 
 #include <cmath>
 #include <functional>

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "catch.hpp"
-#include "tools/sim/membership.hpp"
-#include "tools/sim/scenario.hpp"
+#include "tools/sim/hunt/scenario.hpp"
+#include "tools/sim/membership/membership.hpp"
 
 namespace gossamer::sim {
 namespace {

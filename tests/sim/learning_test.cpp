@@ -4,10 +4,10 @@
 #include <functional>
 
 #include "catch.hpp"
-#include "tools/sim/baseline.hpp"
 #include "tools/sim/commands.hpp"
-#include "tools/sim/gossip_run.hpp"
-#include "tools/sim/learn_report.hpp"
+#include "tools/sim/learn/baseline.hpp"
+#include "tools/sim/learn/gossip_run.hpp"
+#include "tools/sim/learn/learn_report.hpp"
 
 namespace gossamer::sim {
 namespace {

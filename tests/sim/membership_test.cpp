@@ -1,11 +1,11 @@
-#include "tools/sim/membership.hpp"
+#include "tools/sim/membership/membership.hpp"
 
 #include <set>
 
 #include "catch.hpp"
 
 #include "tools/sim/commands.hpp"
-#include "tools/sim/membership_measure.hpp"
+#include "tools/sim/membership/membership_measure.hpp"
 
 namespace gossamer::sim {
 namespace {

@@ -1,7 +1,7 @@
 // What the simulated nodes learn from: gradients are those of the loss, shards are shares of the data, and files that
 // are not there or not right are told so.
 
-#include "tools/sim/workload.hpp"
+#include "tools/sim/learn/workload.hpp"
 
 #include <cmath>
 #include <filesystem>
@@ -11,10 +11,10 @@
 
 #include "catch.hpp"
 #include "temporary_folder.hpp"
-#include "tools/sim/classifier.hpp"
 #include "tools/sim/commands.hpp"
 #include "tools/sim/draw.hpp"
-#include "tools/sim/matrix.hpp"
+#include "tools/sim/learn/classifier.hpp"
+#include "tools/sim/learn/matrix.hpp"
 
 namespace gossamer::sim {
 namespace {

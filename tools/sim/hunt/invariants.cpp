@@ -1,0 +1,487 @@
+#include "tools/sim/hunt/invariants.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+using Kind = Cluster::Event::Kind;
+
+/// One fp32 rounding of a number x is at most 2^-24 |x|. Weighted sums of independent ones stay within a few of their
+/// root mean square; this many leave no false alarm in a lifetime, and a wrong element is thousands of them.
+constexpr double deviations = 12;
+/// An exchange that lost this many of its messages may run out of its lifetime.
+constexpr int losses_to_outlive = 3;
+const double rounding_unit = std::ldexp(1.0, -24);
+
+double tolerance(double square) {
+  return deviations * rounding_unit * std::sqrt(square) + 1e-30;
+}
+
+}  // namespace
+
+Invariants::Invariants(const Cluster& cluster, const gossip::ReplicaOptions& options, std::uint64_t seed)
+    : cluster_(cluster), options_(options) {
+  gossip::Random random(seed);
+  const std::size_t elements = cluster.range_of(cluster.fragments() - 1).second;
+  for (std::size_t e = 0; e < elements; ++e)
+    weights_.push_back((chance(random, 0.5) ? 1 : -1) * uniform(random, 0.5, 1.5));
+}
+
+void Invariants::fail(const std::string& what, const Cluster::Event& event) const {
+  Trace::Concern concern{.node = event.node, .fragment = event.fragment};
+  if (event.exchange.counter != 0) {
+    concern.exchange = event.exchange;
+    concern.other = number_of(event.exchange.initiator);
+    if (const auto found = exchanges_.find(event.exchange); found != exchanges_.end()) {
+      concern.node = found->second.initiator;
+      concern.other = found->second.responder;
+    }
+  }
+  throw Violation(what, concern);
+}
+
+// --- what is at a node --------------------------------------------------------------------------------------------
+
+Invariants::Parts Invariants::measure(std::size_t i, std::uint32_t f) const {
+  const Cluster::Node& node = cluster_.node(i);
+  const auto [first, last] = cluster_.range_of(f);
+  const double* weight = weights_.data() + first;
+  const auto& word = node.client.words[f];
+  const auto& three = node.client.buffers[f];
+  Parts parts;
+  const auto add = [&](const float* values, double& sum) {
+    double square = 0;
+    for (std::size_t e = 0; e < last - first; ++e) {
+      const double term = weight[e] * static_cast<double>(values[e]);
+      sum += term;
+      square += term * term;
+    }
+    parts.square += square;
+  };
+  if (!word.replace) add(node.client.model.data() + first, parts.model);
+  if (word.correction_valid) add(three[word.correction].data(), parts.correction);
+  if (node.replica && !node.replica->buffers(f).parts().replace) {
+    const float* pending = node.replica->buffers(f).y().pending;
+    if (pending != nullptr) add(pending, parts.pending);
+  }
+  parts.finite = std::isfinite(parts.square) && std::isfinite(parts.whole());
+  return parts;
+}
+
+double Invariants::value(std::size_t i) const {
+  double sum = 0;
+  if (i < nodes_.size()) {
+    for (const Parts& parts : nodes_[i].parts)
+      sum += parts.finite ? parts.whole() : 1;
+  }
+  return sum;
+}
+
+void Invariants::grow() {
+  while (nodes_.size() < cluster_.size())
+    nodes_.push_back({.parts = std::vector<Parts>(cluster_.fragments())});
+}
+
+void Invariants::check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const {
+  if (parts.finite) return;
+  const Cluster::Event here{.kind = Kind::turned, .node = i, .fragment = f};
+  if (!std::isfinite(parts.carried()))
+    fail(fmt::format("numbers: node {} has corrections with NaN or infinity", i), here);
+  if (!nodes_[i].nan_allowed)
+    fail(fmt::format("numbers: node {}'s model has NaN or infinity, put there by nobody", i), here);
+}
+
+void Invariants::unchanged(std::size_t i, std::uint32_t f, bool collected) {
+  NodeState& state = nodes_[i];
+  const Parts before = state.parts[f];
+  const Parts after = measure(i, f);
+  check_finite(i, f, after);
+  state.parts[f] = after;
+  account(before, after);
+  if (!before.finite || !after.finite) return;
+  const double change = after.whole() - before.whole();
+  const double allowed = collected ? tolerance(before.square + after.square) : 1e-12 * std::sqrt(after.square);
+  if (std::fabs(change) <= allowed) return;
+  fail(fmt::format("attribution: node {}'s model changed by {:.3g} (at most {:.3g} is rounding) though it neither "
+                   "trained nor committed an exchange",
+                   i, change, allowed),
+       {.kind = Kind::turned, .node = i, .fragment = f});
+}
+
+void Invariants::account(const Parts& before, const Parts& after) {
+  if (before.finite) ledger_ -= before.whole();
+  if (after.finite) ledger_ += after.whole();
+}
+
+std::optional<double> Invariants::commit_of(const Cluster::Event& event, double& rounding) {
+  if (!nodes_[event.node].client) return std::nullopt;  // its daemon ends what was under way from its memory
+  Parts& before = nodes_[event.node].parts[event.fragment];
+  const Parts after = measure(event.node, event.fragment);
+  check_finite(event.node, event.fragment, after);
+  const double change = after.carried() - before.carried();
+  if (before.finite && after.finite && after.model != before.model) {
+    fail(fmt::format("attribution: a commit at node {} changed its client's model by {:.3g}", event.node,
+                     after.model - before.model),
+         event);
+  }
+  const bool moves = event.done && event.commit;
+  if (!moves && change != 0) {
+    fail(fmt::format("attribution: node {}'s corrections changed by {:.3g} with an exchange that {}", event.node,
+                     change, event.done ? "had nothing to commit" : "it did not take part in"),
+         event);
+  }
+  const bool counts = before.finite && after.finite;
+  rounding = tolerance(before.square + after.square);
+  before = after;
+  return counts ? std::optional(change) : std::nullopt;
+}
+
+// --- events -------------------------------------------------------------------------------------------------------
+
+void Invariants::on(const Cluster::Event& event) {
+  grow();
+  const std::size_t i = event.node;
+  switch (event.kind) {
+    case Kind::trained:
+      return training_over(i);
+    case Kind::collected:
+    case Kind::replaced:
+      return unchanged(i, event.fragment, event.kind == Kind::collected);
+    case Kind::answering:
+      if (cluster_.node(i).replica->state() != ReplicaState::running) {
+        fail(fmt::format("partners: node {} answers something new though it does not run", i), event);
+      }
+      if (nodes_[i].dead.contains(event.other)) {
+        fail(fmt::format("partners: node {} answers node {}, which it was told is dead", i, event.other), event);
+      }
+      return;
+    case Kind::answered:
+      return answered(event);
+    case Kind::concluded:
+      return concluded(event);
+    case Kind::adopted:
+    case Kind::outer:
+      return adopted(event);
+    case Kind::turned:
+      return turned(i);
+    case Kind::dead:
+      nodes_[i].dead.insert(event.other);
+      nodes_[i].linked.erase(event.other);
+      return excuse(i, event.other, cluster_.now_us());
+    case Kind::linked:
+      nodes_[i].dead.erase(event.other);
+      nodes_[i].linked.insert(event.other);
+      return;
+    case Kind::unlinked:
+      nodes_[i].linked.erase(event.other);
+      return;
+    case Kind::sent:
+    case Kind::blocked:
+      return sent(event);
+    case Kind::let_go:
+      return let_go(i);
+    case Kind::daemon_died:
+      return daemon_died(i);
+    case Kind::client_died:
+      return client_died(i);
+    case Kind::client_began:
+      return client_began(i);
+    case Kind::training:
+    case Kind::delivered:
+    case Kind::daemon_began:
+    case Kind::paused:
+    case Kind::resumed:
+      return;
+  }
+}
+
+void Invariants::training_over(std::size_t i) {
+  NodeState& state = nodes_[i];
+  for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
+    const Parts before = state.parts[f];
+    const Parts after = measure(i, f);
+    check_finite(i, f, after);
+    state.parts[f] = after;
+    if (after.carried() != before.carried()) {
+      fail(fmt::format("attribution: training at node {} changed its corrections by {:.3g}", i,
+                       after.carried() - before.carried()),
+           {.kind = Kind::trained, .node = i, .fragment = f});
+    }
+    account(before, after);
+  }
+}
+
+void Invariants::turned(std::size_t i) {
+  for (std::uint32_t f = 0; f < cluster_.fragments() && nodes_[i].client; ++f)
+    unchanged(i, f, false);
+  if (!cluster_.node(i).replica) return;
+  nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
+  nodes_[i].violations = cluster_.node(i).replica->counters().violations;
+  check_bounds(i);
+  check_lone_halves(cluster_.now_us());
+}
+
+void Invariants::answered(const Cluster::Event& event) {
+  double rounding = 0;
+  const auto change = commit_of(event, rounding);
+  if (!event.done) return;
+  Exchange& exchange = exchanges_[event.exchange];
+  if (exchange.answered) {
+    fail(fmt::format("exactly once: exchange {}:{} was answered by node {} at {} us and again by node {}",
+                     number_of(event.exchange.initiator), event.exchange.counter, exchange.responder,
+                     exchange.answered_us, event.node),
+         event);
+  }
+  exchange.initiator = number_of(event.exchange.initiator);
+  exchange.responder = event.node;
+  exchange.fragment = event.fragment;
+  exchange.answered_us = cluster_.now_us();
+  if (exchange.begun_us < 0) exchange.begun_us = exchange.answered_us;
+  exchange.answered = true;
+  exchange.given = change;
+  exchange.rounding = rounding;
+  open_.push_back(event.exchange);
+}
+
+void Invariants::concluded(const Cluster::Event& event) {
+  double rounding = 0;
+  const auto change = commit_of(event, rounding);
+  if (!event.done) return;
+  const auto found = exchanges_.find(event.exchange);
+  const auto name = fmt::format("{}:{}", number_of(event.exchange.initiator), event.exchange.counter);
+  if (found == exchanges_.end() || !found->second.answered) {
+    fail(fmt::format("exactly once: node {} concluded exchange {}, which nobody has committed", event.node, name),
+         event);
+  }
+  Exchange& exchange = found->second;
+  if (exchange.concluded) {
+    fail(fmt::format("exactly once: node {} concluded exchange {} a second time", event.node, name), event);
+  }
+  if (cluster_.now_us() > given_up_us(exchange)) --halves_;  // late, but not alone
+  exchange.concluded = true;
+  ++both_;
+  pairs_.insert(std::minmax(exchange.initiator, exchange.responder));
+  exchange.taken = change;
+  if (!exchange.given || !change) return;
+  const double expected = -*exchange.given;
+  const double allowed = rounding + exchange.rounding;
+  rounding_ += allowed * allowed;
+  if (std::fabs(*change - expected) <= allowed) return;
+  fail(fmt::format("exactly once: exchange {} changed its responder, node {}, by {:.9g} and its initiator, node {}, by "
+                   "{:.9g}; expected {:.9g} to within {:.3g}",
+                   name, exchange.responder, *exchange.given, event.node, *change, expected, allowed),
+       event);
+}
+
+void Invariants::adopted(const Cluster::Event& event) {
+  if (!nodes_[event.node].client) return;
+  Parts& parts = nodes_[event.node].parts[event.fragment];
+  const Parts after = measure(event.node, event.fragment);
+  check_finite(event.node, event.fragment, after);
+  if (event.kind == Kind::outer && parts.finite && after.finite && after.model != parts.model) {
+    fail(fmt::format("attribution: an outer step at node {} changed its client's model", event.node), event);
+  }
+  account(parts, after);
+  parts = after;
+}
+
+void Invariants::let_go(std::size_t i) {
+  ended_[i].push_back(cluster_.now_us());
+  unresolved_ += std::exchange(nodes_[i].unresolved, 0);
+  violations_ += std::exchange(nodes_[i].violations, 0);
+}
+
+void Invariants::daemon_died(std::size_t i) {
+  NodeState& state = nodes_[i];
+  let_go(i);
+  state.linked.clear();
+  state.dead.clear();
+  for (std::uint32_t f = 0; f < cluster_.fragments() && state.client; ++f) {
+    const Parts before = state.parts[f];
+    const Parts after = measure(i, f);
+    if (after.model != before.model && before.finite && after.finite) {
+      fail(fmt::format("attribution: the end of node {}'s daemon changed its client's model", i),
+           {.kind = Kind::daemon_died, .node = i, .fragment = f});
+    }
+    if (after.correction != before.correction) {
+      fail(fmt::format("attribution: the end of node {}'s daemon changed a correction by {:.3g}", i,
+                       after.correction - before.correction),
+           {.kind = Kind::daemon_died, .node = i, .fragment = f});
+    }
+    account(before, after);  // what only the daemon knew is gone
+    state.parts[f] = after;
+  }
+}
+
+void Invariants::client_died(std::size_t i) {
+  ended_[i].push_back(cluster_.now_us());
+  for (Parts& parts : nodes_[i].parts) {
+    account(parts, {});
+    parts = {};
+  }
+  nodes_[i].client = false;
+}
+
+void Invariants::client_began(std::size_t i) {
+  nodes_[i].client = true;
+  nodes_[i].nan_allowed = false;
+  for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
+    nodes_[i].parts[f] = measure(i, f);
+    account({}, nodes_[i].parts[f]);
+  }
+}
+
+void Invariants::sent(const Cluster::Event& event) {
+  const bool lost = event.kind == Kind::sent && event.arrivals == 0;
+  if (const auto* reply = std::get_if<ExchangeReply>(event.message); reply != nullptr && lost) {
+    const auto found = exchanges_.find({id_of(event.other), reply->counter});
+    if (found != exchanges_.end()) most_lost_ = std::max(most_lost_, ++found->second.lost);
+  } else if (const auto* ack = std::get_if<ExchangeAck>(event.message); ack != nullptr && lost) {
+    const auto found = exchanges_.find({id_of(event.node), ack->counter});
+    if (found != exchanges_.end()) most_lost_ = std::max(most_lost_, ++found->second.lost);
+  }
+  const auto* request = std::get_if<ExchangeRequest>(event.message);
+  if (request == nullptr) return;
+  const ExchangeId id{id_of(event.node), request->counter};
+  Exchange& exchange = exchanges_[id];
+  if (exchange.begun_us < 0) exchange.begun_us = cluster_.now_us();
+  if (lost) most_lost_ = std::max(most_lost_, ++exchange.lost);
+  if (!nodes_[event.node].dead.contains(event.other)) return;
+  fail(fmt::format("partners: node {} asks node {}, which it was told is dead", event.node, event.other),
+       {.kind = event.kind, .node = event.node, .fragment = request->fragment, .exchange = id, .other = event.other});
+}
+
+void Invariants::check_bounds(std::size_t i) const {
+  const Cluster::Node& node = cluster_.node(i);
+  if (!node.replica) return;
+  const gossip::Replica& replica = *node.replica;
+  const Cluster::Event here{.kind = Kind::turned, .node = i};
+  if (replica.in_flight() > options_.in_flight) {
+    fail(fmt::format("bounds: node {} has {} exchanges of its own under way, of {} allowed", i, replica.in_flight(),
+                     options_.in_flight),
+         here);
+  }
+  // Each linked node, and each not yet known to be dead, has its share of the reply cache.
+  const std::size_t most_kept = gossip::ReplyCache::max_unacknowledged * cluster_.size();
+  if (replica.kept_replies() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} replies", i, replica.kept_replies()), here);
+  }
+  if (replica.unsent_acks() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} acknowledgements to send", i, replica.unsent_acks()), here);
+  }
+  std::size_t most = 0;
+  for (std::uint32_t f = 0; f < cluster_.fragments(); ++f)
+    most += node.client.buffers[f][0].size() * sizeof(float);
+  if (replica.pending_bytes() > most) {
+    fail(fmt::format("bounds: node {} keeps {} bytes of corrections, more than a model", i, replica.pending_bytes()),
+         here);
+  }
+  if (replica.partners() > nodes_[i].linked.size()) {
+    fail(fmt::format("partners: node {} has {} partners and {} links", i, replica.partners(), nodes_[i].linked.size()),
+         here);
+  }
+}
+
+// --- the end ------------------------------------------------------------------------------------------------------
+
+std::uint64_t Invariants::unresolved() const {
+  return cluster_.count(&gossip::ReplicaCounters::unresolved) + unresolved_;
+}
+
+std::uint64_t Invariants::violations() const {
+  return cluster_.count(&gossip::ReplicaCounters::violations) + violations_;
+}
+
+bool Invariants::undisturbed() const {
+  return parted_.empty() && ended_.empty() && most_lost_ < losses_to_outlive;
+}
+
+void Invariants::excuse(std::size_t i, std::size_t j, TimeUs now_us) {
+  Times& times = parted_[std::minmax(i, j)];
+  if (times.empty() || times.back() != now_us) times.push_back(now_us);
+}
+
+/// By then each end that is left has given the exchange up.
+TimeUs Invariants::given_up_us(const Exchange& exchange) const {
+  return exchange.answered_us + options_.lifetime_us + 2 * options_.info_period_us;
+}
+
+/// Something that may part two ends happened from when the exchange began until both ends gave it up at the latest.
+bool Invariants::excused(const Exchange& exchange) const {
+  if (exchange.lost >= losses_to_outlive) return true;
+  const auto within = [&](const Times& times) {
+    const auto first = std::lower_bound(times.begin(), times.end(), exchange.begun_us);
+    return first != times.end() && *first <= given_up_us(exchange);
+  };
+  const auto parted = parted_.find(std::minmax(exchange.initiator, exchange.responder));
+  if (parted != parted_.end() && within(parted->second)) return true;
+  for (const std::size_t node : {exchange.initiator, exchange.responder}) {
+    if (const auto ended = ended_.find(node); ended != ended_.end() && within(ended->second)) return true;
+  }
+  return false;
+}
+
+void Invariants::check_lone_halves(TimeUs now_us) {
+  while (!open_.empty() && given_up_us(exchanges_[open_.front()]) < now_us) {
+    check_lone_half(open_.front());
+    open_.pop_front();
+  }
+}
+
+void Invariants::check_lone_half(const ExchangeId& id) {
+  const Exchange& exchange = exchanges_[id];
+  if (exchange.concluded) return;
+  ++halves_;
+  const auto died = [&](std::size_t node) {
+    const auto ended = ended_.find(node);
+    return ended != ended_.end() && ended->second.back() >= exchange.begun_us;
+  };
+  if (!died(exchange.initiator) || !died(exchange.responder)) ++countable_;
+  if (excused(exchange)) return;
+  throw Violation(
+      fmt::format("exactly once: exchange {}:{} was committed by its responder, node {}, at {} us and never by its "
+                  "initiator, though nothing parted the two",
+                  number_of(id.initiator), id.counter, exchange.responder, exchange.answered_us),
+      {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id});
+}
+
+void Invariants::finish() {
+  check_lone_halves(std::numeric_limits<TimeUs>::max());
+  if (unresolved() < countable_) {
+    throw Violation(fmt::format("exactly once: {} exchanges were committed at one end only with a survivor, but "
+                                "survivors counted {} unresolved",
+                                countable_, unresolved()),
+                    {});
+  }
+  check_ledger();
+}
+
+void Invariants::check_ledger() const {
+  double expected = ledger_;
+  for (const auto& [id, exchange] : exchanges_) {
+    if (exchange.given && exchange.taken) continue;
+    expected += exchange.given.value_or(0) + exchange.taken.value_or(0);
+  }
+  double sum = 0;
+  double square = 0;
+  for (const NodeState& node : nodes_) {
+    for (const Parts& parts : node.parts) {
+      sum += parts.finite ? parts.whole() : 0;
+      square += parts.finite ? parts.square : 0;
+    }
+  }
+  const double allowed = std::sqrt(rounding_) + 1e-9 * std::sqrt(square);
+  if (std::fabs(sum - expected) <= allowed) return;
+  throw Violation(
+      fmt::format("the ledger: the sum over nodes is {:.9g}; expected {:.9g} to within {:.3g}", sum, expected, allowed),
+      {});
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,101 @@
+#include "tools/sim/hunt/overlay_oracle.hpp"
+
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+
+OverlayOracle::OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule,
+                             std::uint64_t seed)
+    : Overlay(cluster, network, schedule), options_(options), random_(seed) {}
+
+void OverlayOracle::begin() {
+  look();
+  schedule_.after(options_.look_us, [this] { begin(); });
+}
+
+void OverlayOracle::look() {
+  for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    for (std::size_t j = i + 1; j < cluster_.size(); ++j)
+      look_at(i, j);
+  }
+  settle();
+}
+
+OverlayOracle::View& OverlayOracle::view(std::size_t i, std::size_t j) {
+  View& view = views_[{i, j}];
+  const std::uint64_t own_life = cluster_.node(i).daemon_life;
+  if (view.own_life != own_life) view = {.own_life = own_life};  // a new daemon knows nobody
+  return view;
+}
+
+void OverlayOracle::look_at(std::size_t i, std::size_t j) {
+  const TimeUs now_us = schedule_.now_us();
+  const std::pair pair(i, j);
+  const bool both = cluster_.daemon_alive(i) && cluster_.daemon_alive(j);
+  const bool reach = reachable(i, j);
+  if (both && (!reach || !cluster_.linked(i, j)) && on_apart) on_apart(i, j);
+  if (cluster_.linked(i, j)) {
+    if (reach) {
+      heard_us_[pair] = now_us;
+    } else if (now_us - heard_us_[pair] >= options_.link_timeout_us) {
+      cluster_.unlink(i, j);
+    }
+    if (cluster_.linked(i, j)) {
+      view(i, j).lost_us = view(j, i).lost_us = now_us;
+      return;
+    }
+    redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);
+  }
+  suspect(i, j);
+  suspect(j, i);
+  if (!reach || now_us < redial_us_[pair] || !can_link(i, j)) return;
+  for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
+    View& known = view(a, b);
+    const std::uint64_t life = cluster_.node(b).daemon_life;
+    if (known.life != 0 && known.life != life && !known.dead) declare_dead(a, b);
+    known = {.own_life = known.own_life, .life = life, .dead = false, .lost_us = now_us};
+  }
+  heard_us_[pair] = now_us;
+  redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);  // if the link breaks
+  cluster_.link(i, j);
+}
+
+/// Node i judges j, which it has no link to.
+void OverlayOracle::suspect(std::size_t i, std::size_t j) {
+  if (!cluster_.daemon_alive(i)) return;
+  View& known = view(i, j);
+  if (cluster_.node(i).paused) {
+    known.lost_us = schedule_.now_us();  // its detector stands still with it
+    return;
+  }
+  if (known.life == 0 || known.dead || schedule_.now_us() - known.lost_us < options_.dead_after_us) return;
+  declare_dead(i, j);
+}
+
+void OverlayOracle::declare_dead(std::size_t i, std::size_t j) {
+  view(i, j).dead = true;
+  if (cluster_.node(j).daemon_life == view(i, j).life) ++deaths_;
+  cluster_.declare_dead(i, j);
+}
+
+void OverlayOracle::said_goodbye(std::size_t i) {
+  for (std::size_t j = 0; j < cluster_.size(); ++j) {
+    if (j == i || !cluster_.daemon_alive(j) || !network_.connected(i, j)) continue;
+    if (View& known = view(j, i); known.life != 0 && !known.dead) declare_dead(j, i);
+  }
+}
+
+/// A joining node may decide once everyone it can reach has a link to it.
+void OverlayOracle::settle() {
+  for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    if (cluster_.node(i).settled || !cluster_.daemon_alive(i)) continue;
+    bool all = true;
+    for (std::size_t j = 0; j < cluster_.size() && all; ++j) {
+      const bool could = j != i && reachable(i, j) && can_link(i, j);
+      all = !could || cluster_.linked(i, j);
+    }
+    if (all) cluster_.set_settled(i, true);
+  }
+}
+
+}  // namespace gossamer::sim

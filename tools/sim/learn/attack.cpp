@@ -1,0 +1,102 @@
+#include "tools/sim/learn/attack.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace gossamer::sim {
+
+namespace {
+
+constexpr float extreme_weight = 1e6F;
+constexpr float extreme_value = 1e30F;
+constexpr float dissensus_strength = 4;
+constexpr std::array<std::pair<std::string_view, AttackKind>, 8> names = {{{"none", AttackKind::none},
+                                                                           {"silent", AttackKind::silent},
+                                                                           {"extremes", AttackKind::extremes},
+                                                                           {"flipped", AttackKind::flipped},
+                                                                           {"ascent", AttackKind::ascent},
+                                                                           {"old", AttackKind::old},
+                                                                           {"nan", AttackKind::nan},
+                                                                           {"dissensus", AttackKind::dissensus}}};
+
+std::vector<float> mean_of(std::span<const std::span<const float>> models) {
+  std::vector<float> mean(models.front().size());
+  for (const auto& model : models) {
+    for (std::size_t e = 0; e < mean.size(); ++e)
+      mean[e] += model[e] / static_cast<float>(models.size());
+  }
+  return mean;
+}
+
+Bytes filled_floats(std::size_t bytes, float value) {
+  return Bytes::adopt(std::vector<float>(bytes / sizeof(float), value));
+}
+
+}  // namespace
+
+std::optional<AttackKind> attack_named(std::string_view name) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == names.end() ? std::nullopt : std::optional{found->second};
+}
+
+Attacker::Attacker(AttackKind kind, std::span<const float> initial, std::uint64_t seed)
+    : kind_(kind), initial_(initial.begin(), initial.end()), random_(seed) {}
+
+void Attacker::corrupt(std::span<float> model, std::span<const std::span<const float>> honest) {
+  switch (kind_) {
+    case AttackKind::extremes:
+      for (float& value : model)
+        value = random_.below(2) == 0 ? extreme_weight : -extreme_weight;
+      break;
+    case AttackKind::flipped: {
+      const auto mean = mean_of(honest);
+      std::transform(mean.begin(), mean.end(), model.begin(), [](float value) { return -value; });
+      break;
+    }
+    case AttackKind::dissensus: {
+      const auto mean = mean_of(honest);
+      const auto& one = honest[random_.below(honest.size())];
+      for (std::size_t e = 0; e < model.size(); ++e)
+        model[e] = mean[e] + dissensus_strength * (mean[e] - one[e]);
+      break;
+    }
+    case AttackKind::old:
+      std::copy(initial_.begin(), initial_.end(), model.begin());
+      break;
+    case AttackKind::none:
+    case AttackKind::silent:
+    case AttackKind::ascent:  // done by its training
+    case AttackKind::nan:     // a model with NaN would not leave its daemon: it is put into messages
+      break;
+  }
+}
+
+bool Attacker::tamper(Message& message) {
+  if (kind_ == AttackKind::silent) return false;
+  if (kind_ != AttackKind::extremes && kind_ != AttackKind::nan) return true;
+  const bool nan = kind_ == AttackKind::nan;
+  const float sign = random_.below(2) == 0 ? 1.0F : -1.0F;
+  const float bad = !nan                    ? sign * extreme_value
+                    : random_.below(2) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                            : sign * std::numeric_limits<float>::infinity();
+  if (auto* request = std::get_if<ExchangeRequest>(&message); request != nullptr && request->codec == Codec::f32) {
+    request->values = filled_floats(request->values.size(), bad);
+  }
+  auto* reply = std::get_if<ExchangeReply>(&message);
+  if (reply == nullptr || reply->status != ReplyStatus::done) return true;
+  if (reply->codec == Codec::f32) {
+    reply->differences = filled_floats(reply->differences.size(), bad);
+  } else if (!nan) {
+    const int edge = sign > 0 ? 0x77 : 0x88;  // the largest of 4 bits each, or far out in 8
+    reply->differences = Bytes::adopt(std::vector<std::byte>(reply->differences.size(), static_cast<std::byte>(edge)));
+    reply->shift = min_shift_bound;
+    reply->wide = {};
+    reply->asked = {};
+  }
+  return true;
+}
+
+}  // namespace gossamer::sim

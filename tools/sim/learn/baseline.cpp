@@ -1,0 +1,137 @@
+#include "tools/sim/learn/baseline.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tools/sim/commands.hpp"
+#include "tools/sim/draw.hpp"
+
+namespace gossamer::sim {
+
+Population::Population(const Workload& workload, const Experiment& described)
+    : experiment(described),
+      trainers(make_trainers(workload, described)),
+      models(described.nodes, workload.initial(described.seed)),
+      graph(make_graph(described.topology, described.nodes)),
+      weights(metropolis_weights(graph)),
+      time_s(described.nodes),
+      bytes(described.nodes),
+      clocks(described.nodes),
+      random(described.seed + 3) {}
+
+void Population::pass_step(std::size_t i, std::uint64_t used) {
+  samples += used;
+  clocks[i] += used;
+  const double stretch = uniform(random, 1 - experiment.step_jitter, 1 + experiment.step_jitter);
+  const double step_s = static_cast<double>(experiment.step_us) / us_per_s / experiment.speed(i);
+  time_s[i] += step_s * stretch;
+  computed_s += step_s;
+}
+
+void Population::train(std::size_t i) {
+  const bool ascends = experiment.attack == AttackKind::ascent && i + 1 == size();
+  pass_step(i, trainers[i].step(models[i], ascends ? -rate() : rate()));
+}
+
+void Population::train_all() {
+  for (std::size_t i = 0; i < size(); ++i)
+    train(i);
+}
+
+double Population::message_s(double message_bytes) const {
+  double rate = experiment.node_bytes_per_s;
+  if (experiment.path.bytes_per_s > 0)
+    rate = rate > 0 ? std::min(rate, experiment.path.bytes_per_s) : experiment.path.bytes_per_s;
+  const double latency_us =
+      static_cast<double>(experiment.path.latency_us) + 0.5 * static_cast<double>(experiment.path.jitter_us);
+  return latency_us / us_per_s + (rate > 0 ? message_bytes / rate : 0);
+}
+
+void Population::wait_for_all(double seconds) {
+  const double last = *std::max_element(time_s.begin(), time_s.end());
+  std::fill(time_s.begin(), time_s.end(), last + seconds);
+}
+
+void Population::wait_for_neighbours(double seconds) {
+  const std::vector<double> before = time_s;
+  for (std::size_t i = 0; i < size(); ++i) {
+    for (const std::size_t j : graph[i])
+      time_s[i] = std::max(time_s[i], before[j]);
+    time_s[i] += seconds;
+  }
+}
+
+void Population::mix(std::vector<std::vector<float>>& values) const {
+  std::vector<std::vector<float>> mixed(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    mixed[i].resize(values[i].size());
+    const auto own = static_cast<float>(weights[i].back());
+    for (std::size_t e = 0; e < values[i].size(); ++e)
+      mixed[i][e] = own * values[i][e];
+    for (std::size_t k = 0; k < graph[i].size(); ++k) {
+      const auto weight = static_cast<float>(weights[i][k]);
+      const float* from = values[graph[i][k]].data();
+      for (std::size_t e = 0; e < values[i].size(); ++e)
+        mixed[i][e] += weight * from[e];
+    }
+  }
+  values = std::move(mixed);
+}
+
+std::unique_ptr<Baseline> make_baseline(std::string_view method, const Population& nodes) {
+  if (method == "allreduce") return make_all_reduce();
+  if (method == "local") return make_local();
+  if (method == "dpsgd") return make_dpsgd();
+  if (method == "scclip") return make_scclip();
+  if (method == "async-local") return make_async_local(nodes);
+  if (method == "choco") return make_choco(nodes);
+  if (method == "diloco") return make_diloco(nodes);
+  if (method == "tracking") return make_gradient_tracking(nodes);
+  if (method == "pushsum") return make_push_sum(nodes);
+  return nullptr;
+}
+
+Run run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment) {
+  const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
+  Population nodes(workload, experiment);
+  const auto baseline = make_baseline(method, nodes);
+  if (!baseline) {
+    throw UsageError(
+        "unknown method '" + std::string(method) +
+        "'; there are gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, tracking and pushsum");
+  }
+  const bool attacked = experiment.attack != AttackKind::none;
+  if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::nan)
+    throw UsageError("'" + std::string(method) + "' knows the attacks extremes, flipped, ascent, old and dissensus");
+  Attacker attacker(experiment.attack, nodes.models.front(), experiment.seed + 4);
+  Run run{.method = std::string(method)};
+  std::vector<std::span<const float>> models;
+  const auto look = [&] { models.assign(nodes.models.begin(), nodes.models.end() - (attacked ? 1 : 0)); };
+  const auto record = [&] {
+    look();
+    Record& now = run.records.emplace_back(evaluate(workload, models));
+    now.time_s = *std::max_element(nodes.time_s.begin(), nodes.time_s.end());
+    now.samples = nodes.samples;
+    for (const double sent : nodes.bytes)
+      now.bytes += sent / static_cast<double>(nodes.size());
+    now.clocks = nodes.clocks;
+  };
+  const std::uint64_t between = std::max<std::uint64_t>(1, experiment.samples / experiment.evaluations);
+  record();
+  while (nodes.samples < experiment.samples) {
+    const std::uint64_t before = nodes.samples;
+    baseline->round(nodes);
+    if (attacked) {
+      look();
+      attacker.corrupt(nodes.models.back(), models);
+    }
+    if (nodes.samples / between != before / between || nodes.samples >= experiment.samples) record();
+  }
+  look();
+  run.computing = nodes.computed_s / (run.records.back().time_s * static_cast<double>(nodes.size()));
+  evaluate_nodes(workload, models, run);
+  run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return run;
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,79 @@
+// All-reduce every step, no exchange at all, and DiLoCo: the methods in which everyone has the same part.
+
+#include <algorithm>
+
+#include "tools/sim/learn/baseline.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+/// A ring all-reduce: afterwards all hold the mean; time and bytes are counted.
+void all_reduce(Population& nodes, std::vector<std::vector<float>>& values) {
+  const auto n = static_cast<double>(nodes.size());
+  std::vector<double> sum(nodes.elements());
+  for (const auto& of_one : values) {
+    for (std::size_t e = 0; e < sum.size(); ++e)
+      sum[e] += of_one[e];
+  }
+  for (auto& of_one : values) {
+    for (std::size_t e = 0; e < sum.size(); ++e)
+      of_one[e] = static_cast<float>(sum[e] / n);
+  }
+  if (nodes.size() == 1) return;
+  const double part = static_cast<double>(sum.size() * sizeof(float)) * nodes.experiment.byte_scale / n;
+  nodes.wait_for_all(2 * (n - 1) * nodes.message_s(part));
+  for (double& sent : nodes.bytes)
+    sent += 2 * (n - 1) * part;
+}
+
+class AllReduce final : public Baseline {
+ public:
+  void round(Population& nodes) override {
+    nodes.train_all();
+    all_reduce(nodes, nodes.models);
+  }
+};
+
+class Local final : public Baseline {
+ public:
+  void round(Population& nodes) override { nodes.train_all(); }
+};
+
+class DiLoCo final : public Baseline {
+ public:
+  explicit DiLoCo(const Population& nodes) : anchor_(nodes.models.front()), velocity_(nodes.elements()) {}
+
+  void round(Population& nodes) override {
+    nodes.train_all();
+    if (++steps_ % nodes.experiment.period_steps != 0) return;
+    all_reduce(nodes, nodes.models);
+    const auto rate = static_cast<float>(nodes.experiment.outer_rate);
+    const auto keep = static_cast<float>(nodes.experiment.outer_momentum);
+    for (std::size_t e = 0; e < anchor_.size(); ++e) {
+      const float gradient = anchor_[e] - nodes.models.front()[e];
+      velocity_[e] = keep * velocity_[e] + gradient;
+      anchor_[e] -= rate * (gradient + keep * velocity_[e]);
+    }
+    std::fill(nodes.models.begin(), nodes.models.end(), anchor_);
+  }
+
+ private:
+  std::vector<float> anchor_;
+  std::vector<float> velocity_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Baseline> make_all_reduce() {
+  return std::make_unique<AllReduce>();
+}
+std::unique_ptr<Baseline> make_local() {
+  return std::make_unique<Local>();
+}
+std::unique_ptr<Baseline> make_diloco(const Population& nodes) {
+  return std::make_unique<DiLoCo>(nodes);
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,84 @@
+// Asynchronous local SGD: workers of unequal speed take period_steps steps each from the server's model, and the server
+// applies each one's outer gradient when it arrives. With Nesterov momentum, every arrival moves the model by what the
+// others' older gradients have built up, too, and the rate that is best for synchronous rounds is too much.
+
+#include <algorithm>
+
+#include "tools/sim/learn/baseline.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+class AsyncLocal final : public Baseline {
+ public:
+  explicit AsyncLocal(const Population& nodes)
+      : server_(nodes.models.front()), begun_(nodes.models), velocity_(nodes.elements()), gathered_(nodes.elements()) {}
+
+  /// One arrival.
+  void round(Population& nodes) override {
+    const std::size_t i = next(nodes);
+    nodes.models[i] = begun_[i];
+    for (std::size_t step = 0; step < nodes.experiment.period_steps; ++step)
+      nodes.train(i);
+    const double bytes = static_cast<double>(nodes.elements() * sizeof(float)) * nodes.experiment.byte_scale;
+    nodes.time_s[i] += 2 * nodes.message_s(bytes);
+    nodes.bytes[i] += bytes;
+    arrive(nodes.experiment, nodes.size(), begun_[i], nodes.models[i]);
+    begun_[i] = server_;
+    std::fill(nodes.models.begin(), nodes.models.end(), server_);  // what is measured
+  }
+
+ private:
+  /// Whose steps are done first.
+  static std::size_t next(const Population& nodes) {
+    const double steps_s =
+        static_cast<double>(nodes.experiment.period_steps) * static_cast<double>(nodes.experiment.step_us) / us_per_s;
+    std::size_t first = 0;
+    for (std::size_t i = 1; i < nodes.size(); ++i) {
+      if (nodes.time_s[i] + steps_s / nodes.experiment.speed(i) <
+          nodes.time_s[first] + steps_s / nodes.experiment.speed(first))
+        first = i;
+    }
+    return first;
+  }
+
+  void arrive(const Experiment& experiment, std::size_t workers, std::span<const float> from,
+              std::span<const float> to) {
+    const auto rate = static_cast<float>(experiment.outer_rate);
+    const auto keep = static_cast<float>(experiment.outer_momentum);
+    const auto share = 1 / static_cast<float>(workers);
+    const OuterRule rule = experiment.outer_rule;
+    const bool last = ++arrivals_ % workers == 0;
+    for (std::size_t e = 0; e < server_.size(); ++e) {
+      const float gradient = from[e] - to[e];
+      if (rule == OuterRule::nesterov) {
+        velocity_[e] = keep * velocity_[e] + gradient;
+        server_[e] -= rate * (gradient + keep * velocity_[e]);
+      } else if (rule == OuterRule::delayed) {  // plain steps, and the momentum of all of them at every n-th
+        gathered_[e] += share * gradient;
+        server_[e] -= rate * share * gradient;
+        if (!last) continue;
+        velocity_[e] = keep * velocity_[e] + gathered_[e];
+        gathered_[e] = 0;
+        server_[e] -= rate * keep * velocity_[e];
+      } else {
+        server_[e] -= rate * gradient;
+      }
+    }
+  }
+
+  std::vector<float> server_;
+  std::vector<std::vector<float>> begun_;  // the server's model that each worker's steps begin at
+  std::vector<float> velocity_;
+  std::vector<float> gathered_;  // of the delayed kind: the mean since the velocity changed
+  std::uint64_t arrivals_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Baseline> make_async_local(const Population& nodes) {
+  return std::make_unique<AsyncLocal>(nodes);
+}
+
+}  // namespace gossamer::sim

@@ -1,0 +1,103 @@
+// A learning experiment as values: what is run, and what was measured. gossip_run.hpp runs one on the shipped replicas,
+// baseline.hpp on the methods they are compared with, learn_report.hpp writes it down.
+
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gossip/replica.hpp"
+#include "tools/sim/learn/attack.hpp"
+#include "tools/sim/learn/graph.hpp"
+#include "tools/sim/learn/trainer.hpp"
+#include "tools/sim/network.hpp"
+
+namespace gossamer::sim {
+
+/// What async-local's server does with an outer gradient.
+enum class OuterRule : std::uint8_t { none, nesterov, delayed };
+
+[[nodiscard]] std::optional<OuterRule> outer_rule_named(std::string_view name);
+
+struct Experiment {
+  std::size_t nodes = 8;
+  std::string topology = "complete";
+  Sharding sharding = {};
+  std::size_t batch = 16;
+  std::uint64_t samples = 0;  ///< of all nodes together, when training ends
+  double learning_rate = 0.1;
+  bool cosine = false;  ///< the learning rate falls to 0 along half a cosine; else it is constant
+  TrainerOptions trainer = {};
+  std::uint64_t seed = 1;
+
+  TimeUs step_us = 10'000;          ///< of a node of speed 1
+  double step_jitter = 0.05;        ///< a step takes step_us · (1 ± this)
+  std::vector<double> speeds = {};  ///< of the first nodes; the others have 1
+  PathConditions path = {};
+  double node_bytes_per_s = 0;  ///< each way; 0: not limited
+  double byte_scale = 1;        ///< messages count this many times: a small model that stands for a large one
+
+  // Of gossip alone.
+  gossip::ReplicaOptions replica = {};
+  std::size_t fragments = 4;
+  AttackKind attack = AttackKind::none;  ///< the last node means harm; only the others are measured
+  double memory_bytes_per_s = 1e10;      ///< a client's step takes longer by what it does with fragments, at this rate
+  // Of baselines that do not exchange every step (DiLoCo) or code what they send (CHOCO).
+  std::size_t period_steps = 1;
+  OuterRule outer_rule = OuterRule::none;
+  double outer_rate = 0.7;
+  double outer_momentum = 0.9;
+  double consensus_rate = 1;  ///< γ of CHOCO
+
+  std::size_t evaluations = 100;  ///< in a run, evenly spread over its samples
+
+  [[nodiscard]] double speed(std::size_t node) const { return node < speeds.size() ? speeds[node] : 1.0; }
+  /// The learning rate when all nodes together have used `done` samples: it follows the job's clock, not the node's.
+  [[nodiscard]] double rate_at(std::uint64_t done) const {
+    if (!cosine) return learning_rate;
+    const double progress = std::min(1.0, static_cast<double>(done) / static_cast<double>(samples));
+    return learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * progress)) + learning_rate * 1e-3;
+  }
+};
+
+/// One evaluation, of the mean of the nodes' models.
+struct Record {
+  double time_s = 0;
+  std::uint64_t samples = 0;  ///< of all nodes
+  double bytes = 0;           ///< sent by a node, on average
+  double loss = 0;
+  double accuracy = 0;
+  double consensus = 0;  ///< root mean square distance of a node's elements from the mean's
+  std::vector<std::uint64_t> clocks = {};
+};
+
+struct Run {
+  std::string method = {};
+  std::vector<Record> records = {};
+  double worst_accuracy = 0;  ///< of a single node's model at the end
+  double worst_loss = 0;
+  double wide_share = 0;                  ///< of blocks in exchanges
+  gossip::ReplicaCounters counters = {};  ///< sums over nodes; of gossip only
+  double computing = 0;  ///< share of the nodes' time in which they train: samples per second over the most possible
+  double wall_s = 0;
+};
+
+/// The first record that has reached the accuracy, or loss; null if none has.
+[[nodiscard]] const Record* first_with_accuracy(const Run& run, double accuracy);
+[[nodiscard]] const Record* first_with_loss(const Run& run, double loss);
+
+/// Mean over the records after the first third.
+[[nodiscard]] double stationary_loss(const Run& run);
+
+/// Evaluates the mean of `models`, which are of one length.
+[[nodiscard]] Record evaluate(const Workload& workload, std::span<const std::span<const float>> models);
+/// Fills worst_accuracy and worst_loss.
+void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, Run& run);
+
+/// The trainer of each node.
+[[nodiscard]] std::vector<Trainer> make_trainers(const Workload& workload, const Experiment& experiment);
+
+}  // namespace gossamer::sim

@@ -1,0 +1,154 @@
+#include "tools/sim/learn/gossip_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tools/sim/cluster.hpp"
+#include "tools/sim/commands.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+std::size_t fragment_elements(std::size_t elements, std::size_t fragments) {
+  const std::size_t each = (elements + fragments - 1) / fragments;
+  return std::min<std::size_t>((each + block_elements - 1) / block_elements * block_elements, max_fragment_elements);
+}
+
+class GossipRun {
+ public:
+  GossipRun(const Workload& workload, const Experiment& experiment)
+      : workload_(workload),
+        experiment_(experiment),
+        honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : 1)),
+        trainers_(make_trainers(workload, experiment)),
+        attacker_(experiment.attack, workload.initial(experiment.seed), experiment.seed + 3),
+        network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes, experiment.path),
+        cluster_({.elements = workload.elements(),
+                  .fragment_elements = fragment_elements(workload.elements(), experiment.fragments),
+                  .replica = experiment.replica,
+                  .step_us = experiment.step_us,
+                  .step_jitter = experiment.step_jitter,
+                  .tick_us = std::min<TimeUs>(2 * us_per_ms, std::max<TimeUs>(1, experiment.step_us / 4)),
+                  .serve_bytes_per_s = experiment.memory_bytes_per_s,
+                  .byte_scale = experiment.byte_scale,
+                  .seed = experiment.seed + 2},
+                 schedule_, network_) {
+    const Graph graph = make_graph(experiment.topology, experiment.nodes);
+    const std::vector<float> initial = workload.initial(experiment.seed);
+    for (std::size_t i = 0; i < experiment.nodes; ++i) {
+      if (experiment.node_bytes_per_s > 0)
+        network_.set_node_rate(i, experiment.node_bytes_per_s, experiment.node_bytes_per_s);
+      cluster_.add_node(
+          initial, [this, i](std::span<float> model) { return train(i, model); }, experiment.speed(i));
+      cluster_.start_daemon(i, false);
+      cluster_.node(i).replica->set_capacity(experiment.node_bytes_per_s);
+    }
+    cluster_.tamper = [this](std::size_t from, std::size_t, Message& message) {
+      return from < honest_ || attacker_.tamper(message);
+    };
+    for (std::size_t i = 0; i < graph.size(); ++i) {
+      for (const std::size_t j : graph[i]) {
+        if (i < j) cluster_.link(i, j);
+      }
+    }
+  }
+
+  Run run() {
+    const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
+    Run result{.method = "gossip"};
+    const std::uint64_t between = std::max<std::uint64_t>(1, experiment_.samples / experiment_.evaluations);
+    std::uint64_t next = 0;
+    result.records.push_back(measure());
+    while (samples_ < experiment_.samples) {
+      next = std::min(next + between, experiment_.samples);
+      while (samples_ < next)
+        cluster_.run_until(schedule_.now_us() + experiment_.step_us / 4 + 1);
+      result.records.push_back(measure());
+    }
+    evaluate_nodes(workload_, live_models(), result);
+    add_counters(result);
+    result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return result;
+  }
+
+ private:
+  std::uint64_t train(std::size_t i, std::span<float> model) {
+    if (samples_ >= experiment_.samples) return 0;  // all have together used what the run may use
+    const double direction = i >= honest_ && attacker_.kind() == AttackKind::ascent ? -1 : 1;
+    const std::uint64_t used = trainers_[i].step(model, direction * experiment_.rate_at(samples_));
+    if (i >= honest_) attacker_.corrupt(model, live_models());
+    samples_ += used;
+    return used;
+  }
+
+  [[nodiscard]] std::vector<std::span<const float>> live_models() const {
+    std::vector<std::span<const float>> models;
+    for (std::size_t i = 0; i < honest_; ++i)
+      models.emplace_back(cluster_.node(i).client.model);
+    return models;
+  }
+
+  [[nodiscard]] Record measure() const {
+    // With the corrections under way: their sum is what exchanges conserve.
+    std::vector<std::vector<float>> whole;
+    std::vector<std::span<const float>> models;
+    double bytes = 0;
+    for (std::size_t i = 0; i < honest_; ++i) {
+      const auto values = cluster_.whole(i);
+      whole.emplace_back(values.begin(), values.end());
+      bytes += static_cast<double>(network_.bytes_sent(i));
+    }
+    for (const auto& model : whole)
+      models.emplace_back(model);
+    Record record = evaluate(workload_, models);
+    record.time_s = static_cast<double>(schedule_.now_us()) / us_per_s;
+    record.samples = samples_;
+    record.bytes = bytes / static_cast<double>(honest_);
+    for (std::size_t i = 0; i < cluster_.size(); ++i)
+      record.clocks.push_back(cluster_.node(i).client.clock);
+    return record;
+  }
+
+  void add_counters(Run& run) const {
+    using Counters = gossip::ReplicaCounters;
+    Counters& sums = run.counters;
+    sums.initiated = cluster_.count(&Counters::initiated);
+    sums.answered = cluster_.count(&Counters::answered);
+    sums.follow_ups = cluster_.count(&Counters::follow_ups);
+    sums.busy_received = cluster_.count(&Counters::busy_received);
+    sums.repeats_sent = cluster_.count(&Counters::repeats_sent);
+    sums.outer_steps = cluster_.count(&Counters::outer_steps);
+    sums.publications = cluster_.count(&Counters::publications);
+    sums.blocks = cluster_.count(&Counters::blocks);
+    sums.wide_blocks = cluster_.count(&Counters::wide_blocks);
+    double computed_s = 0;
+    for (std::size_t i = 0; i < cluster_.size(); ++i) {
+      const auto steps = static_cast<double>(cluster_.node(i).client.steps);
+      computed_s += steps * static_cast<double>(experiment_.step_us) / us_per_s / experiment_.speed(i);
+    }
+    run.computing = computed_s / (run.records.back().time_s * static_cast<double>(cluster_.size()));
+    for (std::size_t i = 0; i < cluster_.size(); ++i)
+      sums.shift_sum += cluster_.node(i).replica->counters().shift_sum;
+    if (sums.blocks > 0) run.wide_share = static_cast<double>(sums.wide_blocks) / static_cast<double>(sums.blocks);
+  }
+
+  const Workload& workload_;
+  const Experiment& experiment_;
+  std::size_t honest_;  ///< the first so many nodes
+  std::vector<Trainer> trainers_;
+  Attacker attacker_;
+  Schedule schedule_;
+  Network network_;
+  Cluster cluster_;
+  std::uint64_t samples_ = 0;
+};
+
+}  // namespace
+
+Run run_gossip(const Workload& workload, const Experiment& experiment) {
+  if (experiment.nodes < 2) throw UsageError("gossip takes at least 2 nodes");
+  return GossipRun(workload, experiment).run();
+}
+
+}  // namespace gossamer::sim

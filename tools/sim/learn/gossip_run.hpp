@@ -1,0 +1,13 @@
+// Learning on a cluster of the shipped replicas (tools/sim/cluster.hpp): every exchange is made by gossip/'s decisions,
+// kernels and messages, under virtual time.
+
+#pragma once
+
+#include "tools/sim/learn/experiment.hpp"
+
+namespace gossamer::sim {
+
+/// Throws UsageError for an experiment that cannot be run.
+[[nodiscard]] Run run_gossip(const Workload& workload, const Experiment& experiment);
+
+}  // namespace gossamer::sim

@@ -1,0 +1,29 @@
+// What a learning run is written down as: a table for people, CSV for programs, charts.
+//
+// Pure; any thread.
+
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tools/sim/learn/experiment.hpp"
+
+namespace gossamer::sim {
+
+/// What "reached" means in a summary; 0: not asked for.
+struct Targets {
+  double accuracy = 0;
+  double loss = 0;
+  double stationary_loss = 0;  ///< of one node alone: what stationary_loss() times the number of nodes is compared with
+};
+
+/// One line a record: method, virtual time, samples and bytes, loss and accuracy of the mean model, consensus distance,
+/// and the clock of every node (samples; nothing for nodes that a run does not have).
+[[nodiscard]] std::string learn_csv(std::span<const Run> runs);
+[[nodiscard]] std::string learn_svg(const std::string& heading, std::span<const Run> runs);
+/// Each entry of `runs` holds a method's runs with different seeds: means, and deviations from seed to seed.
+[[nodiscard]] std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& targets);
+[[nodiscard]] std::string learn_json(std::span<const Run> runs, const Targets& targets);
+
+}  // namespace gossamer::sim

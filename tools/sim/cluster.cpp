@@ -669,8 +669,8 @@ void Cluster::perform(std::size_t i, Actions& actions) {
       perform(i, out);
     });
   }
-  for (auto& [f, task] : actions.outer) {
-    work(i, f, std::move(task), [this, i, f = f](Replica& replica, OuterTask::Result&& result, Actions& out) {
+  for (const auto& [f, task] : actions.outer) {
+    work(i, f, task, [this, i, f = f](Replica& replica, OuterTask::Result&& result, Actions& out) {
       replica.outer_done(f, result, now_us(), out);
       mirror(i, f);
       say({.kind = Event::Kind::outer, .node = i, .fragment = f});

@@ -187,6 +187,7 @@ void Membership::first_hand(const NodeId& from, const MembershipMessage& message
   if (std::holds_alternative<Leave>(message.body)) return;
   if (Member* member = member_of(from)) {
     member->last_heard_us = now_us;
+    member->unheard = 0;
     const bool refuted = outweighs(message.incarnation, member->record.incarnation);
     member->record.incarnation = std::max(member->record.incarnation, message.incarnation);
     if (refuted && member->suspected) {

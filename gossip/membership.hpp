@@ -43,6 +43,9 @@ inline constexpr std::size_t active_view_slack = 2;
 inline constexpr std::size_t max_contacts = 64;
 /// Dead members whose addresses are still tried.
 inline constexpr std::size_t max_lost = 64;
+/// A neighbour that answers so many probes in a row through others only is one no longer: there is no way to it, or it
+/// does not know that it is one.
+inline constexpr std::uint8_t max_unheard = 3;
 /// Probes under way on behalf of others.
 inline constexpr std::size_t max_relays = 64;
 /// A claim about a node with an incarnation further above the known one is not believed.
@@ -137,8 +140,9 @@ class Membership {
     MemberRecord record = {};
     TimeUs last_heard_us = 0;  ///< from itself
     bool suspected = false;
-    bool leaving = false;  ///< suspected because somebody says that it has left
-    bool urgent = false;   ///< probe it next
+    bool leaving = false;      ///< suspected because somebody says that it has left
+    bool urgent = false;       ///< probe it next
+    std::uint8_t unheard = 0;  ///< probes in a row that only others answered for it (partial views)
     Suspicion suspicion = {};
     std::vector<MemberRecord> watchers = {};  ///< its active view, as it told (partial views)
   };

@@ -158,9 +158,14 @@ void Membership::on(const NodeId& from, const PingRequest& body, const Membershi
 
 void Membership::on(const NodeId& from, const Ack& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
   if (probe_ && body.sequence == probe_->sequence && (from == probe_->target || probe_->others_asked)) {
-    if (Member* member = member_of(probe_->target)) member->last_heard_us = now_us;
+    Member* member = member_of(probe_->target);
+    GOSSAMER_CHECK(member != nullptr);
+    member->last_heard_us = now_us;
     probe_.reset();
     health_.change(-1);
+    if (partial_ && from != member->record.node && ++member->unheard >= max_unheard) {
+      drop_neighbour(NodeId(member->record.node), out);
+    }
     return;
   }
   const auto relay =

@@ -335,6 +335,41 @@ TEST_CASE("Beyond the limit a node keeps a part of the members") {
   CHECK(f.membership.view().size() <= options.active_view + active_view_slack);
 }
 
+TEST_CASE("A neighbour that is never heard itself is one no longer, nor is it dead") {
+  Fixture f({.full_view_limit = 2, .active_view = 2});
+  for (std::size_t i = 1; i <= 4; ++i)
+    f.receive(i, Join{record(i, 1, i == 4)});  // 4 can only dial out: nothing but a link to it reaches it
+  REQUIRE(f.membership.partial());
+  REQUIRE(f.membership.find(record(4).node) != nullptr);
+  f.clear();
+  const bool speaks = GENERATE(false, true);
+  int answered = 0;
+  std::uint32_t last = 0;
+  for (int tick = 0; tick < 2000 && answered < 2 * max_unheard; ++tick) {
+    f.now_us += f.options_.tick_us;
+    f.membership.tick(f.now_us, f.out);
+    const std::vector<Membership::Send> sent = std::move(f.out.send);
+    f.out.send.clear();
+    for (const Membership::Send& send : sent) {
+      const std::size_t to = send.to.bytes[0];
+      if (const auto* ping = std::get_if<Ping>(&send.message.body); ping != nullptr && to != 4) {
+        f.receive(to, Ack{ping->sequence});
+      }
+      const auto* request = std::get_if<PingRequest>(&send.message.body);
+      if (request == nullptr || request->target.node != record(4).node) continue;
+      f.receive(to, Ack{request->sequence});
+      if (last == request->sequence) continue;  // each helper answers
+      last = request->sequence;
+      ++answered;
+      if (speaks && answered % 2 == 0) f.receive(4, News{});
+    }
+  }
+  CHECK(answered == (speaks ? 2 * max_unheard : max_unheard));
+  CHECK((f.membership.find(record(4).node) != nullptr) == speaks);
+  CHECK(f.count(Change::died) == 0);
+  CHECK(f.count(Change::suspected) == 0);
+}
+
 TEST_CASE("Whoever is held dead and said to be alive is asked, and alive again with a larger incarnation") {
   MembershipOptions options;
   options.full_view_limit = 4;

@@ -38,9 +38,9 @@ void Workers::work() {
     lock.unlock();
     [&]() noexcept { entry.task(); }();  // an exception here is a broken invariant: it ends the process
     entry.task = nullptr;                // what it holds is released before `done` learns that it is over
-    asio::post(loop_, std::move(entry.done));
     lock.lock();
     --running_;
+    asio::post(loop_, std::move(entry.done));  // under the lock: `done` never finds its own task still counted
   }
 }
 

@@ -18,8 +18,9 @@ SECONDS = float(os.environ.get("GOSSAMER_ENDURANCE_S", 10))
 GRAIN = 2.0**-10
 # Each of thousands of exchanges rounds to fp32 once at either end; a lost one would move a hundred times this.
 ADDING_UP = 1e-4
-# Buffers come and go with the exchanges under way and the corrections that wait: at most a part of the model.
-ALLOWED_GROWTH_BYTES = (8 << 20) + ELEMENTS
+# Buffers come and go with the exchanges under way and the corrections that wait: how many at most is chance, below two
+# copies of the model. A buffer lost with every hundredth exchange would be more than that.
+ALLOWED_GROWTH_BYTES = (8 << 20) + 2 * 4 * ELEMENTS
 
 
 def private_bytes(node: Node) -> int:

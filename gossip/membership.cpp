@@ -563,8 +563,8 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
 
 void Membership::on(const NodeId& from, const Leave&, const MembershipMessage& message, TimeUs now_us, Actions& out) {
   Member* member = member_of(from);
-  if (member == nullptr) return;
-  member->record.incarnation = std::max(member->record.incarnation, message.incarnation);
+  if (member == nullptr || message.incarnation < member->record.incarnation) return;  // of a former life
+  member->record.incarnation = message.incarnation;
   bury(from, Claim::left, 0, now_us, out);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gossip/check.hpp"
+#include "gossip/smoothed.hpp"
 
 // Where the replica stands, its client and its neighbours. The exchanges themselves are in replica_exchange.cpp.
 
@@ -16,12 +17,7 @@ constexpr std::size_t max_waiting_pulls = 8;
 constexpr std::uint64_t pull_cadences =
     2;  // of a replica's usual publication interval: what a joiner is given is younger
 constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
-constexpr double cadence_smoothing = 0.25;
-constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is said again
-
-double smooth(double average, double value) {
-  return average == 0 ? value : average + cadence_smoothing * (value - average);
-}
+constexpr double patience_answers = 4;             // times the usual time of an answer, before a request is said again
 
 }  // namespace
 
@@ -79,7 +75,7 @@ void Replica::published(std::uint32_t f, std::uint32_t generation, std::uint64_t
 void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (publication.clock > fragment.publication_clock && fragment.publication_clock > 0) {
-    fragment.cadence = smooth(fragment.cadence, static_cast<double>(publication.clock - fragment.publication_clock));
+    fragment.cadence = smoothed(fragment.cadence, static_cast<double>(publication.clock - fragment.publication_clock));
   }
   fragment.publication_clock = publication.clock;
   fragment.fresh = true;

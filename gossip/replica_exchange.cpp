@@ -7,19 +7,18 @@
 
 #include "gossip/check.hpp"
 #include "gossip/replica.hpp"
+#include "gossip/smoothed.hpp"
 
 namespace gossamer::gossip {
 
 namespace {
 
-constexpr double interval_smoothing = 0.25;
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
 constexpr int busy_wait_divisor = 8;         // of the period, before another partner is tried
 constexpr std::size_t schedule_window = 64;  // startable fragments of which the oldest is taken
-constexpr double answer_smoothing = 0.25;
-constexpr int busy_tolerated = 3;  // replies in a row, before a partner is let rest
+constexpr int busy_tolerated = 3;            // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
 
 }  // namespace
@@ -215,9 +214,8 @@ void Replica::observe_answer(const NodeId& from, const Own& own, const ExchangeR
   Neighbour& neighbour = found->second;
   const auto took_us = static_cast<double>(now_us - own.sent_us);
   const double rate = static_cast<double>(payload_bytes(own.request) + payload_bytes(reply)) / took_us * us_per_s;
-  const double weight = neighbour.answer_us == 0 ? 1 : answer_smoothing;
-  neighbour.answer_us += weight * (took_us - neighbour.answer_us);
-  neighbour.goodput += weight * (rate - neighbour.goodput);
+  neighbour.answer_us = smoothed(neighbour.answer_us, took_us);
+  neighbour.goodput = smoothed(neighbour.goodput, rate);
 }
 
 void Replica::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
@@ -425,10 +423,7 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   counters_.shift_sum += shift;
   counters_.mean_abs_sum += measure.mean_abs;
   const double interval = static_cast<double>(clock_ - std::min(clock_, fragment.exchange_clock));
-  fragment.exchange_interval =
-      fragment.exchange_interval == 0
-          ? interval
-          : fragment.exchange_interval + interval_smoothing * (interval - fragment.exchange_interval);
+  fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
   fragment.exchange_clock = clock_;
 }
 

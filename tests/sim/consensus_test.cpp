@@ -8,6 +8,7 @@
 
 #include "catch.hpp"
 #include "tools/sim/commands.hpp"
+#include "usage_error.hpp"
 
 namespace gossamer::sim {
 namespace {
@@ -15,15 +16,6 @@ namespace {
 double error_after(const char* method, std::size_t round, ConsensusOptions options) {
   options.rounds = round;
   return run_consensus(method, options).points.back().error;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tools/sim/learn/baseline.hpp"
 #include "tools/sim/learn/gossip_run.hpp"
 #include "tools/sim/learn/learn_report.hpp"
+#include "usage_error.hpp"
 
 namespace gossamer::sim {
 namespace {
@@ -38,15 +39,6 @@ Experiment on_digits(std::size_t nodes) {
   experiment.replica.period_us = 2 * experiment.step_us;
   experiment.evaluations = 20;
   return experiment;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "tools/sim/draw.hpp"
 #include "tools/sim/learn/classifier.hpp"
 #include "tools/sim/learn/matrix.hpp"
+#include "usage_error.hpp"
 
 namespace gossamer::sim {
 namespace {
@@ -64,15 +65,6 @@ GradientSource::Batch partly_flipped(GradientSource& source, std::span<const flo
   for (std::size_t e = 0; e < g.size(); e += 5)
     g[e] = -g[e];
   return batch;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace

@@ -293,6 +293,18 @@ TEST_CASE("Who leaves has left, not died") {
   CHECK(f.out.send.empty());
 }
 
+TEST_CASE("A goodbye of a former life that comes late says nothing about the present one") {
+  Fixture f;
+  f.add(2);
+  f.receive(1, Join{record(1, 5)}, 5);
+  f.clear();
+  f.receive(1, Leave{}, 4);
+  CHECK(f.out.events.empty());
+  CHECK(f.membership.find(record(1).node) != nullptr);
+  f.receive(1, Leave{}, 5);
+  CHECK(f.happened(Change::left, 1));
+}
+
 TEST_CASE("A lost link has the member probed at once") {
   Fixture f;
   f.add(20);

@@ -1,0 +1,15 @@
+// Averages that forget: each new value counts for a quarter, so that about the last seven matter.
+//
+// Pure, any thread.
+
+#pragma once
+
+namespace gossamer::gossip {
+
+/// The average with `value` taken in. The first value (`average` 0: nothing measured yet) stands for itself.
+[[nodiscard]] constexpr double smoothed(double average, double value) {
+  constexpr double weight = 0.25;
+  return average == 0 ? value : average + weight * (value - average);
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,22 @@
+// What a test expects a user to be told.
+
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tools/sim/commands.hpp"
+
+namespace gossamer::sim {
+
+/// What the UsageError says that `action` throws; empty if it throws none.
+inline std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace gossamer::sim

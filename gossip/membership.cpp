@@ -294,7 +294,8 @@ void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, s
     const bool was_gone = heard != nullptr && heard->claim != Claim::alive;
     if (!heard_.put(record.node, record.incarnation, Claim::alive, now_us)) return;
     if (was_gone) out.events.push_back({Change::alive_again, record.node});
-    take_lost(record.node);
+    // A former neighbour, which may not have noticed that it was given up.
+    if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
     pass_on(Claim::alive, record, {}, true, hops);
   }
   remember(record, false, now_us, out);
@@ -394,6 +395,8 @@ void Membership::refute(Claim claim, std::uint64_t incarnation) {
   self_.incarnation = incarnation == last_incarnation ? incarnation : incarnation + 1;
   ++counters_.refutations;
   if (claim != Claim::alive) health_.change(1);
+  // Neighbours may have given it up: those that still are, and those that are no longer, say so when they are told.
+  view_untold_ |= claim == Claim::dead || claim == Claim::left;
   // Whoever suspects it hears of this; everybody may have heard that it is dead.
   pass_on(Claim::alive, self_, {}, !partial_ || claim == Claim::dead || claim == Claim::left, 0);
 }
@@ -503,6 +506,7 @@ void Membership::on(const NodeId& from, const Sync& body, const MembershipMessag
     return;
   }
   hear_alive(body.sender, !partial_, 0, now_us, out);
+  if (message.partial) taken_for_neighbour(from, now_us, out);  // whoever keeps a part tells only its neighbours
   if (Member* member = member_of(from); message.partial && member != nullptr) {
     member->watchers.clear();
     for (const SyncEntry& entry : body.entries) {

@@ -276,6 +276,7 @@ class Membership {
   void look_for_neighbours(TimeUs now_us, Actions& out);
   void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
+  void taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out);
   void drop_neighbour(const NodeId& node, Actions& out);
   void shuffle_views(TimeUs now_us, Actions& out);
   void push_view(TimeUs now_us, Actions& out);

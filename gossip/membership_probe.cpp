@@ -127,16 +127,7 @@ void Membership::advance_relays(TimeUs now_us, Actions& out) {
 
 void Membership::on(const NodeId& from, const Ping& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
   answer(from, Ack{body.sequence}, out);
-  if (!body.neighbour || !partial_ || find(from) != nullptr || considers_gone(from)) return;
-  // It takes this node for a neighbour, which it is not: one of the two was not told of the other's decision.
-  const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == from; });
-  if (asked != pending_.end()) {
-    take_neighbour(MemberRecord(asked->record), now_us, out);
-  } else if (has_room(MemberRecord{})) {
-    answer(from, NeighbourRequest{self_, false}, out);
-  } else {
-    answer(from, Disconnect{}, out);
-  }
+  if (body.neighbour) taken_for_neighbour(from, now_us, out);
 }
 
 void Membership::on(const NodeId& from, const PingRequest& body, const MembershipMessage&, TimeUs now_us,

@@ -159,6 +159,19 @@ void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actio
   view_untold_ = true;
 }
 
+/// Where this node is not the neighbour that it is taken for, one of the two was not told of the other's decision.
+void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out) {
+  if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
+  const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
+  if (asked != pending_.end()) {
+    take_neighbour(MemberRecord(asked->record), now_us, out);
+  } else if (has_room(MemberRecord{})) {
+    answer(node, NeighbourRequest{self_, false}, out);
+  } else {
+    answer(node, Disconnect{}, out);
+  }
+}
+
 void Membership::drop_neighbour(const NodeId& node, Actions& out) {
   const MemberRecord record = find(node)->record;
   remove_member(node);

@@ -382,6 +382,42 @@ TEST_CASE("A neighbour that is never heard itself is one no longer, nor is it de
   CHECK(f.count(Change::suspected) == 0);
 }
 
+TEST_CASE("With partial views those who were given up, and those who gave up, find each other again") {
+  Fixture f({.full_view_limit = 2, .active_view = 2});
+  for (std::size_t i = 1; i <= 3; ++i)
+    f.receive(i, Join{record(i)});
+  REQUIRE(f.membership.partial());
+  f.run(2 * us_per_s, true);
+  f.clear();
+
+  SECTION("who refutes its death tells its neighbours whom it takes for such") {
+    f.hear(1, Claim::dead, 0, 1);
+    f.run(2 * us_per_s, true);
+    const auto told = f.sent<Sync>();
+    CHECK(told.size() >= f.membership.members().size());
+    for (const Membership::Member& member : f.membership.members())
+      CHECK(std::ranges::count(told, member.record.node, &Membership::Send::to) >= 1);
+  }
+  SECTION("who is told so, and is not, asks to be, if it has room") {
+    MembershipMessage message;
+    message.incarnation = 1;
+    message.partial = true;
+    message.body = Sync{.sender = record(9)};
+    f.membership.receive(record(9).node, message, f.now_us, f.out);
+    REQUIRE(f.sent<NeighbourRequest>().size() == 1);
+    CHECK(f.sent<NeighbourRequest>()[0].to == record(9).node);
+  }
+  SECTION("who hears from others that a lost neighbour is back asks it") {
+    const NodeId lost = f.membership.members().front().record.node;
+    while (f.membership.find(lost) != nullptr)
+      f.run(us_per_s, false);
+    f.clear();
+    f.hear(9, Claim::alive, lost.bytes[0], 7);
+    const auto asked = f.sent<NeighbourRequest>();
+    CHECK(std::ranges::count(asked, lost, &Membership::Send::to) == 1);
+  }
+}
+
 TEST_CASE("Whoever is held dead and said to be alive is asked, and alive again with a larger incarnation") {
   MembershipOptions options;
   options.full_view_limit = 4;

@@ -212,6 +212,7 @@ void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_u
     // A larger incarnation is proof of its return, whatever became of the news.
     heard_.put(record.node, record.incarnation, Claim::alive, now_us);
     out.events.push_back({Change::alive_again, record.node});
+    if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
   }
   if (record.dial_only) return;  // it asks for itself
   const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);

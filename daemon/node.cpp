@@ -6,6 +6,7 @@
 #include <chrono>
 #include <random>
 
+#include "daemon/incarnation.hpp"
 #include "peer/cluster_keys.hpp"
 
 namespace gossamer::daemon {
@@ -52,7 +53,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   if (!identity) return std::unexpected(identity.error());
   auto keys = peer::load_or_create_cluster_keys(config.overlay.cluster_key_file);
   if (!keys) return std::unexpected(keys.error());
-  const std::uint64_t incarnation = time_of_day_us();
+  const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
   std::unique_ptr<Node> node(new Node(loop, config, std::move(*identity), workers, log, seed_of(config), incarnation));
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
@@ -82,7 +83,7 @@ Node::Node(asio::io_context& loop, const Config& config, peer::Identity identity
       workers_(workers),
       log_(log),
       random_(seed),
-      counter_(incarnation),  // microseconds since 1970: above every counter of an earlier life
+      counter_(incarnation),  // above every counter of an earlier life
       incarnation_(incarnation),
       timer_(loop) {}
 

@@ -1,0 +1,63 @@
+// A node's lives are numbered upwards, whatever the clock does.
+
+#include "daemon/incarnation.hpp"
+
+#include <spdlog/sinks/null_sink.h>
+
+#include <limits>
+
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+
+using namespace gossamer::daemon;
+
+namespace {
+
+constexpr std::uint64_t hour_us = std::uint64_t{3600} * 1'000'000;
+constexpr std::uint64_t now_us = std::uint64_t{500'000} * hour_us;
+
+struct Fixture {
+  test::TemporaryFolder temporary;
+  std::filesystem::path path = temporary.path() / "state";
+  spdlog::logger log{"test", std::make_shared<spdlog::sinks::null_sink_st>()};
+  StateFolder state = *StateFolder::open(path);
+
+  std::uint64_t start(std::uint64_t time_of_day_us) { return next_incarnation(state, time_of_day_us, log); }
+};
+
+}  // namespace
+
+TEST_CASE("incarnations follow the clock while it goes up") {
+  struct Row {
+    std::uint64_t previous, time, expected;
+  };
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  for (const Row& row :
+       {Row{0, now_us, now_us}, Row{now_us, now_us + 1, now_us + 1}, Row{now_us, now_us, now_us + incarnation_gap},
+        Row{now_us, now_us - hour_us, now_us + incarnation_gap}, Row{now_us, 0, now_us + incarnation_gap},
+        Row{most - 5, now_us, most}, Row{most, 1, most}}) {
+    CHECK(incarnation_after(row.previous, row.time) == row.expected);
+  }
+}
+
+TEST_CASE("a clock that was set back does not bring an earlier incarnation back") {
+  Fixture node;
+  CHECK(node.start(now_us) == now_us);
+  const std::uint64_t second = node.start(now_us - hour_us);
+  CHECK(second > now_us);
+  const std::uint64_t third = node.start(now_us - hour_us + 1);
+  CHECK(third > second);
+  CHECK(node.start(third + 1) == third + 1);  // the clock has caught up
+}
+
+TEST_CASE("what is not an incarnation in the file does not keep a node from starting") {
+  Fixture node;
+  for (const char* text : {"", "\n", "x\n", "-1\n", "12", "12 \n", "99999999999999999999999\n"}) {
+    REQUIRE(node.state.store("incarnation", text));
+    CHECK(node.start(now_us) == now_us);
+  }
+  // It cannot be replaced either: a folder is in its place.
+  std::filesystem::remove(node.path / "incarnation");
+  std::filesystem::create_directory(node.path / "incarnation");
+  CHECK(node.start(now_us) == now_us);
+}

@@ -493,6 +493,7 @@ JobStatus Job::status() const {
   status.busy = counters.busy_received;
   status.refused = counters.refused_received;
   status.unresolved = counters.unresolved;
+  status.violations = counters.violations;
   status.blocks = counters.blocks;
   status.wide_blocks = counters.wide_blocks;
   status.payload_bytes_sent = counters.payload_bytes_sent;

@@ -71,6 +71,7 @@ struct JobStatus {
   std::uint64_t busy = 0;                 ///< answers received that said busy
   std::uint64_t refused = 0;
   std::uint64_t unresolved = 0;   ///< exchanges of which it is not known whether the other end committed
+  std::uint64_t violations = 0;   ///< replies that did not fit their request
   std::uint64_t blocks = 0;       ///< offered in exchanges
   std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
   std::uint64_t payload_bytes_sent = 0;
@@ -94,7 +95,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    messages_sent, messages_received, bytes_sent, bytes_received, note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, clock, global_clock, steps,
                                    elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
-                                   exchanges_answered, busy, refused, unresolved, blocks, wide_blocks,
+                                   exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement,
                                    note)

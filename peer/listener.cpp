@@ -15,6 +15,7 @@ constexpr const char* zap_domain = "gossamer";
 constexpr std::size_t zap_frames = 7;  // version, request id, domain, address, routing id, mechanism, key
 constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
+constexpr int unanswered_keepalives = 2;
 
 std::string text_of(const zmq::message_t& frame) {
   return frame.to_string();
@@ -23,6 +24,18 @@ std::string text_of(const zmq::message_t& frame) {
 std::string property(zmq::message_t& frame, const char* name) {
   const char* value = zmq_msg_gets(frame.handle(), name);
   return value == nullptr ? std::string{} : std::string(value);
+}
+
+/// The kernel asks an idle connection's other end whether it is there, and closes it when there is no answer: two
+/// questions after the silence, one silence apart; or when what was sent is not acknowledged for as long. ZeroMQ alone
+/// keeps a connection that has nothing to say for ever.
+void close_when_silent(zmq::socket_t& socket, int silence_ms) {
+  const int silence_s = std::max(1, (silence_ms + 999) / 1000);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, silence_s);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, silence_s);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, unanswered_keepalives);
+  socket.set(zmq::sockopt::tcp_maxrt, (1 + unanswered_keepalives) * silence_s * 1000);
 }
 
 /// Numeric form of a host to bind to.
@@ -79,6 +92,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     socket.set(zmq::sockopt::rcvhwm, high_water_messages);
     socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
     socket.set(zmq::sockopt::backlog, connection_backlog);
+    close_when_silent(socket, silence_ms_);
     const Address target{*numeric, address.port};
     if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
     events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, [this](SocketEvent event) {

@@ -37,6 +37,10 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
+  /// Before start(): connections whose other end has not even acknowledged anything for a few times as long are closed,
+  /// so that those that end without a word (behind a partition, a router that forgets) do not add up. The dialler of
+  /// such a one has given it up long since.
+  void set_silence(int silence_ms) { silence_ms_ = silence_ms; }
   /// Binds. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages);
@@ -56,6 +60,7 @@ class Listener {
   zmq::context_t& context_;
   Handlers handlers_;
   std::set<NodeId> denied_;
+  int silence_ms_ = 3000;
   Address address_;
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;

@@ -137,6 +137,7 @@ std::expected<void, std::string> Overlay::Core::start() {
   if (auto set = set_peers(options_.peers); !set) return set;
   set_denied(options_.denied);
   const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
+  listener_.set_silence(options_.link_timeout_ms);
   if (auto started = listener_.start(*listen, keys_.first(), high_water); !started) return started;
   auto own_address = advertised(options_.advertise, listener_.address());
   if (!own_address) return std::unexpected(own_address.error());

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import processes
+from network import Host
 
 START_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 2.0
@@ -56,9 +57,18 @@ def ask(control_socket: Path, command: str, timeout_s: float = ANSWER_TIMEOUT_S)
 
 
 class Node:
-    """One daemon and its folder. It can be killed and started again on the same state."""
+    """One daemon and its folder. It can be killed and started again on the same state. With a host it runs there, and
+    listens at the host's address; the sockets in its folder are reached from everywhere."""
 
-    def __init__(self, build: Path, folder: Path, name: str, options: Options, outlive_us: bool = False):
+    def __init__(
+        self,
+        build: Path,
+        folder: Path,
+        name: str,
+        options: Options,
+        outlive_us: bool = False,
+        host: Optional[Host] = None,
+    ):
         self.name = name
         self.folder = folder
         self.config = folder / "gossamer.toml"
@@ -69,11 +79,13 @@ class Node:
         self.program: Optional[processes.Program] = None
         self._daemon = build / "bin" / "gossamerd"
         self._outlive_us = outlive_us
+        self.host = host
+        self.environment: Dict[str, str] = {}
         folder.mkdir(mode=0o700)
         self.sockets.mkdir(mode=0o700)
         self.options: Options = {
             "node": {"name": name, "state_dir": str(folder / "state"), "socket_dir": str(self.sockets), "workers": 1},
-            "overlay": {"listen": "tcp://127.0.0.1:0"},
+            "overlay": {"listen": f"tcp://{host.address if host else '127.0.0.1'}:0"},
         }
         for section, values in options.items():
             self.options.setdefault(section, {}).update(values)
@@ -82,7 +94,11 @@ class Node:
         """Starts the daemon; see wait_for_start()."""
         self.config.write_text(toml(self.options))
         self.program = processes.Program(
-            [str(self._daemon), "--config", str(self.config)], self.log, outlive_us=self._outlive_us
+            [str(self._daemon), "--config", str(self.config)],
+            self.log,
+            self.environment,
+            outlive_us=self._outlive_us,
+            enter=self.host.enter if self.host else None,
         )
 
     def wait_for_start(self, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -158,18 +174,18 @@ class Cluster:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def add(self, name: str, options: Optional[Options] = None) -> Node:
+    def add(self, name: str, options: Optional[Options] = None, host: Optional[Host] = None) -> Node:
         """A node that dials all those there are; not started yet."""
         merged: Options = {"overlay": {"cluster_key_file": str(self.cluster_key), "peers": self.addresses()}}
         for source in (self._options, options or {}):
             for section, values in source.items():
                 merged.setdefault(section, {}).update(values)
-        node = Node(self.build, self.folder / name, name, merged, self._outlive_us)
+        node = Node(self.build, self.folder / name, name, merged, self._outlive_us, host)
         self.nodes.append(node)
         return node
 
-    def start(self, name: str, options: Optional[Options] = None) -> Node:
-        node = self.add(name, options)
+    def start(self, name: str, options: Optional[Options] = None, host: Optional[Host] = None) -> Node:
+        node = self.add(name, options, host)
         node.start()
         return node
 

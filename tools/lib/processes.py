@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 PR_SET_PDEATHSIG = 1
 # How long end() waits for a program to leave by itself before it kills it.
@@ -29,9 +29,23 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
+def _before(parent: Optional[int], enter: Optional[Callable[[], None]]) -> Optional[Callable[[], None]]:
+    """What a new process does before it becomes the program."""
+    if parent is None and enter is None:
+        return None
+
+    def prepare() -> None:
+        if enter is not None:
+            enter()
+        if parent is not None:
+            _die_with(parent)
+
+    return prepare
+
+
 class Program:
     """A running program and the process group it leads. Standard error goes to `log`, standard output there too
-    unless it is piped."""
+    unless it is piped. `enter` is called in the new process first: Host.enter() of network.py."""
 
     def __init__(
         self,
@@ -39,9 +53,9 @@ class Program:
         log: Path,
         environment: Optional[Dict[str, str]] = None,
         outlive_us: bool = False,
+        enter: Optional[Callable[[], None]] = None,
         **popen: Any,
     ):
-        us = os.getpid()
         with open(log, "ab") as log_file:
             popen.setdefault("stdin", subprocess.DEVNULL)
             popen.setdefault("stdout", log_file)
@@ -50,7 +64,7 @@ class Program:
                 stderr=log_file,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=None if outlive_us else lambda: _die_with(us),
+                preexec_fn=_before(None if outlive_us else os.getpid(), enter),
                 **popen,
             )
         self.log = log

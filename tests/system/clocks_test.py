@@ -1,0 +1,83 @@
+"""Clocks that are wrong or jump: of one daemon among others, by a library that shifts what it is told
+(shifted_clock.c). The time of day numbers a node's lives; everything else goes by the monotonic clock.
+"""
+
+import os
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+from support import PATIENCE_S, wait_until
+from training import Member, TrainingTest
+
+LIBRARY = Path(os.environ.get("GOSSAMER_SHIFTED_CLOCK", ""))
+HOUR_NS = 3600 * 10**9
+TIME_OF_DAY, MONOTONIC = 0, 1
+COUNT = 3
+
+
+class Clocks(TrainingTest):
+    def setUp(self) -> None:
+        super().setUp()
+        shift_path = self.folder / "clock"
+        shift_path.write_bytes(bytes(16))
+        self.shift = np.memmap(shift_path, np.int64, "r+", shape=(2,))
+        for number in range(COUNT):
+            self.add_member(number, COUNT)
+        self.member = self.members[1]
+        self.member.node.environment = {"LD_PRELOAD": str(LIBRARY), "GOSSAMER_CLOCK_SHIFT": str(shift_path)}
+        self.restart()
+        self.all_learn()
+
+    def restart(self) -> None:
+        self.assertEqual(self.member.node.stop(), 0)
+        self.member.node.start()
+
+    def all_learn(self) -> None:
+        self.wait_for_neighbours({member: COUNT - 1 for member in self.members})
+        self.assert_learns()
+
+    def exchanges_of(self, member: Member) -> int:
+        return member.job().get("exchanges_initiated", 0)
+
+    def assert_exchanges(self) -> None:
+        """In both roles: with others' requests and with its own, which these must not take for old ones."""
+        begun = self.exchanges_of(self.member)
+        wait_until(lambda: self.exchanges_of(self.member) > begun + 10, PATIENCE_S, "it exchanges")
+
+    def test_set_back_between_two_lives(self) -> None:
+        """The new life is not taken for the old one, however soon it follows, nor its exchanges for repeated ones."""
+        before = self.member.node.status()["incarnation"]
+        self.shift[TIME_OF_DAY] = -HOUR_NS
+        self.restart()
+        self.assertGreater(self.member.node.status()["incarnation"], before)
+        self.all_learn()
+        self.assert_exchanges()
+        self.member.node.kill()
+        self.shift[TIME_OF_DAY] = -48 * HOUR_NS
+        self.member.node.start()
+        self.all_learn()
+        self.assert_exchanges()
+        self.assert_sound(losses=2)
+
+    def test_time_of_day_jumps(self) -> None:
+        """Nothing that runs looks at it."""
+        for hours in (1, -1, 24 * 365, 0):
+            self.shift[TIME_OF_DAY] = hours * HOUR_NS
+            self.assert_learns()
+            self.assert_exchanges()
+        self.all_learn()
+        self.assert_sound()
+
+    def test_monotonic_clock_leaps(self) -> None:
+        """As where a virtual machine was held and goes on: the node has been away for an hour by its own clock, and not
+        at all by the others'."""
+        self.shift[MONOTONIC] = HOUR_NS
+        self.all_learn()
+        self.assert_exchanges()
+        self.assert_sound(losses=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,128 @@
+"""What networks do to a cluster: partitions, connections that are dead and do not say so, loss, slow links; between
+daemons on hosts of their own (tools/lib/network.py), with real trainers. Needs root, iproute2 and iptables; without
+them it is skipped, and says so.
+"""
+
+import sys
+import unittest
+from typing import List
+
+from support import PATIENCE_S, wait_until
+from network import Host, Network, NetworkUnavailable, connections_of
+from training import Member, TrainingTest
+
+SKIPPED = 77  # what CTest takes for "skipped"
+
+
+class OnHosts(TrainingTest):
+    count = 4
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.network = Network()
+        # After the daemons have ended; functions added last are called first.
+        self._cleanups.insert(0, (self.network.close, (), {}))
+        self.start_members(self.count, [self.network.add() for _ in range(self.count)])
+        self.before = self.footprint()
+
+    def hosts(self, members: List[Member]) -> List[Host]:
+        return [member.node.host for member in members]
+
+    def all_linked(self) -> None:
+        self.wait_for_neighbours({member: self.count - 1 for member in self.members})
+
+
+class Partition(OnHosts):
+    def test_partition_and_heal(self) -> None:
+        """Each half holds all data, and learns on; together again they agree. Twice, along different lines."""
+        for number, halves in enumerate(((0, 2), (1, 3)), start=1):
+            group = [self.members[index] for index in halves]
+            mend = self.network.part(self.hosts(group))
+            self.wait_for_neighbours({member: 1 for member in self.members})
+            self.assert_learns()
+            mend()
+            self.all_linked()
+            self.assert_learns()
+            self.assert_sound(losses=2 * number)
+        self.assert_no_leak(self.before)
+
+    def test_one_node_cut_off(self) -> None:
+        """It trains on alone, and what it learned meanwhile is not lost to the others."""
+        alone, *others = self.members
+        mend = self.network.part(self.hosts([alone]))
+        self.wait_for_neighbours({alone: 0, **{member: len(others) - 1 for member in others}})
+        self.assert_learns(others)
+        self.wait_for_steps([alone], 20)
+        mend()
+        self.all_linked()
+        self.assert_learns()
+        self.assert_sound(losses=3)
+
+
+class HalfOpen(OnHosts):
+    def test_one_direction(self) -> None:
+        """The first no longer hears the second, which still hears it. Both go on with the others."""
+        first, second = self.members[:2]
+        rule = first.node.host.drop_from([second.node.host])
+        self.wait_for_neighbours({first: self.count - 2, second: self.count - 2})
+        self.assert_learns()
+        rule.remove()
+        self.all_linked()
+        self.assert_learns()
+        self.assert_sound(losses=2)
+        self.assert_no_leak(self.before)
+
+    def test_connections_that_died_silently(self) -> None:
+        """As when a router forgets them: nothing passes on any connection of the first node any more, nobody is told,
+        and new ones work. They are given up and made anew."""
+        first = self.members[0]
+        others = self.members[1:]
+        pid = first.node.program.pid
+        old = [connection for other in others for connection in connections_of(pid, other.node.host.address)]
+        self.assertGreaterEqual(len(old), 2 * len(others), "a link has two connections")
+        rules = [first.node.host.drop_connection(connection) for connection in old]
+
+        def made_anew() -> bool:
+            now = [connection for other in others for connection in connections_of(pid, other.node.host.address)]
+            return first.node.status()["neighbours"] == len(others) and not set(now) & set(old)
+
+        wait_until(made_anew, PATIENCE_S, "every link is there on new connections")
+        self.assert_learns()
+        self.assert_sound(losses=3)
+        for rule in rules:
+            rule.remove()
+
+
+class Poor(OnHosts):
+    elements = 30_000
+
+    def test_one_percent_lost(self) -> None:
+        for host in self.network.hosts:
+            host.lose(0.01)
+        for _ in range(3):
+            self.assert_learns()
+        self.network.heal()
+        self.assert_learns()
+        self.assert_sound()
+        self.assert_no_leak(self.before)
+
+    def test_a_slow_node(self) -> None:
+        """One node's network carries 2 Mbit/s; the others are not slowed down by it, and it is not lost."""
+        slow, *others = self.members
+        slow.node.host.limit(2)
+        self.assert_learns(others)
+        self.assert_learns()
+        self.all_linked()
+        slow.node.host.unlimit()
+        self.assert_learns()
+        self.assert_sound()
+        self.assert_no_leak(self.before)
+
+
+if __name__ == "__main__":
+    try:
+        Network().close()
+    except NetworkUnavailable as error:
+        print(f"SKIPPED, no faults of networks were tested: {error}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main()

@@ -1,0 +1,215 @@
+"""A network of this machine's own: hosts with an address each, behind one switch, whose packets can be lost, slowed or
+cut off. For the system tests and tools/chaos; needs root, iproute2 and iptables.
+
+Every host is a network namespace that has no name: it lives as long as this process holds its descriptor or a program
+runs in it. Since those programs die with us (processes.py), nothing is left behind however this process ends, and
+nothing of the machine's own network is touched. The switch is a bridge in a namespace of its own.
+
+There is no delay here: the kernels this is made for have no netem. shaping_proxy.py delays, in user space.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
+
+CLONE_NEWNET = 0x40000000
+MAX_HOSTS = 250
+COMMAND_TIMEOUT_S = 20.0
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "iptables": "iptables"}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetworkUnavailable(RuntimeError):
+    """No such network can be made here; the message says why, and what would help."""
+
+
+class Connection(NamedTuple):
+    """An established TCP connection, seen from one host."""
+
+    own_port: int
+    other: str  # address
+    other_port: int
+
+
+def _new_namespace() -> int:
+    """A descriptor of a new network namespace. Made by a thread that moves there and ends."""
+    made: List[int] = []
+
+    def make() -> None:
+        if _libc.unshare(CLONE_NEWNET) == 0:
+            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        else:
+            made.append(-ctypes.get_errno())
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    if not made or made[0] < 0:
+        why = os.strerror(-made[0]) if made else "unknown"
+        raise NetworkUnavailable(f"no network namespace can be made here ({why}): be root")
+    return made[0]
+
+
+class _Namespace:
+    def __init__(self) -> None:
+        self._descriptor = _new_namespace()
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def enter(self) -> None:
+        """For the one thread that calls; in a new process, before it becomes another program."""
+        if _libc.setns(self._descriptor, CLONE_NEWNET) != 0:
+            os._exit(1)
+
+    def run(self, *command: str) -> str:
+        """What the command prints. Raises NetworkUnavailable if it fails."""
+        try:
+            result = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+                preexec_fn=self.enter,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NetworkUnavailable(f"{command[0]}: {error}") from error
+        if result.returncode != 0:
+            raise NetworkUnavailable(f"{' '.join(command)}: {result.stderr.strip()}")
+        return result.stdout
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Rule:
+    """Packets that a host does not get. Removed when asked to, or by Network.heal()."""
+
+    def __init__(self, host: "Host", match: Sequence[str]):
+        self._host = host
+        self._match = match
+        self._change("-A")
+
+    def remove(self) -> None:
+        self._change("-D")
+
+    def _change(self, what: str) -> None:
+        self._host.run("iptables", "-w", what, "INPUT", *self._match, "-j", "DROP")
+
+
+class Host(_Namespace):
+    """Where a daemon can run (`enter` in its process); see Cluster.add()."""
+
+    def __init__(self, switch: _Namespace, number: int):
+        super().__init__()
+        self.address = f"10.203.0.{number}"
+        self._switch = switch
+        self._port = f"port{number}"
+        switch.run("ip", "link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", self.path)
+        switch.run("ip", "link", "set", self._port, "master", "switch", "up")
+        self.run("ip", "link", "set", "lo", "up")
+        self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self.run("ip", "link", "set", "eth0", "up")
+
+    def drop_from(self, others: Iterable["Host"]) -> Rule:
+        """Nothing from these arrives here any more; what is sent to them does arrive there."""
+        return Rule(self, ["-s", ",".join(other.address for other in others)])
+
+    def lose(self, share: float) -> Rule:
+        """This share of all packets that arrive here, at random."""
+        return Rule(self, ["-m", "statistic", "--mode", "random", "--probability", f"{share:.4f}"])
+
+    def drop_connection(self, connection: Connection) -> Rule:
+        """What comes on this one connection; others, also new ones from the same host, work."""
+        return Rule(
+            self,
+            ["-p", "tcp", "-s", connection.other, "--sport", str(connection.other_port)]
+            + ["--dport", str(connection.own_port)],
+        )
+
+    def limit(self, mbit_s: float) -> None:
+        """What leaves this host and what comes to it, each."""
+        shape = ["root", "tbf", "rate", f"{mbit_s:g}mbit", "burst", "32kb", "latency", "100ms"]
+        self.run("tc", "qdisc", "replace", "dev", "eth0", *shape)
+        self._switch.run("tc", "qdisc", "replace", "dev", self._port, *shape)
+
+    def unlimit(self) -> None:
+        self.run("tc", "qdisc", "del", "dev", "eth0", "root")
+        self._switch.run("tc", "qdisc", "del", "dev", self._port, "root")
+
+    def heal(self) -> None:
+        """Removes every rule of this host."""
+        self.run("iptables", "-w", "-F", "INPUT")
+
+
+class Network:
+    """Raises NetworkUnavailable where it cannot be made."""
+
+    def __init__(self) -> None:
+        missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+        if missing:
+            raise NetworkUnavailable(f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})")
+        self.hosts: List[Host] = []
+        self._switch = _Namespace()
+        try:
+            self._switch.run("ip", "link", "add", "switch", "type", "bridge")
+            self._switch.run("ip", "link", "set", "switch", "up")
+        except NetworkUnavailable:
+            self._switch.close()
+            raise
+
+    def add(self) -> Host:
+        if len(self.hosts) == MAX_HOSTS:
+            raise ValueError(f"a network has at most {MAX_HOSTS} hosts")
+        host = Host(self._switch, len(self.hosts) + 1)
+        self.hosts.append(host)
+        return host
+
+    def part(self, group: Sequence[Host]) -> Callable[[], None]:
+        """Cuts these off from all others, silently, in both directions. Call what it returns to mend that."""
+        others = [host for host in self.hosts if host not in group]
+        rules = [host.drop_from(others) for host in group] + [host.drop_from(group) for host in others]
+        return lambda: [rule.remove() for rule in rules] and None
+
+    def heal(self) -> None:
+        for host in self.hosts:
+            host.heal()
+
+    def close(self) -> None:
+        """The kernel removes the hosts when the programs in them have ended."""
+        for host in self.hosts:
+            host.close()
+        self.hosts.clear()
+        self._switch.close()
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connections_of(pid: int, other: Optional[str] = None) -> List[Connection]:
+    """The established connections in the network of process `pid`: all, or those with one address (IPv4)."""
+
+    def endpoint(text: str) -> tuple:
+        address, port = text.split(":")
+        return ".".join(str(byte) for byte in reversed(bytes.fromhex(address))), int(port, 16)
+
+    found = []
+    for line in Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        _, own, remote, state, *_ = line.split()
+        (_, own_port), (address, port) = endpoint(own), endpoint(remote)
+        if state == "01" and other in (None, address):
+            found.append(Connection(own_port, address, port))
+    return found

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "daemon/config_table.hpp"
+#include "gossip/membership.hpp"
 
 namespace gossamer::daemon {
 namespace {
@@ -68,6 +69,7 @@ class Reader {
   [[nodiscard]] std::string problems() const;
 
  private:
+  void read_profile(const toml::table& root);
   void read_section(const OptionSection& section, const toml::table& table);
   void read_key(const OptionSection& section, const toml::key& key, const toml::node& node);
   void read_option(const Option& option, const toml::node& node, std::uint32_t line);
@@ -99,11 +101,15 @@ class Reader {
 };
 
 /// Those of the LAN are the defaults of the options themselves.
-void apply_profile(GossipOptions& gossip) {
-  if (gossip.profile != Profile::internet) return;
-  gossip.codec = Codec::q4;
-  gossip.period_ms = 1'000;
-  gossip.partners = gossip::PartnerPolicy::weighted;
+void apply_profile(Config& config) {
+  if (config.gossip.profile != Profile::internet) return;
+  config.gossip.codec = Codec::q4;
+  config.gossip.period_ms = 1'000;
+  config.gossip.partners = gossip::PartnerPolicy::weighted;
+  const gossip::MembershipOptions patient = gossip::MembershipOptions::wan();
+  config.overlay.probe_interval_ms = patient.probe_interval_us / us_per_ms;
+  config.overlay.probe_timeout_ms = patient.probe_timeout_us / us_per_ms;
+  config.overlay.suspicion_mult = patient.suspicion_mult;
 }
 
 std::string wrong_type(const Option& option, const toml::node& node) {
@@ -228,14 +234,24 @@ void Reader::unknown_key(const OptionSection& section, std::string_view key, std
   problem(line, name, fmt::format("no such option; there are {}", known));
 }
 
-/// A profile changes defaults: it comes before whatever else stands in its section.
+/// A profile changes defaults: it has been read before (read_profile).
 void Reader::read_section(const OptionSection& section, const toml::table& table) {
-  for (const bool profiles : {true, false}) {
-    for (const auto& [key, node] : table) {
-      if ((key.str() == "profile") == profiles) read_key(section, key, node);
-    }
-    if (profiles && std::string_view(section.name) == "gossip") apply_profile(config_.gossip);
+  for (const auto& [key, node] : table) {
+    if (std::string_view(section.name) != "gossip" || key.str() != "profile") read_key(section, key, node);
   }
+}
+
+/// Before everything else, wherever it stands.
+void Reader::read_profile(const toml::table& root) {
+  const toml::table* table = root["gossip"].as_table();
+  if (table == nullptr) return;
+  const auto sections = option_sections();
+  const auto gossip =
+      std::ranges::find_if(sections, [](const auto& s) { return std::string_view(s.name) == "gossip"; });
+  for (const auto& [key, node] : *table) {
+    if (key.str() == "profile") read_key(*gossip, key, node);
+  }
+  apply_profile(config_);
 }
 
 void Reader::read_key(const OptionSection& section, const toml::key& key, const toml::node& node) {
@@ -269,12 +285,14 @@ void Reader::check_together() {
   const OverlayOptions& overlay = config_.overlay;
   at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
            2 * overlay.ping_ms);
-  at_least({"gossip", "exchange_lifetime_ms"}, config_.gossip.exchange_lifetime_ms,
-           {{"overlay", "link_timeout_ms"}, {"overlay", "dead_after_ms"}},
-           "[overlay] link_timeout_ms and dead_after_ms together", overlay.link_timeout_ms + overlay.dead_after_ms);
+  at_least({"overlay", "probe_interval_ms"}, overlay.probe_interval_ms, {{"overlay", "probe_timeout_ms"}},
+           "one more than [overlay] probe_timeout_ms", overlay.probe_timeout_ms + 1);
+  at_least({"gossip", "exchange_lifetime_ms"}, config_.gossip.exchange_lifetime_ms, {{"overlay", "link_timeout_ms"}},
+           "twice [overlay] link_timeout_ms", 2 * overlay.link_timeout_ms);
 }
 
 Config Reader::read(const toml::table& root) {
+  read_profile(root);
   for (const auto& [key, node] : root) {
     const std::uint32_t line = key.source().begin.line;
     const auto sections = option_sections();

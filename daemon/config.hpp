@@ -35,10 +35,15 @@ struct OverlayOptions {
   std::filesystem::path cluster_key_file;  ///< empty until resolved(): then state_dir/cluster.key
   std::int64_t ping_ms = 500;
   std::int64_t link_timeout_ms = 3000;
-  std::int64_t dead_after_ms = 2000;
+  std::int64_t probe_interval_ms = 1000;  ///< see gossip::MembershipOptions, as for the rest
+  std::int64_t probe_timeout_ms = 500;
+  std::int64_t suspicion_mult = 4;
+  std::int64_t full_view_limit = 64;
+  std::int64_t active_view = 8;
+  std::int64_t passive_view = 32;
 };
 
-/// What the defaults of [gossip] suit (docs/learning.md).
+/// What the defaults of [gossip] (docs/learning.md) and the timing of membership suit.
 enum class Profile : std::uint8_t { lan, internet };
 
 struct GossipOptions {

@@ -80,8 +80,10 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.overlay.peers; },
      .form = TextForm::address,
      .reloads = true,
-     .text = "Nodes to dial, each as tcp://host:port. One side of a pair is enough, and each is tried again for as "
-             "long as it is listed. At most 1024."},
+     .text =
+         "Nodes to join through, each as tcp://host:port. One that is up is enough: it tells of all others. Each is "
+         "dialled again and again for as long as it is listed and no member. At most 1024, of which the first 64, "
+         "in the order of their texts, are asked to introduce a newcomer."},
     {.section = "overlay",
      .key = "cluster_key_file",
      .field = [](Config& c) -> OptionField { return &c.overlay.cluster_key_file; },
@@ -104,20 +106,66 @@ constexpr Option options[] = {
      .text = "A link that has been silent for this long is taken for lost and dialled again. At least twice ping_ms. "
              "Shorter reacts sooner; longer mistakes fewer pauses for losses, which cost only a new link."},
     {.section = "overlay",
-     .key = "dead_after_ms",
-     .field = [](Config& c) -> OptionField { return &c.overlay.dead_after_ms; },
+     .key = "probe_interval_ms",
+     .field = [](Config& c) -> OptionField { return &c.overlay.probe_interval_ms; },
      .unit = "ms",
-     .most = 600'000,
-     .text = "A node without a link for this long counts as dead: what is under way with it ends. Longer rides out "
-             "interruptions of the network; meanwhile the fragments of those exchanges wait."},
+     .least = 100,
+     .most = 60'000,
+     .text = "One member is asked in each whether it is there; one whose link has broken comes first. A crash is "
+             "declared after about this time and suspicion_mult times it again. Shorter notices sooner and costs a "
+             "message of about 100 bytes each way. 5000 with profile internet."},
+    {.section = "overlay",
+     .key = "probe_timeout_ms",
+     .field = [](Config& c) -> OptionField { return &c.overlay.probe_timeout_ms; },
+     .unit = "ms",
+     .least = 50,
+     .most = 30'000,
+     .text = "A member that has not answered for this long is asked through three others. Above the round trips of the "
+             "network, and less than probe_interval_ms. 3000 with profile internet."},
+    {.section = "overlay",
+     .key = "suspicion_mult",
+     .field = [](Config& c) -> OptionField { return &c.overlay.suspicion_mult; },
+     .least = 1,
+     .most = 100,
+     .text = "A member that nobody reaches is only suspected for max(1, log10(members)) times this many "
+             "probe_interval_ms, and up to six times as long while no other node says the same. Within that it can "
+             "object. More mistakes fewer pauses for deaths; meanwhile exchanges with the dead one wait. 6 with "
+             "profile internet."},
+    {.section = "overlay",
+     .key = "full_view_limit",
+     .field = [](Config& c) -> OptionField { return &c.overlay.full_view_limit; },
+     .unit = "nodes",
+     .least = 1,
+     .most = 64,
+     .text = "Up to this many others every node knows and is linked to every other. With more, each keeps links to "
+             "some only (active_view). More averages faster and takes a link and its heartbeats for each. "
+             "The same on every node."},
+    {.section = "overlay",
+     .key = "active_view",
+     .field = [](Config& c) -> OptionField { return &c.overlay.active_view; },
+     .unit = "nodes",
+     .least = 2,
+     .most = 32,
+     .text = "Neighbours that a node looks for in a cluster larger than full_view_limit; it takes two more if asked. "
+             "More mix faster and survive more losses at once, and cost a link each."},
+    {.section = "overlay",
+     .key = "passive_view",
+     .field = [](Config& c) -> OptionField { return &c.overlay.passive_view; },
+     .unit = "nodes",
+     .least = 2,
+     .most = 256,
+     .text = "Others that a node remembers there, to replace neighbours that it loses. Four times active_view finds "
+             "one even after many have died at once."},
 
     {.section = "gossip",
      .key = "profile",
      .field = [](Config& c) -> OptionField { return &c.gossip.profile; },
      .reloads = true,
-     .text = "What the defaults of this section suit. lan: machines in one network, equal or not. internet: sites some "
-             "50 Mbit/s and 100 ms apart; codec q4, period_ms 1000 and partners weighted, where this file does not say "
-             "otherwise."},
+     .text =
+         "What defaults suit. lan: machines in one network, equal or not. internet: sites some 50 Mbit/s and 100 ms "
+         "apart; codec q4, period_ms 1000 and partners weighted, and for the overlay, from the next start, "
+         "probe_interval_ms 5000, probe_timeout_ms 3000 and suspicion_mult 6, where this file does not say "
+         "otherwise."},
     {.section = "gossip",
      .key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
@@ -156,8 +204,8 @@ constexpr Option options[] = {
      .most = 3'600'000,
      .reloads = true,
      .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. "
-             "At least link_timeout_ms and dead_after_ms together. Longer rides out longer pauses and holds memory "
-             "longer."},
+             "At least twice link_timeout_ms: a lost link is noticed and made anew meanwhile. Longer rides out longer "
+             "pauses and holds memory longer."},
     {.section = "gossip",
      .key = "range",
      .field = [](Config& c) -> OptionField { return &c.gossip.range; },

@@ -20,6 +20,7 @@ class Core : public ClientEvents {
   /// The shell fills in what it knows itself: version, state, uptime, CPU time, clients and their memory.
   [[nodiscard]] virtual NodeStatus node_status() const = 0;
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
+  [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
 
   /// Takes over what may change at run time; see reload() in config.hpp.

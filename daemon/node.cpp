@@ -32,6 +32,18 @@ std::uint64_t seed_of(const Config& config) {
   return std::uint64_t{device()} << 32 | device();
 }
 
+gossip::MembershipOptions membership_options(const Config& config) {
+  gossip::MembershipOptions options =
+      config.gossip.profile == Profile::internet ? gossip::MembershipOptions::wan() : gossip::MembershipOptions::lan();
+  options.probe_interval_us = config.overlay.probe_interval_ms * us_per_ms;
+  options.probe_timeout_us = config.overlay.probe_timeout_ms * us_per_ms;
+  options.suspicion_mult = static_cast<unsigned>(config.overlay.suspicion_mult);
+  options.full_view_limit = static_cast<std::size_t>(config.overlay.full_view_limit);
+  options.active_view = static_cast<std::size_t>(config.overlay.active_view);
+  options.passive_view = static_cast<std::size_t>(config.overlay.passive_view);
+  return options;
+}
+
 const JobKey* key_of(const Message& message) {
   return std::visit(
       [](const auto& m) -> const JobKey* {
@@ -63,7 +75,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.incarnation = incarnation;
   options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
   options.link_timeout_ms = static_cast<int>(config.overlay.link_timeout_ms);
-  options.dead_after_ms = static_cast<int>(config.overlay.dead_after_ms);
+  options.membership = membership_options(config);
   options.io_threads = static_cast<int>(config.node.io_threads);
   peer::OverlayEvents& events = *node;
   // The logger is main's and outlives the overlay: shared in form, not in fact.
@@ -289,6 +301,14 @@ NodeStatus Node::node_status() const {
     status.peers += link.node == NodeId{} ? 0 : 1;
     status.neighbours += link.up ? 1 : 0;
   }
+  const peer::MembershipStatus membership = overlay_->membership();
+  status.members = static_cast<std::uint32_t>(membership.members);
+  status.view = static_cast<std::uint32_t>(membership.view);
+  status.passive_view = static_cast<std::uint32_t>(membership.passive);
+  status.partial_view = membership.partial;
+  status.health = static_cast<std::uint32_t>(membership.health);
+  status.deaths = membership.counters.deaths;
+  status.refutations = membership.counters.refutations;
   const peer::OverlayCounters counters = overlay_->counters();
   const peer::Traffic& traffic = counters.traffic;
   status.messages_sent = traffic.messages_sent;
@@ -317,7 +337,23 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.messages_received = link.messages_received;
     status.bytes_sent = link.bytes_sent;
     status.bytes_received = link.bytes_received;
-    status.note = link.up ? "" : link.last_error;
+    status.note = link.up ? "" : link.passing ? "linked for a message or two: no neighbour" : link.last_error;
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+std::vector<MemberStatus> Node::member_statuses() const {
+  std::vector<MemberStatus> statuses;
+  for (const peer::MemberStatus& member : overlay_->members()) {
+    MemberStatus status;
+    status.node = member.node.full();
+    status.name = member.name;
+    status.address = member.address;
+    status.state = member.suspected ? "suspected" : "alive";
+    status.linked = member.linked;
+    status.incarnation = member.incarnation;
+    status.heard_s = static_cast<double>(now_us() - member.last_heard) / us_per_s;
     statuses.push_back(std::move(status));
   }
   return statuses;

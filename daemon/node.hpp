@@ -39,6 +39,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] NodeId id() const override { return identity_.node; }
   [[nodiscard]] NodeStatus node_status() const override;
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
+  [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   void reconfigure(const Config& config) override;
   void begin_stop(std::function<void()> stopped) override;

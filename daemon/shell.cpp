@@ -142,8 +142,9 @@ nlohmann::json Shell::answer(const nlohmann::json& request) const {
   const std::string command = request.at("command");
   if (command == "status") return status_answer(node_status());
   if (command == "peers") return peers_answer(core_.peer_statuses());
+  if (command == "members") return members_answer(core_.member_statuses());
   if (command == "jobs") return jobs_answer(core_.job_statuses());
-  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers and jobs", command)}};
+  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers, members and jobs", command)}};
 }
 
 void Shell::report_status() {

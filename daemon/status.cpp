@@ -10,6 +10,9 @@ nlohmann::json status_answer(const NodeStatus& node) {
 nlohmann::json peers_answer(const std::vector<PeerStatus>& peers) {
   return {{"peers", peers}};
 }
+nlohmann::json members_answer(const std::vector<MemberStatus>& members) {
+  return {{"members", members}};
+}
 nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs) {
   return {{"jobs", jobs}};
 }

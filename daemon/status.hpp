@@ -19,9 +19,16 @@ struct NodeStatus {
   std::string address;  ///< listened on
   std::uint64_t incarnation = 0;
   double uptime_s = 0;
-  std::string state;             ///< running or stopping
-  std::uint32_t neighbours = 0;  ///< links that are up
-  std::uint32_t peers = 0;       ///< nodes known, up or not
+  std::string state;               ///< running or stopping
+  std::uint32_t neighbours = 0;    ///< links that are up
+  std::uint32_t peers = 0;         ///< nodes known, up or not
+  std::uint32_t members = 0;       ///< in the cluster without this node; with a partial view the active view
+  std::uint32_t view = 0;          ///< of them, those that links are kept to
+  std::uint32_t passive_view = 0;  ///< others known of, to replace losses from
+  bool partial_view = false;       ///< the cluster is larger than full_view_limit
+  std::uint32_t health = 0;       ///< 0: this node answers in time; each more makes it once more as patient with others
+  std::uint64_t deaths = 0;       ///< of members, declared by this node
+  std::uint64_t refutations = 0;  ///< of claims that this node is dead
   std::uint32_t jobs = 0;
   std::uint32_t clients = 0;
   std::uint64_t memory_bytes = 0;  ///< shared with clients, now
@@ -49,6 +56,16 @@ struct PeerStatus {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::string note;  ///< why it is down, if it is
+};
+
+struct MemberStatus {
+  std::string node;
+  std::string name;     ///< empty: never linked
+  std::string address;  ///< empty: it only dials out
+  std::string state;    ///< alive or suspected
+  bool linked = false;
+  std::uint64_t incarnation = 0;
+  double heard_s = 0;  ///< since it was last heard of first hand
 };
 
 struct JobStatus {
@@ -88,11 +105,13 @@ struct JobStatus {
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
-                                   peers, jobs, clients, memory_bytes, messages_sent, messages_received, bytes_sent,
-                                   bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
-                                   admissions_refused, cpu_s)
+                                   peers, members, view, passive_view, partial_view, health, deaths, refutations, jobs,
+                                   clients, memory_bytes, messages_sent, messages_received, bytes_sent, bytes_received,
+                                   payload_bytes_sent, payload_bytes_received, messages_rejected, admissions_refused,
+                                   cpu_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms, up_s,
                                    messages_sent, messages_received, bytes_sent, bytes_received, note)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, clock, global_clock, steps,
                                    elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
@@ -100,9 +119,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement,
                                    note)
 
-/// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"jobs": [...]}.
+/// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);
 [[nodiscard]] nlohmann::json peers_answer(const std::vector<PeerStatus>& peers);
+[[nodiscard]] nlohmann::json members_answer(const std::vector<MemberStatus>& members);
 [[nodiscard]] nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs);
 
 }  // namespace gossamer::daemon

@@ -625,6 +625,18 @@ void Membership::join(std::vector<std::string> addresses, TimeUs now_us, Actions
   introduce(now_us, out);
 }
 
+void Membership::greet(const NodeId& node, TimeUs now_us, Actions& out) {
+  if (left_ || node == self_.node || find(node) != nullptr) return;
+  notice_pause(now_us);
+  if (members_.empty()) {
+    send(node, {}, Join{self_}, out);
+  } else if (!partial_) {
+    send(node, {}, make_sync(true), out);
+  } else if (considers_gone(node)) {
+    send(node, {}, Ping{++sequence_}, out);  // which tells it what it has to refute
+  }
+}
+
 void Membership::introduce(TimeUs now_us, Actions& out) {
   if (!members_.empty() || contacts_.empty() || now_us < next_join_us_) return;
   next_join_us_ = now_us + join_backoff_us_;

@@ -156,6 +156,9 @@ class Membership {
   void tick(TimeUs now_us, Actions& out);
   /// Says goodbye; from then on it is silent.
   void leave(TimeUs now_us, Actions& out);
+  /// There is a link to this node for another reason than that it is a member (its address is configured, say): it and
+  /// this node are made known to each other. Nothing happens if it is a member.
+  void greet(const NodeId& node, TimeUs now_us, Actions& out);
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
   /// A hint: the node is probed next.
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);

@@ -41,6 +41,9 @@ bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now) 
     if (!known->configured) known->node = node;
     return true;
   }
+  std::erase_if(entries_, [&](const auto& item) {
+    return !item.second.configured && !item.second.dialling && item.second.node == node;
+  });
   if (entries_.size() >= max_members) return false;
   BookEntry entry;
   entry.address = address;
@@ -55,7 +58,8 @@ void AddressBook::forget(const NodeId& node) {
   std::erase_if(entries_, [&](const auto& item) { return !item.second.configured && item.second.node == node; });
 }
 
-std::vector<Address> AddressBook::take_due(TimeUs now, std::size_t most, const IsLinked& is_linked) {
+std::vector<Address> AddressBook::take_due(TimeUs now, std::size_t most, const IsLinked& is_linked,
+                                           const IsWanted& is_wanted) {
   std::erase_if(entries_, [&](const auto& item) {
     const BookEntry& entry = item.second;
     return !entry.configured && !entry.dialling && now - entry.alive_at > options_.forget_us &&
@@ -66,6 +70,7 @@ std::vector<Address> AddressBook::take_due(TimeUs now, std::size_t most, const I
     if (due.size() >= most) break;
     if (entry.dialling || now < entry.next_attempt) continue;
     if (entry.node && (*entry.node == self_ || is_linked(*entry.node))) continue;
+    if (!is_wanted(entry)) continue;
     entry.dialling = true;
     due.push_back(entry.address);
   }
@@ -115,6 +120,16 @@ void AddressBook::link_down(const NodeId& node, TimeUs now, gossip::Random& rand
     entry.alive_at = now;
     postpone(entry, now, random);
   }
+}
+
+std::optional<NodeId> AddressBook::node_at(const std::string& address) const {
+  const auto found = entries_.find(address);
+  return found == entries_.end() ? std::nullopt : found->second.node;
+}
+
+bool AddressBook::has_failed(const NodeId& node) const {
+  return std::ranges::any_of(entries_,
+                             [&](const auto& item) { return item.second.node == node && item.second.failed_once; });
 }
 
 bool AddressBook::settled(const IsLinked& is_linked) const {

@@ -1,5 +1,6 @@
-// Which addresses to dial, and when: the configured ones for ever, those learned from other nodes until they have
-// failed for a while. Each waits between its attempts, twice as long each time, with jitter.
+// Which addresses to dial, and when: the configured ones for ever, those that members are said to have until they have
+// failed for a while, and all of them only while they are wanted. Each waits between its attempts, twice as long each
+// time, with jitter.
 //
 // Decides only: time, randomness and outcomes come in as arguments. One owner, one thread.
 
@@ -39,20 +40,23 @@ struct BookEntry {
 class AddressBook {
  public:
   using IsLinked = std::function<bool(const NodeId&)>;
+  using IsWanted = std::function<bool(const BookEntry&)>;
 
   AddressBook(AddressBookOptions options, const NodeId& self) : options_(options), self_(self) {}
 
   /// Replaces the configured addresses; known ones keep their state. Those beyond max_members are left out.
   void set_configured(const std::vector<Address>& addresses, TimeUs now);
   void add_configured(const Address& address, TimeUs now);
-  /// Another node said that `node` can be dialled there. False if the book is full.
+  /// `node` is said to be dialled there, and no longer where it was said to be before. False if the book is full.
   bool learn(const NodeId& node, const Address& address, TimeUs now);
   /// The node has left: its learned addresses go.
   void forget(const NodeId& node);
 
-  /// Up to `most` addresses to dial now; they count as being dialled until failed(), identified as linked, or
-  /// released().
-  [[nodiscard]] std::vector<Address> take_due(TimeUs now, std::size_t most, const IsLinked& is_linked);
+  /// Up to `most` addresses to dial now, of those that are wanted; they count as being dialled until failed(),
+  /// identified as linked, or released().
+  [[nodiscard]] std::vector<Address> take_due(
+      TimeUs now, std::size_t most, const IsLinked& is_linked,
+      const IsWanted& is_wanted = [](const BookEntry&) { return true; });
   /// The node there has proven who it is.
   void identified(const Address& address, const NodeId& node);
   /// An attempt ended without a link. True if the error differs from the last one there: worth a line in the log.
@@ -62,6 +66,10 @@ class AddressBook {
   void link_up(const NodeId& node, TimeUs now);
   void link_down(const NodeId& node, TimeUs now, gossip::Random& random);
 
+  /// The node at an address, if one has answered there or is said to.
+  [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const;
+  /// Dialling this node's addresses has failed since they were learned.
+  [[nodiscard]] bool has_failed(const NodeId& node) const;
   /// Every configured address is linked, is our own, or has failed once.
   [[nodiscard]] bool settled(const IsLinked& is_linked) const;
   [[nodiscard]] const std::map<std::string, BookEntry>& entries() const { return entries_; }

@@ -219,6 +219,12 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       return checked(read(header.getPullRequest(), frames));
     case wire::Header::PULL_REPLY:
       return checked(read(header.getPullReply(), frames));
+    case wire::Header::MEMBERSHIP: {
+      if (frames.payload_count != 0) return malformed("payload where none belongs");
+      auto message = read_membership(header.getMembership());
+      if (!message || !valid(*message)) return malformed("a membership message outside its bounds");
+      return Packet(std::move(*message));
+    }
   }
   return std::unexpected(DecodeError{DecodeError::Kind::unknown, "a kind of message this version does not know"});
 }
@@ -261,6 +267,16 @@ Frames encode(const Message& message) {
   auto header = builder.initRoot<wire::Header>();
   Frames frames;
   std::visit([&](const auto& m) { write(m, header, frames); }, message);
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+Frames encode(const MembershipMessage& message) {
+  GOSSAMER_CHECK(valid(message));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  write_membership(message, builder.initRoot<wire::Header>().initMembership());
+  Frames frames;
   frames.header = bytes_of(builder);
   return frames;
 }

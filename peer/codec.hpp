@@ -1,13 +1,15 @@
 // Messages to frames and back: a Cap'n Proto header (peer/wire.capnp), then raw payload frames (docs/wire.md).
 //
-// Pure functions, any thread. decode() believes nothing: what it returns is within the limits of gossip/messages.hpp
-// and peer/limits.hpp, its frames have exactly the sizes that the header implies, and no allocation depends on a number
-// that was not checked. encode() takes our own messages, which are asserted to be what decode() would accept.
+// Pure functions, any thread. decode() believes nothing: what it returns is within the limits of gossip/messages.hpp,
+// gossip/membership_messages.hpp and peer/limits.hpp, its frames have exactly the sizes that the header implies, and no
+// allocation depends on a number that was not checked. encode() takes our own messages, which are asserted to be what
+// decode() would accept.
 
 #pragma once
 
 #include <expected>
 
+#include "gossip/membership_messages.hpp"
 #include "gossip/messages.hpp"
 #include "peer/control_messages.hpp"
 #include "peer/limits.hpp"
@@ -24,7 +26,7 @@ struct Frames {
   [[nodiscard]] std::size_t bytes() const { return header.size() + payload_bytes(); }
 };
 
-using Packet = std::variant<ControlMessage, Message>;
+using Packet = std::variant<ControlMessage, Message, MembershipMessage>;
 
 struct DecodeError {
   enum class Kind {
@@ -37,6 +39,7 @@ struct DecodeError {
 
 [[nodiscard]] Frames encode(const ControlMessage& message);
 [[nodiscard]] Frames encode(const Message& message);
+[[nodiscard]] Frames encode(const MembershipMessage& message);
 /// The header frame may have any alignment; payload frames with more than one byte an element must be aligned to 8.
 [[nodiscard]] std::expected<Packet, DecodeError> decode(const Frames& frames);
 

@@ -1,4 +1,4 @@
-// Between codec.cpp and codec_control.cpp only: the control half of the header.
+// Between codec.cpp, codec_control.cpp and codec_membership.cpp only: the parts of the header that are not gossip's.
 //
 // Pure. The readers throw kj::Exception on a broken pointer; decode() catches it.
 
@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "gossip/membership_messages.hpp"
 #include "peer/control_messages.hpp"
 #include "peer/wire.capnp.h"
 
@@ -14,5 +15,9 @@ namespace gossamer::peer {
 void write_control(const ControlMessage& message, wire::Header::Builder header);
 /// Nothing if a field has a wrong length, or the header holds no control message.
 [[nodiscard]] std::optional<ControlMessage> read_control(wire::Header::Reader header);
+
+void write_membership(const MembershipMessage& message, wire::Membership::Builder out);
+/// Nothing if a field has a wrong length or more elements than its bound. The rest is gossamer::valid()'s to check.
+[[nodiscard]] std::optional<MembershipMessage> read_membership(wire::Membership::Reader in);
 
 }  // namespace gossamer::peer

@@ -10,20 +10,26 @@
 namespace gossamer::peer {
 namespace {
 
+/// Heartbeats in a row that a link may miss before hearsay about the death of its other end is believed.
+constexpr int silent_pings = 3;
+/// A node without a link for this long is forgotten if the room is needed: nothing is under way with it any more.
+constexpr TimeUs forget_node_us = 600 * us_per_s;
+
 std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
 }
 
-/// What a node says of itself, made fit for others: the wildcard stands for wherever it was seen.
+bool is_loopback_host(const std::string& host) {
+  return Address{host, 0}.is_loopback();
+}
+
+/// What a node says of itself, made fit for this one: the wildcard stands for wherever it was seen. Empty: it cannot be
+/// dialled from here.
 std::string dialable(const std::string& text, const std::string& host) {
   auto address = parse_address(text, AddressUse::listen);
   if (!address || address->port == 0) return {};
   if (address->is_wildcard()) address->host = host;
-  return address->text();
-}
-
-bool is_loopback_host(const std::string& host) {
-  return Address{host, 0}.is_loopback();
+  return address->is_loopback() && !is_loopback_host(host) ? std::string{} : address->text();
 }
 
 /// An IPv4 peer of an IPv6 socket is seen as ::ffff:1.2.3.4.
@@ -131,7 +137,7 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::admit_control(const Hello& 
   link->opened = now_;
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
   links_.push_back(link);
-  describe(node, *record_of(node), hello.name, hello.address, link->host);
+  describe(*record_of(node), hello.name, hello.address, link->host);
   return std::nullopt;
 }
 
@@ -161,7 +167,6 @@ bool Overlay::Core::welcome(const Hello& hello, const Arrival& arrival, const Li
   welcome.incarnation = options_.incarnation;
   welcome.address = advertised_;
   welcome.name = options_.name;
-  if (hello.channel == Channel::control) welcome.members = members_for(*link, max_members_in_welcome);
   if (!prove_welcome(identity_.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
   connections_[arrival.routing_id] = {link, hello.channel};
@@ -211,8 +216,7 @@ bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
   link->user_id = hex(welcome.public_key);
   note_incarnation(node, welcome.incarnation);
   if (stopped_ || link->ended) return false;
-  describe(node, *record_of(node), welcome.name, welcome.address, link->host);
-  learn(*link, welcome.members);
+  describe(*record_of(node), welcome.name, welcome.address, link->host);
   return true;
 }
 
@@ -261,7 +265,8 @@ NodeRecord* Overlay::Core::record_of(const NodeId& node) {
     const auto spare = std::ranges::find_if(nodes_, [this](const auto& item) {
       const NodeRecord& record = item.second;
       const bool in_use = std::ranges::any_of(links_, [&](const LinkPtr& link) { return link->node == item.first; });
-      return !in_use && (record.dead || !record.was_up) && now_ >= record.banned_until;
+      const bool over = record.dead || !record.was_up || now_ - record.down_since >= forget_node_us;
+      return !in_use && over && now_ >= record.banned_until;
     });
     if (spare == nodes_.end()) return nullptr;
     nodes_.erase(spare);
@@ -269,13 +274,10 @@ NodeRecord* Overlay::Core::record_of(const NodeId& node) {
   return &nodes_[node];
 }
 
-void Overlay::Core::describe(const NodeId& node, NodeRecord& record, const std::string& name,
-                             const std::string& address, const std::string& host) {
+void Overlay::Core::describe(NodeRecord& record, const std::string& name, const std::string& address,
+                             const std::string& host) {
   record.name = name;
   record.address = dialable(address, host);
-  const auto parsed = parse_address(record.address, AddressUse::dial);
-  if (!parsed || (parsed->is_loopback() && !is_loopback_host(host))) return;
-  (void)book_.learn(node, *parsed, now_);
 }
 
 void Overlay::Core::note_incarnation(const NodeId& node, std::uint64_t incarnation) {
@@ -293,16 +295,47 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
   if (stopped_ || link->ended) return;
   link->up = true;
-  link->up_since = link->last_heard = link->last_ping = now_;
+  link->up_since = link->last_heard = link->last_ping = link->last_kept = now_;
   record->link = link;
-  record->was_up = true;
-  record->dead = false;
   record->last_error.clear();
   ++counters_.links_up;
   book_.link_up(link->node, now_);
   log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
              link->dialled_by_us ? "we" : "they", link->host);
-  events_.link_up(link->node);
+  const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
+  const bool said_something = roster_->link_up(link->node, dialled, now_);
+  link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;
+  if (stopped_ || link->ended) return;
+  show_links();
+  if (!stopped_ && !link->ended && !link->shown) tend_passing(link);
+}
+
+/// Tells of links that are kept and are up, and of those that are kept no longer.
+void Overlay::Core::show_links() {
+  for (const LinkPtr& link : std::vector(links_)) {
+    if (stopped_) return;
+    if (link->ended || !link->up) continue;
+    const bool kept = roster_->keeps(link->node);
+    if (kept) link->last_kept = now_;
+    if (kept == link->shown) continue;
+    if (!kept) {
+      const bool gone = roster_->membership().considers_gone(link->node);
+      hide(link, gone ? "it is held to be dead" : "it is not among this node's neighbours any more");
+      continue;
+    }
+    NodeRecord& record = *record_of(link->node);
+    link->shown = true;
+    record.was_up = true;
+    record.dead = false;
+    events_.link_up(link->node);
+  }
+}
+
+void Overlay::Core::hide(const LinkPtr& link, const std::string& reason) {
+  if (!link->shown) return;
+  link->shown = false;
+  record_of(link->node)->last_error = reason;
+  events_.link_down(link->node, reason);
 }
 
 void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
@@ -322,7 +355,48 @@ void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
   record->second.last_error = reason;
   book_.link_down(link->node, now_, random_);
   log_->info("link to {} {} is down: {}", link->node.brief(), record->second.name, reason);
-  events_.link_down(link->node, reason);
+  hide(link, reason);
+  if (stopped_) return;
+  roster_->link_down(link->node, now_);
+  if (!stopped_ && roster_->membership().considers_gone(link->node)) declare_dead(link->node);
+}
+
+// --- who is there --------------------------------------------------------------------------------------------------
+
+bool Overlay::Core::send_membership(const NodeId& to, const MembershipMessage& message) {
+  const auto record = nodes_.find(to);
+  if (stopped_ || record == nodes_.end() || !record->second.link) return false;
+  Link& link = *record->second.link;
+  return link.broken.empty() && post(link, Channel::control, encode(message)) == SendResult::sent;
+}
+
+std::optional<NodeId> Overlay::Core::node_at(const std::string& address) const {
+  return book_.node_at(address);
+}
+
+std::string Overlay::Core::seen_address(const NodeId& node) const {
+  const auto record = nodes_.find(node);
+  return record == nodes_.end() ? std::string{} : record->second.address;
+}
+
+/// A death is hearsay as long as there is a link that is not silent, and never that of a life that has just begun:
+/// whoever comes back as another life has shown so in its hello (note_incarnation).
+void Overlay::Core::member_changed(const NodeId& node, Roster::Change change, bool own_word) {
+  if (stopped_) return;
+  if (change == Roster::Change::suspected || change == Roster::Change::refuted) {
+    log_->debug("node {} is {}", node.brief(), change == Roster::Change::suspected ? "suspected" : "heard of again");
+  }
+  const bool gone = change == Roster::Change::died || change == Roster::Change::left;
+  if (!gone || !roster_->membership().considers_gone(node)) return;
+  book_.forget(node);
+  const auto record = nodes_.find(node);
+  if (record == nodes_.end()) return;
+  if (const LinkPtr link = record->second.link) {
+    const bool silent = now_ - link->last_heard >= silent_pings * options_.ping_interval_ms * us_per_ms;
+    if (!own_word && !silent) return;  // told when the link ends, unless it shows to be alive by then
+    end(link, own_word ? "goodbye: the node leaves" : "it is dead");
+  }
+  declare_dead(node);
 }
 
 void Overlay::Core::declare_dead(const NodeId& node) {
@@ -380,14 +454,21 @@ void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& del
     handle(link, channel, std::move(*control));
     return;
   }
+  if (auto* membership = std::get_if<MembershipMessage>(&*packet)) {
+    if (channel != Channel::control) return note_malformed(link, "a message on the wrong channel");
+    roster_->receive(link->node, std::move(*membership), link->host, now_);
+    if (!stopped_) show_links();
+    return;
+  }
   Message& message = std::get<Message>(*packet);
   if (channel_of(message) != channel) return note_malformed(link, "a message on the wrong channel");
+  record_of(link->node)->was_up = true;
+  link->last_kept = now_;
   events_.received(link->node, std::move(message));
 }
 
 void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
   if (const auto* ping = std::get_if<Ping>(&message)) {
-    learn(*link, ping->members);
     say(link, channel, Pong{ping->sent_at});
   } else if (const auto* pong = std::get_if<Pong>(&message)) {
     // The time is ours come back; one from the future, or out of another life, says nothing.
@@ -400,7 +481,7 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
     const NodeId node = link->node;
     book_.forget(node);
     end(link, "goodbye: " + goodbye->text);
-    declare_dead(node);
+    if (!stopped_) declare_dead(node);
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     end(link, "put out: " + rejected->text);
   } else {
@@ -453,32 +534,7 @@ void Overlay::Core::say(const LinkPtr& link, Channel channel, const ControlMessa
 
 void Overlay::Core::ping(const LinkPtr& link) {
   link->last_ping = now_;
-  say(link, Channel::control, Ping{now_, members_for(*link, max_members_in_ping)});
-}
-
-void Overlay::Core::learn(const Link& link, const std::vector<Member>& members) {
-  for (const Member& member : members) {
-    const auto address = parse_address(member.address, AddressUse::dial);
-    if (!address || (address->is_loopback() && !is_loopback_host(link.host))) continue;
-    if (!book_.learn(member.node, *address, now_)) return;
-  }
-}
-
-std::vector<Member> Overlay::Core::members_for(const Link& link, std::size_t most) {
-  const bool same_machine = is_loopback_host(link.host);
-  std::vector<Member> members;
-  for (const auto& [node, record] : nodes_) {
-    if (node == link.node || !record.link || record.address.empty()) continue;
-    const auto address = parse_address(record.address, AddressUse::dial);
-    if (!address || (address->is_loopback() && !same_machine)) continue;
-    members.push_back({node, record.address});
-  }
-  // A random few: the first steps of a shuffle.
-  const std::size_t count = std::min(most, members.size());
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(members[i], members[i + random_.below(members.size() - i)]);
-  members.resize(count);
-  return members;
+  say(link, Channel::control, Ping{now_, {}});
 }
 
 // --- looking things up ---------------------------------------------------------------------------------------------

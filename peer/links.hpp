@@ -1,6 +1,9 @@
 // Overlay's inside: the tables of links and nodes and what happens to them. overlay.cpp is its frame (start, stop,
 // timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages.
 //
+// Which links stay and who is dead is decided by the roster (peer/roster.hpp), which is told of links and time. A link
+// that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
+//
 // One thread, the loop's. A Link is in `links_` from the first thing known of it to its end; one that is up is in its
 // node's record, too. Event handlers may call back into any public method, so after each call of theirs nothing is
 // taken for granted: loops run over copies, and a link that ended has ended == true.
@@ -16,6 +19,7 @@
 #include "peer/listener.hpp"
 #include "peer/outgoing_link.hpp"
 #include "peer/overlay.hpp"
+#include "peer/roster.hpp"
 #include "peer/throttle.hpp"
 
 namespace gossamer::peer {
@@ -29,10 +33,13 @@ struct Link {
   std::uint64_t number = 0;                            ///< chosen by the dialler
   NodeId node;                                         ///< zeros until known
   bool up = false;
+  bool shown = false;  ///< link_up was told, link_down was not
   bool ended = false;
   std::string broken;  ///< found unusable while sending; the loop ends it
   TimeUs opened = 0;
   TimeUs up_since = 0;
+  TimeUs last_kept = 0;  ///< or last needed
+  TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
   TimeUs last_ping = 0;
   double round_trip_ms = 0;
@@ -45,8 +52,8 @@ struct NodeRecord {
   std::string name;
   std::string address;  ///< where it can be dialled; empty: nowhere
   std::uint64_t incarnation = 0;
-  LinkPtr link;  ///< if one is up
-  bool was_up = false;
+  LinkPtr link;         ///< if one is up
+  bool was_up = false;  ///< our owner has had something to do with it
   bool dead = false;
   TimeUs down_since = 0;
   TimeUs banned_until = 0;
@@ -54,7 +61,7 @@ struct NodeRecord {
   Traffic traffic;
 };
 
-class Overlay::Core : public std::enable_shared_from_this<Core>, public OutgoingLinkEvents {
+class Overlay::Core : public std::enable_shared_from_this<Core>, public OutgoingLinkEvents, private Roster::Host {
  public:
   Core(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys, OverlayEvents& events,
        std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock);
@@ -64,6 +71,8 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   SendResult send(const NodeId& to, const Message& message);
   [[nodiscard]] bool settled() const;
   [[nodiscard]] std::vector<LinkStatus> links() const;
+  [[nodiscard]] std::vector<MemberStatus> members() const;
+  [[nodiscard]] MembershipStatus membership() const;
   [[nodiscard]] OverlayCounters counters() const { return counters_; }
   [[nodiscard]] std::string address() const { return listener_.address().text(); }
   [[nodiscard]] const NodeId& node() const { return identity_.node; }
@@ -75,13 +84,15 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void close(int linger_ms);
 
  private:
+  void tell_contacts();
+
   // overlay.cpp: time passes
   void schedule_tick();
   void tick();
   void forgive_own_pause();
   void tend(const LinkPtr& link);
+  void tend_passing(const LinkPtr& link);
   void probe_incoming();
-  void bury_dead();
   void dial_due();
   void dial(const Address& address);
 
@@ -106,8 +117,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
 
   // links.cpp: a link's life
   NodeRecord* record_of(const NodeId& node);
-  void describe(const NodeId& node, NodeRecord& record, const std::string& name, const std::string& address,
-                const std::string& host);
+  void describe(NodeRecord& record, const std::string& name, const std::string& address, const std::string& host);
   void note_incarnation(const NodeId& node, std::uint64_t incarnation);
   void bring_up(const LinkPtr& link);
   void end(const LinkPtr& link, const std::string& reason);
@@ -122,8 +132,15 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   SendResult post(Link& link, Channel channel, const Frames& frames);
   void say(const LinkPtr& link, Channel channel, const ControlMessage& message);
   void ping(const LinkPtr& link);
-  void learn(const Link& link, const std::vector<Member>& members);
-  std::vector<Member> members_for(const Link& link, std::size_t most);
+
+  // links.cpp: the roster's host
+  bool send_membership(const NodeId& to, const MembershipMessage& message) override;
+  [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const override;
+  [[nodiscard]] std::string seen_address(const NodeId& node) const override;
+  [[nodiscard]] bool is_denied(const NodeId& node) const override { return denied_.contains(node); }
+  void member_changed(const NodeId& node, Roster::Change change, bool own_word) override;
+  void show_links();
+  void hide(const LinkPtr& link, const std::string& reason);
 
   [[nodiscard]] bool is_linked(const NodeId& node) const;
   [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
@@ -146,7 +163,8 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   asio::steady_timer timer_;
   Listener listener_;
   AddressBook book_;
-  std::string advertised_;
+  std::string advertised_;        ///< empty: this node only dials out
+  std::optional<Roster> roster_;  ///< since start()
   std::set<NodeId> denied_;
   std::map<NodeId, NodeRecord> nodes_;                                        ///< at most max_members
   std::vector<LinkPtr> links_;                                                ///< at most options_.max_links

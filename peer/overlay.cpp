@@ -41,7 +41,18 @@ std::expected<std::string, std::string> advertised(const std::string& wish, cons
   auto address = parse_address(wish, AddressUse::listen);
   if (!address) return std::unexpected("advertised " + address.error());
   if (address->port == 0) address->port = bound.port;
+  if (address->text().size() > max_member_address_bytes) return std::unexpected("advertised address: too long");
   return address->text();
+}
+
+/// It listens for its own machine, and dials others: to those it is a node that only dials out.
+bool out_of_reach(const std::string& advertised, const std::vector<std::string>& peers) {
+  const auto own = parse_address(advertised, AddressUse::listen);
+  if (!own || !own->is_loopback()) return false;
+  return std::ranges::any_of(peers, [](const std::string& text) {
+    const auto peer = parse_address(text, AddressUse::dial);
+    return peer && !peer->is_loopback();
+  });
 }
 
 }  // namespace
@@ -67,6 +78,12 @@ bool Overlay::settled() const {
 }
 std::vector<LinkStatus> Overlay::links() const {
   return core_->links();
+}
+std::vector<MemberStatus> Overlay::members() const {
+  return core_->members();
+}
+MembershipStatus Overlay::membership() const {
+  return core_->membership();
 }
 OverlayCounters Overlay::counters() const {
   return core_->counters();
@@ -131,10 +148,12 @@ std::expected<void, std::string> Overlay::Core::start() {
                            " bytes or not plain UTF-8");
   }
   options_.max_links = std::clamp<std::size_t>(options_.max_links, 1, max_links);
+  options_.membership.full_view_limit = std::min(options_.membership.full_view_limit, options_.max_links);
+  options_.membership.active_view = std::min(options_.membership.active_view, options_.max_links);
   const auto listen = parse_address(options_.listen, AddressUse::listen);
   if (!listen) return std::unexpected("listen " + listen.error());
   now_ = last_tick_ = clock_();
-  if (auto set = set_peers(options_.peers); !set) return set;
+  if (const auto peers = parse_all(options_.peers); !peers) return std::unexpected(peers.error());
   set_denied(options_.denied);
   const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
   listener_.set_silence(options_.link_timeout_ms);
@@ -142,6 +161,15 @@ std::expected<void, std::string> Overlay::Core::start() {
   auto own_address = advertised(options_.advertise, listener_.address());
   if (!own_address) return std::unexpected(own_address.error());
   advertised_ = std::move(*own_address);
+  if (out_of_reach(advertised_, options_.peers)) {
+    log_->warn("this node listens at {} for its own machine only: nodes elsewhere cannot dial it", advertised_);
+    advertised_.clear();
+  }
+  Roster::Host& host = *this;
+  roster_.emplace(options_.membership,
+                  MemberRecord{identity_.node, options_.incarnation, advertised_.empty(), advertised_},
+                  gossip::Random(random_.next()), now_, host);
+  if (auto set = set_peers(options_.peers); !set) return set;
   log_->info("node {} listens at {}", identity_.node.brief(), listener_.address().text());
   dial_due();
   schedule_tick();
@@ -150,6 +178,7 @@ std::expected<void, std::string> Overlay::Core::start() {
 
 void Overlay::Core::stop() {
   if (stopped_) return;
+  if (roster_) roster_->leave(now_ = clock_());
   for (const LinkPtr& link : std::vector(links_)) {
     if (link->up) say(link, Channel::control, Goodbye{"the node stops"});
   }
@@ -173,6 +202,7 @@ std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std:
   const auto parsed = parse_all(addresses);
   if (!parsed) return std::unexpected(parsed.error());
   book_.set_configured(*parsed, clock_());
+  tell_contacts();
   return {};
 }
 
@@ -180,7 +210,18 @@ std::expected<void, std::string> Overlay::Core::add_peer(const std::string& addr
   const auto parsed = parse_address(address, AddressUse::dial);
   if (!parsed) return std::unexpected("peer " + parsed.error());
   book_.add_configured(*parsed, clock_());
+  tell_contacts();
   return {};
+}
+
+/// Those to join through are those to dial.
+void Overlay::Core::tell_contacts() {
+  if (!roster_) return;
+  std::vector<std::string> contacts;
+  for (const auto& [text, entry] : book_.entries()) {
+    if (entry.configured) contacts.push_back(text);
+  }
+  roster_->set_contacts(std::move(contacts), clock_());
 }
 
 void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
@@ -195,7 +236,46 @@ void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
 }
 
 bool Overlay::Core::settled() const {
-  return book_.settled([this](const NodeId& node) { return is_linked(node); });
+  if (!book_.settled([this](const NodeId& node) { return is_linked(node); })) return false;
+  // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
+  const bool meeting = std::ranges::any_of(links_, [this](const LinkPtr& link) {
+    return link->up && !link->shown && now_ - link->up_since < options_.membership.probe_interval_us;
+  });
+  return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
+    return is_linked(wanted.first) || book_.has_failed(wanted.first);
+  }));
+}
+
+std::vector<MemberStatus> Overlay::Core::members() const {
+  std::vector<MemberStatus> all;
+  if (!roster_) return all;
+  for (const gossip::Membership::Member& member : roster_->membership().members()) {
+    MemberStatus status;
+    status.node = member.record.node;
+    status.address = member.record.address;
+    status.incarnation = member.record.incarnation;
+    status.suspected = member.suspected;
+    status.last_heard = member.last_heard_us;
+    if (const auto record = nodes_.find(status.node); record != nodes_.end()) {
+      status.name = record->second.name;
+      status.linked = record->second.link != nullptr;
+      if (status.linked) status.last_heard = std::max(status.last_heard, record->second.link->last_heard);
+    }
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+MembershipStatus Overlay::Core::membership() const {
+  if (!roster_) return {};
+  const gossip::Membership& membership = roster_->membership();
+  return {.partial = membership.partial(),
+          .members = membership.members().size(),
+          .view = membership.view().size(),
+          .passive = membership.passive_view().size(),
+          .incarnation = membership.self().incarnation,
+          .health = membership.health_score(),
+          .counters = membership.counters()};
 }
 
 std::vector<LinkStatus> Overlay::Core::links() const {
@@ -213,7 +293,8 @@ std::vector<LinkStatus> Overlay::Core::links() const {
     status.bytes_received = record.traffic.control_bytes_received + record.traffic.bulk_bytes_received;
     status.last_error = record.last_error;
     if (record.link) {
-      status.up = true;
+      status.up = record.link->shown;
+      status.passing = !record.link->shown;
       status.dialled_by_us = record.link->dialled_by_us;
       status.round_trip_ms = record.link->round_trip_ms;
       status.up_since = record.link->up_since;
@@ -249,11 +330,12 @@ void Overlay::Core::tick() {
   last_tick_ = now_;
   end_broken();
   if (probe_wanted_) probe_incoming();
+  roster_->tick(now_);
+  if (!stopped_) show_links();
   for (const LinkPtr& link : std::vector(links_)) {
     if (stopped_) return;
     if (!link->ended) tend(link);
   }
-  if (!stopped_) bury_dead();
   if (!stopped_) dial_due();
 }
 
@@ -264,9 +346,8 @@ void Overlay::Core::forgive_own_pause() {
   for (const LinkPtr& link : links_) {
     link->last_heard += late;
     link->opened += late;
+    link->last_kept += late;
   }
-  for (auto& [node, record] : nodes_)
-    record.down_since += late;
 }
 
 void Overlay::Core::tend(const LinkPtr& link) {
@@ -284,6 +365,19 @@ void Overlay::Core::tend(const LinkPtr& link) {
   } else if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
     ping(link);
   }
+  if (!link->ended && !link->shown) tend_passing(link);
+}
+
+/// A link that is not kept: to a node that is to become a member, or for an errand. A node that knows nobody takes
+/// whoever dials it for one that knew its former life.
+void Overlay::Core::tend_passing(const LinkPtr& link) {
+  const bool alone = roster_->membership().view().empty();
+  const bool contact = alone || (link->dialled_by_us && !roster_->membership().partial());
+  if (contact && now_ - link->last_greeted >= options_.membership.probe_interval_us) {
+    link->last_greeted = now_;
+    roster_->greet(link->node, now_);
+  }
+  if (!stopped_ && !link->ended && now_ - link->last_kept >= passing_link_us) end(link, "no longer needed");
 }
 
 /// Some connection to our port has ended; ZeroMQ tells which only when something is sent on it.
@@ -297,20 +391,20 @@ void Overlay::Core::probe_incoming() {
   end_broken();
 }
 
-void Overlay::Core::bury_dead() {
-  std::vector<NodeId> dead;
-  for (const auto& [node, record] : nodes_) {
-    if (!record.was_up || record.dead || record.link) continue;
-    if (now_ - record.down_since >= options_.dead_after_ms * us_per_ms) dead.push_back(node);
-  }
-  for (const NodeId& node : dead)
-    declare_dead(node);
-}
-
+/// With partial views a configured node is a contact to join through, and dialled only while nobody is known.
 void Overlay::Core::dial_due() {
+  for (const auto& [node, text] : roster_->wanted()) {
+    if (is_linked(node)) continue;
+    if (const auto address = parse_address(text, AddressUse::dial)) (void)book_.learn(node, *address, now_);
+  }
+  const bool alone = roster_->membership().view().empty();
+  const auto is_wanted = [&](const BookEntry& entry) {
+    if (!entry.node || roster_->wants(*entry.node)) return true;
+    return entry.configured && (alone || !roster_->membership().partial());
+  };
   const std::size_t room = options_.max_links - std::min(options_.max_links, links_.size());
-  const auto due =
-      book_.take_due(now_, std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); });
+  const auto due = book_.take_due(
+      now_, std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); }, is_wanted);
   for (const Address& address : due)
     dial(address);
 }

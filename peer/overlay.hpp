@@ -1,11 +1,13 @@
-// Who is in reach, and how to talk to them: keeps links to the configured and learned nodes, notices when one is lost
-// or dead, carries gossip's messages.
+// Who is in reach, and how to talk to them: keeps links to the nodes that membership wants links to, notices when one
+// is lost or dead, carries gossip's messages.
 //
 // A link is two connections (control and bulk) that one end dials and both use. Between two nodes there is at most one:
 // where both dial at the same time, the node with the smaller id decides whose link stays, before anything is sent on
 // either, so that nothing is lost. Messages on one channel of one link arrive in order and once; with a link, those
-// under way are lost. On top of that every link has heartbeats: silence for link_timeout_ms ends it, and a node without
-// a link for dead_after_ms, or that says goodbye, or that comes back with another incarnation, is dead.
+// under way are lost. On top of that every link has heartbeats: silence for link_timeout_ms ends it. That ends a link,
+// not a node. A node is dead when gossip::Membership says so and there is no link that proves otherwise, when it says
+// goodbye, or when it comes back with another incarnation. Links that membership does not keep (to say something to a
+// node that is no neighbour) are not shown: no event tells of them, though messages over them are carried.
 //
 // One thread, the io_context's. Events are called from the loop, never from inside a method of this class; their
 // handlers may call every method but must not destroy the object. Bytes that are sent without a copy may be released on
@@ -18,6 +20,7 @@
 #include <expected>
 #include <functional>
 
+#include "gossip/membership.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/random.hpp"
 #include "peer/cluster_keys.hpp"
@@ -31,7 +34,7 @@ struct OverlayOptions {
   /// "none": nowhere, this node only dials out.
   std::string advertise;
   std::string name;                ///< for people; at most max_name_bytes
-  std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled for ever; at most max_members
+  std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
   std::vector<NodeId> denied;      ///< nodes that get no link, whatever key they hold
   std::uint64_t incarnation = 1;   ///< larger at each start: microseconds since 1970 will do
 
@@ -39,8 +42,8 @@ struct OverlayOptions {
   int ping_interval_ms = 500;
   /// Shorter ends links of nodes that only paused.
   int link_timeout_ms = 3000;
-  /// From the loss of the last link; longer keeps exchanges with a restarting node waiting.
-  int dead_after_ms = 2000;
+  /// Who is told dead when, and how many links are kept: full_view_limit is lowered to max_links.
+  gossip::MembershipOptions membership = {};
   /// From dialling to the link being up; slow networks and many keys in the ring need more.
   int attempt_timeout_ms = 5000;
   int backoff_least_ms = 100;
@@ -72,7 +75,8 @@ struct LinkStatus {
   NodeId node;  ///< all zeros: an address that has never answered
   std::string name;
   std::string address;
-  bool up = false;
+  bool up = false;       ///< and kept: a neighbour
+  bool passing = false;  ///< up, but not kept
   bool dead = false;
   bool dialled_by_us = false;
   double round_trip_ms = 0;      ///< smoothed; 0: not measured yet
@@ -84,6 +88,28 @@ struct LinkStatus {
   std::size_t queued_bytes = 0;
   TimeUs up_since = 0;
   std::string last_error;
+};
+
+/// A node in the cluster, as membership knows it.
+struct MemberStatus {
+  NodeId node;
+  std::string name;     ///< empty: not known, there has been no link to it
+  std::string address;  ///< empty: it only dials out
+  std::uint64_t incarnation = 0;
+  bool suspected = false;  ///< of being dead
+  bool linked = false;
+  TimeUs last_heard = 0;  ///< of the overlay's clock
+};
+
+/// What membership amounts to here.
+struct MembershipStatus {
+  bool partial = false;     ///< members are only those of the active view
+  std::size_t members = 0;  ///< without this node
+  std::size_t view = 0;     ///< nodes that links are kept to
+  std::size_t passive = 0;  ///< others known of, to replace losses from
+  std::uint64_t incarnation = 0;
+  int health = 0;  ///< 0: answers in time; each more, up to 8, adds once more to its patience with others
+  gossip::MembershipCounters counters;
 };
 
 /// Since the start, over all nodes.
@@ -105,7 +131,9 @@ struct OverlayCounters {
 class OverlayEvents {
  public:
   virtual ~OverlayEvents() = default;
+  /// The node is a neighbour now.
   virtual void link_up(const NodeId& node) = 0;
+  /// It is one no longer; what is under way may still be finished for a while, if the link itself is up.
   virtual void link_down(const NodeId& node, const std::string& reason) = 0;
   /// After link_down, once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
@@ -128,10 +156,14 @@ class Overlay {
   [[nodiscard]] std::expected<void, std::string> start();
   /// Never blocks. Which channel a message takes follows from its kind.
   [[nodiscard]] SendResult send(const NodeId& to, const Message& message);
-  /// Every configured peer is linked or has failed its first attempt: nobody else is to be expected soon.
+  /// Every configured peer, and every node that links are kept to, is linked or has failed its first attempt: nobody
+  /// else is to be expected soon.
   [[nodiscard]] bool settled() const;
   /// Known nodes, linked or not, by id; then addresses that have never answered.
   [[nodiscard]] std::vector<LinkStatus> links() const;
+  /// By id; with partial views the active view.
+  [[nodiscard]] std::vector<MemberStatus> members() const;
+  [[nodiscard]] MembershipStatus membership() const;
   [[nodiscard]] OverlayCounters counters() const;
   /// Where it listens, with the port found.
   [[nodiscard]] std::string address() const;

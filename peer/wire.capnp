@@ -26,6 +26,8 @@ struct Header {
     jobQuery @10 :JobQuery;
     pullRequest @11 :PullRequest;
     pullReply @12 :PullReply;
+    # Who is in the cluster, on the control channel: gossip/membership_messages.hpp.
+    membership @13 :Membership;
   }
 }
 
@@ -48,7 +50,7 @@ struct Welcome {
   incarnation @2 :UInt64;
   address @3 :Text;
   name @4 :Text;
-  members @5 :List(Member);
+  members @5 :List(Member); # empty; `membership` tells who is there
   proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
 }
 
@@ -64,7 +66,7 @@ struct Rejected {
 
 struct Ping {
   sentAt @0 :Int64;         # microseconds of the sender's clock; comes back in the pong
-  members @1 :List(Member);
+  members @1 :List(Member); # empty, as in Welcome
 }
 
 struct Pong {
@@ -140,4 +142,72 @@ struct PullReply {
   reason @2 :UInt8;
   clock @3 :UInt64;
   hash @4 :UInt64;
+}
+
+# Fields and their bounds: gossip/membership_messages.hpp.
+
+struct MemberRecord {
+  node @0 :Data;            # 16 bytes
+  incarnation @1 :UInt64;
+  dialOnly @2 :Bool;
+  address @3 :Text;         # tcp://HOST:PORT; HOST 0.0.0.0 or :: in the sender's own: where it is seen
+}
+
+struct Rumour {
+  claim @0 :UInt8;
+  spread @1 :Bool;
+  hops @2 :UInt8;
+  subject @3 :MemberRecord;
+  accuser @4 :Data;         # 16 bytes where claim is 1 (suspected), else empty
+}
+
+struct SyncEntry {
+  record @0 :MemberRecord;
+  claim @1 :UInt8;
+}
+
+struct Membership {
+  incarnation @0 :UInt64;   # of the sender's word, not of its process
+  partial @1 :Bool;
+  rumours @2 :List(Rumour);
+  union {
+    news @3 :Void;
+    ping :group {
+      sequence @4 :UInt32;
+      neighbour @5 :Bool;
+    }
+    pingRequest :group {
+      sequence @6 :UInt32;
+      patienceUs @7 :UInt32;
+      target @8 :MemberRecord;
+    }
+    ack @9 :UInt32;         # a sequence
+    nack @10 :UInt32;
+    sync :group {
+      sender @11 :MemberRecord;
+      answerWanted @12 :Bool;
+      entries @13 :List(SyncEntry);
+    }
+    join @14 :MemberRecord;
+    forwardJoin :group {
+      newcomer @15 :MemberRecord;
+      hopsLeft @16 :UInt8;
+    }
+    neighbourRequest :group {
+      sender @17 :MemberRecord;
+      urgent @18 :Bool;
+    }
+    neighbourReply :group {
+      sender @19 :MemberRecord;
+      accepted @20 :Bool;
+    }
+    disconnect @21 :Void;
+    shuffle :group {
+      origin @22 :MemberRecord;
+      hopsLeft @23 :UInt8;
+      records @24 :List(MemberRecord);
+    }
+    shuffleReply @25 :List(MemberRecord);
+    leave @26 :Void;
+  }
 }

@@ -97,7 +97,7 @@ class Starting(SystemTest):
     def test_control_tool(self) -> None:
         nodes = self.start_nodes(2)
         socket = ["--socket", str(nodes[0].control_socket)]
-        for command in ("status", "peers", "jobs"):
+        for command in ("status", "peers", "members", "jobs"):
             self.assertEqual(gossamerctl(BUILD, command, *socket).returncode, 0)
             shown = gossamerctl(BUILD, command, "--json", *socket)
             self.assertEqual(shown.returncode, 0)

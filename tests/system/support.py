@@ -31,10 +31,10 @@ PATIENCE_S = 30.0
 JOB = "test"
 # Each addition to a replica rounds once to fp32. For sums of a few values around one.
 ROUNDING = 2e-5
-# Exchanges come quickly, and a death is noticed within a second.
+# Exchanges come quickly, and a death is noticed within a second or two.
 QUICK: Options = {
     "gossip": {"period_ms": 5},
-    "overlay": {"ping_ms": 100, "dead_after_ms": 1000},
+    "overlay": {"ping_ms": 100, "probe_interval_ms": 200, "probe_timeout_ms": 100, "suspicion_mult": 5},
     "log": {"level": "debug"},
 }
 

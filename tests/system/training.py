@@ -29,7 +29,13 @@ IN_FLIGHT = 4
 UNRESOLVED_PER_LOSS = 4 * IN_FLIGHT
 QUICK_TRAINING: Options = {
     "gossip": {"period_ms": 20, "exchange_lifetime_ms": 4000, "in_flight": IN_FLIGHT},
-    "overlay": {"ping_ms": 100, "link_timeout_ms": 800, "dead_after_ms": 600},
+    "overlay": {
+        "ping_ms": 100,
+        "link_timeout_ms": 800,
+        "probe_interval_ms": 200,
+        "probe_timeout_ms": 100,
+        "suspicion_mult": 3,
+    },
     "log": {"level": "debug"},
 }
 # What a daemon may hold more of after a fault than before it: allocators keep what they once had.

@@ -31,6 +31,7 @@ struct Command {
 constexpr Command commands[] = {
     {"status", "The node: identity, links, jobs, traffic", ctl::status_table},
     {"peers", "The nodes it knows: links, round trips, traffic", ctl::peers_table},
+    {"members", "Who is in the cluster: alive or suspected, linked or not", ctl::members_table},
     {"jobs", "The jobs it averages: progress, exchanges, traffic", ctl::jobs_table},
 };
 

@@ -70,6 +70,13 @@ std::string status_table(const json& answer, bool colour) {
        {fmt::format("{} ({:.1f} % of a core)", duration_text(node.number("cpu_s")),
                     uptime_s > 0 ? 100 * node.number("cpu_s") / uptime_s : 0)}},
       {"neighbours", {fmt::format("{:.0f} of {:.0f} known nodes", node.number("neighbours"), node.number("peers"))}},
+      {"members",
+       {node.has("members")
+            ? fmt::format("{:.0f} others{}", node.number("members"),
+                          answer.at("node").value("partial_view", false)
+                              ? fmt::format(" in the active view, {:.0f} in the passive", node.number("passive_view"))
+                              : "")
+            : "-"}},
       {"jobs", {count_text(node.number("jobs"))}},
       {"clients", {fmt::format("{:.0f}, sharing {}", node.number("clients"), bytes_text(node.number("memory_bytes")))}},
       {"sent",
@@ -105,6 +112,26 @@ std::string peers_table(const json& answer, bool colour) {
                           peer.as("bytes_received", bytes_text),
                           up ? peer.as("up_s", duration_text) : Cell{"-", true},
                           {peer.string("note"), false, Tone::dim}});
+  }
+  return table.render(colour);
+}
+
+std::string members_table(const json& answer, bool colour) {
+  Table table{{"NODE", "NAME", "ADDRESS", "STATE", "LINK", "HEARD", "INCARNATION"},
+              {},
+              "no other node is in the cluster: list one under [overlay] peers in the configuration"};
+  for (const json& entry : answer.at("members")) {
+    const Members member{entry};
+    const std::string state = member.string("state");
+    const std::string address = member.string("address");
+    table.rows.push_back(
+        {{brief(member.string("node"))},
+         {member.string("name").empty() ? "-" : member.string("name")},
+         {address.empty() ? "only dials out" : address},
+         {state, false, state == "alive" ? Tone::good : Tone::bad},
+         {entry.value("linked", false) ? "up" : "-"},
+         {fmt::format("{} ago", duration_text(member.number("heard_s"))), true},
+         {member.has("incarnation") ? fmt::format("{:.0f}", member.number("incarnation")) : "-", true}});
   }
   return table.render(colour);
 }

@@ -10,6 +10,7 @@ namespace gossamer::ctl {
 
 [[nodiscard]] std::string status_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string peers_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string members_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string jobs_table(const nlohmann::json& answer, bool colour);
 
 }  // namespace gossamer::ctl

@@ -41,7 +41,7 @@ def toml(options: Options) -> str:
 
 
 def ask(control_socket: Path, command: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Dict[str, Any]:
-    """The daemon's answer to a command (status, peers, jobs). Raises DaemonError."""
+    """The daemon's answer to a command (status, peers, members, jobs). Raises DaemonError."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)
@@ -145,6 +145,9 @@ class Node:
 
     def peers(self) -> List[Dict[str, Any]]:
         return ask(self.control_socket, "peers")["peers"]
+
+    def members(self) -> List[Dict[str, Any]]:
+        return ask(self.control_socket, "members")["members"]
 
     def jobs(self) -> List[Dict[str, Any]]:
         return ask(self.control_socket, "jobs")["jobs"]

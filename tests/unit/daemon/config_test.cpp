@@ -59,7 +59,12 @@ TEST_CASE("every option is read") {
     cluster_key_file = "/c"
     ping_ms = 100
     link_timeout_ms = 200
-    dead_after_ms = 300
+    probe_interval_ms = 300
+    probe_timeout_ms = 150
+    suspicion_mult = 5
+    full_view_limit = 20
+    active_view = 6
+    passive_view = 40
     [gossip]
     codec = "q4"
     partners = "one-peer-exponential"
@@ -97,7 +102,12 @@ TEST_CASE("every option is read") {
   CHECK(config->overlay.cluster_key_file == "/c");
   CHECK(config->overlay.ping_ms == 100);
   CHECK(config->overlay.link_timeout_ms == 200);
-  CHECK(config->overlay.dead_after_ms == 300);
+  CHECK(config->overlay.probe_interval_ms == 300);
+  CHECK(config->overlay.probe_timeout_ms == 150);
+  CHECK(config->overlay.suspicion_mult == 5);
+  CHECK(config->overlay.full_view_limit == 20);
+  CHECK(config->overlay.active_view == 6);
+  CHECK(config->overlay.passive_view == 40);
   CHECK(config->gossip.codec == Codec::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);
@@ -182,8 +192,10 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
        "ms"},
       {"[overlay]\nping_ms = 100\nlink_timeout_ms = 100", "f:3: [overlay] link_timeout_ms: 100 is too short"},
       {"[gossip]\nexchange_lifetime_ms = 1000",
-       "f:2: [gossip] exchange_lifetime_ms: 1000 is too short; it must be at least [overlay] link_timeout_ms and "
-       "dead_after_ms together, that is 5000 ms"},
+       "f:2: [gossip] exchange_lifetime_ms: 1000 is too short; it must be at least twice [overlay] "
+       "link_timeout_ms, that is 6000 ms"},
+      {"[overlay]\nprobe_timeout_ms = 1000",
+       "f:2: [overlay] probe_interval_ms: 1000 is too short; it must be at least one more than"},
   };
   for (const auto& [text, message] : cases) {
     CAPTURE(text);

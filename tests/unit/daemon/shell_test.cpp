@@ -30,6 +30,7 @@ struct RememberingCore : Core {
     return status;
   }
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override { return std::vector<PeerStatus>(2); }
+  [[nodiscard]] std::vector<MemberStatus> member_statuses() const override { return std::vector<MemberStatus>(4); }
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override { return std::vector<JobStatus>(3); }
   void reconfigure(const Config& config) override { reconfigured.push_back(config); }
   void begin_stop(std::function<void()> then) override { stopped = std::move(then); }
@@ -66,6 +67,7 @@ TEST_CASE("commands are answered from the core, and unknown ones named") {
   CHECK(status.at("node").at("version") == GOSSAMER_VERSION);
   CHECK(status.at("node").at("cpu_s") > 0);
   CHECK(daemon.shell->answer({{"command", "peers"}}).at("peers").size() == 2);
+  CHECK(daemon.shell->answer({{"command", "members"}}).at("members").size() == 4);
   CHECK(daemon.shell->answer({{"command", "jobs"}}).at("jobs").size() == 3);
   CHECK_THAT(daemon.shell->answer({{"command", "dance"}}).at("error").get<std::string>(), Contains("dance"));
 }

@@ -15,6 +15,9 @@ Address at(std::uint16_t port) {
 NodeId id(std::uint8_t first) {
   return NodeId{{first}};
 }
+NodeId numbered(std::size_t number) {
+  return NodeId{{2, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)}};
+}
 bool nobody(const NodeId&) {
   return false;
 }
@@ -94,9 +97,9 @@ TEST_CASE("its own address and linked nodes are not dialled, and settle it") {
 TEST_CASE("the book and one turn's dialling are bounded") {
   AddressBook book({}, id(1));
   for (std::size_t i = 0; i < max_members; ++i)
-    CHECK(book.learn(id(2), at(static_cast<std::uint16_t>(i + 1)), 0));
-  CHECK_FALSE(book.learn(id(2), at(60000), 0));
-  CHECK(book.learn(id(2), at(1), 0));
+    CHECK(book.learn(numbered(i), at(static_cast<std::uint16_t>(i + 1)), 0));
+  CHECK_FALSE(book.learn(numbered(max_members), at(60000), 0));
+  CHECK(book.learn(numbered(0), at(1), 0));
   CHECK(book.entries().size() == max_members);
   CHECK(book.take_due(0, 3, nobody).size() == 3);
 }
@@ -106,4 +109,28 @@ TEST_CASE("hearsay does not change who answers at a configured address") {
   book.set_configured({at(2)}, 0);
   CHECK(book.learn(id(7), at(2), 0));
   CHECK_FALSE(book.entries().at(at(2).text()).node);
+}
+
+TEST_CASE("a node that has moved is dialled where it is now, and only what is wanted is dialled") {
+  AddressBook book({}, id(1));
+  gossip::Random random(1);
+  CHECK(book.learn(id(2), at(2), 0));
+  CHECK(book.learn(id(3), at(3), 0));
+  CHECK(book.learn(id(2), at(20), 0));
+  CHECK(book.entries().size() == 2);
+  CHECK(book.node_at(at(20).text()) == id(2));
+  CHECK_FALSE(book.node_at(at(2).text()));
+  const auto is_two = [](const BookEntry& entry) { return entry.node == id(2); };
+  CHECK(book.take_due(0, 10, nobody, is_two) == std::vector<Address>{at(20)});
+  CHECK_FALSE(book.has_failed(id(2)));
+  book.failed(at(20), "no answer", 0, random);
+  CHECK(book.has_failed(id(2)));
+  // One that is being dialled stays until that is over; a configured one for good.
+  REQUIRE(book.take_due(us_per_s, 10, nobody, is_two).size() == 1);
+  CHECK(book.learn(id(2), at(21), us_per_s));
+  CHECK(book.entries().size() == 3);
+  book.set_configured({at(4)}, 0);
+  book.identified(at(4), id(4));
+  CHECK(book.learn(id(4), at(40), 0));
+  CHECK(book.node_at(at(4).text()) == id(4));
 }

@@ -34,7 +34,13 @@ inline OverlayOptions quick_options() {
   options.listen = "tcp://127.0.0.1:0";
   options.ping_interval_ms = 50;
   options.link_timeout_ms = 1500;
-  options.dead_after_ms = 200;
+  options.membership.probe_interval_us = 200 * us_per_ms;
+  options.membership.probe_timeout_us = 100 * us_per_ms;
+  options.membership.suspicion_mult = 3;
+  options.membership.gossip_interval_us = 20 * us_per_ms;
+  options.membership.reconnect_interval_us = 500 * us_per_ms;
+  options.membership.shuffle_interval_us = 500 * us_per_ms;
+  options.membership.tick_us = 10 * us_per_ms;
   options.attempt_timeout_ms = 3000;
   options.backoff_least_ms = 20;
   options.backoff_most_ms = 200;

@@ -6,6 +6,7 @@
 
 #include <capnp/schema.h>
 #include "catch.hpp"
+#include "gossip/membership_messages.hpp"
 #include "gossip/messages.hpp"
 #include "peer/limits.hpp"
 #include "peer/wire.capnp.h"
@@ -16,7 +17,7 @@ using namespace gossamer::peer;
 namespace {
 
 std::string wire_page() {
-  std::ifstream file(std::string(GOSSAMER_DOCS_DIR) + "/wire.md");
+  std::ifstream file(GOSSAMER_DOCS_DIR "/wire.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -61,6 +62,13 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"max_members", max_members},
       {"max_links", max_links},
       {"max_cluster_keys", max_cluster_keys},
+      {"max_message_rumours", max_message_rumours},
+      {"max_sync_entries", max_sync_entries},
+      {"max_shuffle_records", max_shuffle_records},
+      {"max_walk_hops", max_walk_hops},
+      {"max_rumour_hops", max_rumour_hops},
+      {"max_patience_us", max_patience_us},
+      {"max_member_address_bytes", max_member_address_bytes},
       {"max_malformed_messages", max_malformed_messages},
       {"hello_burst", hello_burst},
       {"hellos_per_s", hellos_per_s},

@@ -231,7 +231,7 @@ TEST_CASE("from a connection that is not admitted nothing but a hello is read") 
   const auto a = Node::started(loop, keys);
   Insider insider(*a, keys);
   insider.send(encode(Message(JobQuery{{1, 2}})));
-  insider.send(encode(ControlMessage(Ping{})));
+  insider.send(encode(ControlMessage(peer::Ping{})));
   insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(100'000, 7))});
   insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
   run_until(loop, [&] { return a->overlay->counters().strangers == 4; });

@@ -14,11 +14,10 @@ namespace {
 /// A wire between two nodes that can be made silent without closing it.
 class Relay {
  public:
-  Relay(asio::io_context& loop, std::uint16_t port)
-      : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
-    target_ = {asio::ip::address_v4::loopback(), port};
+  explicit Relay(asio::io_context& loop) : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
     accept();
   }
+  void lead_to(std::uint16_t port) { target_ = {asio::ip::address_v4::loopback(), port}; }
   [[nodiscard]] std::string address() const {
     return "tcp://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
@@ -95,7 +94,7 @@ TEST_CASE("a goodbye is death at once") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   OverlayOptions options = quick_options();
-  options.dead_after_ms = 600'000;  // so that it is not the time-out that is noticed
+  options.membership.suspicion_mult = 10'000;  // so that it is not silence that is noticed
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
   auto b = Node::started(loop, keys, options);
@@ -128,7 +127,7 @@ TEST_CASE("a node that comes back with a new incarnation is redialled; its old l
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   OverlayOptions options = quick_options();
-  options.dead_after_ms = 600'000;
+  options.membership.suspicion_mult = 10'000;
   auto a = Node::started(loop, keys, options);
   const std::string address = a->overlay->address();
   auto b = Node::started(loop, keys, with_peers({address}));
@@ -174,11 +173,12 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   OverlayOptions options = quick_options();
   options.link_timeout_ms = 300;
   options.attempt_timeout_ms = 300;
-  options.dead_after_ms = 100;
-  options.advertise = "none";  // only the relay leads from b to a
+  Relay relay(loop);
+  options.advertise = relay.address();
   auto a = Node::started(loop, keys, options);
-  Relay relay(loop, port_of(*a));
+  relay.lead_to(port_of(*a));
   options.peers = {relay.address()};
+  options.advertise = "none";  // only the relay leads from one to the other
   auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   relay.silent = true;

@@ -1,0 +1,183 @@
+// Membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
+
+#include <algorithm>
+#include <set>
+
+#include "tests/unit/peer/cluster.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using namespace gossamer::peer::test;
+
+namespace {
+
+using Nodes = std::vector<std::unique_ptr<Node>>;
+
+bool all_linked(const Nodes& nodes) {
+  return std::ranges::all_of(nodes, [&](const auto& a) {
+    return std::ranges::all_of(nodes, [&](const auto& b) { return a == b || !b || !a || a->linked(*b); });
+  });
+}
+
+/// Nodes that are reached from the first over links that are shown.
+std::size_t reached(const Nodes& nodes) {
+  std::set<const Node*> seen{nodes.front().get()};
+  std::vector<const Node*> next{nodes.front().get()};
+  while (!next.empty()) {
+    const Node* node = next.back();
+    next.pop_back();
+    for (const auto& other : nodes) {
+      if (other && !seen.contains(other.get()) && node->linked(*other)) {
+        seen.insert(other.get());
+        next.push_back(other.get());
+      }
+    }
+  }
+  return seen.size();
+}
+
+std::size_t neighbours(const Node& node) {
+  return static_cast<std::size_t>(std::ranges::count_if(node.overlay->links(), &LinkStatus::up));
+}
+
+}  // namespace
+
+TEST_CASE("one death is told by all to all, and the others go on") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys));
+  for (int i = 0; i < 4; ++i)
+    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  run_until(loop, [&] { return all_linked(nodes); });
+  const auto victim = std::move(nodes.back());
+  nodes.pop_back();
+  victim->overlay.reset();
+  run_until(loop, [&] {
+    return std::ranges::all_of(nodes, [&](const auto& node) { return node->count("dead", *victim) == 1; });
+  });
+  for (const auto& node : nodes) {
+    CHECK(node->overlay->members().size() == 3);
+    for (const auto& other : nodes)
+      CHECK(node->count("dead", *other) == 0);
+  }
+  CHECK(all_linked(nodes));
+}
+
+TEST_CASE("beyond the limit each node keeps links to some, and all stay connected") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.membership.full_view_limit = 3;
+  options.membership.active_view = 3;
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys, options));
+  options.peers = {nodes[0]->overlay->address()};
+  for (int i = 0; i < 9; ++i)
+    nodes.push_back(Node::started(loop, keys, options));
+  const auto settled = [&] {
+    return reached(nodes) == nodes.size() && std::ranges::all_of(nodes, [&](const auto& node) {
+             const MembershipStatus status = node->overlay->membership();
+             const auto links = node->overlay->links();
+             return status.partial && neighbours(*node) >= 2 && neighbours(*node) == status.view &&
+                    status.view <= options.membership.active_view + gossip::active_view_slack;
+           });
+  };
+  run_until(loop, settled);
+
+  // One that dies is dead for its neighbours, and replaced.
+  const auto victim = std::move(nodes[4]);
+  nodes.erase(nodes.begin() + 4);
+  std::vector<const Node*> watchers;
+  for (const auto& node : nodes) {
+    if (node->linked(*victim)) watchers.push_back(node.get());
+  }
+  victim->overlay.reset();
+  run_until(loop, [&] {
+    return std::ranges::all_of(watchers, [&](const Node* node) { return node->count("dead", *victim) >= 1; });
+  });
+  run_until(loop, settled);
+}
+
+TEST_CASE("nodes that only dial out take part, and are never paired") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys));
+  nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  OverlayOptions options = with_peers({nodes[0]->overlay->address()});
+  options.advertise = "none";
+  for (int i = 0; i < 2; ++i)
+    nodes.push_back(Node::started(loop, keys, options));
+  // Through one they find the other that can be dialled; it, too, reaches them.
+  run_until(loop, [&] {
+    return nodes[1]->linked(*nodes[2]) && nodes[1]->linked(*nodes[3]) && nodes[0]->linked(*nodes[1]) &&
+           nodes[2]->linked(*nodes[1]) && nodes[3]->linked(*nodes[1]) && nodes[2]->linked(*nodes[0]);
+  });
+  const auto before = nodes[2]->overlay->membership().counters.probes;
+  run_until(loop, [&] { return nodes[2]->overlay->membership().counters.probes > before + 4; });
+  CHECK_FALSE(nodes[2]->linked(*nodes[3]));
+  CHECK(nodes[2]->overlay->members().size() == 3);
+  CHECK(nodes[2]->count("dead", *nodes[3]) == 0);
+
+  const auto victim = std::move(nodes[3]);
+  nodes.pop_back();
+  victim->overlay.reset();
+  run_until(loop, [&] { return nodes[0]->count("dead", *victim) == 1 && nodes[1]->count("dead", *victim) == 1; });
+  run_until(loop, [&] { return nodes[2]->overlay->members().size() == 2; });
+}
+
+TEST_CASE("a node that has moved is found by all, through one that it knows") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys));
+  for (int i = 0; i < 3; ++i)
+    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  run_until(loop, [&] { return all_linked(nodes); });
+  const auto before = std::move(nodes[3]);
+  const std::string old_address = before->overlay->address();
+  before->overlay.reset();
+  OverlayOptions options = with_peers({nodes[1]->overlay->address()});
+  options.incarnation = 1'000'000;
+  nodes[3] = Node::started(loop, keys, options, before->identity);
+  CHECK(nodes[3]->overlay->address() != old_address);
+  run_until(loop, [&] { return all_linked(nodes); });
+  for (int i = 0; i < 3; ++i) {
+    const auto members = nodes[static_cast<std::size_t>(i)]->overlay->members();
+    const auto moved = std::ranges::find(members, before->id, &MemberStatus::node);
+    REQUIRE(moved != members.end());
+    CHECK(moved->address == nodes[3]->overlay->address());
+    CHECK(nodes[static_cast<std::size_t>(i)]->count("dead", *before) == 1);
+  }
+}
+
+TEST_CASE("two clusters grow together when one node of one is told of the other") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes left, right;
+  for (Nodes* nodes : {&left, &right}) {
+    nodes->push_back(Node::started(loop, keys));
+    nodes->push_back(Node::started(loop, keys, with_peers({nodes->front()->overlay->address()})));
+  }
+  run_until(loop, [&] { return all_linked(left) && all_linked(right); });
+  REQUIRE(left[1]->overlay->add_peer(right[1]->overlay->address()));
+  for (auto& node : right)
+    left.push_back(std::move(node));
+  run_until(loop, [&] { return all_linked(left); });
+  for (const auto& node : left)
+    CHECK(node->events.size() == 3);
+}
+
+TEST_CASE("a joining node is settled when it has met those that its contact knows") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys));
+  for (int i = 0; i < 2; ++i)
+    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  run_until(loop, [&] { return all_linked(nodes); });
+  const auto joins = Node::started(loop, keys, with_peers({nodes[0]->overlay->address()}));
+  run_until(loop, [&] { return joins->overlay->settled(); });
+  CHECK(neighbours(*joins) == 3);
+}

@@ -719,6 +719,13 @@ void Membership::link_up(const NodeId& node, TimeUs now_us, Actions&) {
   }
 }
 
+/// Not passed on: it tells all its other neighbours in the same way. Nodes that come later hear of it from any of them.
+void Membership::seen_at(const NodeId& node, const std::string& address) {
+  Member* member = member_of(node);
+  if (member == nullptr || member->record.dial_only) return;
+  if (!address.empty() && address.size() <= max_member_address_bytes) member->record.address = address;
+}
+
 void Membership::link_down(const NodeId& node, TimeUs now_us, Actions&) {
   if (Member* member = member_of(node)) {
     member->urgent = true;

@@ -160,6 +160,8 @@ class Membership {
   /// this node are made known to each other. Nothing happens if it is a member.
   void greet(const NodeId& node, TimeUs now_us, Actions& out);
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
+  /// A member has shown, on its own authority, that it is to be dialled elsewhere than its record says.
+  void seen_at(const NodeId& node, const std::string& address);
   /// A hint: the node is probed next.
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
 

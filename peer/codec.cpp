@@ -221,6 +221,7 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       return checked(read(header.getPullReply(), frames));
     case wire::Header::MEMBERSHIP: {
       if (frames.payload_count != 0) return malformed("payload where none belongs");
+      if (!is_known_membership(header.getMembership())) break;
       auto message = read_membership(header.getMembership());
       if (!message || !valid(*message)) return malformed("a membership message outside its bounds");
       return Packet(std::move(*message));

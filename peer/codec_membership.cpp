@@ -201,6 +201,10 @@ void write_membership(const MembershipMessage& message, wire::Membership::Builde
   std::visit(BodyWriter{out}, message.body);
 }
 
+bool is_known_membership(wire::Membership::Reader in) {
+  return in.which() <= wire::Membership::LEAVE;  // the last of the union
+}
+
 std::optional<MembershipMessage> read_membership(wire::Membership::Reader in) {
   MembershipMessage message;
   message.incarnation = in.getIncarnation();

@@ -17,6 +17,8 @@ void write_control(const ControlMessage& message, wire::Header::Builder header);
 [[nodiscard]] std::optional<ControlMessage> read_control(wire::Header::Reader header);
 
 void write_membership(const MembershipMessage& message, wire::Membership::Builder out);
+/// Whether the body is of a kind that this version knows.
+[[nodiscard]] bool is_known_membership(wire::Membership::Reader in);
 /// Nothing if a field has a wrong length or more elements than its bound. The rest is gossamer::valid()'s to check.
 [[nodiscard]] std::optional<MembershipMessage> read_membership(wire::Membership::Reader in);
 

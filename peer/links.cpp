@@ -302,6 +302,7 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   book_.link_up(link->node, now_);
   log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
              link->dialled_by_us ? "we" : "they", link->host);
+  if (!link->dialled_by_us) roster_->seen_at(link->node, record->address);
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
   const bool said_something = roster_->link_up(link->node, dialled, now_);
   link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;

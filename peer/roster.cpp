@@ -130,6 +130,15 @@ void Roster::link_down(const NodeId& node, TimeUs now) {
   act(actions, {}, now);
 }
 
+/// A node on this machine is not known better by its loopback address, which is of no use to others.
+void Roster::seen_at(const NodeId& node, const std::string& address) {
+  const Membership::Member* member = membership_.find(node);
+  const auto seen = parse_address(address, AddressUse::dial);
+  if (member == nullptr || !seen) return;
+  const auto known = parse_address(member->record.address, AddressUse::dial);
+  if (!seen->is_loopback() || !known || known->is_loopback()) membership_.seen_at(node, seen->text());
+}
+
 void Roster::greet(const NodeId& node, TimeUs now) {
   Membership::Actions actions;
   membership_.greet(node, now, actions);

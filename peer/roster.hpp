@@ -57,6 +57,8 @@ class Roster {
   /// `dialled`: the address, if this node has dialled the link. True if something waited for it, which is said now.
   bool link_up(const NodeId& node, const std::string& dialled, TimeUs now);
   void link_down(const NodeId& node, TimeUs now);
+  /// Where a node says in its hello that it is, made fit; empty: nowhere. Its host may have changed while it ran.
+  void seen_at(const NodeId& node, const std::string& address);
   /// Makes itself known on a link that is there for another reason.
   void greet(const NodeId& node, TimeUs now);
   void leave(TimeUs now);

@@ -177,6 +177,31 @@ TEST_CASE("membership messages outside their bounds are refused") {
   CHECK_FALSE(decode(with_payload));
 }
 
+TEST_CASE("a membership message of a kind that only newer nodes know is told apart") {
+  capnp::MallocMessageBuilder builder;
+  auto membership = builder.initRoot<peer::wire::Header>().initMembership();
+  membership.setLeave();
+  auto words = capnp::messageToFlatArray(builder);
+  // The tag of the body's union is the one 16-bit word that holds the number of `leave`.
+  std::vector<std::uint8_t> bytes(words.asBytes().begin(), words.asBytes().end());
+  const auto leave = static_cast<std::uint16_t>(peer::wire::Membership::LEAVE);
+  std::size_t changed = 0;
+  for (std::size_t at = 24; at + 1 < bytes.size(); at += 2) {
+    std::uint16_t value = 0;
+    std::memcpy(&value, &bytes[at], sizeof value);
+    if (value != leave) continue;
+    const std::uint16_t future = leave + 1;
+    std::memcpy(&bytes[at], &future, sizeof future);
+    ++changed;
+  }
+  REQUIRE(changed == 1);
+  Frames frames;
+  frames.header = Bytes::adopt(std::move(bytes));
+  const auto packet = decode(frames);
+  REQUIRE_FALSE(packet);
+  CHECK(packet.error().kind == peer::DecodeError::Kind::unknown);
+}
+
 TEST_CASE("random damage never gives an invalid membership message") {
   gossip::Random random(77);
   std::vector<Frames> sound;

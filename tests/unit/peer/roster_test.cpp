@@ -199,3 +199,18 @@ TEST_CASE("what is said of this node is heard whatever address it is given") {
   f.roster.receive(node(2), message, "10.0.0.99", f.now);
   CHECK(f.roster.membership().self().incarnation == 10);
 }
+
+TEST_CASE("a node whose host changes while it runs is known by where it is seen") {
+  Fixture f;
+  f.host.links.insert(node(2));
+  f.hears(2, Join{record(2)});
+  const auto known = [&] { return f.roster.membership().find(node(2))->record.address; };
+  f.roster.seen_at(node(2), "tcp://10.0.0.77:7946");
+  CHECK(known() == "tcp://10.0.0.77:7946");
+  f.roster.seen_at(node(2), "tcp://127.0.0.1:7946");  // of use on this machine only
+  CHECK(known() == "tcp://10.0.0.77:7946");
+  f.roster.seen_at(node(2), "");
+  CHECK(known() == "tcp://10.0.0.77:7946");
+  f.roster.seen_at(node(3), "tcp://10.0.0.78:7946");  // no member
+  CHECK(f.roster.membership().find(node(3)) == nullptr);
+}

@@ -96,6 +96,17 @@ TEST_CASE("tables show what the daemon says") {
   CHECK_THAT(peers, Contains("01234567 ") && Contains("right?[31m") && Contains("up") && Contains("0.2 ms"));
   CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("[overlay] peers"));
 
+  daemon::MemberStatus linked{
+      .node = "0123456789abcdef", .name = "right", .address = "tcp://10.0.0.2:7946", .state = "alive"};
+  linked.linked = true;
+  linked.heard_s = 0.25;
+  linked.incarnation = 1'760'000'000'000'001;
+  const daemon::MemberStatus unheard{.node = "fedcba9876543210", .name = {}, .address = {}, .state = "suspected"};
+  const std::string members = ctl::members_table(daemon::members_answer({linked, unheard}), false);
+  CHECK_THAT(members, Contains("01234567 ") && Contains("alive") && Contains("0.2 s ago") && Contains("up"));
+  CHECK_THAT(members, Contains("1760000000000001") && Contains("suspected") && Contains("only dials out"));
+  CHECK_THAT(ctl::members_table(daemon::members_answer({}), false), Contains("[overlay] peers"));
+
   const std::string jobs = ctl::jobs_table(daemon::jobs_answer({some_job()}), false);
   CHECK_THAT(jobs, Contains("digits") && Contains("25.3 M") && Contains("2.5 %") && !Contains("\x1b"));
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({some_job()}), true), Contains("\x1b[32mrunning\x1b[0m"));

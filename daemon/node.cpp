@@ -66,11 +66,13 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   auto keys = peer::load_or_create_cluster_keys(config.overlay.cluster_key_file);
   if (!keys) return std::unexpected(keys.error());
   const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
-  std::unique_ptr<Node> node(new Node(loop, config, std::move(*identity), workers, log, seed_of(config), incarnation));
+  std::unique_ptr<Node> node(
+      new Node(loop, config, state, std::move(*identity), workers, log, seed_of(config), incarnation));
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
   options.peers = config.overlay.peers;
+  options.remembered = node->acquaintances_.addresses();
   options.name = config.node.name;
   options.incarnation = incarnation;
   options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
@@ -88,8 +90,8 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   return node;
 }
 
-Node::Node(asio::io_context& loop, const Config& config, peer::Identity identity, Workers& workers, spdlog::logger& log,
-           std::uint64_t seed, std::uint64_t incarnation)
+Node::Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
+           Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation)
     : config_(config),
       identity_(std::move(identity)),
       workers_(workers),
@@ -97,6 +99,7 @@ Node::Node(asio::io_context& loop, const Config& config, peer::Identity identity
       random_(seed),
       counter_(incarnation),  // above every counter of an earlier life
       incarnation_(incarnation),
+      acquaintances_(state, log),
       timer_(loop) {}
 
 Node::~Node() {
@@ -260,7 +263,18 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
   remove_finished_jobs();
+  keep_acquaintances();
   if (stopped_) finish_stop_if_idle();
+}
+
+void Node::keep_acquaintances() {
+  if (now_us() < next_keep_us_) return;
+  next_keep_us_ = now_us() + keep_interval_us;
+  std::vector<std::string> addresses;
+  for (peer::MemberStatus& member : overlay_->members()) {
+    if (!member.address.empty()) addresses.push_back(std::move(member.address));
+  }
+  acquaintances_.keep(std::move(addresses));
 }
 
 void Node::begin_stop(std::function<void()> stopped) {

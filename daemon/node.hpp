@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/acquaintances.hpp"
 #include "daemon/core.hpp"
 #include "daemon/job.hpp"
 #include "daemon/state_folder.hpp"
@@ -50,8 +51,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void detached(ClientSession& session) override;
 
  private:
-  Node(asio::io_context& loop, const Config& config, peer::Identity identity, Workers& workers, spdlog::logger& log,
-       std::uint64_t seed, std::uint64_t incarnation);
+  Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
+       Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation);
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;
@@ -77,6 +78,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void remove(std::map<std::uint64_t, Held>::iterator position);
   void schedule_tick();
   void tick();
+  void keep_acquaintances();
   void finish_stop_if_idle();
 
   Config config_;
@@ -87,6 +89,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   gossip::ExchangeCounter counter_;
   gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or where there was none
   std::uint64_t incarnation_;
+  Acquaintances acquaintances_;
+  TimeUs next_keep_us_ = 0;
   std::unique_ptr<peer::Overlay> overlay_;
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
   asio::steady_timer timer_;

@@ -34,6 +34,14 @@ void AddressBook::add_configured(const Address& address, TimeUs now) {
   entries_.emplace(address.text(), std::move(entry));
 }
 
+void AddressBook::remember(const Address& address, TimeUs now) {
+  if (find(address) != nullptr || entries_.size() >= max_members) return;
+  BookEntry entry;
+  entry.address = address;
+  entry.next_attempt = entry.alive_at = now;
+  entries_.emplace(address.text(), std::move(entry));
+}
+
 bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now) {
   if (node == self_) return true;
   if (BookEntry* known = find(address)) {
@@ -132,10 +140,10 @@ bool AddressBook::has_failed(const NodeId& node) const {
                              [&](const auto& item) { return item.second.node == node && item.second.failed_once; });
 }
 
-bool AddressBook::settled(const IsLinked& is_linked) const {
+bool AddressBook::settled(const IsLinked& is_linked, bool all) const {
   return std::ranges::all_of(entries_, [&](const auto& item) {
     const BookEntry& entry = item.second;
-    if (!entry.configured || entry.failed_once) return true;
+    if ((!entry.configured && !all) || entry.failed_once) return true;
     return entry.node && (*entry.node == self_ || is_linked(*entry.node));
   });
 }

@@ -47,6 +47,8 @@ class AddressBook {
   /// Replaces the configured addresses; known ones keep their state. Those beyond max_members are left out.
   void set_configured(const std::vector<Address>& addresses, TimeUs now);
   void add_configured(const Address& address, TimeUs now);
+  /// Somebody could once be dialled there.
+  void remember(const Address& address, TimeUs now);
   /// `node` is said to be dialled there, and no longer where it was said to be before. False if the book is full.
   bool learn(const NodeId& node, const Address& address, TimeUs now);
   /// The node has left: its learned addresses go.
@@ -70,8 +72,8 @@ class AddressBook {
   [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const;
   /// Dialling this node's addresses has failed since they were learned.
   [[nodiscard]] bool has_failed(const NodeId& node) const;
-  /// Every configured address is linked, is our own, or has failed once.
-  [[nodiscard]] bool settled(const IsLinked& is_linked) const;
+  /// Every configured address, or every one at all, is linked, is our own, or has failed once.
+  [[nodiscard]] bool settled(const IsLinked& is_linked, bool all = false) const;
   [[nodiscard]] const std::map<std::string, BookEntry>& entries() const { return entries_; }
 
  private:

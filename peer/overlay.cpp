@@ -169,6 +169,9 @@ std::expected<void, std::string> Overlay::Core::start() {
   roster_.emplace(options_.membership,
                   MemberRecord{identity_.node, options_.incarnation, advertised_.empty(), advertised_},
                   gossip::Random(random_.next()), now_, host);
+  for (const std::string& text : options_.remembered) {
+    if (const auto address = parse_address(text, AddressUse::dial)) book_.remember(*address, now_);
+  }
   if (auto set = set_peers(options_.peers); !set) return set;
   log_->info("node {} listens at {}", identity_.node.brief(), listener_.address().text());
   dial_due();
@@ -214,12 +217,14 @@ std::expected<void, std::string> Overlay::Core::add_peer(const std::string& addr
   return {};
 }
 
-/// Those to join through are those to dial.
+/// Those to join through are those to dial, the configured ones first.
 void Overlay::Core::tell_contacts() {
   if (!roster_) return;
   std::vector<std::string> contacts;
-  for (const auto& [text, entry] : book_.entries()) {
-    if (entry.configured) contacts.push_back(text);
+  for (const bool configured : {true, false}) {
+    for (const auto& [text, entry] : book_.entries()) {
+      if (entry.configured == configured) contacts.push_back(text);
+    }
   }
   roster_->set_contacts(std::move(contacts), clock_());
 }
@@ -236,7 +241,8 @@ void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
 }
 
 bool Overlay::Core::settled() const {
-  if (!book_.settled([this](const NodeId& node) { return is_linked(node); })) return false;
+  const bool alone = !roster_ || roster_->membership().view().empty();
+  if (!book_.settled([this](const NodeId& node) { return is_linked(node); }, alone)) return false;
   // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
   const bool meeting = std::ranges::any_of(links_, [this](const LinkPtr& link) {
     return link->up && !link->shown && now_ - link->up_since < options_.membership.probe_interval_us;
@@ -391,7 +397,8 @@ void Overlay::Core::probe_incoming() {
   end_broken();
 }
 
-/// With partial views a configured node is a contact to join through, and dialled only while nobody is known.
+/// While nobody is known, everybody who ever was is dialled. With partial views a configured node is a contact to join
+/// through, and not dialled otherwise.
 void Overlay::Core::dial_due() {
   for (const auto& [node, text] : roster_->wanted()) {
     if (is_linked(node)) continue;
@@ -399,8 +406,8 @@ void Overlay::Core::dial_due() {
   }
   const bool alone = roster_->membership().view().empty();
   const auto is_wanted = [&](const BookEntry& entry) {
-    if (!entry.node || roster_->wants(*entry.node)) return true;
-    return entry.configured && (alone || !roster_->membership().partial());
+    if (alone || (entry.node && roster_->wants(*entry.node))) return true;
+    return entry.configured && !roster_->membership().partial();
   };
   const std::size_t room = options_.max_links - std::min(options_.max_links, links_.size());
   const auto due = book_.take_due(

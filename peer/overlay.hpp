@@ -35,8 +35,10 @@ struct OverlayOptions {
   std::string advertise;
   std::string name;                ///< for people; at most max_name_bytes
   std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
-  std::vector<NodeId> denied;      ///< nodes that get no link, whatever key they hold
-  std::uint64_t incarnation = 1;   ///< larger at each start: microseconds since 1970 will do
+  /// Members of an earlier life, dialled while no node is known. What is no address is left out.
+  std::vector<std::string> remembered;
+  std::vector<NodeId> denied;     ///< nodes that get no link, whatever key they hold
+  std::uint64_t incarnation = 1;  ///< larger at each start: microseconds since 1970 will do
 
   /// More often notices a lost node sooner and costs about 200 bytes each time.
   int ping_interval_ms = 500;

@@ -71,6 +71,19 @@ class Members(SystemTest):
         self.wait_for_links(nodes)
         self.know_each_other(nodes)
 
+    def test_a_first_node_that_moves_finds_those_that_it_knew(self) -> None:
+        """It has no contacts, and the others know only where it was."""
+        nodes = self.start_nodes(3)
+        kept = nodes[0].folder / "state" / "members"
+        wait_until(
+            lambda: kept.exists() and len(kept.read_text().splitlines()) == 2, PATIENCE_S, "it has noted the others"
+        )
+        nodes[0].stop()
+        nodes[0].options["overlay"]["listen"] = "tcp://127.0.0.1:0"
+        nodes[0].start()
+        self.wait_for_links(nodes)
+        self.know_each_other(nodes)
+
     def test_a_goodbye_is_no_death(self) -> None:
         nodes = self.start_nodes(3)
         self.know_each_other(nodes)

@@ -111,6 +111,21 @@ TEST_CASE("hearsay does not change who answers at a configured address") {
   CHECK_FALSE(book.entries().at(at(2).text()).node);
 }
 
+TEST_CASE("a remembered address is dialled like a learned one, by whoever is there") {
+  AddressBook book({}, id(1));
+  gossip::Random random(1);
+  book.remember(at(2), 0);
+  CHECK(book.settled(nobody));
+  CHECK_FALSE(book.settled(nobody, true));
+  REQUIRE(book.take_due(0, 10, nobody).size() == 1);
+  book.identified(at(2), id(2));
+  CHECK(book.settled(everybody, true));
+  book.failed(at(2), "no answer", 0, random);
+  CHECK(book.settled(nobody, true));
+  CHECK(book.take_due(601 * us_per_s, 10, nobody).empty());
+  CHECK(book.entries().empty());
+}
+
 TEST_CASE("a node that has moved is dialled where it is now, and only what is wanted is dialled") {
   AddressBook book({}, id(1));
   gossip::Random random(1);

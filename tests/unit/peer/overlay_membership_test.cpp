@@ -152,6 +152,24 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
   }
 }
 
+TEST_CASE("a node without contacts finds its cluster through those it remembers") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Nodes nodes;
+  nodes.push_back(Node::started(loop, keys));
+  for (int i = 0; i < 2; ++i)
+    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  run_until(loop, [&] { return all_linked(nodes); });
+  OverlayOptions options = quick_options();
+  options.remembered = {"nonsense", "tcp://127.0.0.1:1", nodes[2]->overlay->address()};
+  options.incarnation = 1'000'000;
+  const auto before = std::move(nodes[0]);
+  before->overlay.reset();
+  nodes[0] = Node::started(loop, keys, options, before->identity);
+  CHECK_FALSE(nodes[0]->overlay->settled());
+  run_until(loop, [&] { return all_linked(nodes); });
+}
+
 TEST_CASE("two clusters grow together when one node of one is told of the other") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

@@ -103,8 +103,9 @@ constexpr Option options[] = {
      .unit = "ms",
      .least = 100,
      .most = 600'000,
-     .text = "A link that has been silent for this long is taken for lost and dialled again. At least twice ping_ms. "
-             "Shorter reacts sooner; longer mistakes fewer pauses for losses, which cost only a new link."},
+     .text = "A link that has been silent for this long is taken for lost and dialled again; its connection for bulk "
+             "may be for ten times as long. At least twice ping_ms. Shorter reacts sooner; longer mistakes fewer "
+             "pauses for losses, which cost only a new link."},
     {.section = "overlay",
      .key = "probe_interval_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.probe_interval_ms; },

@@ -15,10 +15,6 @@ constexpr int silent_pings = 3;
 /// A node without a link for this long is forgotten if the room is needed: nothing is under way with it any more.
 constexpr TimeUs forget_node_us = 600 * us_per_s;
 
-std::size_t index_of(Channel channel) {
-  return static_cast<std::size_t>(channel);
-}
-
 bool is_loopback_host(const std::string& host) {
   return Address{host, 0}.is_loopback();
 }
@@ -296,6 +292,8 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   if (stopped_ || link->ended) return;
   link->up = true;
   link->up_since = link->last_heard = link->last_ping = link->last_kept = now_;
+  link->heard.fill(now_);
+  link->last_bulk_ping = now_;
   record->link = link;
   record->last_error.clear();
   ++counters_.links_up;
@@ -431,7 +429,7 @@ void Overlay::Core::end_broken() {
 
 void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
   if (link->ended) return;
-  link->last_heard = now_;
+  link->last_heard = link->heard[index_of(channel)] = now_;
   const std::size_t payload_bytes = delivery.frames.payload_bytes();
   for (Traffic* traffic : {&counters_.traffic, &record_of(link->node)->traffic}) {
     ++traffic->messages_received;

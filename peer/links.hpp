@@ -24,6 +24,11 @@
 
 namespace gossamer::peer {
 
+/// Its place in arrays with one element for each channel.
+[[nodiscard]] inline std::size_t index_of(Channel channel) {
+  return static_cast<std::size_t>(channel);
+}
+
 struct Link {
   bool dialled_by_us = false;
   std::shared_ptr<OutgoingLink> outgoing;              ///< if dialled by us
@@ -41,7 +46,9 @@ struct Link {
   TimeUs last_kept = 0;  ///< or last needed
   TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
+  std::array<TimeUs, channel_count> heard{};  ///< the same for each channel
   TimeUs last_ping = 0;
+  TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;
   std::uint32_t malformed = 0;
   QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
@@ -92,6 +99,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void forgive_own_pause();
   void tend(const LinkPtr& link);
   void tend_passing(const LinkPtr& link);
+  [[nodiscard]] std::string silence_of(const Link& link) const;
   void probe_incoming();
   void dial_due();
   void dial(const Address& address);

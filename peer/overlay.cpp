@@ -13,6 +13,8 @@ namespace {
 constexpr int stop_linger_ms = 500;
 /// A tick this much late means that this process was stopped or starved; the others were not silent, we were deaf.
 constexpr TimeUs own_pause_us = 500 * us_per_ms;
+/// A bulk connection may be silent for this many times link_timeout_ms.
+constexpr int bulk_patience = 10;
 /// Attempts under way at a time leave room for links that others dial.
 constexpr std::size_t attempts_per_tick = 8;
 
@@ -351,6 +353,8 @@ void Overlay::Core::forgive_own_pause() {
   log_->debug("this process paused for {} ms", late / us_per_ms);
   for (const LinkPtr& link : links_) {
     link->last_heard += late;
+    for (TimeUs& heard : link->heard)
+      heard += late;
     link->opened += late;
     link->last_kept += late;
   }
@@ -366,9 +370,15 @@ void Overlay::Core::tend(const LinkPtr& link) {
     }
     return;
   }
-  if (now_ - link->last_heard >= options_.link_timeout_ms * us_per_ms) {
-    end(link, "silent for " + std::to_string(options_.link_timeout_ms) + " ms");
-  } else if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
+  if (const std::string silence = silence_of(*link); !silence.empty()) {
+    end(link, silence);
+    return;
+  }
+  if (now_ - link->last_bulk_ping >= options_.link_timeout_ms * us_per_ms) {
+    link->last_bulk_ping = now_;
+    say(link, Channel::bulk, Ping{now_, {}});
+  }
+  if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
     ping(link);
   }
   if (!link->ended && !link->shown) tend_passing(link);
@@ -384,6 +394,20 @@ void Overlay::Core::tend_passing(const LinkPtr& link) {
     roster_->greet(link->node, now_);
   }
   if (!stopped_ && !link->ended && now_ - link->last_kept >= passing_link_us) end(link, "no longer needed");
+}
+
+/// Each connection for itself: one may be dead while the other lives, and what is sent on it would be lost for ever.
+/// Bulk has time, because what it waits for may be behind megabytes.
+std::string Overlay::Core::silence_of(const Link& link) const {
+  const auto longer_than = [&](Channel channel, int limit_ms) {
+    return now_ - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
+  };
+  const int bulk_timeout_ms = bulk_patience * options_.link_timeout_ms;
+  if (longer_than(Channel::control, options_.link_timeout_ms))
+    return "silent for " + std::to_string(options_.link_timeout_ms) + " ms";
+  if (longer_than(Channel::bulk, bulk_timeout_ms))
+    return "its bulk connection has been silent for " + std::to_string(bulk_timeout_ms) + " ms";
+  return {};
 }
 
 /// Some connection to our port has ended; ZeroMQ tells which only when something is sent on it.

@@ -2,6 +2,7 @@
 
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
+#include <optional>
 
 #include "tests/unit/peer/cluster.hpp"
 
@@ -11,7 +12,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// A wire between two nodes that can be made silent without closing it.
+/// A wire between two nodes that can be made silent without closing it: all of it, or one of its connections, counted
+/// in the order in which they were made.
 class Relay {
  public:
   explicit Relay(asio::io_context& loop) : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
@@ -22,14 +24,17 @@ class Relay {
     return "tcp://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
   bool silent = false;
+  std::optional<int> silent_connection;
 
  private:
   struct Flow : std::enable_shared_from_this<Flow> {
-    Flow(Relay& relay, asio::ip::tcp::socket in) : owner(relay), a(std::move(in)), b(relay.loop_) {}
+    Flow(Relay& relay, asio::ip::tcp::socket in)
+        : owner(relay), number(relay.connections_++), a(std::move(in)), b(relay.loop_) {}
     void pump(asio::ip::tcp::socket& from, asio::ip::tcp::socket& to, std::vector<char>& buffer) {
       from.async_read_some(asio::buffer(buffer), [self = shared_from_this(), &from, &to, &buffer](auto error, auto n) {
         if (error) return self->close();
-        if (!self->owner.silent) asio::write(to, asio::buffer(buffer.data(), n), error);
+        const bool lost = self->owner.silent || self->owner.silent_connection == self->number;
+        if (!lost) asio::write(to, asio::buffer(buffer.data(), n), error);
         if (error) return self->close();
         self->pump(from, to, buffer);
       });
@@ -40,6 +45,7 @@ class Relay {
       b.close(ignored);
     }
     Relay& owner;
+    int number;
     asio::ip::tcp::socket a, b;
     std::vector<char> up = std::vector<char>(65536), down = std::vector<char>(65536);
   };
@@ -60,6 +66,7 @@ class Relay {
   asio::io_context& loop_;
   asio::ip::tcp::acceptor acceptor_;
   asio::ip::tcp::endpoint target_;
+  int connections_ = 0;
 };
 
 std::uint16_t port_of(const Node& node) {
@@ -189,6 +196,29 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   CHECK(a->count("up", *b) >= 2);
+}
+
+TEST_CASE("a link ends when one of its connections is dead, and the other lives") {
+  for (const int dead_connection : {0, 1}) {  // control is dialled first, then bulk
+    asio::io_context loop;
+    const ClusterKeys keys = new_keys();
+    OverlayOptions options = quick_options();
+    options.link_timeout_ms = 100;
+    options.ping_interval_ms = 20;
+    Relay relay(loop);
+    options.advertise = relay.address();
+    auto a = Node::started(loop, keys, options);
+    relay.lead_to(port_of(*a));
+    options.peers = {relay.address()};
+    options.advertise = "none";  // only the relay leads from one to the other
+    auto b = Node::started(loop, keys, options);
+    run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+    relay.silent_connection = dead_connection;
+    run_until(loop, [&] { return a->count("up", *b) >= 2 && b->count("up", *a) >= 2; });
+    const bool noticed = a->last_reason.find("silent") != std::string::npos ||  // whoever was first
+                         b->last_reason.find("silent") != std::string::npos;
+    CHECK(noticed);
+  }
 }
 
 TEST_CASE("a pause of this process is not taken for silence of the others") {

@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -87,7 +87,6 @@ class TrainingTest(SystemTest):
     """`nodes` members, each with a trainer."""
 
     elements = 2000
-    options: Options = {}
 
     def setUp(self) -> None:
         super().setUp()
@@ -104,9 +103,10 @@ class TrainingTest(SystemTest):
         self.assert_learns()
         return self.members
 
-    def add_member(self, number: int, count: int, host: Optional[Host] = None) -> Member:
+    def add_member(self, number: int, count: int, host: Optional[Host] = None, **more: Dict[str, Any]) -> Member:
+        """`more`: sections of the node's configuration."""
         options: Options = {}
-        for source in (QUICK_TRAINING, self.options):
+        for source in (QUICK_TRAINING, more):
             for section, values in source.items():
                 options.setdefault(section, {}).update(values)
         member = Member(self.cluster.add(f"node-{len(self.cluster.nodes) + 1}", options, host), number, count)

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from typing import List
 
-from support import BUILD, PATIENCE_S, REPOSITORY, gossamerctl, wait_until
+from support import BUILD, PATIENCE_S, REPOSITORY, gossamerctl, programs_naming, wait_until
 
 KEYS = {
     "nodes": int,
@@ -57,15 +57,7 @@ class Demo(unittest.TestCase):
         return demo
 
     def programs_left(self) -> List[int]:
-        """Those that hold a file of this test's folder, or were told of one."""
-        left = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if str(self.folder).encode() in (process / "cmdline").read_bytes():
-                    left.append(int(process.name))
-            except OSError:
-                pass  # gone meanwhile
-        return left
+        return programs_naming(self.folder)
 
     def assert_nothing_left(self) -> None:
         self.assertEqual(list(self.folder.iterdir()), [])

@@ -67,6 +67,18 @@ def total(clients: List[Client]) -> np.ndarray:
     return np.sum([client.array.astype(np.float64) for client in clients], axis=0)
 
 
+def programs_naming(folder: Path) -> List[int]:
+    """Processes that were told of a file of this folder when they were started."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            pass  # gone meanwhile
+    return found
+
+
 class SystemTest(unittest.TestCase):
     """Has a cluster of its own, which is gone after the test; the daemons' logs are shown if it fails."""
 

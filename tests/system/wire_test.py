@@ -52,12 +52,11 @@ class Wire(TrainingTest):
 
     def test_damaged(self) -> None:
         """A bit that changes on the way breaks the connection, not the model: nothing that was damaged is read."""
-        for proxy in self.proxies[:2]:
-            before = self.links_made()
-            proxy.flip_a_bit()
-            wait_until(lambda: self.links_made() > before, PATIENCE_S, "a link is made anew")
-            self.all_learn()
-        self.assert_sound(losses=2)
+        before = self.links_made()
+        self.proxies[0].flip_a_bit()
+        wait_until(lambda: self.links_made() > before, PATIENCE_S, "a link is made anew")
+        self.all_learn()
+        self.assert_sound(losses=1)
         self.assert_no_leak(self.before)
 
     def test_repeated(self) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import List
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 HELD_OUT = 599
 SORTED_SHARE = 0.9
@@ -45,6 +44,9 @@ class Split:
 
 
 def split(seed: int, parts: int) -> Split:
+    # Imported here because it takes its time, and not every program that uses these images reads them from there.
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     digits = Digits((images / 16).astype(np.float32), labels.astype(np.int64))
     random = np.random.default_rng([seed, 1])

@@ -10,6 +10,7 @@ from typing import List, Optional, Sequence, TextIO, Tuple
 PLAIN_EVERY_S = 5.0
 UP_AND_CLEAR = "\x1b[{}F\x1b[J"
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+RED, GREEN = "\x1b[31m", "\x1b[32m"
 
 
 @dataclass
@@ -61,7 +62,7 @@ def _line(cells: Sequence[str]) -> str:
 class View:
     def __init__(self, out: TextIO):
         self._out = out
-        self._live = out.isatty()
+        self.live = out.isatty()
         self._lines_drawn = 0
         self._last_plain_s = float("-inf")
 
@@ -70,15 +71,16 @@ class View:
         self._replace([text], keep=True)
 
     def table(self, headline: str, rows: Sequence[Row], final: bool = False) -> None:
-        if not self._live and not final and time.monotonic() < self._last_plain_s + PLAIN_EVERY_S:
+        if not self.live and not final and time.monotonic() < self._last_plain_s + PLAIN_EVERY_S:
             return
         self._last_plain_s = time.monotonic()
-        lines = ["", self._styled(BOLD, headline), self._styled(DIM, _line(COLUMNS))]
-        lines += [self._styled("" if row.alive else DIM, _line(_cells(row))) for row in rows]
+        lines = ["", self.styled(BOLD, headline), self.styled(DIM, _line(COLUMNS))]
+        lines += [self.styled("" if row.alive else DIM, _line(_cells(row))) for row in rows]
         self._replace(lines, keep=final)
 
-    def _styled(self, style: str, text: str) -> str:
-        if not self._live:
+    def styled(self, style: str, text: str) -> str:
+        """A piece of a line, or a line of the table, where it is shown on a terminal."""
+        if not self.live:
             return text
         # A line that wrapped would spoil the count of lines to go back.
         return f"{style}{text[: shutil.get_terminal_size().columns - 1]}{PLAIN}"
@@ -87,4 +89,4 @@ class View:
         back = UP_AND_CLEAR.format(self._lines_drawn) if self._lines_drawn else ""
         self._out.write(back + "".join(line + "\n" for line in lines))
         self._out.flush()
-        self._lines_drawn = 0 if keep or not self._live else len(lines)
+        self._lines_drawn = 0 if keep or not self.live else len(lines)

@@ -1,0 +1,154 @@
+"""Runs the chaos and makes sure that nothing of it is left, however it ends: programs die with this one, networks and
+small disks with the programs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any, List, Optional
+
+from .options import parse
+
+options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
+
+import numpy as np  # noqa: E402
+
+from cluster import Cluster, DaemonError  # noqa: E402
+from demo import data  # noqa: E402
+from demo.view import View  # noqa: E402
+from network import Network, NetworkUnavailable  # noqa: E402
+
+from . import summary  # noqa: E402
+from .faults import Faults  # noqa: E402
+from .member import Member  # noqa: E402
+from .run import ChaosError, Run  # noqa: E402
+
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Each fragment four times a second; the model is one.
+SETTINGS = {"gossip": {"codec": options.codec, "period_ms": 250}, "node": {"io_threads": 1}}
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+
+
+class Stopped(Exception):
+    """A signal asked us to end."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def stop(number: int, _frame: Any) -> None:
+    for other in STOPPING_SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # ending takes a moment, and must not be cut short
+    raise Stopped(number)
+
+
+def keep_mounts_to_ourselves() -> None:
+    """What is mounted from here on goes with this process and its programs. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"no small disks can be mounted ({os.strerror(error)})")
+
+
+def write_shards(folder: Path) -> List[Path]:
+    split = data.split(options.seed, options.nodes)
+    paths = []
+    for index, shard in enumerate(split.shards):
+        paths.append(folder / f"shard-{index + 1}.npz")
+        np.savez(
+            paths[-1],
+            images=shard.images,
+            labels=shard.labels,
+            held_out_images=split.held_out.images,
+            held_out_labels=split.held_out.labels,
+        )
+    return paths
+
+
+def make_members(cluster: Cluster, network: Optional[Network], disks: bool) -> List[Member]:
+    members = []
+    for index, shard in enumerate(write_shards(cluster.folder)):
+        host = network.add() if network else None
+        member = Member(cluster, index, shard, options.step_ms, options.seed, host)
+        if disks:
+            member.mount_small_disk()
+        members.append(member)
+        # The next ones dial those that have started.
+        member.node.start()
+    return members
+
+
+def chaos(folder: Path, view: View) -> int:
+    substitutes = []
+    network = None
+    disks = True
+    try:
+        network = Network()
+    except NetworkUnavailable as error:
+        substitutes.append(f"No networks can be cut or slowed down here: {error}. Instead of partitions, daemons stand still.")
+    try:
+        keep_mounts_to_ourselves()
+    except OSError as error:
+        disks = False
+        substitutes.append(f"No disk was filled: {error}.")
+    random = Random(options.seed)
+    cluster = Cluster(options.build, folder, SETTINGS)
+    try:
+        view.say(f"{options.nodes} daemons and {options.nodes} trainers on {os.cpu_count()} cores; seed {options.seed}")
+        for line in substitutes:
+            view.say(line)
+        members = make_members(cluster, network, disks)
+        faults = Faults(random, members, network, disks, options.fault_every[0])
+        if options.faults:
+            faults.only(options.faults.split(","))
+        run = Run(members, faults, view, random, tuple(options.fault_every))
+        run.start()
+        outcome = run.go(options.minutes * 60 * options.quiet_share / 2, options.minutes * 60)
+    finally:
+        for number in STOPPING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        for program in [node.program for node in cluster.nodes if node.program] + cluster.trainers:
+            program.signal(signal.SIGCONT)
+        cluster.close()
+        if network is not None:
+            network.close()
+    figures = summary.as_json(outcome, options.nodes, options.seed, substitutes)
+    for line in summary.as_text(figures):
+        view.say(line)
+    view.say(json.dumps(figures))
+    return 0 if outcome.mended else 1
+
+
+def main() -> int:
+    for number in STOPPING_SIGNALS:
+        signal.signal(number, stop)
+    folder = Path(tempfile.mkdtemp(prefix="gossamer-chaos-"))
+    try:
+        return chaos(folder, View(sys.stdout))
+    except Stopped as stopped:
+        print(f"\nended by {stopped}", file=sys.stderr)
+        return 128 + stopped.number
+    except (ChaosError, DaemonError, TimeoutError, OSError, ValueError) as error:
+        print(f"\nerror: {error}", file=sys.stderr)
+        return 1
+    finally:
+        unmount_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def unmount_below(folder: Path) -> None:
+    libc = ctypes.CDLL(None)
+    for state in folder.glob("node-*/state"):
+        libc.umount2(os.fsencode(state), 2)  # MNT_DETACH; not mounted: nothing happens
+
+
+sys.exit(main())

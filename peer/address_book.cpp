@@ -42,7 +42,7 @@ void AddressBook::remember(const Address& address, TimeUs now) {
   entries_.emplace(address.text(), std::move(entry));
 }
 
-bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now) {
+bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now, bool at_once) {
   if (node == self_) return true;
   if (BookEntry* known = find(address)) {
     // What a configured address is gets found out by dialling it, not by hearsay.
@@ -56,7 +56,7 @@ bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now) 
   BookEntry entry;
   entry.address = address;
   entry.node = node;
-  entry.next_attempt = self_ < node ? now : now + options_.courtesy_us;
+  entry.next_attempt = at_once || self_ < node ? now : now + options_.courtesy_us;
   entry.alive_at = now;
   entries_.emplace(address.text(), std::move(entry));
   return true;

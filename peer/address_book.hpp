@@ -50,7 +50,8 @@ class AddressBook {
   /// Somebody could once be dialled there.
   void remember(const Address& address, TimeUs now);
   /// `node` is said to be dialled there, and no longer where it was said to be before. False if the book is full.
-  bool learn(const NodeId& node, const Address& address, TimeUs now);
+  /// `at_once`: it is not to be expected that the other dials.
+  bool learn(const NodeId& node, const Address& address, TimeUs now, bool at_once = false);
   /// The node has left: its learned addresses go.
   void forget(const NodeId& node);
 

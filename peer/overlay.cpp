@@ -250,7 +250,7 @@ bool Overlay::Core::settled() const {
     return link->up && !link->shown && now_ - link->up_since < options_.membership.probe_interval_us;
   });
   return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
-    return is_linked(wanted.first) || book_.has_failed(wanted.first);
+    return is_linked(wanted.node) || book_.has_failed(wanted.node);
   }));
 }
 
@@ -424,9 +424,10 @@ void Overlay::Core::probe_incoming() {
 /// While nobody is known, everybody who ever was is dialled. With partial views a configured node is a contact to join
 /// through, and not dialled otherwise.
 void Overlay::Core::dial_due() {
-  for (const auto& [node, text] : roster_->wanted()) {
+  for (const auto& [node, text, unexpected] : roster_->wanted()) {
     if (is_linked(node)) continue;
-    if (const auto address = parse_address(text, AddressUse::dial)) (void)book_.learn(node, *address, now_);
+    const auto address = parse_address(text, AddressUse::dial);
+    if (address) (void)book_.learn(node, *address, now_, unexpected);
   }
   const bool alone = roster_->membership().view().empty();
   const auto is_wanted = [&](const BookEntry& entry) {

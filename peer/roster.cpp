@@ -207,14 +207,15 @@ bool Roster::wants(const NodeId& node) const {
   return keeps(node) || std::ranges::any_of(errands_, [&](const Errand& errand) { return errand.to == node; });
 }
 
-std::vector<std::pair<NodeId, std::string>> Roster::wanted() const {
-  std::vector<std::pair<NodeId, std::string>> all;
+/// With full views whoever is known knows this node, too.
+std::vector<Roster::Wanted> Roster::wanted() const {
+  std::vector<Wanted> all;
   for (const NodeId& node : membership_.view()) {
     const Membership::Member* member = membership_.find(node);
-    if (member != nullptr && !member->record.address.empty()) all.emplace_back(node, member->record.address);
+    if (member != nullptr && !member->record.address.empty()) all.push_back({node, member->record.address, false});
   }
   for (const Errand& errand : errands_) {
-    if (errand.to != NodeId{}) all.emplace_back(errand.to, errand.address);
+    if (errand.to != NodeId{}) all.push_back({errand.to, errand.address, membership_.partial()});
   }
   return all;
 }

@@ -67,8 +67,13 @@ class Roster {
   [[nodiscard]] bool keeps(const NodeId& node) const;
   /// A link to this node is wanted now, to stay or for an errand.
   [[nodiscard]] bool wants(const NodeId& node) const;
-  /// Where to dial the nodes that links are wanted to, if that is known.
-  [[nodiscard]] std::vector<std::pair<NodeId, std::string>> wanted() const;
+  struct Wanted {
+    NodeId node;
+    std::string address;
+    bool unexpected;  ///< the other end does not know of it, and will not dial
+  };
+  /// The nodes that links are wanted to, and where to dial them, if that is known.
+  [[nodiscard]] std::vector<Wanted> wanted() const;
   [[nodiscard]] const gossip::Membership& membership() const { return membership_; }
   [[nodiscard]] std::size_t errands() const { return errands_.size(); }
 

@@ -62,6 +62,8 @@ TEST_CASE("of two nodes that learn of each other the smaller dials first") {
   CHECK(large.learn(id(1), at(1), 0));
   CHECK(small.take_due(0, 10, nobody).size() == 1);
   CHECK(large.take_due(0, 10, nobody).empty());
+  CHECK(large.learn(id(0), at(3), 0, true));  // not expecting it
+  CHECK(large.take_due(0, 10, nobody) == std::vector<Address>{at(3)});
   CHECK(large.take_due(us_per_s, 10, everybody).empty());
   CHECK(large.take_due(us_per_s, 10, nobody).size() == 1);
 }

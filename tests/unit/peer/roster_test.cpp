@@ -115,7 +115,7 @@ TEST_CASE("members are wanted until they have left, by their own word") {
   CHECK(f.roster.keeps(node(2)));
   CHECK(f.host.sent_to<Sync>(node(2)) == 1);
   REQUIRE(f.roster.wanted().size() == 1);
-  CHECK(f.roster.wanted()[0].second == address(2));
+  CHECK(f.roster.wanted()[0].address == address(2));
   REQUIRE(f.host.changes.size() == 1);
   CHECK(f.host.changes[0].second == Roster::Change::joined);
   f.hears(2, Leave{});

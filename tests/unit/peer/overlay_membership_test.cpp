@@ -73,7 +73,7 @@ TEST_CASE("beyond the limit each node keeps links to some, and all stay connecte
   Nodes nodes;
   nodes.push_back(Node::started(loop, keys, options));
   options.peers = {nodes[0]->overlay->address()};
-  for (int i = 0; i < 9; ++i)
+  for (int i = 0; i < 7; ++i)
     nodes.push_back(Node::started(loop, keys, options));
   const auto settled = [&] {
     return reached(nodes) == nodes.size() && std::ranges::all_of(nodes, [&](const auto& node) {

@@ -99,7 +99,7 @@ def chaos(folder: Path, view: View) -> int:
         keep_mounts_to_ourselves()
     except OSError as error:
         disks = False
-        substitutes.append(f"No disk was filled: {error}.")
+        substitutes.append(f"No disk was filled: {error.strerror}.")
     random = Random(options.seed)
     cluster = Cluster(options.build, folder, SETTINGS)
     try:

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -25,6 +26,13 @@ class Core : public ClientEvents {
 
   /// Takes over what may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;
+
+  /// Takes part in no exchange, or does again; links and clients stay. A restart ends it.
+  virtual void set_drained(bool drained) = 0;
+  [[nodiscard]] virtual bool drained() const = 0;
+
+  /// Hands over what was learned here by last exchanges, for at most `patience`, and then does what begin_stop does.
+  virtual void begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) = 0;
 
   /// Starts nothing new, finishes what is in flight, says goodbye to the neighbours, then calls `stopped` from the
   /// loop, once. Clients are still attached; the shell does not wait for longer than stop_grace.

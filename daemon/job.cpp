@@ -166,12 +166,32 @@ void Job::detached() {
 
 void Job::drain() {
   joining_.reset();
-  if (replica_.state() == ReplicaState::draining) return;
   session_->memory().set_state(layout::RunState::draining);
+  if (replica_.state() == ReplicaState::draining && !replica_.drained()) return;
   decide([&](Actions& out) { replica_.set_state(ReplicaState::draining, out); });
 }
 
+void Job::set_drained(bool drained) {
+  drained_ = drained;
+  if (ended_ || client_gone_) return;
+  decide([&](Actions& out) { replica_.set_drained(drained, out); });
+}
+
+void Job::leave(TimeUs deadline_us) {
+  if (ended_ || leaving_) return;
+  leaving_ = true;
+  joining_.reset();
+  if (!client_gone_) session_->memory().set_state(layout::RunState::draining);
+  decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
+}
+
+std::string Job::handover_text() const {
+  return fmt::format("handed over {} of {} fragments{}", replica_.fragments_handed_over(), replica_.fragment_count(),
+                     replica_.partners() == 0 ? "; nobody else in reach runs the job" : "");
+}
+
 bool Job::done() const {
+  if (leaving_ && !replica_.handed_over()) return false;
   // Corrections that the client has still to collect are in its own memory; those kept here for it are waited for.
   return replica_.idle() && (client_gone_ || replica_.pending_bytes() == 0);
 }
@@ -425,6 +445,7 @@ void Job::run_if_joined() {
   decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
   tell_client();
   session_->memory().set_state(layout::RunState::running);
+  if (drained_) set_drained(true);
   host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.partners());
 }
 
@@ -434,6 +455,10 @@ void Job::tick(bool settled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
   read_clock();
+  if (joining_) {
+    for (const auto& [node, round_trip_us] : host_.round_trips_us())
+      joining_->set_round_trip(node, round_trip_us);
+  }
   decide_joining([&](gossip::Joining::Actions& out) {
     joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
   });
@@ -502,8 +527,10 @@ JobStatus Job::status() const {
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.quarantined());
   status.fragments_pulled = joining_ ? joining_->fragments_pulled()
                                      : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? memory.fragment_count() : 0);
+  status.donors = joining_ ? joining_->donors() : 0;
   status.pulled_bytes = pulled_bytes_;
   status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;
+  status.fragments_handed_over = replica_.fragments_handed_over();
   status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
   status.mean_shift = mean(counters.shift_sum);
   status.mean_disagreement = replica_.disagreement();

@@ -12,6 +12,7 @@
 #include <spdlog/logger.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -34,6 +35,8 @@ class JobHost {
   virtual bool send(const NodeId& to, const Message& message) = 0;
   /// Nodes linked now.
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
+  /// To those nodes, as measured; a node to which it is not known yet is left out.
+  [[nodiscard]] virtual std::map<NodeId, TimeUs> round_trips_us() const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
   [[nodiscard]] virtual spdlog::logger& log() = 0;
 };
@@ -76,6 +79,13 @@ class Job : public std::enable_shared_from_this<Job> {
   void tick(bool settled);
   /// Starts nothing new; done() says when nothing is left under way.
   void drain();
+  /// The operator's drain: takes part in no exchange until it is ended, but keeps the client, and its place.
+  void set_drained(bool drained);
+  /// As drain(), after the last exchanges that hand the progress over: gossip::Replica::leave().
+  void leave(TimeUs deadline_us);
+  [[nodiscard]] bool leaving() const { return leaving_; }
+  /// How far handing over has come, for people.
+  [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;
   /// Tells the client that no daemon looks after it any more, and stops acting on results.
   void end();
@@ -117,6 +127,8 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<std::uint64_t> mirrored_;  // the words as the daemon stored or accepted them
   bool due_raised_ = false;
   bool client_gone_ = false;
+  bool drained_ = false;  // as told; the replica is once it has joined
+  bool leaving_ = false;
   bool ended_ = false;
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;

@@ -136,6 +136,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   (*job)->begin_after(seen_);
   jobs_[memory.key().name_hash] = {.job = *job};
   (*job)->start();
+  if (drained_) (*job)->set_drained(true);
   return {};
 }
 
@@ -191,6 +192,14 @@ std::vector<NodeId> Node::neighbours() const {
     if (link.up) nodes.push_back(link.node);
   }
   return nodes;
+}
+
+std::map<NodeId, TimeUs> Node::round_trips_us() const {
+  std::map<NodeId, TimeUs> round_trips;
+  for (const peer::LinkStatus& link : overlay_->links()) {
+    if (link.up && link.round_trip_ms > 0) round_trips[link.node] = static_cast<TimeUs>(link.round_trip_ms * us_per_ms);
+  }
+  return round_trips;
 }
 
 void Node::link_up(const NodeId& node) {
@@ -279,17 +288,36 @@ void Node::keep_acquaintances() {
 
 void Node::begin_stop(std::function<void()> stopped) {
   stopped_ = std::move(stopped);
-  stopping_since_us_ = now_us();
+  stop_at_us_ = now_us() + stop_patience_us;
   for (auto& [name, held] : jobs_)
     held.job->drain();
   tick();
 }
 
+void Node::begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) {
+  stopped_ = std::move(stopped);
+  const TimeUs deadline_us = now_us() + patience.count();
+  stop_at_us_ = deadline_us + stop_patience_us;
+  for (auto& [name, held] : jobs_)
+    held.job->leave(deadline_us);
+  tick();
+}
+
+void Node::set_drained(bool drained) {
+  if (drained_ == drained) return;
+  drained_ = drained;
+  log_.info(drained ? "drained: takes part in no exchange until told otherwise" : "takes part in exchanges again");
+  for (auto& [name, held] : jobs_)
+    held.job->set_drained(drained);
+}
+
 void Node::finish_stop_if_idle() {
   const bool done = std::all_of(jobs_.begin(), jobs_.end(), [](const auto& item) { return item.second.job->done(); });
-  if (!done && now_us() - stopping_since_us_ < stop_patience_us) return;
-  for (auto& [name, held] : jobs_)
+  if (!done && now_us() < stop_at_us_) return;
+  for (auto& [name, held] : jobs_) {
+    if (held.job->leaving()) log_.info("job {}: {}", held.job->name(), held.job->handover_text());
     held.job->end();
+  }
   overlay_->stop();
   std::exchange(stopped_, nullptr)();
 }

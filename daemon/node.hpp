@@ -43,6 +43,9 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   void reconfigure(const Config& config) override;
+  void set_drained(bool drained) override;
+  [[nodiscard]] bool drained() const override { return drained_; }
+  void begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) override;
   void begin_stop(std::function<void()> stopped) override;
 
   // --- ClientEvents
@@ -58,6 +61,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] TimeUs now_us() const override;
   bool send(const NodeId& to, const Message& message) override;
   [[nodiscard]] std::vector<NodeId> neighbours() const override;
+  [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }
 
@@ -95,7 +99,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping
-  TimeUs stopping_since_us_ = 0;
+  TimeUs stop_at_us_ = 0;          // done or not
+  bool drained_ = false;
 };
 
 }  // namespace gossamer::daemon

@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <asio/post.hpp>
 #include <csignal>
+#include <utility>
 
 #include "sdk/layout/socket_path.hpp"
 
@@ -98,13 +100,27 @@ void Shell::stop() {
   stopping_ = true;
   service_manager_.stopping();
   clients_->refuse_new();
-  grace_timer_.expires_after(stop_grace);
+  end_after(stop_grace);
+  core_.begin_stop([this] { loop_.stop(); });
+}
+
+void Shell::leave(std::chrono::milliseconds patience) {
+  if (stopping_ || std::exchange(leaving_, true)) return;
+  log_.logger().info("told to leave: handing over what was learned here, for at most {:.0f} s",
+                     std::chrono::duration<double>(patience).count());
+  clients_->refuse_new();
+  end_after(patience + stop_grace);
+  // systemd is not told: it would give the daemon no more time than any stop.
+  core_.begin_leave(patience, [this] { loop_.stop(); });
+}
+
+void Shell::end_after(std::chrono::milliseconds patience) {
+  grace_timer_.expires_after(patience);
   grace_timer_.async_wait([this](std::error_code error) {
     if (error) return;
-    log_.logger().warn("exchanges are still in flight after {} s: stopping without them", stop_grace.count());
+    log_.logger().warn("exchanges are still in flight: stopping without them");
     loop_.stop();
   });
-  core_.begin_stop([this] { loop_.stop(); });
 }
 
 void Shell::reload_config() {
@@ -130,7 +146,7 @@ void Shell::reload_config() {
 NodeStatus Shell::node_status() const {
   NodeStatus status = core_.node_status();
   status.version = GOSSAMER_VERSION;
-  status.state = stopping_ ? "stopping" : "running";
+  status.state = stopping_ ? "stopping" : leaving_ ? "leaving" : core_.drained() ? "drained" : "running";
   status.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   status.cpu_s = process_cpu_s();
   status.clients = static_cast<std::uint32_t>(clients_->sessions());
@@ -138,13 +154,29 @@ NodeStatus Shell::node_status() const {
   return status;
 }
 
-nlohmann::json Shell::answer(const nlohmann::json& request) const {
+nlohmann::json Shell::answer_leave(const nlohmann::json& request) {
+  const double patience_s = request.value("timeout_s", default_leave_s);
+  if (!(patience_s >= 0 && patience_s <= max_leave_s))
+    return {{"error", fmt::format("timeout_s is a number of seconds from 0 to {}", max_leave_s)}};
+  // Later, so that the answer is sent first.
+  asio::post(loop_,
+             [this, patience_s] { leave(std::chrono::milliseconds{static_cast<std::int64_t>(patience_s * 1e3)}); });
+  return {{"leaving", true}, {"timeout_s", patience_s}};
+}
+
+nlohmann::json Shell::answer(const nlohmann::json& request) {
   const std::string command = request.at("command");
   if (command == "status") return status_answer(node_status());
   if (command == "peers") return peers_answer(core_.peer_statuses());
   if (command == "members") return members_answer(core_.member_statuses());
   if (command == "jobs") return jobs_answer(core_.job_statuses());
-  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers, members and jobs", command)}};
+  if (command == "drain") {
+    core_.set_drained(!request.value("off", false));
+    return {{"drained", core_.drained()}};
+  }
+  if (command == "leave") return answer_leave(request);
+  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain and leave",
+                                command)}};
 }
 
 void Shell::report_status() {

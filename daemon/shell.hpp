@@ -27,6 +27,9 @@ namespace gossamer::daemon {
 
 /// How long a stopping daemon waits for the exchanges in flight.
 inline constexpr std::chrono::seconds stop_grace{5};
+/// Of the command "leave", for handing over.
+inline constexpr double default_leave_s = 10;
+inline constexpr double max_leave_s = 3600;
 /// How often systemd gets a new line of status.
 inline constexpr std::chrono::seconds status_period{5};
 
@@ -44,17 +47,21 @@ class Shell {
   void run();
   /// What the first SIGTERM does; again, what the second does. From the loop.
   void stop();
+  /// What the command "leave" does: as stop(), after last exchanges that hand over what was learned here.
+  void leave(std::chrono::milliseconds patience);
   /// What SIGHUP does. From the loop.
   void reload_config();
 
   /// The answer to a command of the control socket.
-  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request) const;
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request);
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
   Shell(asio::io_context& loop, Config config, ConfigSource source, Core& core, Log& log);
 
   void expect_signal();
+  void end_after(std::chrono::milliseconds patience);
+  [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
   void report_status();
   [[nodiscard]] NodeStatus node_status() const;
 
@@ -69,6 +76,7 @@ class Shell {
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;
   bool stopping_ = false;
+  bool leaving_ = false;
   std::unique_ptr<ClientListener> clients_;
   std::unique_ptr<ControlServer> control_;
 };

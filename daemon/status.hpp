@@ -19,7 +19,7 @@ struct NodeStatus {
   std::string address;  ///< listened on
   std::uint64_t incarnation = 0;
   double uptime_s = 0;
-  std::string state;               ///< running or stopping
+  std::string state;               ///< running, drained, leaving or stopping
   std::uint32_t neighbours = 0;    ///< links that are up
   std::uint32_t peers = 0;         ///< nodes known, up or not
   std::uint32_t members = 0;       ///< in the cluster without this node; with a partial view the active view
@@ -96,8 +96,10 @@ struct JobStatus {
   double age_samples = 0;  ///< mean over fragments: trained since the publication that is gossiped
   std::uint32_t quarantined_fragments = 0;
   std::uint32_t fragments_pulled = 0;  ///< while joining
+  std::uint32_t donors = 0;            ///< nodes that fragments are under way from
   std::uint64_t pulled_bytes = 0;
-  double join_s = 0;  ///< how long joining took, 0 if it has not ended
+  double join_s = 0;                        ///< how long joining took, 0 if it has not ended
+  std::uint32_t fragments_handed_over = 0;  ///< while the node leaves
   std::uint32_t in_flight = 0;
   double mean_shift = 0;         ///< of the exchanges done
   double mean_disagreement = 0;  ///< mean |difference| an element, estimated
@@ -116,8 +118,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
-                                   fragments_pulled, pulled_bytes, join_s, in_flight, mean_shift, mean_disagreement,
-                                   note)
+                                   fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
+                                   mean_shift, mean_disagreement, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

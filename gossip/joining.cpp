@@ -1,6 +1,8 @@
 #include "gossip/joining.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace gossamer::gossip {
 
@@ -13,14 +15,18 @@ constexpr int max_failed_pulls = 8;
 
 Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
                  std::vector<std::uint32_t> fragment_blocks)
-    : options_(options), self_(self), job_(job), clock_(clock) {
+    : options_(options), self_(self), job_(job), own_clock_(clock), clock_(clock) {
   for (const std::uint32_t blocks : fragment_blocks)
     fragments_.push_back({.blocks = blocks});
 }
 
-bool Joining::runs(const Neighbour& neighbour) const {
-  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == ReplicaState::running &&
+bool Joining::gives(const Neighbour& neighbour, ReplicaState state) const {
+  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == state &&
          neighbour.failed_pulls < max_failed_pulls;
+}
+
+bool Joining::somebody_gives(ReplicaState state) const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& n) { return gives(n.second, state); });
 }
 
 void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
@@ -44,6 +50,16 @@ void Joining::info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actio
   if (neighbour == neighbours_.end() || info.job.name_hash != job_.name_hash) return;
   neighbour->second.info = info;
   decide(now_us, out);
+}
+
+void Joining::set_round_trip(const NodeId& node, TimeUs round_trip_us) {
+  if (const auto found = neighbours_.find(node); found != neighbours_.end())
+    found->second.round_trip_us = round_trip_us;
+}
+
+std::uint32_t Joining::donors() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(neighbours_.begin(), neighbours_.end(), [](const auto& n) { return n.second.pulls > 0; }));
 }
 
 void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out) {
@@ -97,13 +113,12 @@ void Joining::decide(TimeUs now_us, Actions& out) {
     return;
   }
   if (!settled_) return;
-  const bool donors =
-      std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& n) { return runs(n.second); });
-  if (donors) return ask_for_fragments(now_us, out);
+  if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
+    return ask_for_fragments(now_us, out);
   for (const auto& [node, neighbour] : neighbours_) {
     if (!neighbour.info) return;  // it has not said where it stands
     if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
-    const bool before_us = neighbour.info->clock != clock_ ? neighbour.info->clock > clock_ : node < self_;
+    const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
     if (before_us) return;  // it begins; we pull from it
   }
   // Nobody to pull from. What was pulled from donors now gone is a mixture with our own: good enough to train on, and
@@ -111,15 +126,34 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   finished_ = out.finished = true;
 }
 
-void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
+std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
+  const ReplicaState state = somebody_gives(ReplicaState::running) ? ReplicaState::running : ReplicaState::draining;
   std::vector<NodeId> donors;
+  std::uint64_t furthest = 0;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (runs(neighbour) && now_us >= neighbour.pull_after_us) donors.push_back(node);
+    if (!gives(neighbour, state) || now_us < neighbour.pull_after_us) continue;
+    donors.push_back(node);
+    furthest = std::max(furthest, neighbour.info->clock);
   }
-  // The most advanced first; fragments go round the donors that have room.
+  const auto lag = [&](const Neighbour& neighbour) {
+    const bool advanced =
+        static_cast<double>(neighbour.info->clock) >= options_.as_advanced * static_cast<double>(furthest);
+    return advanced ? 0 : furthest - neighbour.info->clock;
+  };
+  const auto distance = [](const Neighbour& neighbour) {
+    return neighbour.round_trip_us > 0 ? neighbour.round_trip_us : std::numeric_limits<TimeUs>::max();
+  };
   std::stable_sort(donors.begin(), donors.end(), [&](const NodeId& a, const NodeId& b) {
-    return neighbours_[a].info->clock > neighbours_[b].info->clock;
+    const Neighbour& first = neighbours_.at(a);
+    const Neighbour& second = neighbours_.at(b);
+    return std::pair(lag(first), distance(first)) < std::pair(lag(second), distance(second));
   });
+  return donors;
+}
+
+/// Fragments go round the donors that have room.
+void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
+  const std::vector<NodeId> donors = donors_in_order(now_us);
   std::size_t turn = 0;
   for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];

@@ -1,10 +1,12 @@
 // How a new replica comes to its model: it takes over a running one's, or agrees with other newcomers who begins.
 //
 //   - If some neighbour runs the job, the newcomer pulls every fragment from the running ones, several at a time; one
-//     that goes away costs only the fragments it had been asked for.
+//     that goes away costs only the fragments it had been asked for. Where none runs, one that is drained does as well:
+//     it declines if it is about to leave.
 //   - If none does, but others are joining, the one with the largest clock, then the smallest id, begins with the model
 //     its client brought; the rest wait for it and pull.
-//   - If there is nobody, it begins alone.
+//   - If there is nobody, it begins alone. So do newcomers whose last donor dies while they pull: one of them begins
+//     with what it has, by the same rule, and the others pull the rest from it.
 //
 // A state machine: messages and time in, actions out. One owner, one thread.
 
@@ -21,6 +23,9 @@ struct JoiningOptions {
   TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not say where it stands is passed over
   TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment asked for and not come is asked for elsewhere
   std::size_t pulls_per_donor = 2;          ///< fragments under way from one donor
+  /// Donors that have trained at least this share of what the most advanced one has are as good as it: then the nearest
+  /// comes first. Less takes older models from near by.
+  double as_advanced = 0.9;
 };
 
 class Joining {
@@ -48,11 +53,15 @@ class Joining {
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
   void info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out);
+  /// As measured; 0: not yet, which counts as far.
+  void set_round_trip(const NodeId& node, TimeUs round_trip_us);
   void pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out);
   /// `settled`: every neighbour that was to be dialled is linked or has failed once. Nothing is decided before.
   void tick(bool settled, TimeUs now_us, Actions& out);
 
   [[nodiscard]] std::uint32_t fragments_pulled() const { return pulled_count_; }
+  /// Donors that fragments are under way from.
+  [[nodiscard]] std::uint32_t donors() const;
   /// The clock of the model taken over; the client's own if it begins.
   [[nodiscard]] std::uint64_t clock() const { return clock_; }
 
@@ -60,6 +69,7 @@ class Joining {
   struct Neighbour {
     std::optional<JobInfo> info = {};
     TimeUs asked_us = 0;
+    TimeUs round_trip_us = 0;
     std::size_t pulls = 0;
     TimeUs pull_after_us = 0;  ///< it declined a fragment, or did not give it in time: the others come first
     int failed_pulls = 0;      ///< in a row
@@ -75,11 +85,15 @@ class Joining {
   void ask_for_fragments(TimeUs now_us, Actions& out);
   void release(Fragment& fragment);
   void pull_failed(Fragment& fragment, TimeUs now_us);
-  [[nodiscard]] bool runs(const Neighbour& neighbour) const;
+  [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
+  [[nodiscard]] bool somebody_gives(ReplicaState state) const;
+  /// Those that can be asked now, the best first.
+  [[nodiscard]] std::vector<NodeId> donors_in_order(TimeUs now_us) const;
 
   JoiningOptions options_;
   NodeId self_;
   JobKey job_;
+  std::uint64_t own_clock_;  // of the client's model: what others compare theirs with, whatever has been pulled
   std::uint64_t clock_;
   std::vector<Fragment> fragments_;
   std::map<NodeId, Neighbour> neighbours_;

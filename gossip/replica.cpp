@@ -50,9 +50,42 @@ void Replica::set_options(const ReplicaOptions& options) {
 
 void Replica::set_state(ReplicaState state, Actions& out) {
   state_ = state;
+  drained_ = false;
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     hand_over_if_wanted(f, out);  // of a life before this one
+}
+
+void Replica::set_drained(bool drained, Actions& out) {
+  if (drained == drained_ || leaving_) return;
+  if (state_ != (drained ? ReplicaState::running : ReplicaState::draining)) return;
+  set_state(drained ? ReplicaState::draining : ReplicaState::running, out);
+  drained_ = drained;
+}
+
+void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
+  if (leaving_) return;
+  const bool joined = state_ == ReplicaState::running || drained_;
+  leaving_ = {.deadline_us = deadline_us,
+              .publications_until_us = now_us + (deadline_us - now_us) / 2,
+              .replicas = partners() + 1};
+  for (Fragment& fragment : fragments_) {
+    fragment.start_after_us = std::min(fragment.start_after_us, now_us);
+    if (!joined) fragment.handover.give_up();
+  }
+  set_state(ReplicaState::draining, out);
+  start_exchanges(now_us, out);
+}
+
+bool Replica::handed_over() const {
+  return leaving_ && std::all_of(fragments_.begin(), fragments_.end(), [this](const Fragment& fragment) {
+           return fragment.handover.over(leaving_->replicas) && !fragment.own;
+         });
+}
+
+std::uint32_t Replica::fragments_handed_over() const {
+  return static_cast<std::uint32_t>(std::count_if(fragments_.begin(), fragments_.end(),
+                                                  [](const Fragment& f) { return f.handover.exchanges() > 0; }));
 }
 
 bool Replica::idle() const {
@@ -209,7 +242,7 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
 
 void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out) {
   PullReply answer{.job = description_.job, .fragment = request.fragment};
-  if (state_ != ReplicaState::running) {
+  if (state_ != ReplicaState::running && !drained_) {
     answer.reason = RefuseReason::draining;
   } else if (request.job != description_.job) {
     answer.reason = RefuseReason::layout_differs;

@@ -22,6 +22,7 @@
 #include "gossip/byte_budget.hpp"
 #include "gossip/cadence.hpp"
 #include "gossip/exchange.hpp"
+#include "gossip/handover.hpp"
 #include "gossip/mixing.hpp"
 #include "gossip/outer.hpp"
 #include "gossip/partners.hpp"
@@ -124,6 +125,18 @@ class Replica {
   /// Joining, running or draining; the neighbours are told.
   void set_state(ReplicaState state, Actions& out);
   [[nodiscard]] ReplicaState state() const { return state_; }
+  /// On: begins and answers no exchanges, and says that it is draining, but still gives its model to joiners that find
+  /// no other. Off: runs again. Not while it joins or leaves.
+  void set_drained(bool drained, Actions& out);
+  [[nodiscard]] bool drained() const { return drained_; }
+  /// The node is about to leave: nothing new is begun or answered but the last exchanges, by which the others keep what
+  /// was learned here (gossip/handover.hpp). None is begun after `deadline_us`, and a client that does not publish is
+  /// waited for half of the time until then. A replica that has not joined has nothing to hand over.
+  void leave(TimeUs now_us, TimeUs deadline_us, Actions& out);
+  /// Everything is handed over, or nobody is there to take it. What is under way may not have ended: see idle().
+  [[nodiscard]] bool handed_over() const;
+  /// Fragments of which at least one last exchange was done.
+  [[nodiscard]] std::uint32_t fragments_handed_over() const;
   /// Nothing of an exchange is left under way: it may go without anyone noticing.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
@@ -208,6 +221,12 @@ class Replica {
     std::vector<std::int8_t> exponents = {};
     float factor = 1;
   };
+  struct Leaving {
+    TimeUs deadline_us;
+    TimeUs publications_until_us;  ///< after this, what there is is handed over
+    std::size_t replicas;          ///< when it began, this one included
+    std::uint32_t first = 0;       ///< fragments before it are over
+  };
   struct Publication {
     std::uint32_t generation;
     std::uint64_t clock;
@@ -238,6 +257,7 @@ class Replica {
     std::uint64_t begun = 0;            ///< exchanges of its own: the round of a partner schedule
     std::optional<NodeId> was_busy = {};
     DistanceRecord distances = {};
+    Handover handover = {};  ///< while the node leaves
   };
   struct Neighbour {
     bool linked = false;
@@ -261,6 +281,11 @@ class Replica {
   /// Takes an outer step if one is due; true if it did, and so holds the fragment.
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
   void start_exchanges(TimeUs now_us, Actions& out);
+  void start_last_exchanges(TimeUs now_us, Actions& out);
+  void start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out);
+  [[nodiscard]] bool somebody_left_to_ask(const Fragment& fragment) const;
+  /// Asks the client for a publication, upon which an exchange starts, if what there is is old.
+  bool wait_for_publication(std::uint32_t f, Actions& out);
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// Linked, and runs this job with this layout: can be exchanged with.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
@@ -304,6 +329,8 @@ class Replica {
   NodeId self_;
   JobInfo description_;
   ReplicaState state_ = ReplicaState::joining;
+  bool drained_ = false;
+  std::optional<Leaving> leaving_;
   std::vector<Fragment> fragments_;
   ExchangeCounter& counter_;
   std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one

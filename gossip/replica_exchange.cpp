@@ -20,12 +20,14 @@ constexpr int busy_wait_divisor = 8;         // of the period, before another pa
 constexpr std::size_t schedule_window = 64;  // startable fragments of which the oldest is taken
 constexpr int busy_tolerated = 3;            // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
 
 }  // namespace
 
 // --- a node's own exchanges ---------------------------------------------------------------------------------------
 
 void Replica::start_exchanges(TimeUs now_us, Actions& out) {
+  if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
   while (own_count_ + starting_count_ < options_.in_flight && may_spend(now_us)) {
     const auto f = oldest_startable(now_us);
@@ -34,17 +36,57 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
     const auto partner = choose_partner(fragment, now_us);
     if (!partner) return;
     next_fragment_ = (*f + 1) % fragments_.size();
-    if (!fragment.fresh && fragment.publication_clock != clock_) {
-      // Old values would be averaged: ask the client for a publication first; it starts the exchange.
-      fragment.wants_publication = fragment.starting = true;
-      ++starting_count_;
-      hand_over_if_wanted(*f, out);
-      continue;
-    }
+    if (wait_for_publication(*f, out)) continue;
     ++fragment.begun;
     answered_last_ = false;
     start(*f, *partner, 0, options_.codec, {}, {}, now_us, out);
   }
+}
+
+bool Replica::wait_for_publication(std::uint32_t f, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (fragment.fresh || fragment.publication_clock == clock_) return false;
+  // Old values would be averaged: the client's publication starts the exchange.
+  fragment.wants_publication = fragment.starting = true;
+  ++starting_count_;
+  hand_over_if_wanted(f, out);
+  return true;
+}
+
+/// In the order of the fragments, within a bounded look.
+void Replica::start_last_exchanges(TimeUs now_us, Actions& out) {
+  const auto count = static_cast<std::uint32_t>(fragments_.size());
+  while (leaving_->first < count && fragments_[leaving_->first].handover.over(leaving_->replicas))
+    ++leaving_->first;
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(count, leaving_->first + schedule_window));
+  for (std::uint32_t f = leaving_->first; f < end && may_spend(now_us); ++f) {
+    if (fragments_[f].starting || own_count_ + starting_count_ < options_.in_flight)
+      start_last_exchange(f, now_us, out);
+  }
+}
+
+void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (fragment.starting && now_us >= leaving_->publications_until_us) {
+    fragment.starting = false;
+    --starting_count_;
+    fragment.fresh = true;
+  }
+  if (fragment.handover.over(leaving_->replicas) || !may_start(fragment, now_us)) return;
+  if (now_us >= leaving_->deadline_us || fragment.quarantined || !somebody_left_to_ask(fragment))
+    return fragment.handover.give_up();
+  const auto partner = choose_partner(fragment, now_us);
+  if (!partner) return;  // those left are let rest, or have had their rate
+  if (now_us < leaving_->publications_until_us && wait_for_publication(f, out)) return;
+  ++fragment.begun;
+  answered_last_ = false;
+  start(f, *partner, 0, options_.codec, {}, {}, now_us, out);
+}
+
+bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& item) {
+    return is_partner(item.second) && fragment.handover.may_ask(item.first);
+  });
 }
 
 /// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
@@ -80,6 +122,7 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
   std::size_t in_reach = 0;
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.info.job != description_.job) continue;
+    if (leaving_ && !fragment.handover.may_ask(node)) continue;
     const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us;
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
@@ -251,6 +294,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     if (own.follow_up == 0) ++counters_.initiated;
     if (own.follow_up > 0) ++counters_.follow_ups;
     learn(fragment, own.partner, result.measure, result.shift, own.follow_up == 0);
+    if (leaving_ && own.follow_up == 0) fragment.handover.exchanged(own.partner, result.shift);
   } else {
     ++counters_.violations;
     ++counters_.unresolved;
@@ -261,7 +305,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
   const auto partner = neighbours_.find(own.partner);
   if (!result.wide.empty() && own.follow_up < last_follow_up && partner != neighbours_.end() &&
-      partner->second.linked && state_ == ReplicaState::running && !fragment.publication) {
+      partner->second.linked && (state_ == ReplicaState::running || leaving_) && !fragment.publication) {
     const bool last = own.follow_up + 1 == last_follow_up;
     fragment.held = false;
     start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
@@ -274,6 +318,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
 void Replica::end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
   fragment.own.reset();
   fragment.budget.end_own();
+  if (leaving_) wait_us = std::min(wait_us, last_exchange_wait_us);
   fragment.start_after_us = now_us + std::max<TimeUs>(wait_us, 0);
   --own_count_;
 }

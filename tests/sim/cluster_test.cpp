@@ -97,4 +97,62 @@ TEST_CASE("A paused daemon handles everything when it goes on") {
   CHECK(world.cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
 }
 
+TEST_CASE("What a leaver learned stays with the others") {
+  const bool leaves = GENERATE(true, false);  // else it only drains: that must not look the same
+  CAPTURE(leaves);
+  World world(4, 5);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(100'000);
+  for (float& value : cluster.node(0).client.model)
+    value += 0.125F;
+  const auto before = cluster.total();
+  const auto sum_of_others = [&] {
+    const auto all = cluster.total();
+    const auto own = cluster.whole(0);
+    double sum = 0;
+    for (std::size_t e = 0; e < all.size(); ++e)
+      sum += all[e] - own[e];
+    return sum / static_cast<double>(all.size());
+  };
+  const double others_before = sum_of_others();
+  if (leaves) {
+    cluster.leave(0, us_per_s);
+  } else {
+    cluster.drain(0);
+  }
+  cluster.run_until(2 * us_per_s);
+  const gossip::Replica& leaver = *cluster.node(0).replica;
+  CHECK(leaver.idle());
+  CHECK(leaver.handed_over() == leaves);
+  CHECK(leaver.fragments_handed_over() == (leaves ? 2 : 0));
+  cluster.settle();
+  CHECK(world.drift(before) < 4 * rounding);
+  // Of four, three quarters would leave the mean of the others where the mean of all was; it is a little less, since
+  // the second partner has had some of it from the first when it is asked.
+  const double handed_over = (sum_of_others() - others_before) / 0.125;
+  CAPTURE(handed_over);
+  if (leaves) {
+    CHECK(handed_over > 0.5);
+    CHECK(handed_over < 0.8);
+  } else {
+    CHECK(handed_over < 0.3);  // what was under way
+  }
+  CHECK(cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
+}
+
+TEST_CASE("Leaving is over in time, with nobody there or a client that stands still") {
+  const bool alone = GENERATE(false, true);
+  CAPTURE(alone);
+  World world(alone ? 1 : 3, 6);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(100'000);
+  if (!alone) cluster.node(0).client.stalled = true;
+  cluster.leave(0, us_per_s);
+  if (alone) CHECK(cluster.node(0).replica->handed_over());
+  cluster.run_until(1'300'000);
+  CHECK(cluster.node(0).replica->handed_over());
+  CHECK(cluster.node(0).replica->idle());
+  CHECK(cluster.node(0).replica->fragments_handed_over() == (alone ? 0 : 2));
+}
+
 }  // namespace gossamer::sim

@@ -82,7 +82,8 @@ ControlError no_daemon(const std::vector<std::string>& tried) {
 
 }  // namespace
 
-std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets, const std::string& command) {
+std::expected<nlohmann::json, ControlError> request(const std::vector<std::string>& sockets,
+                                                    const nlohmann::json& request) {
   std::vector<std::string> tried;
   for (const std::string& path : sockets) {
     auto connection = Connection::open(path);
@@ -93,7 +94,8 @@ std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& 
     const auto bad = [&](const std::string& what) {
       return std::unexpected(ControlError{Failure::bad_answer, fmt::format("{}: {}", path, what)});
     };
-    if (const auto sent = connection->send_line(nlohmann::json{{"command", command}}.dump()); !sent)
+    if (const auto sent = connection->send_line(request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        !sent)
       return bad(sent.error());
     const auto line = connection->receive_line();
     if (!line) return bad(line.error());
@@ -104,6 +106,10 @@ std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& 
     return answer;
   }
   return std::unexpected(no_daemon(tried));
+}
+
+std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets, const std::string& command) {
+  return request(sockets, {{"command", command}});
 }
 
 }  // namespace gossamer::ctl

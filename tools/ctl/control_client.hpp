@@ -20,7 +20,11 @@ struct ControlError {
   std::string message;  ///< for people: what to do
 };
 
-/// Asks at the first of `sockets` where somebody answers. An empty list: no daemon has run.
+/// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list: no daemon
+/// has run.
+[[nodiscard]] std::expected<nlohmann::json, ControlError> request(const std::vector<std::string>& sockets,
+                                                                  const nlohmann::json& request);
+/// A command that needs nothing but its name.
 [[nodiscard]] std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets,
                                                               const std::string& command);
 

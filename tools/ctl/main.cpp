@@ -1,7 +1,8 @@
-// gossamerctl: shows what the daemon of this machine does. Asks over the control socket and prints tables, or the
-// daemon's own JSON for scripts.
+// gossamerctl: shows what the daemon of this machine does, and tells it what to do. Asks over the control socket and
+// prints tables, or the daemon's own JSON for scripts.
 //
-// Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an error or not intelligibly.
+// Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an
+// error or not intelligibly.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/control_client.hpp"
+#include "tools/ctl/node_tool.hpp"
 #include "tools/ctl/tables.hpp"
 
 namespace {
@@ -50,10 +52,12 @@ bool want_colour() {
   return ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
 }
 
+std::vector<std::string> sockets_for(const Arguments& arguments) {
+  return arguments.socket.empty() ? layout::control_sockets() : std::vector<std::string>{arguments.socket};
+}
+
 int show(const Command& command, const Arguments& arguments) {
-  const std::vector<std::string> sockets =
-      arguments.socket.empty() ? layout::control_sockets() : std::vector<std::string>{arguments.socket};
-  const auto answer = ctl::ask(sockets, command.name);
+  const auto answer = ctl::ask(sockets_for(arguments), command.name);
   if (!answer)
     return fail(answer.error().failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, answer.error().message);
   if (arguments.json) {
@@ -64,6 +68,22 @@ int show(const Command& command, const Arguments& arguments) {
     const std::string table = command.table(*answer, want_colour());
     const bool redraw = arguments.watch_s > 0 && ::isatty(STDOUT_FILENO) == 1;
     fmt::print("{}{}", redraw ? "\033[H\033[J" : "", table);
+    return done;
+  } catch (const nlohmann::json::exception& error) {
+    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
+                                        GOSSAMER_VERSION, error.what()));
+  }
+}
+
+/// Carries out a command that does more than show.
+template <class Tool>
+int carry_out(Tool& tool, const Arguments& arguments) {
+  const auto ask = [&](const nlohmann::json& request) { return ctl::request(sockets_for(arguments), request); };
+  try {
+    const auto text = tool.run(ask, arguments.json, want_colour());
+    if (!text)
+      return fail(text.error().failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, text.error().message);
+    fmt::print("{}", *text);
     return done;
   } catch (const nlohmann::json::exception& error) {
     return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
@@ -83,7 +103,7 @@ int watch(const Command& command, const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows what the Gossamer daemon of this machine does.");
+  CLI::App app("Shows what the Gossamer daemon of this machine does, and tells it what to do.");
   app.set_version_flag("--version", std::string("gossamerctl ") + GOSSAMER_VERSION);
   app.footer(
       "Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an error.\n"
@@ -98,11 +118,13 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 86'400.0));
   for (const Command& command : commands)
     app.add_subcommand(command.name, command.text);
+  ctl::NodeTool node(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? done : wrong_usage;
   }
+  if (node.chosen()) return carry_out(node, arguments);
   for (const Command& command : commands)
     if (app.got_subcommand(command.name))
       return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);

@@ -136,6 +136,24 @@ std::string members_table(const json& answer, bool colour) {
   return table.render(colour);
 }
 
+namespace {
+
+std::string job_state(const Members& job, const std::string& state) {
+  if (state == "joining") {
+    const double pulled = job.number("fragments_pulled");
+    const double donors = job.number("donors");
+    if (pulled == 0 && donors == 0) return state;
+    return fmt::format("pulling {:.0f} of {:.0f} fragments, from {:.0f} node{}", pulled, job.number("fragments"),
+                       donors, donors == 1 ? "" : "s");
+  }
+  const double handed_over = job.number("fragments_handed_over");
+  if (handed_over > 0)
+    return fmt::format("handed over {:.0f} of {:.0f} fragments", handed_over, job.number("fragments"));
+  return state;
+}
+
+}  // namespace
+
 std::string jobs_table(const json& answer, bool colour) {
   Table table{{"JOB", "STATE", "NEIGHBOURS", "CLOCK", "STEPS", "MODEL", "CODEC", "EXCHANGES", "IN FLIGHT", "UNRESOLVED",
                "WIDE", "SENT", "AGE", "DISAGREEMENT"},
@@ -144,24 +162,20 @@ std::string jobs_table(const json& answer, bool colour) {
   for (const json& entry : answer.at("jobs")) {
     const Members job{entry};
     const std::string state = job.string("state");
-    const bool joining = state == "joining";
-    table.rows.push_back(
-        {job.text("job"),
-         {joining ? fmt::format("joining {:.0f}/{:.0f}", job.number("fragments_pulled"), job.number("fragments"))
-                  : state,
-          false, tone_of_state(state)},
-         job.as("neighbours", count_text),
-         job.as("clock", count_text),
-         job.as("steps", count_text),
-         job.as("elements", count_text),
-         job.text("codec"),
-         job.as("exchanges", count_text),
-         job.as("in_flight", count_text),
-         {count_text(job.number("unresolved")), true, tone_of_count(job.number("unresolved"))},
-         job.share("wide_blocks", "blocks"),
-         job.as("payload_bytes_sent", bytes_text),
-         job.as("age_samples", count_text),
-         job.as("mean_disagreement", small)});
+    table.rows.push_back({job.text("job"),
+                          {job_state(job, state), false, tone_of_state(state)},
+                          job.as("neighbours", count_text),
+                          job.as("clock", count_text),
+                          job.as("steps", count_text),
+                          job.as("elements", count_text),
+                          job.text("codec"),
+                          job.as("exchanges", count_text),
+                          job.as("in_flight", count_text),
+                          {count_text(job.number("unresolved")), true, tone_of_count(job.number("unresolved"))},
+                          job.share("wide_blocks", "blocks"),
+                          job.as("payload_bytes_sent", bytes_text),
+                          job.as("age_samples", count_text),
+                          job.as("mean_disagreement", small)});
   }
   std::string text = table.render(colour);
   for (const json& entry : answer.at("jobs")) {

@@ -223,6 +223,14 @@ void Cluster::drain(std::size_t i) {
   perform(i, actions);
 }
 
+void Cluster::leave(std::size_t i, TimeUs patience_us) {
+  if (!nodes_[i].replica) return;
+  nodes_[i].joining.reset();
+  Actions actions;
+  nodes_[i].replica->leave(now_us(), now_us() + patience_us, actions);
+  perform(i, actions);
+}
+
 void Cluster::pull(std::size_t i, std::size_t j, std::uint32_t f) {
   deliver(i, j, PullRequest{job, f});
 }

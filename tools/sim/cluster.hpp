@@ -152,6 +152,8 @@ class Cluster {
   void pause(std::size_t i);
   void resume(std::size_t i);
   void drain(std::size_t i);
+  /// As the command of that name, up to the goodbye: gossip::Replica::leave().
+  void leave(std::size_t i, TimeUs patience_us);
   /// Node i asks node j for a fragment, as a joiner does; it need not be one.
   void pull(std::size_t i, std::size_t j, std::uint32_t f);
 

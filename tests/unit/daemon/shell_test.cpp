@@ -33,10 +33,18 @@ struct RememberingCore : Core {
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override { return std::vector<MemberStatus>(4); }
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override { return std::vector<JobStatus>(3); }
   void reconfigure(const Config& config) override { reconfigured.push_back(config); }
+  void set_drained(bool drain) override { is_drained = drain; }
+  [[nodiscard]] bool drained() const override { return is_drained; }
+  void begin_leave(std::chrono::microseconds patience, std::function<void()> then) override {
+    leave_patience = patience;
+    stopped = std::move(then);
+  }
   void begin_stop(std::function<void()> then) override { stopped = std::move(then); }
 
   std::vector<std::shared_ptr<ClientSession>> sessions;
   std::vector<Config> reconfigured;
+  bool is_drained = false;
+  std::optional<std::chrono::microseconds> leave_patience;
   std::function<void()> stopped;
 };
 
@@ -139,6 +147,26 @@ TEST_CASE("a second signal stops a daemon whose core has not finished") {
   });
   daemon.shell->run();
   CHECK(daemon.core.stopped);
+}
+
+TEST_CASE("drain and leave reach the core, and the answer comes before the end") {
+  Running daemon;
+  const auto state = [&] { return daemon.shell->answer({{"command", "status"}}).at("node").at("state"); };
+  CHECK(daemon.shell->answer({{"command", "drain"}}).at("drained") == true);
+  CHECK(daemon.core.is_drained);
+  CHECK(state() == "drained");
+  CHECK(daemon.shell->answer({{"command", "drain"}, {"off", true}}).at("drained") == false);
+  CHECK(state() == "running");
+  for (const json& wrong : {json(-1), json(1e9)})
+    CHECK(daemon.shell->answer({{"command", "leave"}, {"timeout_s", wrong}}).contains("error"));
+  CHECK(daemon.shell->answer({{"command", "leave"}, {"timeout_s", 2.5}}).at("leaving") == true);
+  CHECK_FALSE(daemon.core.leave_patience);
+  asio::post(daemon.loop, [&] {
+    CHECK(daemon.core.leave_patience == std::chrono::microseconds(2'500'000));
+    CHECK(state() == "leaving");
+    daemon.core.stopped();
+  });
+  daemon.shell->run();
 }
 
 TEST_CASE("the folder for sockets is the configured one, made if need be") {

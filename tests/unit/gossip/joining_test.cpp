@@ -339,6 +339,85 @@ TEST_CASE("a donor that leaves says so, and is asked no more", "[joining]") {
   CHECK(one.pulls_from(3) == std::vector<std::uint32_t>{0});
 }
 
+TEST_CASE("of donors about as advanced the nearest comes first", "[joining]") {
+  Newcomer one(1, 1);
+  struct Donor {
+    std::uint8_t number;
+    std::uint64_t clock;
+    TimeUs round_trip_us;
+  };
+  const std::vector<Donor> donors{{2, 1000, 0}, {3, 960, 40'000}, {4, 950, 300}, {5, 100, 50}, {6, 1000, 500}};
+  for (const Donor& donor : donors) {
+    one.link_up(donor.number);
+    one.joining.set_round_trip(node(donor.number), donor.round_trip_us);
+    one.hear(donor.number, info(ReplicaState::running, donor.clock));
+  }
+  one.joining.set_round_trip(node(99), 1);  // no neighbour
+  one.tick();
+  std::vector<std::uint8_t> order;
+  for (std::size_t i = 0; i < donors.size(); ++i) {
+    for (const Donor& donor : donors) {
+      if (one.pulls_from(donor.number).empty()) continue;
+      order.push_back(donor.number);
+      one.forget();
+      one.link_down(donor.number);
+      break;
+    }
+  }
+  CHECK(order == std::vector<std::uint8_t>{4, 6, 3, 2, 5});
+}
+
+TEST_CASE("the donors that fragments are under way from are counted", "[joining]") {
+  Newcomer one(1, 5);
+  for (const std::uint8_t donor : {2, 3}) {
+    one.link_up(donor);
+    one.hear(donor, info(ReplicaState::running, 20));
+  }
+  CHECK(one.joining.donors() == 0);
+  one.tick();
+  CHECK(one.joining.donors() == 2);
+  one.link_down(3);
+  CHECK(one.joining.donors() == 1);
+}
+
+TEST_CASE("of two newcomers whose last donor dies one begins, and the other pulls the rest from it", "[joining]") {
+  Newcomer first(1, 4);
+  Newcomer second(2, 4);
+  for (Newcomer* one : {&first, &second}) {
+    one->link_up(9);
+    one->hear(9, info(ReplicaState::running, 1000));
+    one->link_up(one == &first ? 2 : 1);
+    one->hear(one == &first ? 2 : 1, info(ReplicaState::joining));
+    one->tick();
+  }
+  first.pulled(9, values_of(0, 2, 1000));
+  second.pulled(9, values_of(0, 2, 1010));
+  second.pulled(9, values_of(1, 2, 1010));
+  first.link_down(9);
+  second.link_down(9);
+  CHECK(first.out.finished);
+  CHECK_FALSE(second.out.finished);
+  CHECK(first.joining.clock() == 1000);
+  second.forget();
+  second.hear(1, info(ReplicaState::running, 1000));
+  CHECK(second.pulls_from(1) == std::vector<std::uint32_t>{2, 3});
+  second.pulled(1, values_of(2, 2, 1000));
+  second.pulled(1, values_of(3, 2, 1000));
+  CHECK(second.out.finished);
+}
+
+TEST_CASE("a drained replica's model is taken where no other is", "[joining]") {
+  Newcomer one(1, 1);
+  one.link_up(2);
+  one.link_up(3);
+  one.hear(2, info(ReplicaState::draining, 20));
+  one.hear(3, info(ReplicaState::joining, 30));
+  one.tick();
+  CHECK(one.pulls_from(2) == std::vector<std::uint32_t>{0});
+  one.pulled(2, values_of(0, 2, 22));
+  CHECK(one.out.finished);
+}
+
 TEST_CASE("a link that is reported up again starts over with that donor", "[joining]") {
   Newcomer one(1, 4);
   one.link_up(2);
@@ -361,7 +440,8 @@ class Founding {
  public:
   Founding(std::size_t count, std::uint64_t seed, bool links_break) : random_(seed), links_break_(links_break) {
     for (std::size_t i = 0; i < count; ++i) {
-      nodes_.push_back(std::make_unique<Newcomer>(static_cast<std::uint8_t>(i + 1), 3, random_.below(3)));
+      clocks_.push_back(random_.below(3));
+      nodes_.push_back(std::make_unique<Newcomer>(static_cast<std::uint8_t>(i + 1), 3, clocks_.back()));
       states_.push_back(ReplicaState::joining);
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -422,7 +502,8 @@ class Founding {
     act(i);
   }
   void tell(std::size_t from, std::size_t to) {
-    const JobInfo told = info(states_[from], nodes_[from]->joining.clock());
+    const bool joins = states_[from] == ReplicaState::joining;  // and says what its client's model has
+    const JobInfo told = info(states_[from], joins ? clocks_[from] : nodes_[from]->joining.clock());
     post(from, to, [this, from, to, told] {
       nodes_[to]->hear(number(from), told);
       act(to);
@@ -460,6 +541,7 @@ class Founding {
   Random random_;
   bool links_break_;
   std::vector<std::unique_ptr<Newcomer>> nodes_;
+  std::vector<std::uint64_t> clocks_;  // of the clients' models
   std::vector<ReplicaState> states_;
   std::map<std::size_t, std::size_t> links_;
   std::map<std::pair<std::size_t, std::size_t>, std::deque<std::function<void()>>> pending_;  // by link, in order

@@ -3,6 +3,8 @@
 #include "gossip/replica.hpp"
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "catch.hpp"
 
@@ -590,4 +592,107 @@ TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]")
   const auto replies = lone.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].second.reason == RefuseReason::draining);
+}
+
+TEST_CASE("a drained replica starts and answers nothing, gives its model, and comes back", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_drained(true, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::draining);
+  lone.tick(us_per_s);
+  CHECK(lone.out.encode.empty());
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::draining);
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.size() == 1);
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  lone.replica->set_drained(false, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::running);
+  CHECK(lone.start_own().first == 1);
+}
+
+TEST_CASE("a drained replica that stops gives nothing any more", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_drained(true, lone.out);
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  lone.replica->set_drained(false, lone.out);  // too late
+  CHECK(lone.replica->state() == ReplicaState::draining);
+}
+
+TEST_CASE("a leaver exchanges each fragment with partners of its own choice, then is done", "[replica]") {
+  Lone lone({.period_us = 10 * us_per_s}, 3);
+  for (const std::uint8_t neighbour : {1, 2, 3})
+    lone.meet(neighbour);
+  lone.sent<JobInfo>();
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::draining);
+  CHECK_FALSE(lone.replica->handed_over());
+  std::map<std::uint32_t, std::set<std::uint8_t>> partners;
+  for (int i = 0; i < 30; ++i) {
+    lone.tick(20'000);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      CHECK(partners[request.fragment].insert(to).second);
+      lone.hear(to, Lone::reply_to(request));
+    }
+    lone.work();
+  }
+  CHECK(partners.size() == 3);
+  for (const auto& [fragment, asked] : partners)
+    CHECK(asked.size() == 2);  // of four replicas
+  CHECK(lone.replica->handed_over());
+  CHECK(lone.replica->idle());
+  CHECK(lone.replica->fragments_handed_over() == 3);
+  lone.ask(1);
+  CHECK(lone.sent<ExchangeReply>().at(0).second.reason == RefuseReason::draining);
+}
+
+TEST_CASE("a leaver waits for the client's training, but not for ever", "[replica]") {
+  const bool publishes = GENERATE(true, false);
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_clock(100);
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  lone.tick(10'000);
+  CHECK(lone.out.encode.empty());
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  if (publishes) {
+    lone.publish(100);
+  } else {
+    lone.tick(480'000);
+    CHECK(lone.out.encode.empty());
+    lone.tick(20'000);
+  }
+  CHECK(lone.out.encode.size() == 1);
+}
+
+TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand over", "[replica]") {
+  Lone alone({});
+  alone.replica->leave(alone.now_us, alone.now_us + us_per_s, alone.out);
+  alone.tick();
+  CHECK(alone.replica->handed_over());
+  Lone joining({});
+  joining.meet(1);
+  joining.replica->set_state(ReplicaState::joining, joining.out);
+  joining.replica->leave(joining.now_us, joining.now_us + us_per_s, joining.out);
+  joining.tick();
+  CHECK(joining.out.encode.empty());
+  CHECK(joining.replica->handed_over());
+  Lone busy({});
+  busy.meet(1);
+  busy.replica->leave(busy.now_us, busy.now_us + us_per_s, busy.out);
+  for (int i = 0; i < 60; ++i) {
+    busy.tick(20'000);
+    busy.work();
+    for (const auto& [to, request] : busy.sent<ExchangeRequest>())
+      busy.hear(to, Lone::reply_to(request, ReplyStatus::busy));
+  }
+  CHECK(busy.replica->handed_over());
+  CHECK(busy.replica->fragments_handed_over() == 0);
+  CHECK(busy.replica->idle());
 }

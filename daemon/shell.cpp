@@ -10,6 +10,7 @@
 #include <csignal>
 #include <utility>
 
+#include "daemon/self_report.hpp"
 #include "sdk/layout/socket_path.hpp"
 
 namespace gossamer::daemon {
@@ -175,8 +176,10 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
     return {{"drained", core_.drained()}};
   }
   if (command == "leave") return answer_leave(request);
-  return {{"error", fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain and leave",
-                                command)}};
+  if (command == "doctor") return self_report(config_);
+  return {{"error",
+           fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave and doctor",
+                       command)}};
 }
 
 void Shell::report_status() {

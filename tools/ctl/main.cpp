@@ -1,7 +1,7 @@
 // gossamerctl: shows what the daemon of this machine does, and tells it what to do. Asks over the control socket and
 // prints tables, or the daemon's own JSON for scripts.
 //
-// Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an
+// Exit status: 0 done, 1 no daemon answers or doctor found a problem, 2 wrong usage, 3 the daemon answered with an
 // error or not intelligibly.
 
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/control_client.hpp"
+#include "tools/ctl/doctor_tool.hpp"
 #include "tools/ctl/node_tool.hpp"
 #include "tools/ctl/tables.hpp"
 
@@ -23,7 +24,7 @@ namespace {
 
 using namespace gossamer;
 
-enum ExitStatus { done = 0, no_daemon = 1, wrong_usage = 2, bad_answer = 3 };
+enum ExitStatus { done = 0, no_daemon = 1, unsound = 1, wrong_usage = 2, bad_answer = 3 };
 
 struct Command {
   const char* name;
@@ -91,6 +92,18 @@ int carry_out(Tool& tool, const Arguments& arguments) {
   }
 }
 
+int examine(const ctl::DoctorTool& doctor, const Arguments& arguments) {
+  const auto ask = [&](const nlohmann::json& request) { return ctl::request(sockets_for(arguments), request); };
+  try {
+    const std::vector<ctl::Finding> findings = doctor.run(ask);
+    fmt::print("{}", arguments.json ? ctl::as_json(findings).dump() + "\n" : ctl::as_text(findings, want_colour()));
+    return ctl::worst(findings) == ctl::Grade::problem ? unsound : done;
+  } catch (const nlohmann::json::exception& error) {
+    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
+                                        GOSSAMER_VERSION, error.what()));
+  }
+}
+
 /// Until it fails or is interrupted.
 int watch(const Command& command, const Arguments& arguments) {
   while (true) {
@@ -119,12 +132,14 @@ int main(int argc, char** argv) {
   for (const Command& command : commands)
     app.add_subcommand(command.name, command.text);
   ctl::NodeTool node(app);
+  ctl::DoctorTool doctor(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? done : wrong_usage;
   }
   if (node.chosen()) return carry_out(node, arguments);
+  if (doctor.chosen()) return examine(doctor, arguments);
   for (const Command& command : commands)
     if (app.got_subcommand(command.name))
       return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);

@@ -73,6 +73,7 @@ Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& wel
     transcript.add_bytes(member.node.bytes);
     transcript.add_text(member.address);
   }
+  transcript.add_number(welcome.features);
   return transcript.proof();
 }
 
@@ -96,6 +97,7 @@ Proof hello_proof(const ClusterKey& key, const Hello& hello) {
   transcript.add_number(static_cast<std::uint64_t>(hello.channel));
   transcript.add_text(hello.address);
   transcript.add_text(hello.name);
+  transcript.add_number(hello.features);
   return transcript.proof();
 }
 

@@ -55,6 +55,7 @@ void write(const Hello& hello, wire::Header::Builder header) {
   out.setChannel(static_cast<std::uint16_t>(hello.channel));
   out.setAddress(text_of(hello.address));
   out.setName(text_of(hello.name));
+  out.setFeatures(hello.features);
   out.setProof(data_of(hello.proof));
 }
 std::optional<ControlMessage> read(wire::Hello::Reader in) {
@@ -63,6 +64,7 @@ std::optional<ControlMessage> read(wire::Hello::Reader in) {
   hello.version_high = in.getVersionHigh();
   hello.incarnation = in.getIncarnation();
   hello.link = in.getLink();
+  hello.features = in.getFeatures();
   if (in.getChannel() >= channel_count) return std::nullopt;
   hello.channel = static_cast<Channel>(in.getChannel());
   if (!read_data(in.getPublicKey(), hello.public_key) || !read_data(in.getNonce(), hello.nonce) ||
@@ -81,12 +83,14 @@ void write(const Welcome& welcome, wire::Header::Builder header) {
   out.setAddress(text_of(welcome.address));
   out.setName(text_of(welcome.name));
   write_members(welcome.members, out);
+  out.setFeatures(welcome.features);
   out.setProof(data_of(welcome.proof));
 }
 std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   Welcome welcome;
   welcome.version = in.getVersion();
   welcome.incarnation = in.getIncarnation();
+  welcome.features = in.getFeatures();
   if (!read_data(in.getPublicKey(), welcome.public_key) || !read_data(in.getProof(), welcome.proof) ||
       !read_text(in.getAddress(), max_address_bytes, welcome.address) ||
       !read_text(in.getName(), max_name_bytes, welcome.name) ||

@@ -35,6 +35,7 @@ struct Hello {
   Channel channel = Channel::control;
   std::string address;  ///< empty: cannot be dialled
   std::string name;
+  std::uint64_t features = 0;
   Proof proof{};
 };
 
@@ -45,6 +46,7 @@ struct Welcome {
   std::string address;
   std::string name;
   std::vector<Member> members;
+  std::uint64_t features = 0;
   Proof proof{};
 };
 

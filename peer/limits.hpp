@@ -10,6 +10,9 @@ namespace gossamer::peer {
 /// Protocol versions this build speaks.
 inline constexpr std::uint16_t protocol_version_low = 1;
 inline constexpr std::uint16_t protocol_version_high = 1;
+/// Abilities that a node may lack within a version, a bit each, as hello and welcome tell them. A link has those that
+/// both ends name; bits that are not known here are passed over. None is defined yet.
+inline constexpr std::uint64_t spoken_features = 0;
 
 /// A header frame of an admitted node, and the hello of a stranger.
 inline constexpr std::size_t max_header_bytes = 64 * 1024;

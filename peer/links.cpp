@@ -129,6 +129,7 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::admit_control(const Hello& 
   link->user_id = arrival.user_id;
   link->host = arrival.host;
   link->number = hello.link;
+  link->features = hello.features & options_.features;
   link->node = node;
   link->opened = now_;
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
@@ -163,6 +164,7 @@ bool Overlay::Core::welcome(const Hello& hello, const Arrival& arrival, const Li
   welcome.incarnation = options_.incarnation;
   welcome.address = advertised_;
   welcome.name = options_.name;
+  welcome.features = options_.features;
   if (!prove_welcome(identity_.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
   connections_[arrival.routing_id] = {link, hello.channel};
@@ -210,6 +212,7 @@ bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
   }
   link->node = node;
   link->user_id = hex(welcome.public_key);
+  link->features = welcome.features & options_.features;
   note_incarnation(node, welcome.incarnation);
   if (stopped_ || link->ended) return false;
   describe(*record_of(node), welcome.name, welcome.address, link->host);

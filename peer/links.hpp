@@ -36,6 +36,7 @@ struct Link {
   std::string user_id;                                 ///< of the other end, for checking what comes in
   std::string host;                                    ///< the other end's, as seen from here
   std::uint64_t number = 0;                            ///< chosen by the dialler
+  std::uint64_t features = 0;                          ///< that both ends have
   NodeId node;                                         ///< zeros until known
   bool up = false;
   bool shown = false;  ///< link_up was told, link_down was not

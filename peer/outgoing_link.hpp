@@ -52,6 +52,7 @@ struct OutgoingLinkOptions {
   Address address;
   std::uint64_t incarnation = 0;
   std::string own_address;
+  std::uint64_t features = 0;
   std::string own_name;
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};

@@ -304,6 +304,7 @@ std::vector<LinkStatus> Overlay::Core::links() const {
       status.up = record.link->shown;
       status.passing = !record.link->shown;
       status.dialled_by_us = record.link->dialled_by_us;
+      status.features = record.link->features;
       status.round_trip_ms = record.link->round_trip_ms;
       status.up_since = record.link->up_since;
       status.queued_bytes = record.link->meter->load(std::memory_order_relaxed);
@@ -448,6 +449,7 @@ void Overlay::Core::dial(const Address& address) {
   options.incarnation = options_.incarnation;
   options.own_address = advertised_;
   options.own_name = options_.name;
+  options.features = options_.features;
   options.connect_timeout_ms = options_.attempt_timeout_ms;
   options.high_water_messages = {options_.control_high_water_messages, options_.bulk_high_water_messages};
   auto link = std::make_shared<Link>();

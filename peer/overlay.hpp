@@ -24,6 +24,7 @@
 #include "gossip/messages.hpp"
 #include "gossip/random.hpp"
 #include "peer/cluster_keys.hpp"
+#include "peer/limits.hpp"
 #include "peer/polled_socket.hpp"
 
 namespace gossamer::peer {
@@ -52,6 +53,8 @@ struct OverlayOptions {
   int backoff_most_ms = 5000;
   /// Timers are looked at this often.
   int tick_ms = 50;
+  /// Optional abilities that are offered to the other end of each link; less only to play an older node.
+  std::uint64_t features = spoken_features;
   /// ZeroMQ's threads, each up to about 1.4 GB/s of CURVE; connections are spread over them.
   int io_threads = 2;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
@@ -81,6 +84,7 @@ struct LinkStatus {
   bool passing = false;  ///< up, but not kept
   bool dead = false;
   bool dialled_by_us = false;
+  std::uint64_t features = 0;    ///< that both ends of the link have (peer/limits.hpp)
   double round_trip_ms = 0;      ///< smoothed; 0: not measured yet
   std::uint64_t bytes_sent = 0;  ///< since this node first came up, over all its links
   std::uint64_t bytes_received = 0;

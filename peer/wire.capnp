@@ -42,6 +42,7 @@ struct Hello {
   address @7 :Text;         # where the dialler can be dialled; empty: nowhere
   name @8 :Text;            # for people
   proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/security.md)
+  features @10 :UInt64;     # a bit for each optional ability (peer/limits.hpp)
 }
 
 struct Welcome {
@@ -52,6 +53,7 @@ struct Welcome {
   name @4 :Text;
   members @5 :List(Member); # empty; `membership` tells who is there
   proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
+  features @7 :UInt64;
 }
 
 struct Member {

@@ -19,7 +19,7 @@ class Doctor(SystemTest):
         self.assertEqual([f for f in findings if f["grade"] == "problem"], [])
         self.assertEqual(status, 0)
         found = {f["topic"] for f in findings if f["grade"] == "ok"}
-        self.assertLessEqual({"daemon", "keys", "port", "links", "members", "state", "limits"}, found)
+        self.assertLessEqual({"daemon", "keys", "port", "links", "state"}, found)
 
     def test_a_key_that_others_can_read(self) -> None:
         (node,) = self.start_nodes(1)

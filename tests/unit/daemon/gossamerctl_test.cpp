@@ -136,3 +136,18 @@ TEST_CASE("numbers are short and columns line up") {
   const ctl::Table table{{"A", "B"}, {{{"größe"}, {"1", true}}, {{"x"}, {"100", true}}}, ""};
   CHECK(table.render(false) == "A        B\ngröße    1\nx      100\n");
 }
+
+TEST_CASE("the jobs table shows how far a pull, or a handing over, is") {
+  daemon::JobStatus job = some_job();
+  job.state = "joining";
+  job.fragments = 40;
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({job}), false), Contains("joining"));
+  job.fragments_pulled = 12;
+  job.donors = 3;
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({job}), false), Contains("pulling 12 of 40 fragments, from 3 nodes"));
+  job.donors = 1;
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({job}), false), Contains("from 1 node "));
+  job.state = "draining";
+  job.fragments_handed_over = 39;
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({job}), false), Contains("handed over 39 of 40 fragments"));
+}

@@ -62,6 +62,7 @@ TEST_CASE("tampering with any field of a hello breaks its proof") {
       [](Hello& h) { h.channel = Channel::bulk; },
       [](Hello& h) { h.address = "tcp://10.0.0.9:7946"; },
       [](Hello& h) { h.name = "One"; },
+      [](Hello& h) { h.features ^= 1ULL << 63; },
       // The same bytes, split otherwise between two fields.
       [](Hello& h) {
         h.name = h.address.back() + h.name;
@@ -98,6 +99,7 @@ TEST_CASE("a welcome is proven to the dialler alone, and a change of any field b
       [](Hello&, Welcome& w) { w.incarnation = 1; },
       [](Hello&, Welcome& w) { w.address.clear(); },
       [](Hello&, Welcome& w) { w.name = "too"; },
+      [](Hello&, Welcome& w) { w.features = 1; },
       [](Hello&, Welcome& w) { w.members.clear(); },
       [](Hello&, Welcome& w) { w.members[0].node.bytes[15] = 1; },
       [](Hello&, Welcome& w) { w.members[0].address = "tcp://10.0.0.3:2"; },

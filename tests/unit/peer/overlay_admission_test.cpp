@@ -301,6 +301,31 @@ TEST_CASE("an admitted node that sends nonsense is put out and kept out") {
   CHECK(again->reason == RejectReason::misbehaved);
 }
 
+TEST_CASE("a newer node is spoken to in the version both know, and what is not understood of it is counted") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider newer(*a, keys);
+  Hello hello = newer.hello(keys, Channel::control);
+  hello.version_high = 9;
+  hello.features = ~std::uint64_t{0};
+  hello.proof = hello_proof(keys.first(), hello);
+  newer.send(encode(ControlMessage(hello)));
+  std::optional<Packet> packet;
+  run_until(loop, [&] { return (packet = newer.receive()).has_value(); });
+  const auto& welcome = std::get<Welcome>(std::get<ControlMessage>(*packet));
+  CHECK(welcome.version == protocol_version_high);
+  CHECK(welcome.features == spoken_features);
+  std::vector<std::uint8_t> future(24);
+  future[4] = 2;     // words of the one segment
+  future[12] = 1;    // the root: a struct of one word of data
+  future[16] = 250;  // the union's tag
+  for (std::uint32_t i = 0; i < 2 * max_malformed_messages; ++i)
+    newer.send_raw({Bytes::adopt(std::vector(future)), Bytes::adopt(std::vector<std::uint8_t>(100))});
+  run_until(loop, [&] { return a->overlay->counters().unknown == 2 * max_malformed_messages; });
+  CHECK(a->overlay->counters().malformed == 0);
+}
+
 TEST_CASE("links are bounded") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

@@ -54,6 +54,20 @@ TEST_CASE("one end dials and both see the link and can send") {
   run_until(loop, [&] { return a->link(*b).round_trip_ms > 0 && b->link(*a).round_trip_ms > 0; });
 }
 
+TEST_CASE("a link has the features that both ends name; bits that one end does not know do no harm") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions newer = quick_options();
+  newer.features = 1ULL << 63 | 0b0110;
+  const auto a = Node::started(loop, keys, newer);
+  OverlayOptions older = with_peers({a->overlay->address()});
+  older.features = 0b0011;
+  const auto b = Node::started(loop, keys, older);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(a->link(*b).features == 0b0010);
+  CHECK(b->link(*a).features == 0b0010);
+}
+
 TEST_CASE("sending to a node without a link says so") {
   asio::io_context loop;
   const auto a = Node::started(loop, new_keys());

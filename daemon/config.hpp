@@ -33,6 +33,8 @@ struct OverlayOptions {
   std::string advertise;                   ///< empty: what others see is the address listened on
   std::vector<std::string> peers;          ///< tcp://host:port
   std::filesystem::path cluster_key_file;  ///< empty until resolved(): then state_dir/cluster.key
+  std::string join;                        ///< an invitation; a secret
+  std::vector<std::string> denied;         ///< ids of nodes
   std::int64_t ping_ms = 500;
   std::int64_t link_timeout_ms = 3000;
   std::int64_t probe_interval_ms = 1000;  ///< see gossip::MembershipOptions, as for the rest

@@ -9,6 +9,8 @@
 #include <iterator>
 
 #include "peer/address.hpp"
+#include "peer/denials.hpp"
+#include "peer/invitation.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {
@@ -89,6 +91,20 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.overlay.cluster_key_file; },
      .text = "File with the key that admits nodes; the same on every node, readable for the daemon only. Empty: "
              "cluster.key in the state folder, made at the first start."},
+    {.section = "overlay",
+     .key = "join",
+     .field = [](Config& c) -> OptionField { return &c.overlay.join; },
+     .form = TextForm::invitation,
+     .text = "Invitation to a cluster, the line that `gossamerctl invite` printed on a member. Used while there is no "
+             "cluster key file, which it brings; without effect after that. The line is a secret until it expires: let "
+             "nobody else read this file. Empty: none."},
+    {.section = "overlay",
+     .key = "denied",
+     .field = [](Config& c) -> OptionField { return &c.overlay.denied; },
+     .form = TextForm::node_id,
+     .reloads = true,
+     .text = "Ids of nodes that get no link to this one, whatever key they hold and whatever other members say; "
+             "`gossamerctl deny` does so for the whole cluster. At most 1024."},
     {.section = "overlay",
      .key = "ping_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.ping_ms; },
@@ -374,6 +390,14 @@ std::string text_problem(TextForm form, const std::string& text) {
       return address_problem(text, peer::AddressUse::dial);
     case TextForm::listen:
       return address_problem(text, peer::AddressUse::listen);
+    case TextForm::invitation: {
+      if (text.empty()) return {};
+      const auto invitation = peer::parse_invitation(text);
+      return invitation ? std::string{} : invitation.error();
+    }
+    case TextForm::node_id:
+      return peer::parse_node_id(text) ? std::string{}
+                                       : fmt::format("\"{}\" is no node's id, which has 32 hexadecimal digits", text);
   }
   return {};
 }
@@ -389,6 +413,9 @@ std::string allowed_values(const Option& option) {
         return "a string like \"tcp://host:7946\"";
       case TextForm::advertised:
         return "a string like \"tcp://host:7946\", \"none\", or \"\"";
+      case TextForm::invitation:
+        return "a line of gossamerctl invite, or \"\"";
+      case TextForm::node_id:
       case TextForm::any:
         break;
     }
@@ -398,19 +425,21 @@ std::string allowed_values(const Option& option) {
     const std::string unit = *option.unit == '\0' ? "" : std::string(" ") + option.unit;
     return fmt::format("{} from {} to {}{}", kind, number(option.least), number(option.most), unit);
   };
-  return std::visit(
-      Overloaded{
-          [&](std::string*) { return of_form(); },
-          [](std::filesystem::path*) -> std::string { return "an absolute path, or \"\""; },
-          [&](std::int64_t*) { return between("a whole number"); },
-          [&](double*) { return between("a number"); },
-          [](std::vector<std::string>*) -> std::string { return "a list of strings like \"tcp://host:7946\""; },
-          [](Codec*) { return quoted_choices(codec_names); },
-          [](LogLevel*) { return quoted_choices(log_level_names); },
-          [](Profile*) { return quoted_choices(profile_names); },
-          [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
-      },
-      option.field(config));
+  return std::visit(Overloaded{
+                        [&](std::string*) { return of_form(); },
+                        [](std::filesystem::path*) -> std::string { return "an absolute path, or \"\""; },
+                        [&](std::int64_t*) { return between("a whole number"); },
+                        [&](double*) { return between("a number"); },
+                        [&](std::vector<std::string>*) -> std::string {
+                          return option.form == TextForm::node_id ? "a list of strings of 32 hexadecimal digits"
+                                                                  : "a list of strings like \"tcp://host:7946\"";
+                        },
+                        [](Codec*) { return quoted_choices(codec_names); },
+                        [](LogLevel*) { return quoted_choices(log_level_names); },
+                        [](Profile*) { return quoted_choices(profile_names); },
+                        [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
+                    },
+                    option.field(config));
 }
 
 std::string toml_value(const Option& option, Config config) {

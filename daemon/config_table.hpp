@@ -24,6 +24,8 @@ enum class TextForm : std::uint8_t {
   listen,      ///< tcp://host:port; host may be *, port 0 means any free one
   address,     ///< tcp://host:port that others can dial
   advertised,  ///< the same, "none", or empty
+  invitation,  ///< a line of gossamerctl invite, or empty
+  node_id,     ///< 32 hexadecimal digits
 };
 
 struct Option {

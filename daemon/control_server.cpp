@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <asio/buffer.hpp>
 #include <asio/local/stream_protocol.hpp>
@@ -30,6 +31,13 @@ std::string error_line(std::string_view what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+bool is_from_owner(int socket) {
+  ucred caller{};
+  socklen_t size = sizeof caller;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &caller, &size) == 0 &&
+         (caller.uid == 0 || caller.uid == ::geteuid());
+}
+
 }  // namespace
 
 std::string control_answer(std::string_view line, const ControlHandler& handler) {
@@ -47,11 +55,12 @@ std::string control_answer(std::string_view line, const ControlHandler& handler)
 class ControlServer::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(asio::io_context& loop, UnixSocket listening, ControlHandler handler, spdlog::logger& log,
-       std::chrono::milliseconds timeout)
+       std::chrono::milliseconds timeout, OwnersOnly owners_only)
       : loop_(loop),
         handler_(std::move(handler)),
         log_(log),
         timeout_(timeout),
+        owners_only_(owners_only),
         listening_(std::move(listening)),
         acceptor_(loop, listening_->get()),
         retry_(loop) {}
@@ -68,6 +77,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
     asio::steady_timer deadline;
     std::string input;
     std::string output;
+    bool is_owners = false;  // the other end's user was root or ours when it connected
   };
 
   void accept_some();
@@ -93,6 +103,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   const ControlHandler handler_;
   spdlog::logger& log_;
   const std::chrono::milliseconds timeout_;
+  const OwnersOnly owners_only_;
   std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
@@ -124,9 +135,11 @@ void ControlServer::Core::accept_some() {
       [[maybe_unused]] const ssize_t sent = ::send(socket.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       continue;
     }
+    const bool is_owners = is_from_owner(socket.get());
     const std::uint64_t number = next_number_++;
     Connection& connection =
         *connections_.emplace(number, std::make_shared<Connection>(loop_, std::move(socket))).first->second;
+    connection.is_owners = is_owners;
     read_line(number, connection);
   }
   accept_when_ready();
@@ -162,7 +175,12 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
 }
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
-  connection.output = control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_);
+  const ControlHandler allowed = [&](const nlohmann::json& request) -> nlohmann::json {
+    if (!connection.is_owners && owners_only_ != nullptr && owners_only_(request["command"]))
+      return {{"error", "this command is for root and the user that gossamerd runs as: try it with sudo"}};
+    return handler_(request);
+  };
+  connection.output = control_answer(std::string_view(connection.input).substr(0, line_bytes), allowed);
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),
@@ -190,14 +208,12 @@ void ControlServer::Core::stop() {
     close(connections_.begin()->first);
 }
 
-std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(asio::io_context& loop,
-                                                                               const std::filesystem::path& socket,
-                                                                               ControlHandler handler,
-                                                                               spdlog::logger& log,
-                                                                               std::chrono::milliseconds timeout) {
+std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(
+    asio::io_context& loop, const std::filesystem::path& socket, ControlHandler handler, spdlog::logger& log,
+    std::chrono::milliseconds timeout, OwnersOnly owners_only) {
   std::expected<UnixSocket, std::string> listening = UnixSocket::listen(socket, SOCK_STREAM);
   if (!listening) return std::unexpected(std::move(listening.error()));
-  auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout);
+  auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout, owners_only);
   core->accept_when_ready();
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
 }

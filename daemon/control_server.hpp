@@ -27,13 +27,15 @@ inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 
 /// Gets a JSON object with a string "command"; returns an object, for what it cannot do {"error": "..."}.
 using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request)>;
+/// Whether a command is for root and the daemon's own user only, and not for everyone who may connect.
+using OwnersOnly = bool (*)(const std::string& command);
 
 class ControlServer {
  public:
   /// Binds and begins to accept. `loop` and `log` outlive the server. An error says what to do.
   [[nodiscard]] static std::expected<std::unique_ptr<ControlServer>, std::string> open(
       asio::io_context& loop, const std::filesystem::path& socket, ControlHandler handler, spdlog::logger& log,
-      std::chrono::milliseconds timeout = default_control_timeout);
+      std::chrono::milliseconds timeout = default_control_timeout, OwnersOnly owners_only = nullptr);
   /// Closes everything; not to be called from inside the handler.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

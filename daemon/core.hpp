@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "daemon/client_listener.hpp"
@@ -23,6 +24,9 @@ class Core : public ClientEvents {
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
   [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
+
+  /// The answer to a command that is not the shell's; nothing if it is not the core's either.
+  [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }
 
   /// Takes over what may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "daemon/incarnation.hpp"
-#include "peer/cluster_keys.hpp"
+#include "peer/denials.hpp"
 
 namespace gossamer::daemon {
 
@@ -44,6 +44,14 @@ gossip::MembershipOptions membership_options(const Config& config) {
   return options;
 }
 
+std::vector<NodeId> denied_by(const Config& config) {
+  std::vector<NodeId> nodes;
+  for (const std::string& text : config.overlay.denied) {
+    if (const auto node = peer::parse_node_id(text)) nodes.push_back(*node);
+  }
+  return nodes;
+}
+
 const JobKey* key_of(const Message& message) {
   return std::visit(
       [](const auto& m) -> const JobKey* {
@@ -63,16 +71,18 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
                                                              spdlog::logger& log) {
   auto identity = peer::load_or_create_identity(state.path());
   if (!identity) return std::unexpected(identity.error());
-  auto keys = peer::load_or_create_cluster_keys(config.overlay.cluster_key_file);
-  if (!keys) return std::unexpected(keys.error());
+  auto cluster = ClusterState::load(state, config.overlay.cluster_key_file, !config.overlay.join.empty());
+  if (!cluster) return std::unexpected(cluster.error());
   const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
-  std::unique_ptr<Node> node(
-      new Node(loop, config, state, std::move(*identity), workers, log, seed_of(config), incarnation));
+  std::unique_ptr<Node> node(new Node(loop, config, state, std::move(*identity), std::move(*cluster), workers, log,
+                                      seed_of(config), incarnation));
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
-  options.peers = config.overlay.peers;
+  options.peers = node->addresses_to_dial();
   options.remembered = node->acquaintances_.addresses();
+  options.denied = denied_by(config);
+  options.denials = node->cluster_.denials();
   options.name = config.node.name;
   options.incarnation = incarnation;
   options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
@@ -82,18 +92,22 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   peer::OverlayEvents& events = *node;
   // The logger is main's and outlives the overlay: shared in form, not in fact.
   std::shared_ptr<spdlog::logger> overlay_log(std::shared_ptr<void>(), &log);
-  node->overlay_ = std::make_unique<peer::Overlay>(loop, std::move(options), node->identity_, std::move(*keys), events,
-                                                   std::move(overlay_log), gossip::Random(node->random_.next()),
-                                                   [raw = node.get()] { return raw->now_us(); });
+  node->overlay_ = std::make_unique<peer::Overlay>(
+      loop, std::move(options), node->identity_, node->cluster_.key_ring(), events, std::move(overlay_log),
+      gossip::Random(node->random_.next()), [raw = node.get()] { return raw->now_us(); },
+      [] { return static_cast<TimeUs>(time_of_day_us()); });
   if (auto started = node->overlay_->start(); !started) return std::unexpected(started.error());
+  node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, log);
+  if (node->cluster_.waits_to_join()) node->commands_->join_until_granted(config.overlay.join);
   node->schedule_tick();
   return node;
 }
 
 Node::Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-           Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation)
+           ClusterState cluster, Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation)
     : config_(config),
       identity_(std::move(identity)),
+      cluster_(std::move(cluster)),
       workers_(workers),
       log_(log),
       random_(seed),
@@ -240,6 +254,26 @@ void Node::received(const NodeId& from, Message&& message) {
   }
 }
 
+std::expected<void, std::string> Node::keep_key_ring(const peer::KeyRing& ring) {
+  return cluster_.keep(ring);
+}
+
+/// On a tick, so that many that come at once cost one write.
+void Node::keep_denials() {
+  const auto kept = cluster_.keep(overlay_->denials());
+  if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
+  denials_to_keep_ = false;
+}
+
+std::vector<std::string> Node::addresses_to_dial() const {
+  std::vector<std::string> addresses = config_.overlay.peers;
+  for (const std::string& address : cluster_.invited_by()) {
+    if (addresses.size() < max_peers && std::ranges::find(addresses, address) == addresses.end())
+      addresses.push_back(address);
+  }
+  return addresses;
+}
+
 void Node::received_without_job(const NodeId& from, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
     // A copy of it may still be on its way when a client comes: it must not be answered then.
@@ -272,6 +306,7 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
   remove_finished_jobs();
+  if (denials_to_keep_) keep_denials();
   keep_acquaintances();
   if (stopped_) finish_stop_if_idle();
 }
@@ -318,14 +353,23 @@ void Node::finish_stop_if_idle() {
     if (held.job->leaving()) log_.info("job {}: {}", held.job->name(), held.job->handover_text());
     held.job->end();
   }
+  if (denials_to_keep_) keep_denials();
+  commands_->stop();
   overlay_->stop();
   std::exchange(stopped_, nullptr)();
 }
 
+std::optional<nlohmann::json> Node::answer(const nlohmann::json& request) {
+  auto answer = commands_->answer(request);
+  if (denials_to_keep_) keep_denials();  // before the operator is told that it is done
+  return answer;
+}
+
 void Node::reconfigure(const Config& config) {
   config_ = config;
-  if (auto set = overlay_->set_peers(config.overlay.peers); !set)
+  if (auto set = overlay_->set_peers(addresses_to_dial()); !set)
     log_.error("the peers stay as they were: {}", set.error());
+  overlay_->set_denied(denied_by(config));
   for (auto& [name, held] : jobs_)
     held.job->set_options(config.gossip);
 }
@@ -360,6 +404,7 @@ NodeStatus Node::node_status() const {
   status.payload_bytes_sent = traffic.payload_bytes_sent;
   status.payload_bytes_received = traffic.payload_bytes_received;
   status.messages_rejected = counters.malformed;
+  status.links_lost = counters.links_lost;
   status.admissions_refused = counters.admissions_refused;
   return status;
 }

@@ -16,6 +16,8 @@
 #include <string>
 
 #include "daemon/acquaintances.hpp"
+#include "daemon/cluster_commands.hpp"
+#include "daemon/cluster_state.hpp"
 #include "daemon/core.hpp"
 #include "daemon/job.hpp"
 #include "daemon/state_folder.hpp"
@@ -42,6 +44,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
+  [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request) override;
   void reconfigure(const Config& config) override;
   void set_drained(bool drained) override;
   [[nodiscard]] bool drained() const override { return drained_; }
@@ -55,7 +58,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
 
  private:
   Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-       Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation);
+       ClusterState cluster, Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation);
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;
@@ -70,6 +73,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void link_down(const NodeId& node, const std::string& reason) override;
   void node_dead(const NodeId& node) override;
   void received(const NodeId& from, Message&& message) override;
+  std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override;
+  void denials_changed() override { denials_to_keep_ = true; }
 
   struct Held {
     std::shared_ptr<Job> job;
@@ -80,6 +85,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void remove(std::map<std::uint64_t, Held>::iterator position);
+  [[nodiscard]] std::vector<std::string> addresses_to_dial() const;
+  void keep_denials();
   void schedule_tick();
   void tick();
   void keep_acquaintances();
@@ -87,6 +94,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
 
   Config config_;
   peer::Identity identity_;
+  ClusterState cluster_;
   Workers& workers_;
   spdlog::logger& log_;
   gossip::Random random_;
@@ -96,6 +104,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;
   std::unique_ptr<peer::Overlay> overlay_;
+  std::unique_ptr<ClusterCommands> commands_;
+  bool denials_to_keep_ = false;
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <utility>
 
+#include "daemon/cluster_commands.hpp"
 #include "daemon/self_report.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -71,7 +72,8 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   shell->clients_ = std::move(*clients);
   auto control = ControlServer::open(
       loop, socket_folder / layout::control_socket_name,
-      [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger());
+      [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger(),
+      default_control_timeout, is_for_owners);
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
   return shell;
@@ -177,6 +179,7 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
   }
   if (command == "leave") return answer_leave(request);
   if (command == "doctor") return self_report(config_);
+  if (auto answer = core_.answer(request)) return *std::move(answer);
   return {{"error",
            fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave and doctor",
                        command)}};

@@ -19,9 +19,10 @@ struct NodeStatus {
   std::string address;  ///< listened on
   std::uint64_t incarnation = 0;
   double uptime_s = 0;
-  std::string state;               ///< running, drained, leaving or stopping
-  std::uint32_t neighbours = 0;    ///< links that are up
-  std::uint32_t peers = 0;         ///< nodes known, up or not
+  std::string state;             ///< running, drained, leaving or stopping
+  std::uint32_t neighbours = 0;  ///< links that are up
+  std::uint32_t peers = 0;       ///< nodes known, up or not
+  std::uint64_t links_lost = 0;
   std::uint32_t members = 0;       ///< in the cluster without this node; with a partial view the active view
   std::uint32_t view = 0;          ///< of them, those that links are kept to
   std::uint32_t passive_view = 0;  ///< others known of, to replace losses from
@@ -107,10 +108,10 @@ struct JobStatus {
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
-                                   peers, members, view, passive_view, partial_view, health, deaths, refutations, jobs,
-                                   clients, memory_bytes, messages_sent, messages_received, bytes_sent, bytes_received,
-                                   payload_bytes_sent, payload_bytes_received, messages_rejected, admissions_refused,
-                                   cpu_s)
+                                   peers, links_lost, members, view, passive_view, partial_view, health, deaths,
+                                   refutations, jobs, clients, memory_bytes, messages_sent, messages_received,
+                                   bytes_sent, bytes_received, payload_bytes_sent, payload_bytes_received,
+                                   messages_rejected, admissions_refused, cpu_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms, up_s,
                                    messages_sent, messages_received, bytes_sent, bytes_received, note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)

@@ -47,19 +47,27 @@ bool decode(std::string_view text, Secret& secret) {
          filled == key_bytes;
 }
 
-std::string file_text(const ClusterKey& key) {
+void append_line(std::string& text, const ClusterKey& key) {
   std::array<char, base64_characters + 1> digits{};
   sodium_bin2base64(digits.data(), digits.size(), key.key.bytes().data(), key_bytes, sodium_base64_VARIANT_ORIGINAL);
-  std::string text;
-  text.reserve(std::string_view(file_comment).size() + digits.size() + 1);
-  text.append(file_comment).append(digits.data()).append("\n");
+  text.append(digits.data()).append("  # ").append(hex(key.fingerprint())).append("\n");
   sodium_memzero(digits.data(), digits.size());
+}
+
+std::string file_text(std::span<const ClusterKey> keys) {
+  constexpr std::size_t line_bytes = 2 * base64_characters;  // more than enough, so that no copy is left behind
+  std::string text;
+  text.reserve(std::string_view(file_comment).size() + keys.size() * line_bytes);
+  text.append(file_comment);
+  for (const ClusterKey& key : keys)
+    append_line(text, key);
   return text;
 }
 
 /// True if this call made the file.
 std::expected<bool, std::string> create_with_random_key(const std::filesystem::path& path) {
-  std::string text = file_text(ClusterKey::generate());
+  const ClusterKey key = ClusterKey::generate();
+  std::string text = file_text({&key, 1});
   auto created = create_secret_file(path, text);
   sodium_memzero(text.data(), text.size());
   return created;
@@ -79,6 +87,33 @@ KeyPair ClusterKey::listening_keys() const {
 }
 Secret ClusterKey::hello_key() const {
   return derive(key, 2, "gsmrHELO");
+}
+Secret ClusterKey::invitation_key() const {
+  return derive(key, 3, "gsmrINVT");
+}
+Fingerprint ClusterKey::fingerprint() const {
+  Fingerprint fingerprint{};
+  const Secret derived = derive(key, 4, "gsmrFPRT");
+  std::copy_n(derived.bytes().begin(), fingerprint.size(), fingerprint.begin());
+  return fingerprint;
+}
+
+std::string hex(const Fingerprint& fingerprint) {
+  std::string text(2 * fingerprint.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), fingerprint.data(), fingerprint.size());
+  text.pop_back();
+  return text;
+}
+std::optional<Fingerprint> parse_fingerprint(std::string_view text) {
+  Fingerprint fingerprint{};
+  std::size_t filled = 0;
+  if (text.size() != 2 * fingerprint.size() ||
+      sodium_hex2bin(fingerprint.data(), fingerprint.size(), text.data(), text.size(), nullptr, &filled, nullptr) !=
+          0 ||
+      filled != fingerprint.size()) {
+    return std::nullopt;
+  }
+  return fingerprint;
 }
 
 ClusterKeys::ClusterKeys(std::vector<ClusterKey> keys) : keys_(std::move(keys)) {
@@ -119,6 +154,13 @@ std::expected<ClusterKeys, std::string> read_cluster_keys(const std::filesystem:
   auto keys = parse_cluster_keys((*held)->view());
   if (!keys) return std::unexpected("cluster key file " + path.string() + ": " + keys.error());
   return keys;
+}
+
+std::expected<void, std::string> write_cluster_keys(const std::filesystem::path& path, const ClusterKeys& keys) {
+  std::string text = file_text(keys.all());
+  auto written = replace_secret_file(path, text);
+  sodium_memzero(text.data(), text.size());
+  return written;
 }
 
 std::expected<ClusterKeys, std::string> generate_cluster_key(const std::filesystem::path& path) {

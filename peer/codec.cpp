@@ -203,6 +203,10 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
     case wire::Header::PING:
     case wire::Header::PONG:
     case wire::Header::GOODBYE:
+    case wire::Header::DENIALS:
+    case wire::Header::KEY_RING:
+    case wire::Header::INVITATION_CLAIM:
+    case wire::Header::INVITATION_GRANT:
       if (frames.payload_count != 0) return malformed("payload where none belongs");
       return checked(read_control(header));
     case wire::Header::EXCHANGE_REQUEST:

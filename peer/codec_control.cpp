@@ -137,6 +137,101 @@ std::optional<ControlMessage> read(wire::Goodbye::Reader in) {
   return goodbye;
 }
 
+void write(const DenialList& list, wire::Header::Builder header) {
+  auto records = header.initDenials().initRecords(static_cast<unsigned>(list.records.size()));
+  for (unsigned i = 0; i < records.size(); ++i) {
+    const Denial& denial = list.records[i];
+    records[i].setNode(data_of(denial.node.bytes));
+    records[i].setDenied(denial.denied);
+    records[i].setDecidedAt(denial.decided_at);
+    records[i].setReason(text_of(denial.reason));
+  }
+}
+std::optional<ControlMessage> read(wire::Denials::Reader in) {
+  const auto records = in.getRecords();
+  if (records.size() > max_denials_in_message) return std::nullopt;
+  DenialList list;
+  list.records.resize(records.size());
+  for (unsigned i = 0; i < records.size(); ++i) {
+    Denial& denial = list.records[i];
+    denial.denied = records[i].getDenied();
+    denial.decided_at = records[i].getDecidedAt();
+    if (!read_data(records[i].getNode(), denial.node.bytes) ||
+        !read_text(records[i].getReason(), max_text_bytes, denial.reason)) {
+      return std::nullopt;
+    }
+  }
+  return list;
+}
+
+void write_ring(const RingState& ring, wire::KeyRing::Builder out) {
+  auto keys = out.initKeys(static_cast<unsigned>(ring.keys.size()));
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    const auto secret = ring.keys[i].key.key.bytes();
+    keys[i].setKey({secret.data(), secret.size()});
+    keys[i].setMadeAt(ring.keys[i].made_at);
+  }
+  auto retired = out.initRetired(static_cast<unsigned>(ring.retired.size()));
+  for (unsigned i = 0; i < retired.size(); ++i) {
+    retired[i].setFingerprint(data_of(ring.retired[i].fingerprint));
+    retired[i].setRetiredAt(ring.retired[i].retired_at);
+  }
+}
+bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
+  const auto keys = in.getKeys();
+  const auto retired = in.getRetired();
+  if (keys.size() > max_cluster_keys || retired.size() > max_retired_keys) return false;
+  for (const auto key : keys) {
+    const auto bytes = key.getKey();
+    RingKey& read = ring.keys.emplace_back();
+    if (bytes.size() != key_bytes) return false;
+    std::ranges::copy(bytes, read.key.key.writable().begin());
+    read.made_at = key.getMadeAt();
+  }
+  for (const auto key : retired) {
+    RetiredKey& read = ring.retired.emplace_back();
+    read.retired_at = key.getRetiredAt();
+    if (!read_data(key.getFingerprint(), read.fingerprint)) return false;
+  }
+  return true;
+}
+
+void write(const RingState& ring, wire::Header::Builder header) {
+  write_ring(ring, header.initKeyRing());
+}
+std::optional<ControlMessage> read(wire::KeyRing::Reader in) {
+  RingState ring;
+  if (!read_ring(in, ring)) return std::nullopt;
+  return ring;
+}
+
+void write(const InvitationClaim& claim, wire::Header::Builder header) {
+  auto out = header.initInvitationClaim();
+  out.setInvitation(data_of(claim.invitation));
+  out.setExpiresAt(claim.expires_at);
+  out.setPublicKey(data_of(claim.public_key));
+  out.setNonce(data_of(claim.nonce));
+  out.setProof(data_of(claim.proof));
+}
+std::optional<ControlMessage> read(wire::InvitationClaim::Reader in) {
+  InvitationClaim claim;
+  claim.expires_at = in.getExpiresAt();
+  if (!read_data(in.getInvitation(), claim.invitation) || !read_data(in.getPublicKey(), claim.public_key) ||
+      !read_data(in.getNonce(), claim.nonce) || !read_data(in.getProof(), claim.proof)) {
+    return std::nullopt;
+  }
+  return claim;
+}
+
+void write(const InvitationGrant& grant, wire::Header::Builder header) {
+  write_ring(grant.ring, header.initInvitationGrant().initRing());
+}
+std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
+  InvitationGrant grant;
+  if (!read_ring(in.getRing(), grant.ring)) return std::nullopt;
+  return grant;
+}
+
 }  // namespace
 
 void write_control(const ControlMessage& message, wire::Header::Builder header) {
@@ -157,6 +252,14 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return Pong{header.getPong().getSentAt()};
     case wire::Header::GOODBYE:
       return read(header.getGoodbye());
+    case wire::Header::DENIALS:
+      return read(header.getDenials());
+    case wire::Header::KEY_RING:
+      return read(header.getKeyRing());
+    case wire::Header::INVITATION_CLAIM:
+      return read(header.getInvitationClaim());
+    case wire::Header::INVITATION_GRANT:
+      return read(header.getInvitationGrant());
     default:
       return std::nullopt;
   }

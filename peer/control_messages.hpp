@@ -1,4 +1,5 @@
-// What overlays say to each other about the link itself: admission, liveness, leaving. Values; peer/codec.hpp turns
+// What overlays say to each other about the link itself and the cluster: admission, liveness, leaving, who is denied,
+// which keys admit. Values; peer/codec.hpp turns
 // them into frames and back and holds them to their limits, peer/admission.hpp makes and checks the proofs.
 
 #pragma once
@@ -7,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "peer/keys.hpp"
+#include "peer/cluster_keys.hpp"
 
 namespace gossamer::peer {
 
@@ -60,6 +61,7 @@ enum class RejectReason : std::uint16_t {
   duplicate = 5,   ///< the listener is making a link to this node itself, or has one
   stale = 6,       ///< a later start of the same node is linked
   misbehaved = 7,  ///< too many malformed messages
+  invitation = 8,  ///< expired, or made with a key that is no longer accepted
 };
 
 struct Rejected {
@@ -78,6 +80,50 @@ struct Goodbye {
   std::string text;
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye>;
+/// A decision about a node. Of two about the same node the later one holds (peer/denials.hpp).
+struct Denial {
+  NodeId node;
+  bool denied = false;    ///< false: allowed again
+  TimeUs decided_at = 0;  ///< microseconds since 1970
+  std::string reason;     ///< for people; at most max_text_bytes
+
+  friend bool operator==(const Denial&, const Denial&) = default;
+};
+struct DenialList {
+  std::vector<Denial> records;
+};
+
+/// A cluster key and when it was made (microseconds since 1970; 0: not known).
+struct RingKey {
+  ClusterKey key;
+  TimeUs made_at = 0;
+};
+struct RetiredKey {
+  Fingerprint fingerprint{};
+  TimeUs retired_at = 0;
+
+  friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
+};
+/// What a node's key ring holds (peer/key_ring.hpp); the first key is the one it listens with.
+struct RingState {
+  std::vector<RingKey> keys;
+  std::vector<RetiredKey> retired;
+};
+
+using InvitationId = std::array<std::uint8_t, 16>;
+/// "I hold that invitation": all that a node without a cluster key can say (peer/invitation.hpp).
+struct InvitationClaim {
+  InvitationId invitation{};
+  TimeUs expires_at = 0;  ///< microseconds since 1970
+  PublicKey public_key{};
+  Nonce nonce{};
+  Proof proof{};
+};
+struct InvitationGrant {
+  RingState ring;
+};
+
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, DenialList, RingState,
+                                    InvitationClaim, InvitationGrant>;
 
 }  // namespace gossamer::peer

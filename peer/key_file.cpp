@@ -61,6 +61,47 @@ int write_and_sync(int fd, std::string_view text) {
   return ::fsync(fd) == 0 ? 0 : errno;
 }
 
+/// Puts the finished temporary file in its place: 0 or the error.
+using Place = int (*)(const char* temporary, const char* name);
+/// link() fails where rename() would replace: of two programs that start at once, one key wins.
+int place_new(const char* temporary, const char* name) {
+  const int problem = ::link(temporary, name) == 0 ? 0 : errno;
+  ::unlink(temporary);
+  return problem;
+}
+int place_over(const char* temporary, const char* name) {
+  if (::rename(temporary, name) == 0) return 0;
+  const int problem = errno;
+  ::unlink(temporary);
+  return problem;
+}
+
+/// False if `place` found a file there.
+std::expected<bool, std::string> write_secret_file(const std::filesystem::path& path, std::string_view text,
+                                                   Place place) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const std::string name = path.string();
+  const auto failed = [&](const char* what, int error) {
+    return std::unexpected(std::string("cannot ") + what + " " + name + ": " + error_text(error) + hint(error));
+  };
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return std::unexpected("cannot create the folder " + folder.string() + ": " + error.message());
+
+  std::string temporary = name + ".XXXXXX";
+  const Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
+  if (!file) return failed("create", errno);
+  if (const int problem = write_and_sync(file.get(), text); problem != 0) {
+    ::unlink(temporary.c_str());
+    return failed("write", problem);
+  }
+  const int problem = place(temporary.c_str(), name.c_str());
+  if (problem != 0 && problem != EEXIST) return failed("write", problem);
+  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory && ::fsync(directory.get()) != 0) return failed("write", errno);
+  return problem == 0;
+}
+
 }  // namespace
 
 SecretText::SecretText(SecretText&& other) noexcept : text_(other.text_) {
@@ -95,30 +136,16 @@ std::expected<std::optional<SecretText>, std::string> read_secret_file(const std
 }
 
 std::expected<bool, std::string> create_secret_file(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  const std::string name = path.string();
-  const auto failed = [&](const char* what, int error) {
-    return std::unexpected(std::string("cannot ") + what + " " + name + ": " + error_text(error) + hint(error));
-  };
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return std::unexpected("cannot create the folder " + folder.string() + ": " + error.message());
+  return write_secret_file(path, text, place_new);
+}
 
-  std::string temporary = name + ".XXXXXX";
-  const Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
-  if (!file) return failed("create", errno);
-  int problem = write_and_sync(file.get(), text);
-  bool created = false;
-  if (problem == 0) {
-    // link() fails where rename() would replace: of two programs that start at once, one key wins.
-    created = ::link(temporary.c_str(), name.c_str()) == 0;
-    if (!created && errno != EEXIST) problem = errno;
-  }
-  ::unlink(temporary.c_str());
-  if (problem != 0) return failed("write", problem);
-  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory && ::fsync(directory.get()) != 0) return failed("write", errno);
-  return created;
+std::expected<void, std::string> replace_secret_file(const std::filesystem::path& path, std::string_view text) {
+  // A link to the file stays one: what it points to is replaced.
+  std::error_code not_there;
+  const std::filesystem::path target = std::filesystem::canonical(path, not_there);
+  const auto written = write_secret_file(not_there ? path : target, text, place_over);
+  if (!written) return std::unexpected(written.error());
+  return {};
 }
 
 }  // namespace gossamer::peer

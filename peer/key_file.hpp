@@ -1,6 +1,6 @@
 // Small secret files: read with their permissions checked, written whole or not at all.
 //
-// Called by keys.cpp and cluster_keys.cpp, at start and on reload, any thread.
+// Called by keys.cpp and cluster_keys.cpp, at start and when the key ring changes, any thread.
 
 #pragma once
 
@@ -35,5 +35,9 @@ class SecretText {
 /// to exist meanwhile: it is left as it is. Never leaves a half-written file under its name.
 [[nodiscard]] std::expected<bool, std::string> create_secret_file(const std::filesystem::path& path,
                                                                   std::string_view text);
+
+/// The same, and a file that is there is replaced.
+[[nodiscard]] std::expected<void, std::string> replace_secret_file(const std::filesystem::path& path,
+                                                                   std::string_view text);
 
 }  // namespace gossamer::peer

@@ -35,6 +35,17 @@ inline constexpr std::size_t max_members = 1024;
 inline constexpr std::size_t max_links = 64;
 /// Cluster keys in one ring.
 inline constexpr std::size_t max_cluster_keys = 8;
+/// Keys that are remembered as retired; beyond that the one retired first is forgotten.
+inline constexpr std::size_t max_retired_keys = 64;
+/// Keys that one process can have listened with.
+inline constexpr std::size_t max_listening_keys = 32;
+/// Decisions about nodes that are kept, and told in one message.
+inline constexpr std::size_t max_denials = 1024;
+inline constexpr std::size_t max_denials_in_message = 64;
+/// How far ahead of our clock another's decision or key may be dated.
+inline constexpr TimeUs max_ahead_us = 24 * 3600 * us_per_s;
+/// Addresses that an invitation names.
+inline constexpr std::size_t max_invitation_addresses = 8;
 
 /// A link whose other end sends more malformed messages than this is closed and the node kept out for a while.
 inline constexpr std::uint32_t max_malformed_messages = 16;

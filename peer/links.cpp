@@ -70,6 +70,10 @@ void Overlay::Core::admit(Arrival&& arrival) {
   }
   const auto packet = decode(delivery.frames);
   const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  if (const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr) {
+    answer_claim(*claim, arrival);
+    return;
+  }
   const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
   if (hello == nullptr) {
     ++counters_.strangers;  // also the last messages of a link that has just ended
@@ -87,7 +91,9 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Hello& hel
     return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
   }
   if (!is_hello_proven(keys_, hello)) {
-    return Refusal{RejectReason::bad_proof, "the hello does not prove that its sender holds the cluster key"};
+    return Refusal{RejectReason::bad_proof,
+                   "the hello does not prove that its sender holds the cluster key; if the key was changed while "
+                   "it was away, the node needs an invitation (gossamerctl invite)"};
   }
   if (hello.version_low > protocol_version_high || hello.version_high < protocol_version_low) {
     return Refusal{RejectReason::version, "we speak protocol " + std::to_string(protocol_version_low) + " to " +
@@ -300,6 +306,7 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   record->link = link;
   record->last_error.clear();
   ++counters_.links_up;
+  spread_.link_up(link->node, now_);
   book_.link_up(link->node, now_);
   log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
              link->dialled_by_us ? "we" : "they", link->host);
@@ -350,6 +357,7 @@ void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
   if (!link->up) return;
   link->up = false;
   ++counters_.links_lost;
+  spread_.link_down(link->node);
   const auto record = nodes_.find(link->node);
   GOSSAMER_CHECK(record != nodes_.end() && record->second.link == link);
   record->second.link = nullptr;
@@ -424,7 +432,9 @@ void Overlay::Core::end_broken() {
   broken_queued_ = false;
   for (const LinkPtr& link : std::vector(links_)) {
     if (stopped_) return;
-    if (!link->broken.empty()) end(link, link->broken);
+    if (link->broken.empty()) continue;
+    end(link, link->broken);
+    if (denied_.contains(link->node)) declare_dead(link->node);  // it will not be back: nothing waits for it
   }
 }
 
@@ -486,8 +496,14 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
     if (!stopped_) declare_dead(node);
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     end(link, "put out: " + rejected->text);
+  } else if (channel != Channel::control) {
+    note_malformed(link, "a message on the wrong channel");
+  } else if (const auto* denials = std::get_if<DenialList>(&message)) {
+    hear(link, *denials);
+  } else if (const auto* ring = std::get_if<RingState>(&message)) {
+    hear(link, *ring);
   } else {
-    note_malformed(link, "a hello or welcome on an admitted connection");
+    note_malformed(link, "a message of admission on an admitted connection");
   }
 }
 

@@ -1,5 +1,6 @@
 // Overlay's inside: the tables of links and nodes and what happens to them. overlay.cpp is its frame (start, stop,
-// timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages.
+// timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages;
+// agreement.cpp keeps what the members agree on: denials, keys, invitations.
 //
 // Which links stay and who is dead is decided by the roster (peer/roster.hpp), which is told of links and time. A link
 // that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
@@ -16,10 +17,12 @@
 #include <unordered_map>
 
 #include "peer/address_book.hpp"
+#include "peer/claim_attempt.hpp"
 #include "peer/listener.hpp"
 #include "peer/outgoing_link.hpp"
 #include "peer/overlay.hpp"
 #include "peer/roster.hpp"
+#include "peer/spread.hpp"
 #include "peer/throttle.hpp"
 
 namespace gossamer::peer {
@@ -71,8 +74,8 @@ struct NodeRecord {
 
 class Overlay::Core : public std::enable_shared_from_this<Core>, public OutgoingLinkEvents, private Roster::Host {
  public:
-  Core(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys, OverlayEvents& events,
-       std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock);
+  Core(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
+       std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day);
   ~Core() override;
 
   std::expected<void, std::string> start();
@@ -87,6 +90,13 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
   std::expected<void, std::string> add_peer(const std::string& address);
   void set_denied(const std::vector<NodeId>& nodes);
+  std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
+  [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
+  [[nodiscard]] std::vector<KeyStatus> key_ring() const;
+  std::expected<Fingerprint, std::string> rotate_key();
+  std::expected<void, std::string> retire_key(const Fingerprint& fingerprint);
+  std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses);
+  std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
   void stop();
   /// Ends every connection at once, without a word.
   void close(int linger_ms);
@@ -151,6 +161,18 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void show_links();
   void hide(const LinkPtr& link, const std::string& reason);
 
+  // agreement.cpp
+  void tend_spread();
+  void enforce_denials();
+  void hear(const LinkPtr& link, const DenialList& list);
+  void hear(const LinkPtr& link, const RingState& state);
+  std::expected<void, std::string> change_ring(KeyRing ring);
+  void use_ring();
+  void listen_with_slot();
+  void answer_claim(const InvitationClaim& claim, const Arrival& arrival);
+  [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival) const;
+  void claim_ended(const Invitation& invitation, std::expected<InvitationGrant, std::string> grant);
+
   [[nodiscard]] bool is_linked(const NodeId& node) const;
   [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
   [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
@@ -160,13 +182,15 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   asio::io_context& loop_;
   OverlayOptions options_;
   Identity identity_;
-  ClusterKeys keys_;
+  ClusterKeys keys_;  ///< spread_'s ring
   OverlayEvents& events_;
   std::shared_ptr<spdlog::logger> log_;
   gossip::Random random_;
   Clock clock_;
+  Clock time_of_day_;
   TimeUs now_ = 0;
   TimeUs last_tick_ = 0;
+  TimeUs started_at_ = 0;
 
   zmq::context_t context_;
   asio::steady_timer timer_;
@@ -174,7 +198,12 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   AddressBook book_;
   std::string advertised_;        ///< empty: this node only dials out
   std::optional<Roster> roster_;  ///< since start()
-  std::set<NodeId> denied_;
+  Spread spread_;
+  std::set<NodeId> denied_here_;  ///< by configuration
+  std::set<NodeId> denied_;       ///< those and spread_'s
+  std::shared_ptr<ClaimAttempt> claim_;
+  Joined joined_;
+  bool cannot_change_key_ = false;                                            ///< said so in the log
   std::map<NodeId, NodeRecord> nodes_;                                        ///< at most max_members
   std::vector<LinkPtr> links_;                                                ///< at most options_.max_links
   std::unordered_map<std::string, std::pair<LinkPtr, Channel>> connections_;  ///< admitted, by routing id

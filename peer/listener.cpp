@@ -1,9 +1,15 @@
 #include "peer/listener.hpp"
 
+#include <linux/filter.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <asio/ip/tcp.hpp>
 #include <cerrno>
 
+#include "gossip/check.hpp"
+#include "peer/limits.hpp"
 #include "peer/socket_events.hpp"
 
 namespace gossamer::peer {
@@ -50,6 +56,25 @@ std::expected<std::string, std::string> resolve(asio::io_context& loop, const Ad
   return results.begin()->endpoint().address().to_string();
 }
 
+/// A TCP socket that listens there. The error is one of errno.
+std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint, bool beside_another) {
+  const int descriptor = ::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return std::unexpected(errno);
+  const int on = 1;
+  const int off = 0;
+  const auto set = [&](int level, int name, const int& value) {
+    return ::setsockopt(descriptor, level, name, &value, sizeof value) == 0;
+  };
+  const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && (!beside_another || set(SOL_SOCKET, SO_REUSEPORT, on)) &&
+                     (!endpoint.address().is_v6() || set(IPPROTO_IPV6, IPV6_V6ONLY, off)) &&
+                     ::bind(descriptor, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&
+                     ::listen(descriptor, connection_backlog) == 0;
+  if (ready) return descriptor;
+  const int error = errno;
+  ::close(descriptor);
+  return std::unexpected(error);
+}
+
 std::string bind_error(const Address& address, int error) {
   const std::string start = "cannot listen at " + address.text() + ": ";
   switch (error) {
@@ -77,39 +102,92 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
                                                  int high_water_messages) {
   const auto numeric = resolve(loop_, address);
   if (!numeric) return std::unexpected(numeric.error());
+  numeric_host_ = *numeric;
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address.port}, false);
+  if (!descriptor) return std::unexpected(bind_error(address, descriptor.error()));
   try {
     start_doorkeeper();  // ZeroMQ must find it before the first connection comes
     router_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
     zmq::socket_t& socket = router_->socket();
-    const KeyPair keys = key.listening_keys();
     socket.set(zmq::sockopt::curve_server, true);
-    socket.set(zmq::sockopt::curve_secretkey,
-               zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
     socket.set(zmq::sockopt::zap_domain, zap_domain);
     socket.set(zmq::sockopt::router_mandatory, true);
     socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
     socket.set(zmq::sockopt::sndhwm, high_water_messages);
     socket.set(zmq::sockopt::rcvhwm, high_water_messages);
     socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
-    socket.set(zmq::sockopt::backlog, connection_backlog);
     close_when_silent(socket, silence_ms_);
-    const Address target{*numeric, address.port};
-    if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
     events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, [this](SocketEvent event) {
       if (event.kind == ZMQ_EVENT_DISCONNECTED) handlers_.lost_connection();
       if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) handlers_.handshake_failed();
     });
-    socket.bind(target.text());
+    bind(*descriptor, key);
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
     if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
     address_ = {address.host, bound->port};
   } catch (const zmq::error_t& error) {
+    if (bound_.empty()) ::close(*descriptor);
     close(0);
     return std::unexpected(bind_error(address, error.num()));
   }
   // One frame more than a message may have: its routing id, its header, its payload.
   router_->start(2 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
   return {};
+}
+
+/// Hands a listening socket to ZeroMQ.
+void Listener::bind(int descriptor, const ClusterKey& key) {
+  zmq::socket_t& socket = router_->socket();
+  const KeyPair keys = key.listening_keys();
+  socket.set(zmq::sockopt::curve_secretkey,
+             zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
+  socket.set(zmq::sockopt::use_fd, descriptor);
+  const Address target{numeric_host_, 1};  // ZeroMQ reads its form, and takes the descriptor's place
+  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  socket.bind(target.text());
+  bound_.push_back({key.fingerprint(), descriptor});
+}
+
+std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
+  GOSSAMER_CHECK(router_ && router_->is_open() && !bound_.empty());
+  const auto failed = [](int error) {
+    return std::unexpected(std::string("cannot listen with another key: ") + zmq_strerror(error));
+  };
+  const auto known = std::ranges::find(bound_, key.fingerprint(), &Bound::key);
+  if (known != bound_.end()) {
+    const int error = steer(static_cast<std::size_t>(known - bound_.begin()));
+    if (error != 0) return failed(error);
+    steered_to_ = static_cast<std::size_t>(known - bound_.begin());
+    return {};
+  }
+  if (bound_.size() == max_listening_keys) {
+    return std::unexpected("cannot listen with another key: this process has listened with " +
+                           std::to_string(max_listening_keys) + " of them; restart it");
+  }
+  const int on = 1;
+  // Only now, so that another program on our port is an error when we start.
+  if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) return failed(errno);
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, true);
+  if (!descriptor) return failed(descriptor.error());
+  try {
+    bind(*descriptor, key);
+  } catch (const zmq::error_t& error) {
+    ::close(*descriptor);
+    return failed(error.num());
+  }
+  if (const int error = steer(bound_.size() - 1); error != 0) return failed(error);
+  steered_to_ = bound_.size() - 1;
+  return {};
+}
+
+/// Which of the bound sockets gets new connections: 0 or the error.
+int Listener::steer(std::size_t index) const {
+  if (bound_.size() == 1 || index == steered_to_) return 0;
+  sock_filter always[] = {BPF_STMT(BPF_RET | BPF_K, static_cast<std::uint32_t>(index))};
+  const sock_fprog program{1, always};
+  const int result =
+      ::setsockopt(bound_.back().descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
+  return result == 0 ? 0 : errno;
 }
 
 void Listener::start_doorkeeper() {

@@ -1,6 +1,10 @@
 // The node's one listening socket: a ROUTER behind CURVE, the doorkeeper that ZeroMQ asks about each key (ZAP, RFC 27),
 // and the socket's monitor.
 //
+// ZeroMQ takes a CURVE key when it binds, and to unbind would end every connection accepted there. So each key that is
+// listened with has a bound socket of its own, all on the one port (SO_REUSEPORT), and the kernel is told which of them
+// gets the connections that come (SO_ATTACH_REUSEPORT_CBPF): the key changes, the links stay.
+//
 // ZeroMQ lets in whoever completes the CURVE handshake, which takes the cluster key, unless its node is denied. What a
 // connection may say after that is for its owner to decide (Links): every message comes with the public key that the
 // connection has proven to own. One thread, the loop's; handlers may call send() and close().
@@ -44,6 +48,9 @@ class Listener {
   /// Binds. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages);
+  /// Connections that come from now on are met with this key; those that are there stay. An error leaves things as they
+  /// are: the system does not let us, or max_listening_keys have been used.
+  [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
   /// Nodes that are turned away from now on; connections that are there already stay.
   void set_denied(std::set<NodeId> denied) { denied_ = std::move(denied); }
   /// Where it listens, with the port that was found if 0 was asked for.
@@ -52,6 +59,13 @@ class Listener {
   void close(int linger_ms);
 
  private:
+  struct Bound {
+    Fingerprint key{};
+    int descriptor = -1;  ///< ZeroMQ's to close
+  };
+
+  void bind(int descriptor, const ClusterKey& key);
+  [[nodiscard]] int steer(std::size_t index) const;
   void start_doorkeeper();
   void answer_doorkeeper(Received&& request);
   void receive(Received&& received);
@@ -62,6 +76,9 @@ class Listener {
   std::set<NodeId> denied_;
   int silence_ms_ = 3000;
   Address address_;
+  std::string numeric_host_;
+  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys
+  std::size_t steered_to_ = 0;
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;
   std::shared_ptr<PolledSocket> events_;

@@ -27,12 +27,12 @@ std::uint64_t random_number() {
 }  // namespace
 
 OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options,
-                           const Identity& identity, const ClusterKeys& keys, OutgoingLinkEvents& events)
+                           const Identity& identity, ClusterKeys keys, OutgoingLinkEvents& events)
     : loop_(loop),
       context_(context),
       options_(std::move(options)),
       identity_(identity),
-      keys_(keys),
+      keys_(std::move(keys)),
       events_(events),
       resolver_(loop),
       goodbye_timer_(loop),
@@ -258,7 +258,9 @@ void OutgoingLink::handshake_failed(Channel channel) {
     return;
   }
   fail(LinkFailure::Kind::handshake, "the node at " + options_.address.text() +
-                                         " does not hold our cluster key (or we not its), or it is no Gossamer node");
+                                         " does not hold our cluster key (or we not its), or it is no Gossamer node; "
+                                         "if the key was changed while this node was away, it needs an invitation "
+                                         "(gossamerctl invite on a member, gossamerctl join here)");
 }
 
 void OutgoingLink::retry_control() {

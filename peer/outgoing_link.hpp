@@ -60,9 +60,9 @@ struct OutgoingLinkOptions {
 
 class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
  public:
-  /// The identity, the keys and `events` outlive it.
+  /// The identity and `events` outlive it.
   OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options, const Identity& identity,
-               const ClusterKeys& keys, OutgoingLinkEvents& events);
+               ClusterKeys keys, OutgoingLinkEvents& events);
   ~OutgoingLink();
 
   void start();
@@ -102,7 +102,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   zmq::context_t& context_;
   OutgoingLinkOptions options_;
   const Identity& identity_;
-  const ClusterKeys& keys_;
+  const ClusterKeys keys_;  ///< those held when the attempt began
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer goodbye_timer_;

@@ -61,10 +61,10 @@ bool out_of_reach(const std::string& advertised, const std::vector<std::string>&
 
 // ---- the public face -----------------------------------------------------------------------------------------------
 
-Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys,
-                 OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock)
+Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
+                 std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day)
     : core_(std::make_shared<Core>(loop, std::move(options), std::move(identity), std::move(keys), events,
-                                   std::move(log), random, std::move(clock))) {}
+                                   std::move(log), random, std::move(clock), std::move(time_of_day))) {}
 Overlay::~Overlay() {
   core_->close(0);
 }
@@ -105,22 +105,45 @@ std::expected<void, std::string> Overlay::set_peers(const std::vector<std::strin
 void Overlay::set_denied(const std::vector<NodeId>& nodes) {
   core_->set_denied(nodes);
 }
+std::expected<Denial, std::string> Overlay::decide(const NodeId& node, bool denied, const std::string& reason) {
+  return core_->decide(node, denied, reason);
+}
+const Denials& Overlay::denials() const {
+  return core_->denials();
+}
+std::vector<KeyStatus> Overlay::key_ring() const {
+  return core_->key_ring();
+}
+std::expected<Fingerprint, std::string> Overlay::rotate_key() {
+  return core_->rotate_key();
+}
+std::expected<void, std::string> Overlay::retire_key(const Fingerprint& fingerprint) {
+  return core_->retire_key(fingerprint);
+}
+std::expected<std::string, std::string> Overlay::invite(TimeUs validity_us, std::vector<Address> addresses) {
+  return core_->invite(validity_us, std::move(addresses));
+}
+std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joined joined) {
+  return core_->join(invitation, std::move(joined));
+}
 void Overlay::stop() {
   core_->stop();
 }
 
 // ---- start and stop ------------------------------------------------------------------------------------------------
 
-Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys,
-                    OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock)
+Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys,
+                    OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock,
+                    Clock time_of_day)
     : loop_(loop),
       options_(std::move(options)),
       identity_(std::move(identity)),
-      keys_(std::move(keys)),
+      keys_(keys.cluster_keys()),
       events_(events),
       log_(std::move(log)),
       random_(random),
       clock_(std::move(clock)),
+      time_of_day_(std::move(time_of_day)),
       context_(options_.io_threads),
       timer_(loop),
       listener_(loop, context_,
@@ -135,8 +158,9 @@ Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity ide
                              "no Gossamer node");
                        }
                      }}),
-      book_(book_options(options_), identity_.node) {
-  GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr);
+      book_(book_options(options_), identity_.node),
+      spread_(std::move(keys), options_.denials) {
+  GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr && time_of_day_ != nullptr);
 }
 
 Overlay::Core::~Core() {
@@ -154,7 +178,7 @@ std::expected<void, std::string> Overlay::Core::start() {
   options_.membership.active_view = std::min(options_.membership.active_view, options_.max_links);
   const auto listen = parse_address(options_.listen, AddressUse::listen);
   if (!listen) return std::unexpected("listen " + listen.error());
-  now_ = last_tick_ = clock_();
+  now_ = last_tick_ = started_at_ = clock_();
   if (const auto peers = parse_all(options_.peers); !peers) return std::unexpected(peers.error());
   set_denied(options_.denied);
   const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
@@ -198,6 +222,7 @@ void Overlay::Core::close(int linger_ms) {
     link->ended = true;
     if (link->outgoing) link->outgoing->close(linger_ms);
   }
+  if (claim_) claim_->close();
   listener_.close(linger_ms);
 }
 
@@ -232,14 +257,8 @@ void Overlay::Core::tell_contacts() {
 }
 
 void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
-  denied_ = std::set<NodeId>(nodes.begin(), nodes.end());
-  listener_.set_denied(denied_);
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (!denied_.contains(link->node)) continue;
-    if (link->up) say(link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
-    link->broken = "the node is denied";
-  }
-  queue_broken();
+  denied_here_ = std::set<NodeId>(nodes.begin(), nodes.end());
+  enforce_denials();
 }
 
 bool Overlay::Core::settled() const {
@@ -341,6 +360,7 @@ void Overlay::Core::tick() {
   if (probe_wanted_) probe_incoming();
   roster_->tick(now_);
   if (!stopped_) show_links();
+  if (!stopped_) tend_spread();
   for (const LinkPtr& link : std::vector(links_)) {
     if (stopped_) return;
     if (!link->ended) tend(link);

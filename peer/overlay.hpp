@@ -23,7 +23,9 @@
 #include "gossip/membership.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/random.hpp"
-#include "peer/cluster_keys.hpp"
+#include "peer/denials.hpp"
+#include "peer/invitation.hpp"
+#include "peer/key_ring.hpp"
 #include "peer/limits.hpp"
 #include "peer/polled_socket.hpp"
 
@@ -38,7 +40,8 @@ struct OverlayOptions {
   std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
   /// Members of an earlier life, dialled while no node is known. What is no address is left out.
   std::vector<std::string> remembered;
-  std::vector<NodeId> denied;     ///< nodes that get no link, whatever key they hold
+  std::vector<NodeId> denied;     ///< nodes that get no link from us, whatever key they hold or members say
+  Denials denials;                ///< what this node knew of the cluster's when it stopped
   std::uint64_t incarnation = 1;  ///< larger at each start: microseconds since 1970 will do
 
   /// More often notices a lost node sooner and costs about 200 bytes each time.
@@ -134,6 +137,14 @@ struct OverlayCounters {
   std::uint64_t sends_full = 0;
 };
 
+/// A key of the ring, for people.
+struct KeyStatus {
+  Fingerprint fingerprint{};
+  TimeUs made_at = 0;  ///< microseconds since 1970; 0: not known
+  bool listened_with = false;
+  std::size_t holders = 0;  ///< neighbours that have said that they hold it
+};
+
 class OverlayEvents {
  public:
   virtual ~OverlayEvents() = default;
@@ -144,15 +155,21 @@ class OverlayEvents {
   /// After link_down, once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
   virtual void received(const NodeId& from, Message&& message) = 0;
+  /// Keeps the ring for the next start. An error prevents a change that was asked for here, not one heard of.
+  [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }
+  /// Overlay::denials() has changed.
+  virtual void denials_changed() {}
 };
 
 class Overlay {
  public:
   using Clock = std::function<TimeUs()>;
+  using Joined = std::function<void(std::expected<void, std::string>)>;
 
-  /// `events` outlives it. `random` spreads redials; secrets come from the operating system.
-  Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, ClusterKeys keys, OverlayEvents& events,
-          std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock);
+  /// `events` outlives it. `random` spreads redials; secrets come from the operating system. `clock` is monotonic,
+  /// `time_of_day` counts from 1970.
+  Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
+          std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day);
   /// Without stop(): like the end of the process, the others see their connections end.
   ~Overlay();
   Overlay(const Overlay&) = delete;
@@ -178,7 +195,23 @@ class Overlay {
   [[nodiscard]] std::expected<void, std::string> add_peer(const std::string& address);
   /// For a reload: links to nodes that are no longer listed stay up. Nothing changes if one address is wrong.
   [[nodiscard]] std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
+  /// Those that this node alone turns away, by its configuration.
   void set_denied(const std::vector<NodeId>& nodes);
+
+  /// A decision for the whole cluster: enforced here at once, told to every member. The error is fit for the user.
+  [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
+  [[nodiscard]] const Denials& denials() const;
+  [[nodiscard]] std::vector<KeyStatus> key_ring() const;
+  /// Adds a new key to the ring of every member; it is listened with when the neighbours hold it.
+  [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key();
+  /// Takes a key out of every member's ring, for good.
+  [[nodiscard]] std::expected<void, std::string> retire_key(const Fingerprint& fingerprint);
+  /// A line that admits whoever holds it until `validity_us` from now. `addresses`: where members answer; none: where
+  /// this one and its neighbours do.
+  [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses);
+  /// Gets the key ring from a member that the invitation names, in place of our own, and dials them. `joined` is called
+  /// from the loop, once; an error is fit for the user. One at a time; refused while a link is up.
+  [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
   /// Says goodbye to all and closes. What was sent is still delivered, for up to half a second, while the object is
   /// being destroyed. No event comes after this.
   void stop();

@@ -172,6 +172,27 @@ Fault check(const Goodbye& goodbye) {
   return {};
 }
 
+Fault check(const DenialList& list) {
+  if (list.records.size() > max_denials_in_message) return "too many denials";
+  const bool plain =
+      std::ranges::all_of(list.records, [](const Denial& d) { return is_plain_text(d.reason, max_text_bytes); });
+  if (!plain) return "text is too long or not plain UTF-8";
+  return {};
+}
+Fault check(const RingState& ring) {
+  if (ring.keys.empty() || ring.keys.size() > max_cluster_keys) return "number of keys out of bounds";
+  if (ring.retired.size() > max_retired_keys) return "too many retired keys";
+  const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
+  if (std::ranges::any_of(ring.keys, is_zero)) return "a key of zeros";
+  return {};
+}
+Fault check(const InvitationClaim&) {
+  return {};
+}
+Fault check(const InvitationGrant& grant) {
+  return check(grant.ring);
+}
+
 /// Length of the UTF-8 sequence at the start of `text` (RFC 3629: no overlong forms, no surrogates); 0 if there is
 /// none.
 std::size_t sequence_bytes(std::string_view text) {

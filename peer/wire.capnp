@@ -28,6 +28,12 @@ struct Header {
     pullReply @12 :PullReply;
     # Who is in the cluster, on the control channel: gossip/membership_messages.hpp.
     membership @13 :Membership;
+    # What the members agree on (peer/spread.hpp), on the control channel.
+    denials @14 :Denials;
+    keyRing @15 :KeyRing;
+    # How a node that was invited gets the ring, on a connection that is not admitted.
+    invitationClaim @16 :InvitationClaim;
+    invitationGrant @17 :InvitationGrant;
   }
 }
 
@@ -212,4 +218,42 @@ struct Membership {
     shuffleReply @25 :List(MemberRecord);
     leave @26 :Void;
   }
+}
+
+struct Denial {
+  node @0 :Data;            # 16 bytes
+  denied @1 :Bool;          # false: it is allowed again
+  decidedAt @2 :Int64;      # microseconds since 1970; the later decision holds
+  reason @3 :Text;          # for people
+}
+
+struct Denials {
+  records @0 :List(Denial);
+}
+
+struct RingKey {
+  key @0 :Data;             # 32 bytes: the cluster key itself
+  madeAt @1 :Int64;         # microseconds since 1970; 0: not known
+}
+
+struct RetiredKey {
+  fingerprint @0 :Data;     # 8 bytes
+  retiredAt @1 :Int64;
+}
+
+struct KeyRing {
+  keys @0 :List(RingKey);   # the first is the one that the sender listens with
+  retired @1 :List(RetiredKey);
+}
+
+struct InvitationClaim {
+  invitation @0 :Data;      # 16 bytes: which one
+  expiresAt @1 :Int64;      # microseconds since 1970
+  publicKey @2 :Data;       # of the node that joins
+  nonce @3 :Data;           # 32 random bytes
+  proof @4 :Data;           # 32 bytes: the sender holds the invitation (docs/security.md)
+}
+
+struct InvitationGrant {
+  ring @0 :KeyRing;
 }

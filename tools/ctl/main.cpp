@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "sdk/layout/socket_path.hpp"
+#include "tools/ctl/cluster_tool.hpp"
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/doctor_tool.hpp"
 #include "tools/ctl/node_tool.hpp"
@@ -133,6 +134,7 @@ int main(int argc, char** argv) {
     app.add_subcommand(command.name, command.text);
   ctl::NodeTool node(app);
   ctl::DoctorTool doctor(app);
+  ctl::ClusterTool cluster(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -140,6 +142,7 @@ int main(int argc, char** argv) {
   }
   if (node.chosen()) return carry_out(node, arguments);
   if (doctor.chosen()) return examine(doctor, arguments);
+  if (cluster.chosen()) return carry_out(cluster, arguments);
   for (const Command& command : commands)
     if (app.got_subcommand(command.name))
       return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);

@@ -12,5 +12,7 @@ namespace gossamer::ctl {
 [[nodiscard]] std::string peers_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string members_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string jobs_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string denials_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string keys_table(const nlohmann::json& answer, bool colour);
 
 }  // namespace gossamer::ctl

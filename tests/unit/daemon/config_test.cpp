@@ -57,6 +57,8 @@ TEST_CASE("every option is read") {
     advertise = "tcp://left.example:7946"
     peers = ["tcp://10.0.0.2:7946", "tcp://[::1]:7947", "tcp://10.0.0.2:7946"]
     cluster_key_file = "/c"
+join = "gossamer-invite-1:AQEBAQEBAQEBAQEBAQEBAQCAmCgXZQYAAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgIDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwEJAHRjcDovL2E6MVCxkUc"
+denied = ["000102030405060708090a0b0c0d0e0f"]
     ping_ms = 100
     link_timeout_ms = 200
     probe_interval_ms = 300
@@ -100,6 +102,8 @@ TEST_CASE("every option is read") {
   CHECK(config->overlay.advertise == "tcp://left.example:7946");
   CHECK(config->overlay.peers == std::vector<std::string>{"tcp://10.0.0.2:7946", "tcp://[::1]:7947"});
   CHECK(config->overlay.cluster_key_file == "/c");
+  CHECK(config->overlay.join.starts_with("gossamer-invite-1:"));
+  CHECK(config->overlay.denied == std::vector<std::string>{"000102030405060708090a0b0c0d0e0f"});
   CHECK(config->overlay.ping_ms == 100);
   CHECK(config->overlay.link_timeout_ms == 200);
   CHECK(config->overlay.probe_interval_ms == 300);

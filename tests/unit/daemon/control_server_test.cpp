@@ -3,6 +3,7 @@
 #include "daemon/control_server.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <optional>
 #include <random>
@@ -19,14 +20,14 @@ using namespace std::chrono_literals;
 namespace {
 
 struct Serving {
-  explicit Serving(std::chrono::milliseconds timeout = 10s) {
+  explicit Serving(std::chrono::milliseconds timeout = 10s, OwnersOnly owners_only = nullptr) {
     auto opened = ControlServer::open(
         loop, path,
         [this](const json& request) {
           ++requests;
           return json{{"echo", request["command"]}, {"big", std::string(request.value("big", 0u), 'b')}};
         },
-        log.logger, timeout);
+        log.logger, timeout, owners_only);
     REQUIRE(opened);
     server = std::move(*opened);
   }
@@ -75,6 +76,23 @@ TEST_CASE("a connection asks as often as it likes") {
     REQUIRE(::send(socket.get(), &request[i], 1, MSG_NOSIGNAL) == 1);
   CHECK(daemon.ask(socket, "\n")->at("echo") == "c");
   CHECK(daemon.requests == 3);
+}
+
+TEST_CASE("what changes the cluster is for root and the daemon's user") {
+  Serving daemon(10s, [](const std::string& command) { return command == "invite"; });
+  CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
+  if (::geteuid() != 0) return;  // nobody else can be played
+  std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(daemon.path, std::filesystem::perms::all);
+  constexpr uid_t nobody = 65534;
+  REQUIRE(::seteuid(nobody) == 0);
+  const UniqueFd socket = daemon.connect();
+  REQUIRE(::seteuid(0) == 0);
+  const auto refused = daemon.ask(socket, "{\"command\": \"invite\"}\n");
+  REQUIRE(refused);
+  CHECK_THAT(refused->at("error").get<std::string>(), Contains("sudo"));
+  CHECK(daemon.ask(socket, "{\"command\": \"status\"}\n")->at("echo") == "status");
+  CHECK(daemon.requests == 2);
 }
 
 TEST_CASE("several requests at once are answered one after the other") {

@@ -113,6 +113,24 @@ TEST_CASE("tables show what the daemon says") {
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({}), false), Contains("no training process"));
 }
 
+TEST_CASE("tables of keys and denials, with nothing that steers a terminal") {
+  const json keys = {
+      {"keys",
+       {{{"fingerprint", "0123456789abcdef"},
+         {"made_at", "2026-03-01 12:00 UTC"},
+         {"listened_with", true},
+         {"holders", 2}},
+        {{"fingerprint", "fedcba9876543210"}, {"made_at", ""}, {"listened_with", false}, {"holders", 3}}}},
+      {"neighbours", 3}};
+  CHECK_THAT(ctl::keys_table(keys, false), Contains("0123456789abcdef  2026-03-01 12:00 UTC  listened with") &&
+                                               Contains("2 of 3") && Contains("not known") && Contains("3 of 3"));
+  const json denials = {{"denials",
+                         {{{"node", "ab"}, {"denied", true}, {"decided_at", "today"}, {"reason", "lost\x1b[31m"}},
+                          {{"node", "cd"}, {"denied", false}, {"decided_at", "today"}, {"reason", ""}}}}};
+  CHECK_THAT(ctl::denials_table(denials, false), Contains("lost?[31m") && Contains("denied") && Contains("allowed"));
+  CHECK_THAT(ctl::denials_table({{"denials", json::array()}}, false), Contains("no node was ever denied"));
+}
+
 TEST_CASE("answers of another daemon's version are shown or refused, never guessed") {
   CHECK_THAT(ctl::jobs_table(json{{"jobs", {{{"job", "a"}}}}}, false), Contains("a") && Contains("-"));
   CHECK_THROWS_AS(ctl::jobs_table(json{{"tasks", {}}}, false), json::exception);

@@ -57,8 +57,9 @@ class Node : public OverlayEvents {
     log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text));
     log->set_level(spdlog::level::debug);
     all().push_back(this);
-    overlay = std::make_unique<Overlay>(loop, std::move(options), std::move(identity), keys, *this, log,
-                                        gossip::Random(7), [this] { return now(); });
+    overlay = std::make_unique<Overlay>(
+        loop, std::move(options), std::move(identity), keys, *this, log, gossip::Random(7), [this] { return now(); },
+        [this] { return time_of_day; });
   }
   ~Node() override { std::erase(all(), this); }
   /// Those alive, for messages about a failure.
@@ -88,6 +89,14 @@ class Node : public OverlayEvents {
     messages.emplace_back(from, std::move(message));
     if (on_message) on_message();
   }
+
+  std::expected<void, std::string> keep_key_ring(const KeyRing& ring) override {
+    if (!keep_error.empty()) return std::unexpected(keep_error);
+    kept_ring = ring.notes();
+    kept_keys = ring.cluster_keys();
+    return {};
+  }
+  void denials_changed() override { ++denial_changes; }
 
   [[nodiscard]] TimeUs now() const {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -122,9 +131,14 @@ class Node : public OverlayEvents {
   std::vector<std::string> events;
   std::vector<std::pair<NodeId, Message>> messages;
   std::string last_reason;
+  std::string kept_ring;
+  std::string keep_error;  ///< of keep_key_ring()
+  std::optional<ClusterKeys> kept_keys;
+  int denial_changes = 0;
   std::function<void()> on_message;
   std::function<void()> on_link_down;
   TimeUs clock_offset_us = 0;
+  TimeUs time_of_day = 1'800'000'000 * us_per_s;  ///< stands still
   std::unique_ptr<Overlay> overlay;
 
  private:

@@ -103,6 +103,29 @@ Welcome welcome_of_test() {
   return welcome;
 }
 
+DenialList denials_of_test() {
+  return {{{NodeId{{1}}, true, 77, "stolen"}, {NodeId{{2}}, false, -1, ""}}};
+}
+RingState ring_of_test() {
+  RingState ring;
+  for (std::uint8_t i = 1; i <= max_cluster_keys; ++i) {
+    ring.keys.push_back({});
+    ring.keys.back().key.key.writable()[0] = i;
+    ring.keys.back().made_at = i;
+  }
+  ring.retired.resize(max_retired_keys, {{7}, 9});
+  return ring;
+}
+InvitationClaim claim_of_test() {
+  InvitationClaim claim;
+  claim.invitation.fill(1);
+  claim.expires_at = 2;
+  claim.public_key.fill(3);
+  claim.nonce.fill(4);
+  claim.proof.fill(5);
+  return claim;
+}
+
 bool same(const Bytes& a, const Bytes& b) {
   return std::ranges::equal(a.data, b.data);
 }
@@ -151,7 +174,11 @@ std::vector<ControlMessage> all_control() {
           Rejected{RejectReason::denied, "no"},
           peer::Ping{123, {{NodeId{{9}}, "tcp://h:3"}}},
           Pong{-5},
-          Goodbye{"bye"}};
+          Goodbye{"bye"},
+          denials_of_test(),
+          ring_of_test(),
+          claim_of_test(),
+          InvitationGrant{ring_of_test()}};
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+// gossamerctl's commands that change the cluster, or show what its members agree on: deny, allow, denials, key, invite,
+// join.
+//
+// Made in main, which parses the command line with it. Blocks while the daemon answers; join until the daemon has
+// joined or failed.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/ctl/control_client.hpp"
+
+namespace gossamer::ctl {
+
+/// Longer than the daemon tries (peer/claim_attempt.hpp).
+inline constexpr std::chrono::seconds join_timeout{90};
+inline constexpr std::chrono::milliseconds join_poll{100};
+/// No invitation is longer.
+inline constexpr std::size_t max_line_bytes = 8192;
+
+class ClusterTool {
+ public:
+  using Ask = std::function<std::expected<nlohmann::json, ControlError>(const nlohmann::json& request)>;
+
+  /// Adds the subcommands. The object outlives the parsing.
+  explicit ClusterTool(CLI::App& app);
+  ClusterTool(const ClusterTool&) = delete;
+  ClusterTool& operator=(const ClusterTool&) = delete;
+
+  /// True if one of these was chosen.
+  [[nodiscard]] bool chosen() const { return !request_.is_null(); }
+  /// What to print: the daemon's answer as JSON, or words.
+  [[nodiscard]] std::expected<std::string, ControlError> run(const Ask& ask, bool as_json, bool colour);
+
+ private:
+  void add_denials(CLI::App& app);
+  void add_keys(CLI::App& app);
+  void add_invitations(CLI::App& app);
+  [[nodiscard]] std::expected<nlohmann::json, ControlError> wait_for_join(const Ask& ask) const;
+  [[nodiscard]] std::string words(const nlohmann::json& answer, bool colour) const;
+
+  nlohmann::json request_;  // of the chosen command
+  std::string node_;
+  std::string reason_;
+  std::string fingerprint_;
+  std::string expires_ = "24h";
+  std::vector<std::string> addresses_;
+  std::string line_;
+};
+
+/// "90s", "30m", "24h" or "7d" in seconds; nothing for anything else.
+[[nodiscard]] std::optional<std::int64_t> seconds_of(const std::string& text);
+
+}  // namespace gossamer::ctl

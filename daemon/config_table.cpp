@@ -256,20 +256,30 @@ constexpr Option options[] = {
      .text = "Most of a training process's time that gossip may take: the period grows until it is kept. Larger keeps "
              "replicas of a large model closer together; 0: no limit."},
     {.section = "gossip",
+     .key = "bandwidth_share",
+     .field = [](Config& c) -> OptionField { return &c.gossip.bandwidth_share; },
+     .most = 1.0,
+     .reloads = true,
+     .text =
+         "Most of the network's capacity that exchanges may take: the period grows until it is kept. The capacity is "
+         "what the fastest link was measured to take while more was waiting, and not known until that happens. "
+         "Larger keeps replicas closer together, and leaves less to others on the same network; 0: no limit."},
+    {.section = "gossip",
      .key = "max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.max_mbit_s; },
      .unit = "Mbit/s",
      .most = 1'000'000,
      .reloads = true,
-     .text = "Most that one job's exchanges send, over time. Fragments then take turns, the oldest first, and replicas "
-             "are further apart. 0: no limit."},
+     .text = "Most that this node sends, over time, all jobs and links together. Fragments then take turns, the oldest "
+             "first, and replicas are further apart. Counts messages with their encryption, not TCP/IP headers (about "
+             "4 %). 0: no limit."},
     {.section = "gossip",
      .key = "link_max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.link_max_mbit_s; },
      .unit = "Mbit/s",
      .most = 1'000'000,
      .reloads = true,
-     .text = "The same for what one job's exchanges send to one neighbour."},
+     .text = "The same for what it sends to one neighbour, all jobs together."},
     {.section = "gossip",
      .key = "seed",
      .field = [](Config& c) -> OptionField { return &c.gossip.seed; },

@@ -240,6 +240,10 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   }
 }
 
+void Replica::set_link(const NodeId& node, const LinkLoad& load) {
+  if (const auto found = neighbours_.find(node); found != neighbours_.end()) found->second.load = load;
+}
+
 void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out) {
   PullReply answer{.job = description_.job, .fragment = request.fragment};
   if (state_ != ReplicaState::running && !drained_) {

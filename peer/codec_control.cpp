@@ -137,6 +137,10 @@ std::optional<ControlMessage> read(wire::Goodbye::Reader in) {
   return goodbye;
 }
 
+void write(const BulkAck& ack, wire::Header::Builder header) {
+  header.initBulkAck().setReceived(ack.received_bytes);
+}
+
 }  // namespace
 
 void write_control(const ControlMessage& message, wire::Header::Builder header) {
@@ -157,6 +161,8 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return Pong{header.getPong().getSentAt()};
     case wire::Header::GOODBYE:
       return read(header.getGoodbye());
+    case wire::Header::BULK_ACK:
+      return BulkAck{header.getBulkAck().getReceived()};
     default:
       return std::nullopt;
   }

@@ -28,6 +28,13 @@ struct Header {
     pullReply @12 :PullReply;
     # Who is in the cluster, on the control channel: gossip/membership_messages.hpp.
     membership @13 :Membership;
+    reserved14 @14 :Void;
+    reserved15 @15 :Void;
+    reserved16 @16 :Void;
+    reserved17 @17 :Void;
+    # Flow of bulk: a slice of a message on the bulk channel, and on control how much of bulk has arrived.
+    bulkPart @18 :BulkPart;
+    bulkAck @19 :BulkAck;
   }
 }
 
@@ -212,4 +219,15 @@ struct Membership {
     shuffleReply @25 :List(MemberRecord);
     leave @26 :Void;
   }
+}
+
+struct BulkPart {
+  message @0 :UInt64;               # numbered by the sender; the same in all parts of one message
+  offset @1 :UInt64;                # of this part's first byte in the message's payload, frame after frame
+  frameBytes @2 :List(UInt32);      # first part only: sizes of the message's payload frames
+  header @3 :Data;                  # first part only: the message's header frame
+}
+
+struct BulkAck {
+  received @0 :UInt64;              # bytes of frames received on bulk since the link came up, heartbeats apart
 }

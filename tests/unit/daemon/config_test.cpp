@@ -69,6 +69,7 @@ TEST_CASE("every option is read") {
     codec = "q4"
     partners = "one-peer-exponential"
     time_share = 0.1
+    bandwidth_share = 0.25
     max_mbit_s = 100.0
     link_max_mbit_s = 12.5
     clip = 2.0
@@ -111,6 +112,7 @@ TEST_CASE("every option is read") {
   CHECK(config->gossip.codec == Codec::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);
+  CHECK(config->gossip.bandwidth_share == 0.25);
   CHECK(config->gossip.max_mbit_s == 100);
   CHECK(config->gossip.link_max_mbit_s == 12.5);
   CHECK(config->gossip.clip == 2);

@@ -43,12 +43,15 @@ struct OverlayOptions {
   std::int64_t passive_view = 32;
 };
 
+/// A codec, or the one that suits each link (gossip::ReplicaOptions::adapt_codec). The first are numbered as Codec.
+enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
+
 /// What the defaults of [gossip] (docs/learning.md) and the timing of membership suit.
 enum class Profile : std::uint8_t { lan, internet };
 
 struct GossipOptions {
   Profile profile = Profile::lan;
-  Codec codec = Codec::q8;
+  CodecChoice codec = CodecChoice::q8;
   std::int64_t period_ms = 50;
   std::int64_t in_flight = 4;
   double mixing_budget = 1.0;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "daemon/config_table.hpp"
 #include "gossip/check.hpp"
 
 namespace gossamer::daemon {
@@ -38,7 +39,9 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
 }
 
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {
-  return {.codec = options.codec,
+  const bool automatic = options.codec == CodecChoice::automatic;
+  return {.codec = automatic ? Codec::q8 : static_cast<Codec>(options.codec),
+          .adapt_codec = automatic,
           .period_us = options.period_ms * us_per_ms,
           .in_flight = static_cast<std::size_t>(options.in_flight),
           .mixing_budget = static_cast<float>(options.mixing_budget),
@@ -507,7 +510,7 @@ JobStatus Job::status() const {
                  : replica_.state() == ReplicaState::draining ? "draining"
                  : replica_.quarantined() > 0                 ? "quarantined"
                                                               : "running";
-  status.codec = codec_name(options_.codec);
+  status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
   status.layout = fmt::format("{:016x}", memory.key().layout_hash);
   status.clients = client_gone_ ? 0 : 1;
   status.pid = static_cast<std::uint64_t>(session_->pid());

@@ -35,6 +35,7 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
   fragments_.reserve(fragments.size());
   for (FragmentBuffers& buffers : fragments) {
     BlockSteps steps(buffers.block_count());
+    block_count_ += buffers.block_count();
     fragments_.push_back(
         {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
   }

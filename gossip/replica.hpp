@@ -33,6 +33,7 @@ namespace gossamer::gossip {
 
 struct ReplicaOptions {
   Codec codec = Codec::q8;
+  bool adapt_codec = false;              ///< instead of codec: q4 over slow links, q8 over others (Replica::codec_for)
   TimeUs period_us = 50 * us_per_ms;     ///< shortest time between two exchanges that a node starts of one fragment
   std::size_t in_flight = 4;             ///< exchanges of its own that a node has under way at once
   float mixing_budget = 1.0F;            ///< see gossip/mixing.hpp
@@ -323,6 +324,7 @@ class Replica {
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   /// What a request for the fragment takes, or an answer, about.
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
+  [[nodiscard]] Codec codec_for(const NodeId& partner) const;
   [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
@@ -346,6 +348,7 @@ class Replica {
   bool drained_ = false;
   std::optional<Leaving> leaving_;
   std::vector<Fragment> fragments_;
+  std::size_t block_count_ = 0;  ///< of all
   ExchangeCounter& counter_;
   std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one
   Random random_;

@@ -23,6 +23,7 @@ constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answere
 constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
+constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 
 }  // namespace
 
@@ -41,7 +42,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
     if (wait_for_publication(*f, out)) continue;
     ++fragment.begun;
     answered_last_ = false;
-    start(*f, *partner, 0, options_.codec, {}, {}, now_us, out);
+    start(*f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
   }
 }
 
@@ -82,7 +83,7 @@ void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) 
   if (now_us < leaving_->publications_until_us && wait_for_publication(f, out)) return;
   ++fragment.begun;
   answered_last_ = false;
-  start(f, *partner, 0, options_.codec, {}, {}, now_us, out);
+  start(f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
 }
 
 bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
@@ -117,7 +118,21 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
 }
 
 std::size_t Replica::sent_bytes(const Fragment& fragment) const {
-  return fragment.buffers.block_count() * codec_block_bytes(options_.codec);
+  return fragment.buffers.block_count() * codec_block_bytes(options_.adapt_codec ? Codec::q8 : options_.codec);
+}
+
+/// q4 where the link cannot carry, within its share, what the period asks of it with q8: each fragment once begun here
+/// and once answered, dealt out over the partners. On fast links processors are the bottleneck, and q8 mixes better.
+Codec Replica::codec_for(const NodeId& partner) const {
+  if (!options_.adapt_codec) return options_.codec;
+  const auto neighbour = neighbours_.find(partner);
+  const double rate = neighbour == neighbours_.end() ? 0 : neighbour->second.load.bytes_per_s;
+  if (rate <= 0 || rate >= fast_link_bytes_per_s) return Codec::q8;
+  const auto period_us = static_cast<double>(std::max(options_.period_us, us_per_ms));
+  const double asked = 2 * static_cast<double>(block_count_ * codec_block_bytes(Codec::q8)) / period_us * us_per_s /
+                       static_cast<double>(std::max<std::size_t>(partners(), 1));
+  const double share = options_.network_share > 0 ? options_.network_share : 1;
+  return asked > share * rate ? Codec::q4 : Codec::q8;
 }
 
 bool Replica::has_room(const Neighbour& neighbour, const Fragment& fragment) const {

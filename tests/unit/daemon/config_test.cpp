@@ -109,7 +109,7 @@ TEST_CASE("every option is read") {
   CHECK(config->overlay.full_view_limit == 20);
   CHECK(config->overlay.active_view == 6);
   CHECK(config->overlay.passive_view == 40);
-  CHECK(config->gossip.codec == Codec::q4);
+  CHECK(config->gossip.codec == CodecChoice::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);
   CHECK(config->gossip.bandwidth_share == 0.25);
@@ -138,7 +138,7 @@ TEST_CASE("every option is read") {
 TEST_CASE("a profile changes the defaults of its section, wherever it stands in it") {
   const auto internet = parse("[gossip]\ncodec = \"q8\"\nprofile = \"internet\"", "f");
   REQUIRE(internet);
-  CHECK(internet->gossip.codec == Codec::q8);  // said so
+  CHECK(internet->gossip.codec == CodecChoice::q8);  // said so
   CHECK(internet->gossip.period_ms == 1'000);
   CHECK(internet->gossip.partners == gossip::PartnerPolicy::weighted);
   const auto lan = parse("[gossip]\nprofile = \"lan\"", "f");
@@ -271,14 +271,14 @@ TEST_CASE("a reload changes what can change while running, and names the rest") 
   Config next = running;
   next.node.name = "new";
   next.overlay.peers = {"tcp://a:1"};
-  next.gossip.codec = Codec::f32;
+  next.gossip.codec = CodecChoice::f32;
   next.gossip.seed = 9;
   next.log.level = LogLevel::trace;
   const Reload result = reload(running, next);
   CHECK(result.changed == std::vector<std::string>{"overlay.peers", "gossip.codec", "log.level"});
   CHECK(result.need_restart == std::vector<std::string>{"node.name", "gossip.seed"});
   CHECK(result.config.overlay.peers == next.overlay.peers);
-  CHECK(result.config.gossip.codec == Codec::f32);
+  CHECK(result.config.gossip.codec == CodecChoice::f32);
   CHECK(result.config.log.level == LogLevel::trace);
   CHECK(result.config.node.name == "old");
   CHECK(result.config.gossip.seed == 0);

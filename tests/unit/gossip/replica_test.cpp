@@ -218,6 +218,22 @@ TEST_CASE("a slow link has few exchanges under way, and a full one none", "[repl
   CHECK(begun({.backlog_us = 260 * us_per_ms, .bytes_per_s = 1e9}) == 0);
 }
 
+TEST_CASE("a codec that adapts is q4 where the link cannot carry q8 within the period", "[replica]") {
+  const auto codec_over = [](double bytes_per_s, TimeUs period_us) {
+    Lone lone({.adapt_codec = true, .period_us = period_us});
+    lone.meet(1);
+    lone.replica->set_link(node_id(1), {.bytes_per_s = bytes_per_s});
+    return lone.start_own().second.codec;
+  };
+  // Twice 512 bytes in 10 ms, within half of the link: from 204,800 bytes a second it is carried.
+  CHECK(codec_over(0, 10'000) == Codec::q8);  // not known
+  CHECK(codec_over(204'000, 10'000) == Codec::q4);
+  CHECK(codec_over(206'000, 10'000) == Codec::q8);
+  CHECK(codec_over(204'000, 11'000) == Codec::q8);
+  CHECK(codec_over(100e6, 0) == Codec::q8);  // once a millisecond at most
+  CHECK(codec_over(1e6, 0) == Codec::q4);
+}
+
 TEST_CASE("one slow link does not hold up the others, and room comes back as exchanges end", "[replica]") {
   Lone lone({.period_us = 0, .in_flight = 8}, 8);
   lone.meet(1);

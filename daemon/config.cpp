@@ -83,7 +83,7 @@ class Reader {
   std::string take(std::int64_t* value, const Option& option, const toml::node& node) const;
   std::string take(double* value, const Option& option, const toml::node& node) const;
   std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
-  std::string take(Codec* value, const Option& option, const toml::node& node) const;
+  std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
   std::string take(Profile* value, const Option& option, const toml::node& node) const;
   std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
@@ -103,7 +103,7 @@ class Reader {
 /// Those of the LAN are the defaults of the options themselves.
 void apply_profile(Config& config) {
   if (config.gossip.profile != Profile::internet) return;
-  config.gossip.codec = Codec::q4;
+  config.gossip.codec = CodecChoice::q4;
   config.gossip.period_ms = 1'000;
   config.gossip.partners = gossip::PartnerPolicy::weighted;
   const gossip::MembershipOptions patient = gossip::MembershipOptions::wan();
@@ -179,7 +179,7 @@ std::string take_choice(Enumeration* value, const char* const (&names)[count], c
   return fmt::format("\"{}\" is not known; it must be {}", *text, allowed_values(option));
 }
 
-std::string Reader::take(Codec* value, const Option& option, const toml::node& node) const {
+std::string Reader::take(CodecChoice* value, const Option& option, const toml::node& node) const {
   return take_choice(value, codec_names, option, node);
 }
 

@@ -45,12 +45,15 @@ struct OverlayOptions {
   std::int64_t passive_view = 32;
 };
 
+/// A codec, or the one that suits each link (gossip::ReplicaOptions::adapt_codec). The first are numbered as Codec.
+enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
+
 /// What the defaults of [gossip] (docs/learning.md) and the timing of membership suit.
 enum class Profile : std::uint8_t { lan, internet };
 
 struct GossipOptions {
   Profile profile = Profile::lan;
-  Codec codec = Codec::q8;
+  CodecChoice codec = CodecChoice::q8;
   std::int64_t period_ms = 50;
   std::int64_t in_flight = 4;
   double mixing_budget = 1.0;
@@ -58,9 +61,10 @@ struct GossipOptions {
   double range = 12.0;
   gossip::PartnerPolicy partners = gossip::PartnerPolicy::random;
   double time_share = 0.02;
-  double max_mbit_s = 0;       ///< of one job's exchanges; 0: no limit
-  double link_max_mbit_s = 0;  ///< of one job's exchanges with one neighbour; 0: no limit
-  double outer_momentum = 0;   ///< see gossip/outer.hpp; 0: off
+  double bandwidth_share = 0.5;  ///< of the fastest link's measured goodput; 0: no limit
+  double max_mbit_s = 0;         ///< over all jobs and links; 0: no limit
+  double link_max_mbit_s = 0;    ///< to one neighbour; 0: no limit
+  double outer_momentum = 0;     ///< see gossip/outer.hpp; 0: off
   std::int64_t outer_period_ms = 5'000;
   double clip = 0;        ///< see gossip/influence.hpp; 0: off
   std::int64_t seed = 0;  ///< 0: from the system

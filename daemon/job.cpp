@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "daemon/config_table.hpp"
 #include "gossip/check.hpp"
 
 namespace gossamer::daemon {
@@ -38,7 +39,9 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
 }
 
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {
-  return {.codec = options.codec,
+  const bool automatic = options.codec == CodecChoice::automatic;
+  return {.codec = automatic ? Codec::q8 : static_cast<Codec>(options.codec),
+          .adapt_codec = automatic,
           .period_us = options.period_ms * us_per_ms,
           .in_flight = static_cast<std::size_t>(options.in_flight),
           .mixing_budget = static_cast<float>(options.mixing_budget),
@@ -50,6 +53,7 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
           .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
           .time_share = options.time_share,
+          .network_share = options.bandwidth_share,
           .clip = static_cast<float>(options.clip)};
 }
 
@@ -315,11 +319,13 @@ void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
 // --- the overlay --------------------------------------------------------------------------------------------------
 
 void Job::link_up(const NodeId& node) {
+  linked_.insert(node);
   decide([&](Actions& out) { replica_.link_up(node, out); });
   decide_joining([&](gossip::Joining::Actions& out) { joining_->link_up(node, host_.now_us(), out); });
 }
 
 void Job::link_down(const NodeId& node) {
+  linked_.erase(node);
   replica_.link_down(node);
   decide_joining([&](gossip::Joining::Actions& out) { joining_->link_down(node, host_.now_us(), out); });
 }
@@ -463,6 +469,8 @@ void Job::tick(bool settled) {
     joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
   });
   measure_time_taken(now_us);
+  for (const NodeId& node : linked_)
+    replica_.set_link(node, host_.link_load(node));
   decide([&](Actions& out) { replica_.tick(now_us, out); });
   if (now_us - told_client_us_ >= tell_client_period_us) tell_client();
 }
@@ -475,6 +483,7 @@ void Job::measure_time_taken(TimeUs now_us) {
   // The client may write what it likes: it can only slow its own gossip down, to the longest period.
   const auto taken_us = static_cast<double>(serving_ns - std::min(serving_ns, serving_ns_then_)) / 1e3;
   replica_.set_time_taken(std::clamp(taken_us / static_cast<double>(elapsed_us), 0.0, 1.0));
+  replica_.set_capacity(host_.capacity_bytes_s());
   time_taken_at_us_ = now_us;
   serving_ns_then_ = serving_ns;
 }
@@ -501,7 +510,7 @@ JobStatus Job::status() const {
                  : replica_.state() == ReplicaState::draining ? "draining"
                  : replica_.quarantined() > 0                 ? "quarantined"
                                                               : "running";
-  status.codec = codec_name(options_.codec);
+  status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
   status.layout = fmt::format("{:016x}", memory.key().layout_hash);
   status.clients = client_gone_ ? 0 : 1;
   status.pid = static_cast<std::uint64_t>(session_->pid());

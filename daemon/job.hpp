@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "daemon/client_listener.hpp"
 #include "daemon/config.hpp"
@@ -37,6 +38,9 @@ class JobHost {
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
   /// To those nodes, as measured; a node to which it is not known yet is left out.
   [[nodiscard]] virtual std::map<NodeId, TimeUs> round_trips_us() const = 0;
+  /// What the network takes of one job, as measured; 0: not known.
+  [[nodiscard]] virtual double capacity_bytes_s() const = 0;
+  [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
   [[nodiscard]] virtual spdlog::logger& log() = 0;
 };
@@ -138,6 +142,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::uint64_t pulled_bytes_ = 0;
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;
+  std::set<NodeId> linked_;
 };
 
 }  // namespace gossamer::daemon

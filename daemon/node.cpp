@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
 /// Messages about a stop wait this long for clients to collect what is kept here for them.
 constexpr TimeUs stop_patience_us = 2 * us_per_s;
 
+constexpr double bytes_per_mbit = 1e6 / 8;
+
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
@@ -89,6 +91,8 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.link_timeout_ms = static_cast<int>(config.overlay.link_timeout_ms);
   options.membership = membership_options(config);
   options.io_threads = static_cast<int>(config.node.io_threads);
+  options.bytes_per_s = config.gossip.max_mbit_s * bytes_per_mbit;
+  options.link_bytes_per_s = config.gossip.link_max_mbit_s * bytes_per_mbit;
   peer::OverlayEvents& events = *node;
   // The logger is main's and outlives the overlay: shared in form, not in fact.
   std::shared_ptr<spdlog::logger> overlay_log(std::shared_ptr<void>(), &log);
@@ -214,6 +218,15 @@ std::map<NodeId, TimeUs> Node::round_trips_us() const {
     if (link.up && link.round_trip_ms > 0) round_trips[link.node] = static_cast<TimeUs>(link.round_trip_ms * us_per_ms);
   }
   return round_trips;
+}
+
+double Node::capacity_bytes_s() const {
+  return overlay_->goodput_bytes_s() / static_cast<double>(std::max<std::size_t>(jobs_.size(), 1));
+}
+
+gossip::LinkLoad Node::link_load(const NodeId& node) const {
+  const peer::LinkLoad load = overlay_->load(node);
+  return {.backlog_us = load.backlog_us, .bytes_per_s = load.bytes_per_s};
 }
 
 void Node::link_up(const NodeId& node) {
@@ -370,6 +383,7 @@ void Node::reconfigure(const Config& config) {
   if (auto set = overlay_->set_peers(addresses_to_dial()); !set)
     log_.error("the peers stay as they were: {}", set.error());
   overlay_->set_denied(denied_by(config));
+  overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
   for (auto& [name, held] : jobs_)
     held.job->set_options(config.gossip);
 }
@@ -419,6 +433,10 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.up = link.up;
     status.dialled_by_us = link.dialled_by_us;
     status.round_trip_ms = link.round_trip_ms;
+    status.least_round_trip_ms = link.least_round_trip_ms;
+    status.goodput_mbit_s = link.goodput_bytes_s / bytes_per_mbit;
+    status.queued_bytes = link.queued_bytes;
+    status.under_way_bytes = link.under_way_bytes;
     status.up_s = link.up ? static_cast<double>(now_us() - link.up_since) / us_per_s : 0;
     status.messages_sent = link.messages_sent;
     status.messages_received = link.messages_received;

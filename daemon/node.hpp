@@ -65,6 +65,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   bool send(const NodeId& to, const Message& message) override;
   [[nodiscard]] std::vector<NodeId> neighbours() const override;
   [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
+  [[nodiscard]] double capacity_bytes_s() const override;
+  [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override;
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }
 

@@ -50,8 +50,12 @@ struct PeerStatus {
   std::string address;
   bool up = false;
   bool dialled_by_us = false;
-  double round_trip_ms = 0;  ///< 0: not measured yet
-  double up_s = 0;           ///< since the link came up
+  double round_trip_ms = 0;           ///< 0: not measured yet
+  double least_round_trip_ms = 0;     ///< of the last seconds
+  double goodput_mbit_s = 0;          ///< what the link takes while more is waiting; 0: not seen in the last minute
+  std::uint64_t queued_bytes = 0;     ///< waiting to be sent
+  std::uint64_t under_way_bytes = 0;  ///< of bulk, sent and not acknowledged
+  double up_s = 0;                    ///< since the link came up
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;
@@ -112,7 +116,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, inc
                                    refutations, jobs, clients, memory_bytes, messages_sent, messages_received,
                                    bytes_sent, bytes_received, payload_bytes_sent, payload_bytes_received,
                                    messages_rejected, admissions_refused, cpu_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms, up_s,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
+                                   least_round_trip_ms, goodput_mbit_s, queued_bytes, under_way_bytes, up_s,
                                    messages_sent, messages_received, bytes_sent, bytes_received, note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, clock, global_clock, steps,

@@ -16,16 +16,24 @@ class ByteBudget {
   /// What may be saved up while nothing is sent: this long at the full rate.
   static constexpr TimeUs burst_us = 250 * us_per_ms;
 
-  /// 0: no limit.
-  explicit ByteBudget(double bytes_per_s = 0) : rate_(bytes_per_s) {}
+  /// 0: no limit. `burst`: what may be saved up, as time at the full rate.
+  explicit ByteBudget(double bytes_per_s = 0, TimeUs burst = burst_us) : rate_(bytes_per_s), saved_us_(burst) {}
 
   [[nodiscard]] double rate() const { return rate_; }
   void set_rate(double bytes_per_s) { rate_ = bytes_per_s; }
 
   /// May something new be begun?
   [[nodiscard]] bool open(TimeUs now_us) const { return rate_ <= 0 || level(now_us) >= 0; }
-  /// May something be done that somebody else waits for? Within a debt as large as what may be saved up.
-  [[nodiscard]] bool open_in_debt(TimeUs now_us) const { return rate_ <= 0 || level(now_us) >= -burst_bytes(); }
+  /// When it may, if nothing is spent until then.
+  [[nodiscard]] TimeUs opens_at(TimeUs now_us) const {
+    const double debt = rate_ <= 0 ? 0 : -level(now_us);
+    return debt <= 0 ? now_us : now_us + static_cast<TimeUs>(debt / rate_ * us_per_s) + 1;
+  }
+  /// May something be done that somebody else waits for? Within a debt as large as what may be saved up, or as
+  /// `debt_bytes` if that is more.
+  [[nodiscard]] bool open_in_debt(TimeUs now_us, std::size_t debt_bytes = 0) const {
+    return rate_ <= 0 || level(now_us) >= -std::max(burst_bytes(), static_cast<double>(debt_bytes));
+  }
   void spend(std::size_t bytes, TimeUs now_us) {
     if (rate_ <= 0) return;
     level_ = level(now_us) - static_cast<double>(bytes);
@@ -33,12 +41,13 @@ class ByteBudget {
   }
 
  private:
-  [[nodiscard]] double burst_bytes() const { return rate_ * static_cast<double>(burst_us) / us_per_s; }
+  [[nodiscard]] double burst_bytes() const { return rate_ * static_cast<double>(saved_us_) / us_per_s; }
   [[nodiscard]] double level(TimeUs now_us) const {
     return std::min(burst_bytes(), level_ + rate_ * static_cast<double>(now_us - at_us_) / us_per_s);
   }
 
   double rate_;
+  TimeUs saved_us_;
   double level_ = 0;
   TimeUs at_us_ = 0;
 };

@@ -35,6 +35,7 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
   fragments_.reserve(fragments.size());
   for (FragmentBuffers& buffers : fragments) {
     BlockSteps steps(buffers.block_count());
+    block_count_ += buffers.block_count();
     fragments_.push_back(
         {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
   }
@@ -238,6 +239,10 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   } else {
     layout_stranger_ = from;
   }
+}
+
+void Replica::set_link(const NodeId& node, const LinkLoad& load) {
+  if (const auto found = neighbours_.find(node); found != neighbours_.end()) found->second.load = load;
 }
 
 void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out) {

@@ -33,6 +33,7 @@ namespace gossamer::gossip {
 
 struct ReplicaOptions {
   Codec codec = Codec::q8;
+  bool adapt_codec = false;              ///< instead of codec: q4 over slow links, q8 over others (Replica::codec_for)
   TimeUs period_us = 50 * us_per_ms;     ///< shortest time between two exchanges that a node starts of one fragment
   std::size_t in_flight = 4;             ///< exchanges of its own that a node has under way at once
   float mixing_budget = 1.0F;            ///< see gossip/mixing.hpp
@@ -60,6 +61,12 @@ class ExchangeCounter {
 
  private:
   std::uint64_t next_;
+};
+
+/// How a link to a neighbour stands.
+struct LinkLoad {
+  TimeUs backlog_us = 0;   ///< how long what waits takes to leave
+  double bytes_per_s = 0;  ///< what it takes, measured or as configured; 0: not known
 };
 
 /// What has happened, since the replica began. Shown to people; nothing is decided on it.
@@ -160,6 +167,8 @@ class Replica {
   void link_down(const NodeId& node);
   void node_dead(const NodeId& node, TimeUs now_us, Actions& out);
   void info(const NodeId& from, const JobInfo& info);
+  /// What is known of the link to this node. Nothing is begun that would only stand in its queue.
+  void set_link(const NodeId& node, const LinkLoad& load);
   void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
   void reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out);
   void acknowledged(const NodeId& from, const ExchangeAck& ack);
@@ -268,6 +277,8 @@ class Replica {
     double goodput = 0;    ///< smoothed bytes per second of the same exchanges
     int busy_in_a_row = 0;
     TimeUs rest_until_us = 0;  ///< not asked before
+    LinkLoad load;
+    std::size_t own_count = 0;  ///< exchanges that the node has under way with it
     ClipRecord clips;
   };
 
@@ -290,6 +301,8 @@ class Replica {
   /// Linked, and runs this job with this layout: can be exchanged with.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
   [[nodiscard]] bool may_spend(TimeUs now_us) const;
+  /// Another exchange of the fragment with this neighbour would not only wait for its link.
+  [[nodiscard]] bool has_room(const Neighbour& neighbour, const Fragment& fragment) const;
   /// Of the fragments that may start, the one whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
@@ -308,7 +321,10 @@ class Replica {
 
   /// Why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
-  [[nodiscard]] bool affordable(const Neighbour& neighbour, TimeUs now_us) const;
+  [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
+  /// What a request for the fragment takes, or an answer, about.
+  [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
+  [[nodiscard]] Codec codec_for(const NodeId& partner) const;
   [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
@@ -332,6 +348,7 @@ class Replica {
   bool drained_ = false;
   std::optional<Leaving> leaving_;
   std::vector<Fragment> fragments_;
+  std::size_t block_count_ = 0;  ///< of all
   ExchangeCounter& counter_;
   std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one
   Random random_;

@@ -16,11 +16,14 @@ namespace {
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
-constexpr int busy_wait_divisor = 8;         // of the period, before another partner is tried
-constexpr std::size_t schedule_window = 64;  // startable fragments of which the oldest is taken
-constexpr int busy_tolerated = 3;            // replies in a row, before a partner is let rest
+constexpr int busy_wait_divisor = 8;                  // of the period, before another partner is tried
+constexpr std::size_t schedule_window = 64;           // startable fragments of which the oldest is taken
+constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
+constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
+constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
+constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 
 }  // namespace
 
@@ -39,7 +42,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
     if (wait_for_publication(*f, out)) continue;
     ++fragment.begun;
     answered_last_ = false;
-    start(*f, *partner, 0, options_.codec, {}, {}, now_us, out);
+    start(*f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
   }
 }
 
@@ -80,7 +83,7 @@ void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) 
   if (now_us < leaving_->publications_until_us && wait_for_publication(f, out)) return;
   ++fragment.begun;
   answered_last_ = false;
-  start(f, *partner, 0, options_.codec, {}, {}, now_us, out);
+  start(f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
 }
 
 bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
@@ -91,7 +94,8 @@ bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
 
 /// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
 bool Replica::may_spend(TimeUs now_us) const {
-  return budget_.open(now_us) || (answered_last_ && budget_.open_in_debt(now_us));
+  const std::size_t debt_bytes = fragments_.empty() ? 0 : 2 * sent_bytes(fragments_.front());
+  return budget_.open(now_us) || (answered_last_ && budget_.open_in_debt(now_us, debt_bytes));
 }
 
 std::optional<std::uint32_t> Replica::oldest_startable(TimeUs now_us) const {
@@ -113,6 +117,34 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
 }
 
+std::size_t Replica::sent_bytes(const Fragment& fragment) const {
+  return fragment.buffers.block_count() * codec_block_bytes(options_.adapt_codec ? Codec::q8 : options_.codec);
+}
+
+/// q4 where the link cannot carry, within its share, what the period asks of it with q8: each fragment once begun here
+/// and once answered, dealt out over the partners. On fast links processors are the bottleneck, and q8 mixes better.
+Codec Replica::codec_for(const NodeId& partner) const {
+  if (!options_.adapt_codec) return options_.codec;
+  const auto neighbour = neighbours_.find(partner);
+  const double rate = neighbour == neighbours_.end() ? 0 : neighbour->second.load.bytes_per_s;
+  if (rate <= 0 || rate >= fast_link_bytes_per_s) return Codec::q8;
+  const auto period_us = static_cast<double>(std::max(options_.period_us, us_per_ms));
+  const double asked = 2 * static_cast<double>(block_count_ * codec_block_bytes(Codec::q8)) / period_us * us_per_s /
+                       static_cast<double>(std::max<std::size_t>(partners(), 1));
+  const double share = options_.network_share > 0 ? options_.network_share : 1;
+  return asked > share * rate ? Codec::q4 : Codec::q8;
+}
+
+bool Replica::has_room(const Neighbour& neighbour, const Fragment& fragment) const {
+  const LinkLoad& load = neighbour.load;
+  if (load.backlog_us > begin_backlog_us) return false;
+  if (load.bytes_per_s <= 0 || neighbour.own_count == 0) return true;
+  // One more than what leaves in that time: then its answer is here when the next has left.
+  const double fit =
+      load.bytes_per_s * static_cast<double>(begin_backlog_us) / us_per_s / static_cast<double>(sent_bytes(fragment));
+  return static_cast<double>(neighbour.own_count) < 1 + fit;
+}
+
 bool Replica::is_partner(const Neighbour& neighbour) const {
   return neighbour.linked && neighbour.info.job == description_.job && neighbour.info.state == ReplicaState::running;
 }
@@ -123,7 +155,8 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.info.job != description_.job) continue;
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
-    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us;
+    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
+                       has_room(neighbour, fragment);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
@@ -156,6 +189,7 @@ void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec
   fragment.own = Own{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
   fragment.own->request.counter = request.counter;
   ++own_count_;
+  if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end()) ++neighbour->second.own_count;
   out.encode.push_back({f, EncodeTask{.request = std::move(request),
                                       .blocks = std::move(blocks),
                                       .exponents = std::move(exponents),
@@ -316,6 +350,9 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
 }
 
 void Replica::end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
+  const auto neighbour = neighbours_.find(fragment.own->partner);
+  // One that died and came back meanwhile counts anew.
+  if (neighbour != neighbours_.end() && neighbour->second.own_count > 0) --neighbour->second.own_count;
   fragment.own.reset();
   fragment.budget.end_own();
   if (leaving_) wait_us = std::min(wait_us, last_exchange_wait_us);
@@ -369,7 +406,7 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
   const auto shift = fragment.budget.answer_shift(crossing);
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || !shift || neighbour == neighbours_.end() ||
-      (crossing && self_ < from) || !affordable(neighbour->second, now_us)) {
+      (crossing && self_ < from) || !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   hold(fragment);
@@ -395,9 +432,14 @@ RefuseReason Replica::objection(const ExchangeRequest& request) const {
   return fragment.quarantined ? RefuseReason::quarantined : RefuseReason::none;
 }
 
-/// An answer costs as much as a request, but turning one down wastes what it took to send: a little debt is made.
-bool Replica::affordable(const Neighbour& neighbour, TimeUs now_us) const {
-  return budget_.open_in_debt(now_us) && neighbour.budget.open_in_debt(now_us);
+/// An answer costs as much as a request, but turning one down wastes what it took to send: a little debt is made. Two
+/// fragments' worth in any case, or two nodes that both have just asked would turn each other down for ever.
+bool Replica::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
+  const std::size_t debt_bytes = 2 * sent_bytes(fragment);
+  if (!budget_.open_in_debt(now_us, debt_bytes) || !neighbour.budget.open_in_debt(now_us, debt_bytes)) return false;
+  const LinkLoad& load = neighbour.load;
+  const double debt_us = load.bytes_per_s > 0 ? static_cast<double>(debt_bytes) / load.bytes_per_s * us_per_s : 0;
+  return static_cast<double>(load.backlog_us) <= std::max(static_cast<double>(answer_backlog_us), debt_us);
 }
 
 bool Replica::crosses(const Fragment& fragment, const NodeId& from) const {

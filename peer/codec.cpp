@@ -175,6 +175,35 @@ std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
   return reply;
 }
 
+void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
+  auto out = header.initBulkPart();
+  out.setMessage(part.message);
+  out.setOffset(part.offset);
+  if (!part.frame_bytes.empty()) {
+    auto sizes = out.initFrameBytes(static_cast<unsigned>(part.frame_bytes.size()));
+    for (unsigned i = 0; i < sizes.size(); ++i)
+      sizes.set(i, part.frame_bytes[i]);
+    out.setHeader({reinterpret_cast<const kj::byte*>(part.header.data.data()), part.header.size()});
+  }
+  frames.payload = part.slices;
+  frames.payload_count = part.slice_count;
+}
+std::optional<BulkPart> read(wire::BulkPart::Reader in, const Frames& frames) {
+  const auto sizes = in.getFrameBytes();
+  const auto header = in.getHeader();
+  if (sizes.size() > max_payload_frames || header.size() > max_cut_header_bytes) return std::nullopt;
+  BulkPart part;
+  part.message = in.getMessage();
+  part.offset = in.getOffset();
+  for (const std::uint32_t bytes : sizes)
+    part.frame_bytes.push_back(bytes);
+  const auto* begin = reinterpret_cast<const std::byte*>(header.begin());
+  part.header = Bytes::adopt(std::vector<std::byte>(begin, begin + header.size()));
+  part.slices = frames.payload;
+  part.slice_count = frames.payload_count;
+  return part;
+}
+
 // ---- the header as bytes -----------------------------------------------------------------------------------------
 
 Bytes bytes_of(capnp::MessageBuilder& builder) {
@@ -207,6 +236,7 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
     case wire::Header::KEY_RING:
     case wire::Header::INVITATION_CLAIM:
     case wire::Header::INVITATION_GRANT:
+    case wire::Header::BULK_ACK:
       if (frames.payload_count != 0) return malformed("payload where none belongs");
       return checked(read_control(header));
     case wire::Header::EXCHANGE_REQUEST:
@@ -230,6 +260,8 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       if (!message || !valid(*message)) return malformed("a membership message outside its bounds");
       return Packet(std::move(*message));
     }
+    case wire::Header::BULK_PART:
+      return checked(read(header.getBulkPart(), frames));
   }
   return std::unexpected(DecodeError{DecodeError::Kind::unknown, "a kind of message this version does not know"});
 }
@@ -282,6 +314,16 @@ Frames encode(const MembershipMessage& message) {
   capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
   write_membership(message, builder.initRoot<wire::Header>().initMembership());
   Frames frames;
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+Frames encode(const BulkPart& part) {
+  GOSSAMER_CHECK(!fault_of(part));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  Frames frames;
+  write(part, builder.initRoot<wire::Header>(), frames);
   frames.header = bytes_of(builder);
   return frames;
 }

@@ -26,7 +26,7 @@ struct Frames {
   [[nodiscard]] std::size_t bytes() const { return header.size() + payload_bytes(); }
 };
 
-using Packet = std::variant<ControlMessage, Message, MembershipMessage>;
+using Packet = std::variant<ControlMessage, Message, MembershipMessage, BulkPart>;
 
 struct DecodeError {
   enum class Kind {
@@ -40,6 +40,7 @@ struct DecodeError {
 [[nodiscard]] Frames encode(const ControlMessage& message);
 [[nodiscard]] Frames encode(const Message& message);
 [[nodiscard]] Frames encode(const MembershipMessage& message);
+[[nodiscard]] Frames encode(const BulkPart& part);
 /// The header frame may have any alignment; payload frames with more than one byte an element must be aligned to 8.
 [[nodiscard]] std::expected<Packet, DecodeError> decode(const Frames& frames);
 

@@ -232,6 +232,10 @@ std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
   return grant;
 }
 
+void write(const BulkAck& ack, wire::Header::Builder header) {
+  header.initBulkAck().setReceived(ack.received_bytes);
+}
+
 }  // namespace
 
 void write_control(const ControlMessage& message, wire::Header::Builder header) {
@@ -260,6 +264,8 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return read(header.getInvitationClaim());
     case wire::Header::INVITATION_GRANT:
       return read(header.getInvitationGrant());
+    case wire::Header::BULK_ACK:
+      return BulkAck{header.getBulkAck().getReceived()};
     default:
       return std::nullopt;
   }

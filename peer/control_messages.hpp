@@ -1,6 +1,6 @@
-// What overlays say to each other about the link itself and the cluster: admission, liveness, leaving, who is denied,
-// which keys admit. Values; peer/codec.hpp turns
-// them into frames and back and holds them to their limits, peer/admission.hpp makes and checks the proofs.
+// What overlays say to each other about the link itself and the cluster: admission, liveness, flow of bulk, leaving,
+// who is denied, which keys admit. Values; peer/codec.hpp turns them into frames and back and holds them to their
+// limits, peer/admission.hpp makes and checks the proofs.
 
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "peer/cluster_keys.hpp"
+#include "peer/limits.hpp"
 
 namespace gossamer::peer {
 
@@ -123,7 +124,29 @@ struct InvitationGrant {
   RingState ring;
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, DenialList, RingState,
+/// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
+struct BulkAck {
+  std::uint64_t received_bytes = 0;
+};
+
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, BulkAck, DenialList, RingState,
                                     InvitationClaim, InvitationGrant>;
+
+/// A slice of a large message on the bulk channel; peer/bulk_parts.hpp cuts and joins.
+struct BulkPart {
+  std::uint64_t message = 0;
+  std::uint64_t offset = 0;                ///< in the message's payload, frame after frame
+  std::vector<std::uint32_t> frame_bytes;  ///< first part only: sizes of the message's payload frames
+  Bytes header;                            ///< first part only: the message's header frame
+  std::array<Bytes, max_payload_frames> slices;
+  std::size_t slice_count = 0;
+
+  [[nodiscard]] std::size_t payload_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < slice_count; ++i)
+      bytes += slices[i].size();
+    return bytes;
+  }
+};
 
 }  // namespace gossamer::peer

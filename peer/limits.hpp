@@ -23,6 +23,9 @@ inline constexpr std::size_t max_payload_frame_bytes = std::size_t{max_fragment_
 /// What ZeroMQ takes on the wire: a frame and CURVE's overhead around it.
 inline constexpr std::size_t max_wire_frame_bytes = max_payload_frame_bytes + 1024;
 
+/// Header frame of a message that travels in parts; a message with a larger one goes whole.
+inline constexpr std::size_t max_cut_header_bytes = 4096;
+
 inline constexpr std::size_t max_name_bytes = 63;
 inline constexpr std::size_t max_address_bytes = 280;
 inline constexpr std::size_t max_text_bytes = 255;

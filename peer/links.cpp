@@ -303,6 +303,7 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   link->up_since = link->last_heard = link->last_ping = link->last_kept = now_;
   link->heard.fill(now_);
   link->last_bulk_ping = now_;
+  link->budget.set_rate(options_.link_bytes_per_s);
   record->link = link;
   record->last_error.clear();
   ++counters_.links_up;
@@ -311,6 +312,7 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
              link->dialled_by_us ? "we" : "they", link->host);
   if (!link->dialled_by_us) roster_->seen_at(link->node, record->address);
+  say(link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
   const bool said_something = roster_->link_up(link->node, dialled, now_);
   link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;
@@ -449,8 +451,17 @@ void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& del
     (channel == Channel::control ? traffic->control_bytes_received : traffic->bulk_bytes_received) += delivery.bytes;
     traffic->payload_bytes_received += payload_bytes;
   }
-  if (delivery.too_many_frames) return note_malformed(link, "too many frames");
+  if (delivery.too_many_frames) {
+    if (channel == Channel::bulk) bulk_arrived(*link, delivery.bytes);
+    return note_malformed(link, "too many frames");
+  }
   auto packet = decode(delivery.frames);
+  const bool is_control = packet && std::holds_alternative<ControlMessage>(*packet);
+  if (channel == Channel::bulk && !is_control) bulk_arrived(*link, delivery.bytes);
+  take(link, channel, std::move(packet));
+}
+
+void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Packet, DecodeError>&& packet) {
   if (!packet && packet.error().kind == DecodeError::Kind::unknown) {
     ++counters_.unknown;
     return;
@@ -472,11 +483,27 @@ void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& del
     if (!stopped_) show_links();
     return;
   }
+  if (const auto* part = std::get_if<BulkPart>(&*packet)) {
+    if (channel != Channel::bulk) return note_malformed(link, "a part of a message on the control channel");
+    take_part(link, *part);
+    return;
+  }
   Message& message = std::get<Message>(*packet);
   if (channel_of(message) != channel) return note_malformed(link, "a message on the wrong channel");
   record_of(link->node)->was_up = true;
   link->last_kept = now_;
   events_.received(link->node, std::move(message));
+}
+
+void Overlay::Core::take_part(const LinkPtr& link, const BulkPart& part) {
+  auto message = link->assembly.add(part);
+  if (!message) return note_malformed(link, message.error());
+  if (!*message) return;
+  auto packet = decode(**message);
+  if (packet && !std::holds_alternative<Message>(*packet)) {
+    return note_malformed(link, "what came in parts is no message of gossip");
+  }
+  take(link, Channel::bulk, std::move(packet));
 }
 
 void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
@@ -489,6 +516,7 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
     const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
     constexpr double weight = 0.125;
     link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
+    link->pacing.round_trip(pong->sent_at, now_);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     const NodeId node = link->node;
     book_.forget(node);
@@ -502,6 +530,8 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
     hear(link, *denials);
   } else if (const auto* ring = std::get_if<RingState>(&message)) {
     hear(link, *ring);
+  } else if (const auto* ack = std::get_if<BulkAck>(&message)) {
+    acknowledged(link, *ack);
   } else {
     note_malformed(link, "a message of admission on an admitted connection");
   }
@@ -519,13 +549,10 @@ void Overlay::Core::note_malformed(const LinkPtr& link, std::string_view why) {
 SendResult Overlay::Core::send(const NodeId& to, const Message& message) {
   const auto record = nodes_.find(to);
   if (stopped_ || record == nodes_.end() || !record->second.link) return SendResult::no_link;
-  Link& link = *record->second.link;
-  if (!link.broken.empty()) return SendResult::no_link;
-  if (link.meter->load(std::memory_order_relaxed) >= options_.max_queued_bytes) {
-    ++counters_.sends_full;
-    return SendResult::full;
-  }
-  const SendResult result = post(link, channel_of(message), encode(message));
+  const LinkPtr link = record->second.link;
+  if (!link->broken.empty()) return SendResult::no_link;
+  const bool bulk = channel_of(message) == Channel::bulk;
+  const SendResult result = bulk ? send_bulk(link, message) : post(*link, Channel::control, encode(message));
   if (result == SendResult::full) ++counters_.sends_full;
   return result;
 }
@@ -538,6 +565,7 @@ SendResult Overlay::Core::post(Link& link, Channel channel, const Frames& frames
     queue_broken();
   }
   if (result != SendResult::sent) return result;
+  charge(link, frames);
   for (Traffic* traffic : {&counters_.traffic, &record_of(link.node)->traffic}) {
     ++traffic->messages_sent;
     (channel == Channel::control ? traffic->control_bytes_sent : traffic->bulk_bytes_sent) += frames.bytes();

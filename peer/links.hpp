@@ -1,6 +1,7 @@
 // Overlay's inside: the tables of links and nodes and what happens to them. overlay.cpp is its frame (start, stop,
 // timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages;
-// agreement.cpp keeps what the members agree on: denials, keys, invitations.
+// links_bulk.cpp lets bulk out, as fast as links and caps allow; agreement.cpp keeps what the members agree on:
+// denials, keys, invitations.
 //
 // Which links stay and who is dead is decided by the roster (peer/roster.hpp), which is told of links and time. A link
 // that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
@@ -16,11 +17,14 @@
 #include <set>
 #include <unordered_map>
 
+#include "gossip/byte_budget.hpp"
 #include "peer/address_book.hpp"
+#include "peer/bulk_parts.hpp"
 #include "peer/claim_attempt.hpp"
 #include "peer/listener.hpp"
 #include "peer/outgoing_link.hpp"
 #include "peer/overlay.hpp"
+#include "peer/pacing.hpp"
 #include "peer/roster.hpp"
 #include "peer/spread.hpp"
 #include "peer/throttle.hpp"
@@ -31,6 +35,11 @@ namespace gossamer::peer {
 [[nodiscard]] inline std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
 }
+
+/// What a cap lets pass at once after a pause: short, so that it holds over seconds, and longer than a timer is late.
+inline constexpr TimeUs cap_burst_us = 50 * us_per_ms;
+/// Bulk is acknowledged when so much has arrived, and what is less with the next tick.
+inline constexpr std::size_t ack_every_bytes = 4 * 1024;
 
 struct Link {
   bool dialled_by_us = false;
@@ -56,6 +65,12 @@ struct Link {
   double round_trip_ms = 0;
   std::uint32_t malformed = 0;
   QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
+  BulkQueue waiting;
+  Pacing pacing;
+  gossip::ByteBudget budget{0, cap_burst_us};
+  BulkAssembly assembly;
+  std::uint64_t bulk_received = 0;  ///< bytes of frames, heartbeats apart
+  std::uint64_t bulk_acked = 0;     ///< of them
 };
 using LinkPtr = std::shared_ptr<Link>;
 
@@ -97,6 +112,9 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   std::expected<void, std::string> retire_key(const Fingerprint& fingerprint);
   std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses);
   std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
+  void set_rates(double bytes_per_s, double link_bytes_per_s);
+  [[nodiscard]] double goodput_bytes_s() const;
+  [[nodiscard]] LinkLoad load(const NodeId& node) const;
   void stop();
   /// Ends every connection at once, without a word.
   void close(int linger_ms);
@@ -148,6 +166,8 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void deliver(const LinkPtr& link, Channel channel, Delivery&& delivery);
   void handle(const LinkPtr& link, Channel channel, ControlMessage&& message);
   void note_malformed(const LinkPtr& link, std::string_view why);
+  void take(const LinkPtr& link, Channel channel, std::expected<Packet, DecodeError>&& packet);
+  void take_part(const LinkPtr& link, const BulkPart& part);
   SendResult post(Link& link, Channel channel, const Frames& frames);
   void say(const LinkPtr& link, Channel channel, const ControlMessage& message);
   void ping(const LinkPtr& link);
@@ -173,6 +193,17 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival) const;
   void claim_ended(const Invitation& invitation, std::expected<InvitationGrant, std::string> grant);
 
+  // links_bulk.cpp: bulk
+  SendResult send_bulk(const LinkPtr& link, const Message& message);
+  bool pump_one(const LinkPtr& link);
+  void pump(const LinkPtr& link);
+  void pump_all();
+  void pump_later(TimeUs when);
+  void charge(Link& link, const Frames& frames);
+  void bulk_arrived(Link& link, std::size_t bytes);
+  void send_acks(std::size_t least_bytes);
+  void acknowledged(const LinkPtr& link, const BulkAck& ack);
+
   [[nodiscard]] bool is_linked(const NodeId& node) const;
   [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
   [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
@@ -194,6 +225,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
 
   zmq::context_t context_;
   asio::steady_timer timer_;
+  asio::steady_timer bulk_timer_;
   Listener listener_;
   AddressBook book_;
   std::string advertised_;        ///< empty: this node only dials out
@@ -210,6 +242,10 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   Throttle hello_throttle_{hello_burst, hellos_per_s};
   Throttle log_throttle_{20, 2};
   OverlayCounters counters_;
+  gossip::ByteBudget budget_{0, cap_burst_us};
+  std::size_t pump_first_ = 0;  ///< where pump_all() begins: links take turns
+  TimeUs pump_at_ = 0;          ///< when bulk_timer_ fires; 0: not set
+  bool acks_queued_ = false;
   bool probe_wanted_ = false;
   bool broken_queued_ = false;
   bool stopped_ = false;

@@ -126,6 +126,15 @@ std::expected<std::string, std::string> Overlay::invite(TimeUs validity_us, std:
 std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joined joined) {
   return core_->join(invitation, std::move(joined));
 }
+double Overlay::goodput_bytes_s() const {
+  return core_->goodput_bytes_s();
+}
+LinkLoad Overlay::load(const NodeId& node) const {
+  return core_->load(node);
+}
+void Overlay::set_rates(double bytes_per_s, double link_bytes_per_s) {
+  core_->set_rates(bytes_per_s, link_bytes_per_s);
+}
 void Overlay::stop() {
   core_->stop();
 }
@@ -146,6 +155,7 @@ Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity ide
       time_of_day_(std::move(time_of_day)),
       context_(options_.io_threads),
       timer_(loop),
+      bulk_timer_(loop),
       listener_(loop, context_,
                 {.arrived = [this](Arrival&& arrival) { arrived(std::move(arrival)); },
                  .lost_connection = [this] { probe_wanted_ = true; },
@@ -173,6 +183,7 @@ std::expected<void, std::string> Overlay::Core::start() {
     return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
                            " bytes or not plain UTF-8");
   }
+  set_rates(options_.bytes_per_s, options_.link_bytes_per_s);
   options_.max_links = std::clamp<std::size_t>(options_.max_links, 1, max_links);
   options_.membership.full_view_limit = std::min(options_.membership.full_view_limit, options_.max_links);
   options_.membership.active_view = std::min(options_.membership.active_view, options_.max_links);
@@ -218,6 +229,7 @@ void Overlay::Core::close(int linger_ms) {
   if (stopped_) return;
   stopped_ = true;
   timer_.cancel();
+  bulk_timer_.cancel();
   for (const LinkPtr& link : links_) {
     link->ended = true;
     if (link->outgoing) link->outgoing->close(linger_ms);
@@ -326,7 +338,10 @@ std::vector<LinkStatus> Overlay::Core::links() const {
       status.features = record.link->features;
       status.round_trip_ms = record.link->round_trip_ms;
       status.up_since = record.link->up_since;
-      status.queued_bytes = record.link->meter->load(std::memory_order_relaxed);
+      status.least_round_trip_ms = static_cast<double>(record.link->pacing.least_delay_us()) / us_per_ms;
+      status.goodput_bytes_s = record.link->pacing.goodput(clock_());
+      status.queued_bytes = record.link->waiting.bytes() + record.link->meter->load(std::memory_order_relaxed);
+      status.under_way_bytes = record.link->pacing.under_way_bytes();
     }
     all.push_back(std::move(status));
   }
@@ -366,6 +381,8 @@ void Overlay::Core::tick() {
     if (!link->ended) tend(link);
   }
   if (!stopped_) dial_due();
+  if (!stopped_) send_acks(1);
+  if (!stopped_) pump_all();
 }
 
 void Overlay::Core::forgive_own_pause() {

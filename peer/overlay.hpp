@@ -61,10 +61,15 @@ struct OverlayOptions {
   /// ZeroMQ's threads, each up to about 1.4 GB/s of CURVE; connections are spread over them.
   int io_threads = 2;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
-  /// Bytes queued on a link before send() says full, and messages a channel queues on either side.
+  /// Bytes queued on a link before send() says full, and messages a channel queues on either side. A link whose rate is
+  /// known queues no more than goes out in about a second (peer/pacing.hpp).
   std::size_t max_queued_bytes = std::size_t{64} << 20;
   int control_high_water_messages = 256;
   int bulk_high_water_messages = 64;
+  /// Most that is sent, over all links and on one, in bytes a second of frames with what encryption adds; 0: no limit.
+  /// Bulk waits for it; control is counted and does not wait.
+  double bytes_per_s = 0;
+  double link_bytes_per_s = 0;
 };
 
 /// Frames of messages before encryption. `payload` is part of `bulk`.
@@ -87,14 +92,17 @@ struct LinkStatus {
   bool passing = false;  ///< up, but not kept
   bool dead = false;
   bool dialled_by_us = false;
-  std::uint64_t features = 0;    ///< that both ends of the link have (peer/limits.hpp)
-  double round_trip_ms = 0;      ///< smoothed; 0: not measured yet
-  std::uint64_t bytes_sent = 0;  ///< since this node first came up, over all its links
+  std::uint64_t features = 0;      ///< that both ends of the link have (peer/limits.hpp)
+  double round_trip_ms = 0;        ///< smoothed; 0: not measured yet
+  double least_round_trip_ms = 0;  ///< of the last seconds; 0: not measured yet
+  double goodput_bytes_s = 0;      ///< what the link took while more was waiting; 0: not seen lately
+  std::uint64_t bytes_sent = 0;    ///< since this node first came up, over all its links
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   Traffic traffic;
-  std::size_t queued_bytes = 0;
+  std::size_t queued_bytes = 0;     ///< waiting, or with ZeroMQ and not encrypted yet
+  std::size_t under_way_bytes = 0;  ///< of bulk, sent and not acknowledged
   TimeUs up_since = 0;
   std::string last_error;
 };
@@ -119,6 +127,11 @@ struct MembershipStatus {
   std::uint64_t incarnation = 0;
   int health = 0;  ///< 0: answers in time; each more, up to 8, adds once more to its patience with others
   gossip::MembershipCounters counters;
+};
+
+struct LinkLoad {
+  TimeUs backlog_us = 0;   ///< how long what waits for the link will take to leave; 0 if no rate is known
+  double bytes_per_s = 0;  ///< what the link takes as measured, or lets pass as configured; 0: not known
 };
 
 /// Since the start, over all nodes.
@@ -212,8 +225,15 @@ class Overlay {
   /// Gets the key ring from a member that the invitation names, in place of our own, and dials them. `joined` is called
   /// from the loop, once; an error is fit for the user. One at a time; refused while a link is up.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
-  /// Says goodbye to all and closes. What was sent is still delivered, for up to half a second, while the object is
-  /// being destroyed. No event comes after this.
+
+  /// Of the fastest link, as measured lately: what the node's network takes at least. 0: not known.
+  [[nodiscard]] double goodput_bytes_s() const;
+  /// All zeros without a link.
+  [[nodiscard]] LinkLoad load(const NodeId& node) const;
+  /// As in OverlayOptions.
+  void set_rates(double bytes_per_s, double link_bytes_per_s);
+  /// Says goodbye to all and closes. What has left its link's queue is still delivered, for up to half a second, while
+  /// the object is being destroyed; bulk that waits in it is not. No event comes after this.
   void stop();
 
  private:

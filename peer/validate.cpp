@@ -192,6 +192,9 @@ Fault check(const InvitationClaim&) {
 Fault check(const InvitationGrant& grant) {
   return check(grant.ring);
 }
+Fault check(const BulkAck&) {
+  return {};
+}
 
 /// Length of the UTF-8 sequence at the start of `text` (RFC 3629: no overlong forms, no surrogates); 0 if there is
 /// none.
@@ -219,6 +222,19 @@ std::optional<std::string_view> fault_of(const Message& message) {
 }
 std::optional<std::string_view> fault_of(const ControlMessage& message) {
   return std::visit([](const auto& m) { return check(m); }, message);
+}
+
+std::optional<std::string_view> fault_of(const BulkPart& part) {
+  const bool first = part.offset == 0;
+  if (first == part.frame_bytes.empty() || first == part.header.empty())
+    return "a part begins no message and goes on with none";
+  if (part.frame_bytes.size() > max_payload_frames) return "too many frames";
+  if (std::ranges::any_of(part.frame_bytes, [](std::uint32_t bytes) { return bytes > max_payload_frame_bytes; })) {
+    return "a payload frame is too large";
+  }
+  if (part.header.size() > max_cut_header_bytes) return "the header of a message in parts is too large";
+  if (part.payload_bytes() == 0) return "a part without payload";
+  return {};
 }
 
 bool is_plain_text(std::string_view text, std::size_t max_bytes) {

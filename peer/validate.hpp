@@ -16,6 +16,7 @@ namespace gossamer::peer {
 /// What is wrong; nothing if the message is valid.
 [[nodiscard]] std::optional<std::string_view> fault_of(const Message& message);
 [[nodiscard]] std::optional<std::string_view> fault_of(const ControlMessage& message);
+[[nodiscard]] std::optional<std::string_view> fault_of(const BulkPart& part);
 
 /// Valid UTF-8 without control characters, at most `max_bytes`: fit for a log and a table.
 [[nodiscard]] bool is_plain_text(std::string_view text, std::size_t max_bytes);

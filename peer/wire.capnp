@@ -34,6 +34,9 @@ struct Header {
     # How a node that was invited gets the ring, on a connection that is not admitted.
     invitationClaim @16 :InvitationClaim;
     invitationGrant @17 :InvitationGrant;
+    # Flow of bulk: a slice of a message on the bulk channel, and on control how much of bulk has arrived.
+    bulkPart @18 :BulkPart;
+    bulkAck @19 :BulkAck;
   }
 }
 
@@ -256,4 +259,15 @@ struct InvitationClaim {
 
 struct InvitationGrant {
   ring @0 :KeyRing;
+}
+
+struct BulkPart {
+  message @0 :UInt64;               # numbered by the sender; the same in all parts of one message
+  offset @1 :UInt64;                # of this part's first byte in the message's payload, frame after frame
+  frameBytes @2 :List(UInt32);      # first part only: sizes of the message's payload frames
+  header @3 :Data;                  # first part only: the message's header frame
+}
+
+struct BulkAck {
+  received @0 :UInt64;              # bytes of frames received on bulk since the link came up, heartbeats apart
 }

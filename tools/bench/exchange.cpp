@@ -93,7 +93,8 @@ std::string configuration(const ExchangeOptions& options, const std::filesystem:
       "[node]\nstate_dir = \"{0}/state\"\nsocket_dir = \"{0}\"\n"
       "[overlay]\nlisten = \"tcp://127.0.0.1:0\"\ncluster_key_file = \"{1}\"\npeers = [{2}]\n"
       "link_timeout_ms = 30000\nsuspicion_mult = 30\n"
-      "[gossip]\ncodec = \"{3}\"\nperiod_ms = 0\ntime_share = 0.0\nin_flight = {4}\nexchange_lifetime_ms = 60000\n"
+      "[gossip]\ncodec = \"{3}\"\nperiod_ms = 0\ntime_share = 0.0\nbandwidth_share = 0.0\nin_flight = "
+      "{4}\nexchange_lifetime_ms = 60000\n"
       "[log]\nlevel = \"warning\"\n",
       folder.string(), cluster_key, peer.empty() ? "" : '"' + peer + '"', options.codec, options.in_flight);
 }

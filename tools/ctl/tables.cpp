@@ -34,6 +34,9 @@ struct Members {
 std::string milliseconds(double value) {
   return value > 0 ? fmt::format("{:.1f} ms", value) : "-";
 }
+std::string megabits(double value) {
+  return value > 0 ? fmt::format("{:.3g} Mbit/s", value) : "-";
+}
 std::string small(double value) {
   return fmt::format("{:.3g}", value);
 }
@@ -96,7 +99,8 @@ std::string status_table(const json& answer, bool colour) {
 }
 
 std::string peers_table(const json& answer, bool colour) {
-  Table table{{"NODE", "NAME", "ADDRESS", "LINK", "DIALLED BY", "ROUND TRIP", "SENT", "RECEIVED", "UP FOR", "NOTE"},
+  Table table{{"NODE", "NAME", "ADDRESS", "LINK", "DIALLED BY", "ROUND TRIP", "LEAST", "GOODPUT", "SENT", "RECEIVED",
+               "UP FOR", "NOTE"},
               {},
               "no other node is known: list some under [overlay] peers in the configuration"};
   for (const json& entry : answer.at("peers")) {
@@ -108,6 +112,8 @@ std::string peers_table(const json& answer, bool colour) {
                           {up ? "up" : "down", false, tone_of_state(up ? "up" : "down")},
                           {entry.value("dialled_by_us", false) ? "us" : "them"},
                           peer.as("round_trip_ms", milliseconds),
+                          peer.as("least_round_trip_ms", milliseconds),
+                          peer.as("goodput_mbit_s", megabits),
                           peer.as("bytes_sent", bytes_text),
                           peer.as("bytes_received", bytes_text),
                           up ? peer.as("up_s", duration_text) : Cell{"-", true},

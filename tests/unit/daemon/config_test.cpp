@@ -71,6 +71,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     codec = "q4"
     partners = "one-peer-exponential"
     time_share = 0.1
+    bandwidth_share = 0.25
     max_mbit_s = 100.0
     link_max_mbit_s = 12.5
     clip = 2.0
@@ -112,9 +113,10 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->overlay.full_view_limit == 20);
   CHECK(config->overlay.active_view == 6);
   CHECK(config->overlay.passive_view == 40);
-  CHECK(config->gossip.codec == Codec::q4);
+  CHECK(config->gossip.codec == CodecChoice::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);
+  CHECK(config->gossip.bandwidth_share == 0.25);
   CHECK(config->gossip.max_mbit_s == 100);
   CHECK(config->gossip.link_max_mbit_s == 12.5);
   CHECK(config->gossip.clip == 2);
@@ -140,7 +142,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
 TEST_CASE("a profile changes the defaults of its section, wherever it stands in it") {
   const auto internet = parse("[gossip]\ncodec = \"q8\"\nprofile = \"internet\"", "f");
   REQUIRE(internet);
-  CHECK(internet->gossip.codec == Codec::q8);  // said so
+  CHECK(internet->gossip.codec == CodecChoice::q8);  // said so
   CHECK(internet->gossip.period_ms == 1'000);
   CHECK(internet->gossip.partners == gossip::PartnerPolicy::weighted);
   const auto lan = parse("[gossip]\nprofile = \"lan\"", "f");
@@ -175,8 +177,9 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[gossip]\nrange = true", "f:2: [gossip] range: is true or false; it must be a number"},
       {"[gossip]\nmixing_budget = 1.5", "f:2: [gossip] mixing_budget: 1.5 is out of bounds"},
       {"[gossip]\nmixing_budget = 0", "f:2: [gossip] mixing_budget: 0 is out of bounds"},
-      {"[gossip]\ncodec = \"q9\"", "f:2: [gossip] codec: \"q9\" is not known; it must be \"f32\", \"q8\" or \"q4\""},
-      {"[gossip]\ncodec = 8", "f:2: [gossip] codec: is a whole number; it must be \"f32\", \"q8\" or \"q4\""},
+      {"[gossip]\ncodec = \"q9\"",
+       "f:2: [gossip] codec: \"q9\" is not known; it must be \"f32\", \"q8\", \"q4\" or \"auto\""},
+      {"[gossip]\ncodec = 8", "f:2: [gossip] codec: is a whole number; it must be \"f32\", \"q8\", \"q4\" or \"auto\""},
       {"[log]\nlevel = \"loud\"", "f:2: [log] level: \"loud\" is not known"},
       {"[overlay]\npeers = \"tcp://a:1\"", "f:2: [overlay] peers: is a string; it must be a list of strings"},
       {"[overlay]\npeers = [1]", "f:2: [overlay] peers: holds a whole number"},
@@ -273,14 +276,14 @@ TEST_CASE("a reload changes what can change while running, and names the rest") 
   Config next = running;
   next.node.name = "new";
   next.overlay.peers = {"tcp://a:1"};
-  next.gossip.codec = Codec::f32;
+  next.gossip.codec = CodecChoice::f32;
   next.gossip.seed = 9;
   next.log.level = LogLevel::trace;
   const Reload result = reload(running, next);
   CHECK(result.changed == std::vector<std::string>{"overlay.peers", "gossip.codec", "log.level"});
   CHECK(result.need_restart == std::vector<std::string>{"node.name", "gossip.seed"});
   CHECK(result.config.overlay.peers == next.overlay.peers);
-  CHECK(result.config.gossip.codec == Codec::f32);
+  CHECK(result.config.gossip.codec == CodecChoice::f32);
   CHECK(result.config.log.level == LogLevel::trace);
   CHECK(result.config.node.name == "old");
   CHECK(result.config.gossip.seed == 0);

@@ -92,8 +92,11 @@ TEST_CASE("tables show what the daemon says") {
   peer.name = "right\x1b[31m";
   peer.up = true;
   peer.round_trip_ms = 0.25;
+  peer.least_round_trip_ms = 0.125;
+  peer.goodput_mbit_s = 48.25;
   const std::string peers = ctl::peers_table(daemon::peers_answer({peer}), false);
   CHECK_THAT(peers, Contains("01234567 ") && Contains("right?[31m") && Contains("up") && Contains("0.2 ms"));
+  CHECK_THAT(peers, Contains("0.1 ms") && Contains("48.2 Mbit/s"));
   CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("[overlay] peers"));
 
   daemon::MemberStatus linked{

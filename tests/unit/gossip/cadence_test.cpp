@@ -35,6 +35,17 @@ TEST_CASE("a byte budget saves up a quarter of a second and no more", "[cadence]
   CHECK(sent == 251'000);
 }
 
+TEST_CASE("a byte budget says when it opens, and saves up what it is told", "[cadence]") {
+  ByteBudget budget(1e6, 20 * us_per_ms);
+  CHECK(budget.opens_at(us_per_s) == us_per_s);
+  budget.spend(120'000, us_per_s);
+  const TimeUs opens = budget.opens_at(us_per_s);
+  CHECK(opens == Approx(1.1 * us_per_s).margin(2));
+  CHECK_FALSE(budget.open(opens - 10));
+  CHECK(budget.open(opens));
+  CHECK(ByteBudget().opens_at(7) == 7);
+}
+
 TEST_CASE("without a rate a byte budget is always open", "[cadence]") {
   ByteBudget budget;
   budget.spend(1'000'000'000, 0);

@@ -201,6 +201,78 @@ TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
   CHECK(lone.replica->in_flight() <= 3);
 }
 
+TEST_CASE("a slow link has few exchanges under way, and a full one none", "[replica]") {
+  const auto begun = [](LinkLoad load) {
+    Lone lone({.period_us = 0, .in_flight = 8}, 8);
+    lone.meet(1);
+    lone.replica->set_link(node_id(1), load);
+    lone.tick();
+    lone.work();
+    return lone.sent<ExchangeRequest>().size();
+  };
+  constexpr double fragment_bytes = Lone::blocks * block_elements * sizeof(float);
+  CHECK(begun({}) == 8);
+  CHECK(begun({.bytes_per_s = fragment_bytes}) == 2);  // one, and one more while it leaves
+  CHECK(begun({.bytes_per_s = 12 * fragment_bytes}) == 4);
+  CHECK(begun({.bytes_per_s = 1e9}) == 8);
+  CHECK(begun({.backlog_us = 260 * us_per_ms, .bytes_per_s = 1e9}) == 0);
+}
+
+TEST_CASE("a codec that adapts is q4 where the link cannot carry q8 within the period", "[replica]") {
+  const auto codec_over = [](double bytes_per_s, TimeUs period_us) {
+    Lone lone({.adapt_codec = true, .period_us = period_us});
+    lone.meet(1);
+    lone.replica->set_link(node_id(1), {.bytes_per_s = bytes_per_s});
+    return lone.start_own().second.codec;
+  };
+  // Twice 512 bytes in 10 ms, within half of the link: from 204,800 bytes a second it is carried.
+  CHECK(codec_over(0, 10'000) == Codec::q8);  // not known
+  CHECK(codec_over(204'000, 10'000) == Codec::q4);
+  CHECK(codec_over(206'000, 10'000) == Codec::q8);
+  CHECK(codec_over(204'000, 11'000) == Codec::q8);
+  CHECK(codec_over(100e6, 0) == Codec::q8);  // once a millisecond at most
+  CHECK(codec_over(1e6, 0) == Codec::q4);
+}
+
+TEST_CASE("one slow link does not hold up the others, and room comes back as exchanges end", "[replica]") {
+  Lone lone({.period_us = 0, .in_flight = 8}, 8);
+  lone.meet(1);
+  lone.meet(2);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s, .bytes_per_s = 1});
+  lone.tick();
+  lone.work();
+  auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 8);
+  for (const auto& [to, request] : requests)
+    CHECK(to == 2);
+  for (const auto& [to, request] : requests)
+    lone.hear(2, Lone::reply_to(request, ReplyStatus::busy));
+  lone.replica->set_link(node_id(1), {.bytes_per_s = 1});
+  lone.replica->set_link(node_id(2), {.backlog_us = us_per_s, .bytes_per_s = 1});
+  for (int round = 0; round < 2; ++round) {
+    lone.tick(us_per_s);
+    lone.work();
+    requests = lone.sent<ExchangeRequest>();
+    CHECK(requests.size() == 2);
+    for (const auto& [to, request] : requests) {
+      CHECK(to == 1);
+      lone.hear(1, Lone::reply_to(request, ReplyStatus::busy));
+    }
+  }
+}
+
+TEST_CASE("a request is answered with a second waiting for the link, and not with more", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s + 1});
+  lone.ask(1);
+  CHECK(lone.out.answer.empty());
+  REQUIRE(lone.sent<ExchangeReply>().at(0).second.status == ReplyStatus::busy);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s});
+  lone.ask(1);
+  CHECK(lone.out.answer.size() == 1);
+}
+
 TEST_CASE("fragments take turns", "[replica]") {
   const std::size_t in_flight = GENERATE(1, 2, 3, 7, 20);
   CAPTURE(in_flight);

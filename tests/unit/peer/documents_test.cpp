@@ -47,6 +47,7 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"max_payload_frames", max_payload_frames},
       {"max_payload_frame_bytes", max_payload_frame_bytes},
       {"max_wire_frame_bytes", max_wire_frame_bytes},
+      {"max_cut_header_bytes", max_cut_header_bytes},
       {"max_fragment_blocks", max_fragment_blocks},
       {"max_fragments", max_fragments},
       {"min_shift_bound", min_shift_bound},

@@ -140,6 +140,7 @@ class Replica {
   /// was learned here (gossip/handover.hpp). None is begun after `deadline_us`, and a client that does not publish is
   /// waited for half of the time until then. A replica that has not joined has nothing to hand over.
   void leave(TimeUs now_us, TimeUs deadline_us, Actions& out);
+  [[nodiscard]] bool leaving() const { return leaving_.has_value(); }
   /// Everything is handed over, or nobody is there to take it. What is under way may not have ended: see idle().
   [[nodiscard]] bool handed_over() const;
   /// Fragments of which at least one last exchange was done.

@@ -127,7 +127,7 @@ void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
     return findings.push_back(problem("port", fmt::format("nobody accepts connections at {}", address),
                                       "look at the daemon's log, and for a firewall on this machine"));
   if (only_here(address) && text(daemon.process, "advertise") != "none" &&
-      daemon.process.value("peers", json::array()).size() > 0)
+      !daemon.process.value("peers", json::array()).empty())
     return findings.push_back(
         warning("port", fmt::format("listens at {}: other machines cannot reach it", address),
                 "set [overlay] listen = \"tcp://*:7946\", or advertise = \"none\" if it is only to "

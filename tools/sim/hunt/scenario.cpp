@@ -472,15 +472,22 @@ void World::crash_node(std::size_t i) {
 
 void World::leave(std::size_t i) {
   if (!cluster_.node(i).replica || cluster_.node(i).paused || cluster_.node(i).joining) return;
-  tell(fmt::format("node {} leaves", i));
-  cluster_.drain(i);
+  // As told to by its operator, or stopped by a signal.
+  const bool hands_over = cluster_.node(i).replica->counters().initiated % 2 == 0;
+  tell(fmt::format("node {} {}", i, hands_over ? "hands over and leaves" : "leaves"));
+  if (hands_over) {
+    cluster_.leave(i, leave_grace_us / 2);
+  } else {
+    cluster_.drain(i);
+  }
   wait_for_leave(i, cluster_.node(i).daemon_life, schedule_.now_us() + leave_grace_us);
 }
 
 void World::wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us) {
   const Cluster::Node& node = cluster_.node(i);
   if (!node.replica || node.daemon_life != life || calm_) return;
-  if (!node.replica->idle() && schedule_.now_us() < deadline_us) {
+  const bool leaving = node.replica->leaving() && !node.replica->handed_over();
+  if ((leaving || !node.replica->idle()) && schedule_.now_us() < deadline_us) {
     return schedule_.after(20'000, [this, i, life, deadline_us] { wait_for_leave(i, life, deadline_us); });
   }
   tell(fmt::format("node {} says goodbye", i));

@@ -73,7 +73,8 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   auto control = ControlServer::open(
       loop, socket_folder / layout::control_socket_name,
       [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger(),
-      default_control_timeout, is_for_owners);
+      default_control_timeout,
+      [](const std::string& command) { return command == "drain" || command == "leave" || is_for_owners(command); });
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
   return shell;

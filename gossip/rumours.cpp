@@ -15,7 +15,13 @@ std::size_t RumourQueue::last() const {
 }
 
 void RumourQueue::push(Rumour rumour) {
-  erase(rumour.subject.node);
+  // Accusations by different nodes confirm each other: one must not keep another from being told.
+  std::erase_if(items_, [&](const Item& item) {
+    const bool both_accuse = item.rumour.claim == Claim::suspected && rumour.claim == Claim::suspected;
+    return item.rumour.subject.node == rumour.subject.node &&
+           (!both_accuse || item.rumour.accuser == rumour.accuser ||
+            item.rumour.subject.incarnation != rumour.subject.incarnation);
+  });
   if (items_.size() >= max_queued_rumours) {
     items_[last()] = {std::move(rumour), 0, order_++};
   } else {
@@ -24,11 +30,7 @@ void RumourQueue::push(Rumour rumour) {
 }
 
 void RumourQueue::erase(const NodeId& subject) {
-  const auto found =
-      std::ranges::find_if(items_, [&](const Item& item) { return item.rumour.subject.node == subject; });
-  if (found == items_.end()) return;
-  if (&*found != &items_.back()) *found = std::move(items_.back());
-  items_.pop_back();
+  std::erase_if(items_, [&](const Item& item) { return item.rumour.subject.node == subject; });
 }
 
 void RumourQueue::take(std::vector<Rumour>& rumours, std::size_t bytes, unsigned limit, const NodeId& receiver) {

@@ -17,7 +17,7 @@ inline constexpr TimeUs min_heard_us = 10 * us_per_s;
 inline constexpr TimeUs max_heard_us = 600 * us_per_s;
 
 /// Each piece is sent a bounded number of times, those sent least often first, among them the newest (Das et al. 2002,
-/// section 4.1). There is one piece about a subject: newer news replaces it.
+/// section 4.1). Newer news about a subject replaces older, but accusations by different nodes stand side by side.
 class RumourQueue {
  public:
   [[nodiscard]] bool empty() const { return items_.empty(); }

@@ -1,5 +1,7 @@
 #include "peer/claim_attempt.hpp"
 
+#include <atomic>
+
 #include "peer/codec.hpp"
 #include "peer/limits.hpp"
 
@@ -81,7 +83,8 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_header_bytes));
   if (endpoint.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
   const auto weak = weak_from_this();
-  const std::string place = "inproc://claim-" + std::to_string(++sockets_opened_);
+  static std::atomic<std::uint64_t> sockets_opened = 0;  // an earlier attempt's may not have gone yet
+  const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
   events_ = watch_socket(loop_, context_, socket, place, watched_events, [weak](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(event);
   });

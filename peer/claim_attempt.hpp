@@ -54,7 +54,6 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   std::shared_ptr<PolledSocket> socket_;
   std::shared_ptr<PolledSocket> events_;
   std::size_t index_ = 0;
-  std::uint64_t sockets_opened_ = 0;
   bool connected_ = false;
   bool secured_ = false;    ///< CURVE's handshake is done
   bool try_again_ = false;  ///< somebody answered in this round, under another key

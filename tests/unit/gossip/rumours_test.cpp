@@ -56,6 +56,28 @@ TEST_CASE("Newer news about a node replaces the older") {
   CHECK(take(queue, 9).front().subject.incarnation == 6);
 }
 
+TEST_CASE("Accusations by different nodes stand side by side until there is other news") {
+  RumourQueue queue;
+  const auto accusation = [](std::size_t accuser, std::uint64_t incarnation) {
+    Rumour rumour = dead(1, incarnation);
+    rumour.claim = Claim::suspected;
+    rumour.accuser = node(accuser);
+    return rumour;
+  };
+  queue.push(accusation(2, 1));
+  queue.push(accusation(3, 1));
+  queue.push(accusation(3, 1));
+  CHECK(queue.size() == 2);
+  CHECK(take(queue, 9).size() == 2);
+  queue.push(accusation(4, 2));  // of a later incarnation: those of the earlier are refuted
+  CHECK(queue.size() == 1);
+  queue.push(accusation(5, 2));
+  queue.push(dead(1, 2));
+  CHECK(queue.size() == 1);
+  queue.push(accusation(5, 2));
+  CHECK(queue.size() == 1);
+}
+
 TEST_CASE("The queue and what it puts on a message are bounded") {
   RumourQueue queue;
   for (std::size_t i = 0; i < 3 * max_queued_rumours; ++i)

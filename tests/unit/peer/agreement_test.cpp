@@ -226,9 +226,9 @@ TEST_CASE("invitations that do not count any more say so") {
   CHECK(joiner->overlay->key_ring().size() == 1);
 
   REQUIRE(a->overlay->decide(joiner->id, true, ""));
-  CHECK(join(loop, *joiner, *line).find("denies this node") != std::string::npos);
+  CHECK_THAT(join(loop, *joiner, *line), Catch::Contains("denies this node"));
   REQUIRE(a->overlay->decide(joiner->id, false, ""));
-  CHECK(join(loop, *joiner, *line).empty());
+  CHECK_THAT(join(loop, *joiner, *line), Catch::Equals(""));
 }
 
 TEST_CASE("an invitation from nowhere, and one to another cluster") {

@@ -143,7 +143,9 @@ std::expected<Invitation, std::string> parse_invitation(std::string_view line) {
   const auto is_text = [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   };
-  if (line.size() > max_invitation_characters || !std::ranges::all_of(line, is_text)) return std::unexpected(garbled);
+  if (line.empty() || line.size() > max_invitation_characters || !std::ranges::all_of(line, is_text)) {
+    return std::unexpected(garbled);
+  }
   Text text(line.size());
   std::size_t filled = 0;
   const bool decoded =

@@ -29,6 +29,22 @@ constexpr std::chrono::milliseconds accept_retry{200};
 /// Connections taken in one turn of the loop.
 constexpr int max_accepts_per_turn = 16;
 
+/// Whether a warning is worth a line in the log: a new one, or one not said for a while.
+class RepeatedWarning {
+ public:
+  [[nodiscard]] bool is_due(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (text == text_ && now - said_ < repeated_warning_period) return false;
+    text_ = text;
+    said_ = now;
+    return true;
+  }
+
+ private:
+  std::string text_;
+  std::chrono::steady_clock::time_point said_{};
+};
+
 }  // namespace
 
 void ClientSession::close() {
@@ -43,6 +59,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
         options_(std::move(options)),
         events_(events),
         log_(log),
+        ledger_(options_.limits),
         listening_(std::move(listening)),
         acceptor_(loop, listening_->get()),
         retry_(loop) {}
@@ -53,8 +70,9 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
 
   [[nodiscard]] std::size_t sessions() const { return sessions_; }
   [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
-  [[nodiscard]] std::uint64_t memory_bytes() const;
+  [[nodiscard]] std::uint64_t memory_bytes() const { return ledger_.memory_bytes(); }
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
 
  private:
   struct Connection {
@@ -63,6 +81,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
     asio::steady_timer deadline;          // until attached
     asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
     std::shared_ptr<ClientSession> session;
+    std::uint64_t inode = 0;  // of its memory
   };
   using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
 
@@ -75,6 +94,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
                                                                             const AttachOffer& offer);
   void take(std::uint64_t number, Connection& connection, AttachOffer offer);
   void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
+  void warn_of_limits();
   void watch_socket(std::uint64_t number);
   void watch_wake(std::uint64_t number);
   void finish(std::uint64_t number);
@@ -94,14 +114,17 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   const ClientListenerOptions options_;
   ClientEvents& events_;
   spdlog::logger& log_;
+  ClientLedger ledger_;
   std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
-  Connections connections_;  // pending and attached; at most max_pending_attaches + most_clients
+  Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
   std::size_t sessions_ = 0;
   std::uint64_t next_number_ = 1;
   std::uint64_t refused_ = 0;
   bool refusing_ = false;
+  RepeatedWarning last_refusal_;
+  RepeatedWarning last_near_limit_;
 };
 
 void ClientListener::Core::accept_when_ready() {
@@ -161,34 +184,27 @@ void ClientListener::Core::receive(std::uint64_t number, Connection& connection)
   take(number, connection, std::get<AttachOffer>(std::move(received)));
 }
 
-std::uint64_t ClientListener::Core::memory_bytes() const {
-  std::uint64_t used = 0;
-  for (const auto& [number, connection] : connections_)
-    if (connection->session) used += connection->session->memory().size_bytes();
-  return used;
-}
-
 std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(
     std::uint64_t number, Connection& connection, const AttachOffer& offer) {
   const auto refused = [](AttachStatus status, std::string message) {
     return std::unexpected(AttachRefusal{status, std::move(message)});
   };
   if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  if (sessions_ >= options_.most_clients)
-    return refused(AttachStatus::limit_reached,
-                   fmt::format("{} clients are attached, which is this daemon's limit: raise [limits] clients in its "
-                               "configuration",
-                               sessions_));
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return refused(AttachStatus::bad_layout, "the kernel does not say who is asking");
+  if (auto objection = ledger_.objection(peer.uid, offer.memory_bytes))
+    return refused(AttachStatus::limit_reached, *std::move(objection));
   std::expected<ClientMemory, AttachRefusal> memory =
-      ClientMemory::map(offer.memory.get(), offer.memory_bytes, options_.most_memory_bytes - memory_bytes());
+      ClientMemory::map(offer.memory.get(), offer.memory_bytes, offer.memory_bytes);
   if (!memory) return std::unexpected(std::move(memory.error()));
+  const ClientLedger::Entry entry{peer.uid, memory->key().name_hash, memory->size_bytes()};
+  if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
   auto session = std::make_shared<ClientSession>(std::move(*memory), peer.pid, peer.uid, offer.resume, number);
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
     return std::unexpected(std::move(taken.error()));
+  ledger_.enter(number, entry);
   return session;
 }
 
@@ -203,6 +219,9 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection, At
       });
   };
   ++sessions_;
+  connection.inode = inode_of(offer.memory.get());
+  if (options_.kept != nullptr) options_.kept->keep(offer.memory.get());
+  warn_of_limits();
   connection.deadline.cancel();
   connection.wake.assign(offer.wake.release());
   send_reply(connection.socket.native_handle(), options_.node, AttachStatus::accepted, "");
@@ -212,9 +231,15 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection, At
 
 void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
   ++refused_;
-  log_.warn("a client was refused: {}", why.message);
+  if (last_refusal_.is_due(why.message)) log_.warn("a client was refused: {}", why.message);
   send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
   finish(number);
+}
+
+void ClientListener::Core::warn_of_limits() {
+  const std::string near = ledger_.nearly_used();
+  if (!near.empty() && last_near_limit_.is_due(near))
+    log_.warn("clients will soon be refused, by [limits] in the configuration: {}", near);
 }
 
 /// Attached clients send nothing more: whatever happens at the socket ends the session.
@@ -244,10 +269,13 @@ void ClientListener::Core::finish(std::uint64_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
   const std::shared_ptr<ClientSession> session = std::move(found->second->session);
+  const std::uint64_t inode = found->second->inode;
   connections_.erase(found);
   if (!session) return;
   session->end_ = nullptr;
   --sessions_;
+  ledger_.leave(number);
+  if (options_.kept != nullptr) options_.kept->forget(inode);
   events_.detached(*session);
 }
 
@@ -258,6 +286,7 @@ void ClientListener::Core::stop(bool tell) {
   listening_.reset();
   Connections connections = std::exchange(connections_, {});
   sessions_ = 0;
+  ledger_ = ClientLedger(options_.limits);
   for (auto& [number, connection] : connections) {
     if (!connection->session) continue;
     connection->session->end_ = nullptr;
@@ -269,7 +298,7 @@ std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open
                                                                                  ClientListenerOptions options,
                                                                                  ClientEvents& events,
                                                                                  spdlog::logger& log) {
-  GOSSAMER_CHECK(options.most_clients > 0);
+  GOSSAMER_CHECK(options.limits.clients > 0);
   std::expected<UnixSocket, std::string> listening = UnixSocket::listen(options.socket, SOCK_SEQPACKET);
   if (!listening) return std::unexpected(std::move(listening.error()));
   auto core = std::make_shared<Core>(loop, std::move(options), events, log, std::move(*listening));
@@ -298,6 +327,9 @@ std::uint64_t ClientListener::memory_bytes() const {
 }
 std::uint64_t ClientListener::refused() const {
   return core_->refused();
+}
+std::string ClientListener::limits_near() const {
+  return core_->limits_near();
 }
 
 }  // namespace gossamer::daemon

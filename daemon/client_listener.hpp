@@ -2,7 +2,7 @@
 // life of each attached client until its end of the socket closes.
 //
 // Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have not yet said who
-// they are, each for at most attach_timeout; at most `most_clients` sessions and `most_memory_bytes` mapped; every
+// they are, each for at most attach_timeout; sessions and what they map keep to `limits`; every
 // descriptor a client sends is owned or closed; a malformed request gets an AttachReply that says what is wrong, and
 // nothing else changes.
 
@@ -21,7 +21,9 @@
 #include <memory>
 #include <string>
 
+#include "daemon/client_ledger.hpp"
 #include "daemon/client_memory.hpp"
+#include "daemon/kept_memory.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -74,12 +76,14 @@ class ClientEvents {
 struct ClientListenerOptions {
   std::filesystem::path socket = {};  ///< absolute; its folder exists
   NodeId node = {};                   ///< told to clients
-  std::size_t most_clients = 64;
-  std::uint64_t most_memory_bytes = std::numeric_limits<std::uint64_t>::max();  ///< of all clients together
+  ClientLimits limits = {};
+  KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;
+/// What is said again and again (a refused client comes back every two seconds) stands in the log this often.
+inline constexpr std::chrono::minutes repeated_warning_period{1};
 
 class ClientListener {
  public:
@@ -102,6 +106,8 @@ class ClientListener {
   [[nodiscard]] std::size_t pending() const;
   [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients
   [[nodiscard]] std::uint64_t refused() const;       ///< attempts, since the start
+  /// See ClientLedger::nearly_used().
+  [[nodiscard]] std::string limits_near() const;
 
  private:
   class Core;

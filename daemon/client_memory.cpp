@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -33,7 +34,8 @@ using layout::TensorEntry;
 
 // gossip/ may not include sdk/, so the two state these apart.
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
-              max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes);
+              max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
+              max_cursor_bytes == layout::max_cursor_bytes);
 
 constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
 
@@ -138,6 +140,9 @@ Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_
     return bad_tensor(fmt::format("dtype {} is not known", entry.dtype));
   if (entry.role > static_cast<std::uint8_t>(layout::Role::local))
     return bad_tensor(fmt::format("role {} is not known", entry.role));
+  const bool local = entry.role == static_cast<std::uint8_t>(layout::Role::local);
+  if (!local && !layout::is_mixable(static_cast<layout::Dtype>(entry.dtype)))
+    return bad_tensor(fmt::format("dtype {} cannot be averaged; its role must be local", entry.dtype));
   if (entry.dimensions > layout::max_dimensions)
     return bad_tensor(
         fmt::format("has {} dimensions; at most {} are allowed", entry.dimensions, layout::max_dimensions));
@@ -146,7 +151,6 @@ Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_
     if (__builtin_mul_overflow(elements, entry.shape[i], &elements)) return bad_tensor("its shape overflows");
   if (elements != entry.elements)
     return bad_tensor(fmt::format("has {} elements by its shape, {} by its entry", elements, entry.elements));
-  const bool local = entry.role == static_cast<std::uint8_t>(layout::Role::local);
   const std::uint64_t expected_first = local ? 0 : next_element;
   if (entry.first_element != expected_first)
     return bad_tensor(fmt::format("first_element is {}; it must be {}", entry.first_element, expected_first));
@@ -206,8 +210,9 @@ Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes, std::uint
   const auto size_bytes = static_cast<std::uint64_t>(file.st_size);
   if (size_bytes != memory_bytes)
     return bad(fmt::format("the memfd has {} bytes, the request says {}", size_bytes, memory_bytes));
-  if (size_bytes < layout::page_bytes)
-    return bad(fmt::format("the memfd has {} bytes; a header alone has {}", size_bytes, layout::page_bytes));
+  if (size_bytes < layout::tensors_at)
+    return bad(
+        fmt::format("the memfd has {} bytes; what precedes the model alone has {}", size_bytes, layout::tensors_at));
   if (size_bytes > most_bytes)
     return refusal(AttachStatus::limit_reached,
                    fmt::format("{} MiB are needed and {} MiB are left of this daemon's limit: raise [limits] "
@@ -349,6 +354,9 @@ void ClientMemory::raise_due() {
 void ClientMemory::set_state(layout::RunState state) {
   header().state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
+layout::RunState ClientMemory::state() const {
+  return static_cast<layout::RunState>(header().state.load(std::memory_order_acquire));
+}
 void ClientMemory::set_global_clock(std::uint64_t samples) {
   header().global_clock.store(samples, std::memory_order_relaxed);
 }
@@ -360,6 +368,48 @@ void ClientMemory::set_neighbours(std::uint32_t count) {
 }
 void ClientMemory::set_exchanges(std::uint64_t count) {
   header().exchanges.store(count, std::memory_order_relaxed);
+}
+
+std::uint64_t ClientMemory::own_cursor_number() const {
+  return header().own_cursor.load(std::memory_order_acquire);
+}
+std::vector<std::byte> ClientMemory::own_cursor() const {
+  return layout::load_slot(header().own_cursor, base_ + layout::cursors_offset);
+}
+std::vector<std::byte> ClientMemory::job_cursor() const {
+  return layout::load_slot(header().job_cursor, base_ + layout::cursors_offset + 2 * layout::slot_bytes);
+}
+void ClientMemory::set_job_cursor(std::span<const std::byte> cursor) {
+  layout::store_slot(header().job_cursor, base_ + layout::cursors_offset + 2 * layout::slot_bytes, cursor);
+}
+
+void ClientMemory::set_statistics(const Statistics& statistics) {
+  constexpr auto order = std::memory_order_relaxed;
+  Header& h = header();
+  h.bytes_sent.store(statistics.bytes_sent, order);
+  h.bytes_received.store(statistics.bytes_received, order);
+  h.consensus.store(std::bit_cast<std::uint64_t>(statistics.consensus), order);
+  h.age_samples.store(statistics.age_samples, order);
+  h.unresolved.store(statistics.unresolved, order);
+  h.quarantines.store(statistics.quarantines, order);
+  h.period_us.store(static_cast<std::uint64_t>(statistics.period_us), order);
+  h.pulled_bytes.store(statistics.pulled_bytes, order);
+}
+
+std::uint32_t ClientMemory::finishing() const {
+  return header().finishing.load(std::memory_order_acquire);
+}
+void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double distance) {
+  header().finish_distance.store(std::bit_cast<std::uint64_t>(distance), std::memory_order_relaxed);
+  header().finish_answer.store(answer.pack(), std::memory_order_release);
+}
+void ClientMemory::set_place(std::uint32_t index, std::uint32_t count) {
+  header().place.store(std::uint64_t{count} << 32 | index, std::memory_order_relaxed);
+}
+void ClientMemory::set_members(std::span<const NodeId> members) {
+  static_assert(sizeof(NodeId) * layout::max_members == layout::slot_bytes);
+  const auto told = members.first(std::min(members.size(), layout::max_members));
+  layout::store_slot(header().members, base_ + layout::members_offset, std::as_bytes(told));
 }
 
 std::uint64_t ClientMemory::clock_base() const {

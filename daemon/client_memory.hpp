@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,10 +73,37 @@ class ClientMemory {
   /// Tells the client that fragments have become due. After the words.
   void raise_due();
   void set_state(layout::RunState state);
+  /// As a daemon left it, this one or one before; foreign: may be a number that is none.
+  [[nodiscard]] layout::RunState state() const;
   void set_global_clock(std::uint64_t samples);
   void set_fragments_pulled(std::uint32_t count);
   void set_neighbours(std::uint32_t count);
   void set_exchanges(std::uint64_t count);
+  /// What the run's progress costs and how well the replicas agree, for the program to show.
+  struct Statistics {
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    double consensus = 0;
+    std::uint64_t age_samples = 0;
+    std::uint64_t unresolved = 0;
+    std::uint64_t quarantines = 0;
+    TimeUs period_us = 0;
+    std::uint64_t pulled_bytes = 0;
+  };
+  void set_statistics(const Statistics& statistics);
+  /// Not 0: the program has stopped training, and waits for an answer to this number.
+  [[nodiscard]] std::uint32_t finishing() const;
+  void set_finish_answer(const layout::FinishAnswer& answer, double distance);
+  /// Which of the job's clients at this node it is, and of how many.
+  void set_place(std::uint32_t index, std::uint32_t count);
+  /// At most layout::max_members.
+  void set_members(std::span<const NodeId> members);
+  /// The program's cursor, if it has ever set one, and one that came with the model; they may be anything. The number
+  /// changes whenever the program sets its own; 0: never.
+  [[nodiscard]] std::uint64_t own_cursor_number() const;
+  [[nodiscard]] std::vector<std::byte> own_cursor() const;
+  [[nodiscard]] std::vector<std::byte> job_cursor() const;
+  void set_job_cursor(std::span<const std::byte> cursor);
   /// Samples the model had seen when the client took it over; kept in the memory, so that it survives a restart.
   [[nodiscard]] std::uint64_t clock_base() const;
   void set_clock_base(std::uint64_t samples);

@@ -388,6 +388,7 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
     }
   }
   if (config.node.workers == 0) config.node.workers = std::min<std::int64_t>(machine.cores, default_max_workers);
+  if (config.node.io_threads == 0) config.node.io_threads = machine.cores < many_cores ? 1 : io_threads_of_many_cores;
   if (config.overlay.cluster_key_file.empty()) config.overlay.cluster_key_file = config.node.state_dir / "cluster.key";
   return config;
 }

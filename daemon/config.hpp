@@ -25,12 +25,13 @@ struct NodeOptions {
   std::filesystem::path state_dir;   ///< empty until resolved()
   std::filesystem::path socket_dir;  ///< empty: the rule of sdk/layout/socket_path.hpp
   std::int64_t workers = 0;          ///< 0 until resolved(): then the number of cores, at most default_max_workers
-  std::int64_t io_threads = 1;       ///< of ZeroMQ
+  std::int64_t io_threads = 0;       ///< of ZeroMQ; 0 until resolved(): then 1, or 3 with many_cores and more
 };
 
 struct OverlayOptions {
   std::string listen = "tcp://127.0.0.1:7946";
   std::string advertise;                   ///< empty: what others see is the address listened on
+  std::string interface;                   ///< empty: as the machine routes
   std::vector<std::string> peers;          ///< tcp://host:port
   std::filesystem::path cluster_key_file;  ///< empty until resolved(): then state_dir/cluster.key
   std::string join;                        ///< an invitation; a secret
@@ -50,6 +51,9 @@ enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
 
 /// What the defaults of [gossip] (docs/learning.md) and the timing of membership suit.
 enum class Profile : std::uint8_t { lan, internet };
+
+/// Of the options in Mbit/s.
+inline constexpr double bytes_per_mbit = 1e6 / 8;
 
 struct GossipOptions {
   Profile profile = Profile::lan;
@@ -75,7 +79,11 @@ struct GossipOptions {
 struct LimitOptions {
   std::int64_t clients = 64;
   std::int64_t jobs = 64;
-  std::int64_t memory_mib = 0;  ///< 0: no limit
+  std::int64_t memory_mib = 0;  ///< 0: no limit, as for those that follow
+  std::int64_t clients_per_user = 0;
+  std::int64_t jobs_per_user = 0;
+  std::int64_t memory_per_user_mib = 0;
+  std::int64_t memory_per_client_mib = 0;
 };
 
 struct LogOptions {
@@ -92,6 +100,9 @@ struct Config {
 };
 
 inline constexpr std::int64_t default_max_workers = 8;
+/// With so many cores, links get more than one I/O thread: an odd number (see peer::OverlayOptions).
+inline constexpr std::int64_t many_cores = 8;
+inline constexpr std::int64_t io_threads_of_many_cores = 3;
 inline constexpr std::size_t max_node_name_bytes = 63;
 inline constexpr std::size_t max_config_bytes = 1u << 20;
 inline constexpr std::size_t max_config_problems = 20;  ///< reported at once

@@ -61,9 +61,11 @@ constexpr Option options[] = {
      .key = "io_threads",
      .field = [](Config& c) -> OptionField { return &c.node.io_threads; },
      .unit = "threads",
-     .least = 1,
      .most = 64,
-     .text = "Threads that encrypt and move bytes. One does about 1.4 GB/s; more help only with several fast links."},
+     .text =
+         "Threads that encrypt and move bytes. 0: 1, or 3 on machines with 8 cores and more. One does about 1 GB/s, "
+         "sent and received together, and a link stays with one: more help only with several fast links, and each "
+         "takes a core from training while it works. Odd numbers spread links better than even ones."},
 
     {.section = "overlay",
      .key = "listen",
@@ -75,8 +77,19 @@ constexpr Option options[] = {
      .key = "advertise",
      .field = [](Config& c) -> OptionField { return &c.overlay.advertise; },
      .form = TextForm::advertised,
-     .text = "Address that others should dial, where it differs from `listen`, as tcp://host:port. Empty: the "
-             "address listened on. \"none\": nobody can dial this node, it dials out only (behind a NAT, say)."},
+     .reloads = true,
+     .text =
+         "Address that others should dial, where it differs from `listen`, as tcp://host:port. Empty: the "
+         "address listened on, and with `listen` at * or 0.0.0.0 the one where others see this node; a machine that "
+         "moves to another network is found again by itself. \"none\": nobody can dial this node, it dials out "
+         "only (behind a NAT, say)."},
+    {.section = "overlay",
+     .key = "interface",
+     .field = [](Config& c) -> OptionField { return &c.overlay.interface; },
+     .text =
+         "Network interface that every connection with other nodes goes through, coming or going, as `ip link` names "
+         "it. Nodes on the same machine then reach this one through it or not at all. Empty: as the machine "
+         "routes."},
     {.section = "overlay",
      .key = "peers",
      .field = [](Config& c) -> OptionField { return &c.overlay.peers; },
@@ -323,6 +336,29 @@ constexpr Option options[] = {
      .most = 1 << 30,
      .text = "Memory shared with all training processes together: three times the size of their models in fp32. 0: "
              "no limit."},
+    {.section = "limits",
+     .key = "clients_per_user",
+     .field = [](Config& c) -> OptionField { return &c.limits.clients_per_user; },
+     .most = 4096,
+     .text = "Of `clients`, those of one user. 0: no limit of their own. Where people share a machine, so that nobody "
+             "takes all."},
+    {.section = "limits",
+     .key = "jobs_per_user",
+     .field = [](Config& c) -> OptionField { return &c.limits.jobs_per_user; },
+     .most = 4096,
+     .text = "Of `jobs`, those of one user. 0: no limit of their own."},
+    {.section = "limits",
+     .key = "memory_per_user_mib",
+     .field = [](Config& c) -> OptionField { return &c.limits.memory_per_user_mib; },
+     .unit = "MiB",
+     .most = 1 << 30,
+     .text = "Of the memory, that of one user. 0: no limit of its own."},
+    {.section = "limits",
+     .key = "memory_per_client_mib",
+     .field = [](Config& c) -> OptionField { return &c.limits.memory_per_client_mib; },
+     .unit = "MiB",
+     .most = 1 << 30,
+     .text = "Of the memory, that of one training process. 0: no limit of its own."},
 
     {.section = "log",
      .key = "level",

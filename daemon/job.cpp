@@ -14,29 +14,10 @@ namespace gossamer::daemon {
 
 namespace {
 
-constexpr TimeUs tell_client_period_us = 100 * us_per_ms;
+constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
-constexpr double bytes_per_mbit = 1e6 / 8;
 /// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
-
-gossip::FragmentParts parts_of(const layout::Word& word) {
-  return {.generation = word.generation,
-          .publication = word.publication,
-          .correction = word.correction,
-          .correction_valid = word.correction_valid,
-          .replace = word.replace,
-          .with_client = word.with_client};
-}
-
-layout::Word word_of(const gossip::FragmentParts& parts) {
-  return {.generation = parts.generation,
-          .publication = parts.publication,
-          .correction = parts.correction,
-          .correction_valid = parts.correction_valid,
-          .replace = parts.replace,
-          .with_client = parts.with_client};
-}
 
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {
   const bool automatic = options.codec == CodecChoice::automatic;
@@ -70,57 +51,50 @@ JobInfo description_of(const ClientMemory& memory) {
 std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
                                                              const GossipOptions& options,
                                                              gossip::ExchangeCounter& counter, std::uint64_t seed) {
-  const ClientMemory& memory = session->memory();
+  auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
+  if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
+  const ClientMemory& memory = client->memory();
   std::vector<gossip::FragmentBuffers> fragments;
   fragments.reserve(memory.fragment_count());
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
-    const layout::Word word = memory.load_word(f);
-    if (!word.valid()) {
-      return std::unexpected(AttachRefusal{layout::AttachStatus::bad_layout,
-                                           fmt::format("the word of fragment {} makes no sense: the shared memory was "
-                                                       "overwritten, or is of another version; start the process anew",
-                                                       f)});
-    }
     fragments.emplace_back(std::array<float*, 3>{memory.buffer(f, 0), memory.buffer(f, 1), memory.buffer(f, 2)},
-                           memory.block_count(f), parts_of(word));
+                           memory.block_count(f), parts_of(client->word(f)));
   }
-  return std::shared_ptr<Job>(new Job(host, std::move(session), options, counter, seed, std::move(fragments)));
+  return std::shared_ptr<Job>(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
 }
 
-Job::Job(JobHost& host, std::shared_ptr<ClientSession> session, const GossipOptions& options,
+Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options,
          gossip::ExchangeCounter& counter, std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments)
     : host_(host),
-      session_(std::move(session)),
+      description_(description_of(client->memory())),
       options_(options),
-      replica_(replica_options(options), host.id(), description_of(session_->memory()), std::move(fragments), counter,
-               gossip::Random(seed)),
+      clients_{client},
+      first_(std::move(client)),
+      replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       copying_(replica_.fragment_count()),
-      mirrored_(replica_.fragment_count()),
       started_us_(host.now_us()) {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    mirrored_[f] = word_of(replica_.buffers(f).parts()).pack();
-    replica_.outer_state(f).leave_out(session_->memory().statistics(f));
-  }
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    replica_.outer_state(f).leave_out(first_->memory().statistics(f));
 }
 
 void Job::start() {
-  const ClientMemory& memory = session_->memory();
-  replica_.set_clock(memory.clock_base() + memory.clock());
-  session_->memory().set_state(layout::RunState::joining);
-  if (!session_->resume()) {
+  const ClientMemory& memory = first_->memory();
+  replica_.set_clock(first_->clock());
+  // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
+  // says so all the time, or a successor would take it for a newcomer.
+  if (first_->joins()) {
+    first_->memory().set_state(layout::RunState::joining);
     std::vector<std::uint32_t> blocks;
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
       blocks.push_back(memory.block_count(f));
-    joining_.emplace(gossip::JoiningOptions{}, host_.id(), memory.key(), memory.clock_base() + memory.clock(),
-                     std::move(blocks));
+    joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), first_->clock(), std::move(blocks));
   }
-  host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), session_->pid(),
-                   session_->resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
+  host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), first_->pid(),
+                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
   decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
   for (const NodeId& node : host_.neighbours())
     link_up(node);
-  woken();
-  run_if_joined();
+  woken(first_->session());
 }
 
 void Job::set_options(const GossipOptions& options) {
@@ -128,56 +102,124 @@ void Job::set_options(const GossipOptions& options) {
   replica_.set_options(replica_options(options));
 }
 
-// --- the client ---------------------------------------------------------------------------------------------------
+// --- the clients --------------------------------------------------------------------------------------------------
 
-void Job::woken() {
-  if (ended_) return;
-  const ClientMemory& memory = session_->memory();
+std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
+  const auto refused = [](layout::AttachStatus status, std::string why) {
+    return std::unexpected(AttachRefusal{status, std::move(why)});
+  };
+  if (session->memory().key() != key()) {
+    return refused(
+        layout::AttachStatus::bad_layout,
+        fmt::format("job {} has clients here whose tensors differ from this one's in names, shapes, types or "
+                    "order: give this one another job name, or the same model",
+                    name()));
+  }
+  if (ended_ || leaving_ || (replica_.state() == ReplicaState::draining && !replica_.drained()))
+    return refused(layout::AttachStatus::stopping, "this daemon is stopping");
+  if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
+    return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
+  if (clients_.size() >= gossip::LocalGroup::max_clients) {
+    return refused(layout::AttachStatus::limit_reached,
+                   fmt::format("job {} has {} clients here, which is the most", name(), clients_.size()));
+  }
+  auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
+  if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
+  host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
+                   client->session().resume() ? "is back" : "attached", clients_.size() + 1);
+  if (client->joins()) client->memory().set_state(layout::RunState::joining);
+  clients_.push_back(client);
+  if (joined_us_ == 0) return {};  // until the node itself has joined
+  if (group_) {
+    add_to_group(*client);
+  } else {
+    begin_group();
+  }
+  return {};
+}
+
+JobClient* Job::client_of(const ClientSession& session) const {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& client) { return client->number() == session.number(); });
+  return found == clients_.end() ? nullptr : found->get();
+}
+
+void Job::woken(const ClientSession& session) {
+  JobClient* client = client_of(session);
+  if (ended_ || client == nullptr) return;
   read_clock();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    const gossip::FragmentParts& parts = replica_.buffers(f).parts();
-    if (!parts.with_client) continue;
-    const layout::Word word = memory.load_word(f);
-    if (word.valid() && word.with_client) continue;  // still at it
-    const layout::Word expected{
-        .generation = parts.generation + 1, .publication = parts.spare(), .correction = parts.correction};
-    if (word.pack() != expected.pack()) {
-      host_.log().error("job {}: process {} broke the shared-memory contract at fragment {}: letting it go", name(),
-                        session_->pid(), f);
-      session_->close();
-      return;
+    if (!client->due(f)) continue;
+    switch (client->look(f, host_.now_us())) {
+      case JobClient::Served::not_yet:
+        break;
+      case JobClient::Served::yes:
+        published(*client, f);
+        break;
+      case JobClient::Served::breach:
+        host_.log().error("job {}: process {} broke the shared-memory contract at fragment {}: letting it go", name(),
+                          client->pid(), f);
+        client->session().close();
+        return;
     }
-    mirrored_[f] = word.pack();
-    decide([&](Actions& out) {
-      replica_.published(f, word.generation, memory.clock_base() + memory.publication_clock(f), host_.now_us(), out);
-    });
-    mirror(f);
   }
   run_if_joined();
+  watch_finishing();
+}
+
+void Job::published(JobClient& client, std::uint32_t f) {
+  if (&client == first_.get() && !replica_.buffers(f).gathered()) {
+    const std::uint64_t clock = client.memory().clock_base() + client.memory().publication_clock(f);
+    decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
+    mirror(f);
+  } else if (group_) {
+    group_->published(client.number(), f, host_.now_us());
+    end_round_if_over(f);
+    tell_readiness(client);
+  }
 }
 
 /// While joining it stands still: newcomers compare their clocks to agree who begins, and must all see the same.
 void Job::read_clock() {
-  const ClientMemory& memory = session_->memory();
-  if (!joining_) replica_.set_clock(memory.clock_base() + memory.clock());
+  if (group_) {
+    for (const auto& client : clients_)
+      group_->observe_clock(client->number(), client->memory().clock());
+  }
+  if (!joining_) replica_.set_clock(clock());
 }
 
-void Job::detached() {
-  client_gone_ = true;
-  host_.log().info("job {}: process {} is gone", name(), session_->pid());
-  drain();
+std::uint64_t Job::clock() const {
+  return group_ ? group_->clock() : first_->clock();
+}
+
+bool Job::detached(const ClientSession& session) {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& client) { return client->number() == session.number(); });
+  if (found == clients_.end()) return false;
+  host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
+  if (clients_.size() == 1) drain();
+  const std::shared_ptr<JobClient> client = std::move(*found);
+  clients_.erase(found);
+  if (group_) {
+    remove_from_group(client);
+  } else if (client == first_) {
+    // The model that was being pulled is in its memory: those that wait for it begin anew.
+    for (const auto& waiting : clients_)
+      waiting->session().close();
+  }
+  return true;
 }
 
 void Job::drain() {
   joining_.reset();
-  session_->memory().set_state(layout::RunState::draining);
+  tell_state(layout::RunState::draining);
   if (replica_.state() == ReplicaState::draining && !replica_.drained()) return;
   decide([&](Actions& out) { replica_.set_state(ReplicaState::draining, out); });
 }
 
 void Job::set_drained(bool drained) {
   drained_ = drained;
-  if (ended_ || client_gone_) return;
+  if (ended_ || client_gone()) return;
   decide([&](Actions& out) { replica_.set_drained(drained, out); });
 }
 
@@ -185,7 +227,7 @@ void Job::leave(TimeUs deadline_us) {
   if (ended_ || leaving_) return;
   leaving_ = true;
   joining_.reset();
-  if (!client_gone_) session_->memory().set_state(layout::RunState::draining);
+  tell_state(layout::RunState::draining);
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
 
@@ -197,39 +239,43 @@ std::string Job::handover_text() const {
 bool Job::done() const {
   if (leaving_ && !replica_.handed_over()) return false;
   // Corrections that the client has still to collect are in its own memory; those kept here for it are waited for.
-  return replica_.idle() && (client_gone_ || replica_.pending_bytes() == 0);
+  return replica_.idle() && (client_gone() || replica_.pending_bytes() == 0);
 }
 
 void Job::end() {
-  if (!ended_) session_->memory().set_state(layout::RunState::detached);
+  if (!ended_) tell_state(layout::RunState::detached);
   ended_ = true;
 }
 
-/// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over.
+/// Of the daemon's end. A model that was not taken over whole stays one: for the next daemon it joins.
+void Job::tell_state(layout::RunState state) {
+  for (const auto& client : clients_) {
+    if (!client->joins()) client->memory().set_state(state);
+  }
+}
+
+/// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over. What is gathered is no
+/// client's.
 void Job::mirror(std::uint32_t f) {
+  if (replica_.buffers(f).gathered()) return;
   const gossip::FragmentParts& parts = replica_.buffers(f).parts();
-  const std::uint64_t bits = word_of(parts).pack();
-  const layout::Word mirrored = layout::Word::unpack(mirrored_[f]);
-  if (bits == mirrored_[f] || mirrored.with_client) return;
+  const layout::Word mirrored = first_->word(f);
+  if (word_of(parts).pack() == mirrored.pack() || mirrored.with_client) return;
   if (mirrored.generation != parts.generation) return;  // a publication is known that the replica has still to take
-  mirrored_[f] = bits;
-  session_->memory().store_word(f, word_of(parts));
-  due_raised_ = due_raised_ || parts.with_client;
+  first_->store(f, word_of(parts));
 }
 
 // --- carrying out what was decided --------------------------------------------------------------------------------
 
-template <class Feed>
-void Job::decide(Feed feed) {
-  Actions actions;
-  feed(actions);
-  perform(actions);
-}
-
 void Job::perform(Actions& actions) {
-  for (const std::uint32_t f : actions.due)
-    mirror(f);
-  if (std::exchange(due_raised_, false)) session_->memory().raise_due();
+  for (const std::uint32_t f : actions.due) {
+    if (replica_.buffers(f).gathered()) {
+      offer(f);
+    } else {
+      mirror(f);
+    }
+  }
+  if (first_) first_->tell_due();
   for (auto& run : actions.encode) {
     work(run.fragment, std::move(run.task),
          [f = run.fragment](Job& job, gossip::EncodeTask::Result&& result, Actions& out) {
@@ -253,7 +299,13 @@ void Job::perform(Actions& actions) {
       job.replica_.outer_done(f, result, job.host_.now_us(), out);
     });
   }
+  for (const std::uint32_t f : actions.gather)
+    gather(f);
   for (const std::uint32_t f : actions.fold) {
+    if (replica_.buffers(f).gathered()) {
+      take_in(f);
+      continue;
+    }
     struct Fold {
       bool run(gossip::HeldFragment fragment) && {
         fragment.buffers.fold();
@@ -271,24 +323,6 @@ void Job::send(std::vector<gossip::Replica::Send>& messages) {
   for (const auto& [to, message] : messages) {
     if (!host_.send(to, message)) replica_.send_failed(to, message, host_.now_us());
   }
-}
-
-/// Runs a task over a held fragment on a worker; back on the loop, reports its result to the replica.
-template <class Task, class Report>
-void Job::work(std::uint32_t f, Task task, Report report) {
-  const gossip::HeldFragment fragment = replica_.held(f);
-  using Result = decltype(std::move(task).run(fragment));
-  const bool taken = host_.workers().submit(
-      [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
-      [self = shared_from_this(), f, report](Result&& result) {
-        if (self->ended_) return;
-        self->decide([&](Actions& out) {
-          report(*self, std::move(result), out);
-          self->mirror(f);
-        });
-      });
-  // At most one task a fragment is under way, and the queue has room for that many.
-  GOSSAMER_CHECK(taken);
 }
 
 void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
@@ -309,8 +343,8 @@ void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
   };
   work(snapshot.fragment, Sum{snapshot.fragment, key()},
        [f = snapshot.fragment, to = snapshot.to](Job& job, PullReply&& reply, Actions& out) {
-         const ClientMemory& memory = job.session_->memory();
-         reply.clock = memory.clock_base() + memory.clock();
+         reply.clock = job.clock();
+         if (f == 0 && reply.reason == RefuseReason::none) reply.cursor = job.cursor();
          out.send.push_back({to, std::move(reply)});
          job.replica_.snapshot_taken(f, job.host_.now_us(), out);
        });
@@ -383,13 +417,16 @@ void Job::decide_joining(Feed feed) {
     mirror(take.fragment);
     pulled_bytes_ += take.values.size();
   }
-  if (std::exchange(due_raised_, false)) session_->memory().raise_due();
+  first_->tell_due();
   if (actions.take.empty() && !actions.finished) return;
-  session_->memory().set_fragments_pulled(joining_->fragments_pulled());
+  first_->memory().set_fragments_pulled(joining_->fragments_pulled());
   if (!actions.finished) return;
   const std::uint32_t pulled = joining_->fragments_pulled();
   if (pulled > 0) {
-    session_->memory().set_clock_base(joining_->clock());
+    // The model has seen as many samples as its donors say, whatever the client had trained before on its own.
+    const std::uint64_t own = first_->memory().clock();
+    first_->memory().set_clock_base(joining_->clock() - std::min(joining_->clock(), own));
+    first_->take_cursor(joining_->cursor());
     host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", name(), pulled_bytes_,
                      static_cast<double>(host_.now_us() - started_us_) / us_per_s);
   } else {
@@ -445,14 +482,15 @@ bool Job::replaces_pending() {
 /// Runs once the model is agreed on and the client has taken all of it over.
 void Job::run_if_joined() {
   if (joining_ || ended_ || replica_.state() != ReplicaState::joining || replaces_pending()) return;
-  const ClientMemory& memory = session_->memory();
-  replica_.set_clock(memory.clock_base() + memory.clock());
+  replica_.set_clock(first_->clock());
   joined_us_ = host_.now_us();
   decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
-  tell_client();
-  session_->memory().set_state(layout::RunState::running);
+  first_->set_joined();
+  tell_clients();
+  first_->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
   host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.partners());
+  if (clients_.size() > 1) begin_group();
 }
 
 // --- time and status ----------------------------------------------------------------------------------------------
@@ -472,35 +510,64 @@ void Job::tick(bool settled) {
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
   decide([&](Actions& out) { replica_.tick(now_us, out); });
-  if (now_us - told_client_us_ >= tell_client_period_us) tell_client();
+  if (group_) tick_group();
+  if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
+  watch_finishing();
 }
 
-/// What share of its time the client says that it spent serving fragments, for the cadence.
+/// What share of its time the client that lost most says that it spent serving fragments, for the cadence.
 void Job::measure_time_taken(TimeUs now_us) {
   const TimeUs elapsed_us = now_us - time_taken_at_us_;
   if (elapsed_us < time_taken_period_us) return;
-  const std::uint64_t serving_ns = session_->memory().serving_ns();
-  // The client may write what it likes: it can only slow its own gossip down, to the longest period.
-  const auto taken_us = static_cast<double>(serving_ns - std::min(serving_ns, serving_ns_then_)) / 1e3;
-  replica_.set_time_taken(std::clamp(taken_us / static_cast<double>(elapsed_us), 0.0, 1.0));
+  double taken = 0;
+  for (const auto& client : clients_)
+    taken = std::max(taken, client->time_taken(now_us));
+  replica_.set_time_taken(taken);
   replica_.set_capacity(host_.capacity_bytes_s());
   time_taken_at_us_ = now_us;
-  serving_ns_then_ = serving_ns;
 }
 
-void Job::tell_client() {
-  told_client_us_ = host_.now_us();
-  ClientMemory& memory = session_->memory();
-  memory.set_global_clock(replica_.global_clock());
-  memory.set_neighbours(static_cast<std::uint32_t>(replica_.partners()));
-  memory.set_exchanges(replica_.counters().initiated + replica_.counters().answered);
-  if (replica_.state() == ReplicaState::running) {
-    memory.set_state(replica_.quarantined() > 0 ? layout::RunState::quarantined : layout::RunState::running);
+void Job::tell_clients() {
+  told_clients_us_ = host_.now_us();
+  const gossip::ReplicaCounters& counters = replica_.counters();
+  global_clock_ = std::max(global_clock_, replica_.global_clock());
+  for (const auto& client : clients_) {
+    ClientMemory& memory = client->memory();
+    memory.set_global_clock(global_clock_);
+    tell_place(*client);
+    memory.set_neighbours(static_cast<std::uint32_t>(replica_.partners()));
+    memory.set_exchanges(counters.initiated + counters.answered);
+    memory.set_statistics({.bytes_sent = counters.payload_bytes_sent,
+                           .bytes_received = payload_bytes_received_,
+                           .consensus = replica_.consensus(),
+                           .age_samples = replica_.age_samples(),
+                           .unresolved = counters.unresolved,
+                           .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
+                           .period_us = replica_.period_us(),
+                           .pulled_bytes = pulled_bytes_});
+    tell_run_state(*client);
   }
 }
 
+void Job::tell_run_state(JobClient& client) {
+  if ((replica_.state() != ReplicaState::running && !replica_.drained()) || client.joins()) return;
+  const bool quarantined = replica_.quarantined() > 0 || (group_ && group_->quarantined(client.number()));
+  client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
+}
+
+ClientStatus Job::client_status(const JobClient& client) const {
+  return {.pid = static_cast<std::uint64_t>(client.pid()),
+          .state = client.joins()                                   ? "joining"
+                   : replica_.state() == ReplicaState::draining     ? "draining"
+                   : group_ && group_->quarantined(client.number()) ? "quarantined"
+                   : !group_ && replica_.quarantined() > 0          ? "quarantined"
+                                                                    : "running",
+          .clock = client.clock(),
+          .steps = client.memory().steps(),
+          .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s};
+}
+
 JobStatus Job::status() const {
-  const ClientMemory& memory = session_->memory();
   const gossip::ReplicaCounters& counters = replica_.counters();
   const std::uint64_t exchanges = counters.initiated + counters.answered;
   const auto mean = [&](double sum) { return exchanges == 0 ? 0.0 : sum / static_cast<double>(exchanges); };
@@ -511,14 +578,17 @@ JobStatus Job::status() const {
                  : replica_.quarantined() > 0                 ? "quarantined"
                                                               : "running";
   status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
-  status.layout = fmt::format("{:016x}", memory.key().layout_hash);
-  status.clients = client_gone_ ? 0 : 1;
-  status.pid = static_cast<std::uint64_t>(session_->pid());
-  status.clock = memory.clock_base() + memory.clock();
+  status.layout = fmt::format("{:016x}", key().layout_hash);
+  status.clients = static_cast<std::uint32_t>(clients_.size());
+  for (const auto& client : clients_) {
+    status.processes.push_back(client_status(*client));
+    status.steps += client->memory().steps();
+  }
+  status.pid = clients_.empty() ? 0 : static_cast<std::uint64_t>(clients_.front()->pid());
+  status.clock = clock();
   status.global_clock = replica_.global_clock();
-  status.steps = memory.steps();
-  status.elements = memory.elements();
-  status.fragments = memory.fragment_count();
+  status.elements = description_.elements;
+  status.fragments = description_.fragments;
   status.neighbours = static_cast<std::uint32_t>(replica_.partners());
   status.publications = counters.publications;
   status.exchanges = exchanges;
@@ -535,7 +605,7 @@ JobStatus Job::status() const {
   status.age_samples = static_cast<double>(replica_.age_samples());
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.quarantined());
   status.fragments_pulled = joining_ ? joining_->fragments_pulled()
-                                     : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? memory.fragment_count() : 0);
+                                     : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? description_.fragments : 0);
   status.donors = joining_ ? joining_->donors() : 0;
   status.pulled_bytes = pulled_bytes_;
   status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;

@@ -1,8 +1,12 @@
-// One job at this node: a client's memory, the decisions about its replica, and the carrying out of what they decide.
+// One job at this node: its clients, the decisions about its replica, and the carrying out of what they decide.
 //
-// gossip::Replica and gossip::Joining decide; the job feeds them what happens (publications seen in the client's words,
+// gossip::Replica and gossip::Joining decide; the job feeds them what happens (publications seen in the clients' words,
 // messages, finished tasks, time) and carries out their actions: sends messages, runs tasks on the workers, mirrors
 // each fragment's parts into its word. Owned by Node; tasks under way hold it too, so that memory outlives them.
+//
+// With one client the replica lives in that client's memory. With the second one the clients become a group: the
+// replica is gathered into the node's own memory, and gossip::LocalGroup decides what passes between it and each of
+// them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not joined is the first client's.
 //
 // Everything runs on the loop's thread but the tasks' arithmetic, which touches only the floats of a fragment that is
 // held for it.
@@ -19,9 +23,12 @@
 
 #include "daemon/client_listener.hpp"
 #include "daemon/config.hpp"
+#include "daemon/job_client.hpp"
 #include "daemon/status.hpp"
 #include "daemon/workers.hpp"
+#include "gossip/check.hpp"
 #include "gossip/joining.hpp"
+#include "gossip/local_group.hpp"
 #include "gossip/replica.hpp"
 
 namespace gossamer::daemon {
@@ -60,14 +67,16 @@ class Job : public std::enable_shared_from_this<Job> {
   void start();
   void set_options(const GossipOptions& options);
 
-  // --- the client
-  [[nodiscard]] const ClientSession& session() const { return *session_; }
-  [[nodiscard]] const std::string& name() const { return session_->memory().job(); }
-  [[nodiscard]] JobKey key() const { return session_->memory().key(); }
-  void woken();
-  /// The client is gone: finishes what is under way and takes the replica out of gossip.
-  void detached();
-  [[nodiscard]] bool client_gone() const { return client_gone_; }
+  // --- the clients
+  [[nodiscard]] const std::string& name() const { return description_.name; }
+  [[nodiscard]] JobKey key() const { return description_.job; }
+  /// One more client of this job. Refused if its layout is another, or the job is about to end.
+  [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
+  void woken(const ClientSession& session);
+  /// The client is gone. With the last one, finishes what is under way and takes the replica out of gossip. False: it
+  /// was none of this job's.
+  bool detached(const ClientSession& session);
+  [[nodiscard]] bool client_gone() const { return clients_.empty(); }
 
   // --- the overlay
   void link_up(const NodeId& node);
@@ -97,8 +106,8 @@ class Job : public std::enable_shared_from_this<Job> {
   [[nodiscard]] JobStatus status() const;
 
  private:
-  Job(JobHost& host, std::shared_ptr<ClientSession> session, const GossipOptions& options,
-      gossip::ExchangeCounter& counter, std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
+  Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options, gossip::ExchangeCounter& counter,
+      std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
 
   using Actions = gossip::Replica::Actions;
   /// Feeds the replica and carries out what it decides: `feed(actions)`.
@@ -110,6 +119,26 @@ class Job : public std::enable_shared_from_this<Job> {
   void work(std::uint32_t fragment, Task task, Report report);
   void work_snapshot(const gossip::Replica::Snapshot& snapshot);
   void mirror(std::uint32_t fragment);
+  [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
+  void tell_state(layout::RunState state);
+  void published(JobClient& client, std::uint32_t fragment);
+
+  // --- several clients
+  using Clients = std::vector<std::shared_ptr<JobClient>>;
+  void begin_group();
+  void add_to_group(JobClient& client);
+  void remove_from_group(const std::shared_ptr<JobClient>& client);
+  void gather(std::uint32_t fragment);
+  void gathered(std::uint32_t fragment, bool finite, Actions& out);
+  /// Runs a mean on the workers, hands the fragment to whom it is to be, and then `report`s.
+  template <class Report>
+  void work_mean(std::uint32_t fragment, gossip::LocalGroup::Work&& part, Report report);
+  void offer(std::uint32_t fragment);
+  void take_in(std::uint32_t fragment);
+  void end_round_if_over(std::uint32_t fragment);
+  void tick_group();
+  [[nodiscard]] bool all_gathered();
+  void tell_readiness(JobClient& client);
 
   template <class Feed>
   void decide_joining(Feed feed);
@@ -117,32 +146,70 @@ class Job : public std::enable_shared_from_this<Job> {
   void finish_pull(const NodeId& from, PullReply&& reply);
   void run_if_joined();
   void read_clock();
+  /// Of the replica, in samples.
+  [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] bool replaces_pending();
-  void tell_client();
+  [[nodiscard]] std::vector<std::byte> cursor() const;
+  void tell_place(JobClient& client);
+  void watch_finishing();
+  void answer_finishing(JobClient& client);
+  void tell_clients();
+  void tell_run_state(JobClient& client);
+  [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
   void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
 
   JobHost& host_;
-  std::shared_ptr<ClientSession> session_;
+  JobInfo description_;
   GossipOptions options_;
+  Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
+  std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
   gossip::Replica replica_;
   std::optional<gossip::Joining> joining_;
-  std::vector<bool> copying_;            // fragments whose pulled values are being copied
-  std::vector<std::uint64_t> mirrored_;  // the words as the daemon stored or accepted them
-  bool due_raised_ = false;
-  bool client_gone_ = false;
-  bool drained_ = false;  // as told; the replica is once it has joined
+  std::vector<bool> copying_;  // fragments whose pulled values are being copied
+  std::optional<gossip::LocalGroup> group_;
+  std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
+  bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;
-  TimeUs told_client_us_ = 0;
+  TimeUs told_clients_us_ = 0;
   TimeUs time_taken_at_us_ = 0;
-  std::uint64_t serving_ns_then_ = 0;
   std::uint64_t pulled_bytes_ = 0;
+  std::uint64_t global_clock_ = 0;  // the largest told
+  bool all_stopped_ = false;        // no client trains
+  bool finishing_ = false;          // and the replica has been told
+  TimeUs finishing_seen_us_ = 0;
+  std::optional<std::uint64_t> saver_;  // the client, once it is over
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;
   std::set<NodeId> linked_;
 };
+
+template <class Feed>
+void Job::decide(Feed feed) {
+  Actions actions;
+  feed(actions);
+  perform(actions);
+}
+
+/// Runs a task over a held fragment on a worker; back on the loop, reports its result to the replica.
+template <class Task, class Report>
+void Job::work(std::uint32_t f, Task task, Report report) {
+  const gossip::HeldFragment fragment = replica_.held(f);
+  using Result = decltype(std::move(task).run(fragment));
+  const bool taken = host_.workers().submit(
+      [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
+      [self = shared_from_this(), f, report = std::move(report)](Result&& result) mutable {
+        if (self->ended_) return;
+        self->decide([&](Actions& out) {
+          report(*self, std::move(result), out);
+          self->mirror(f);
+        });
+      });
+  // At most one task a fragment is under way, and the queue has room for that many.
+  GOSSAMER_CHECK(taken);
+}
 
 }  // namespace gossamer::daemon

@@ -21,8 +21,6 @@ constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
 /// Messages about a stop wait this long for clients to collect what is kept here for them.
 constexpr TimeUs stop_patience_us = 2 * us_per_s;
 
-constexpr double bytes_per_mbit = 1e6 / 8;
-
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
@@ -81,6 +79,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
+  options.interface = config.overlay.interface;
   options.peers = node->addresses_to_dial();
   options.remembered = node->acquaintances_.addresses();
   options.denied = denied_by(config);
@@ -135,14 +134,8 @@ TimeUs Node::now_us() const {
 std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> session) {
   const ClientMemory& memory = session->memory();
   if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
-    const Job& job = *found->second.job;
-    if (!job.client_gone()) {
-      return std::unexpected(AttachRefusal{
-          layout::AttachStatus::job_busy,
-          fmt::format("job {} already has a client here, process {}; end it, or give this one another job name",
-                      memory.job(), job.session().pid())});
-    }
-    remove(found);  // its client is gone and here is the next one: what was under way is given up
+    if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
+    remove(found);  // its clients are gone and here is the next one: what was under way is given up
   }
   if (jobs_.size() >= static_cast<std::size_t>(config_.limits.jobs)) {
     return std::unexpected(
@@ -159,8 +152,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
 }
 
 Job* Node::job_of(const ClientSession& session) {
-  Job* job = job_named(session.memory().key().name_hash);
-  return job != nullptr && job->session().number() == session.number() ? job : nullptr;
+  return job_named(session.memory().key().name_hash);
 }
 
 Job* Node::job_named(std::uint64_t name_hash) {
@@ -169,14 +161,13 @@ Job* Node::job_named(std::uint64_t name_hash) {
 }
 
 void Node::woken(ClientSession& session) {
-  if (Job* job = job_of(session)) job->woken();
+  if (Job* job = job_of(session)) job->woken(session);
 }
 
 void Node::detached(ClientSession& session) {
   Job* job = job_of(session);
   if (job == nullptr) return;
-  job->detached();
-  jobs_[session.memory().key().name_hash].gone_us = now_us();
+  if (job->detached(session) && job->client_gone()) jobs_[session.memory().key().name_hash].gone_us = now_us();
 }
 
 void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
@@ -225,8 +216,7 @@ double Node::capacity_bytes_s() const {
 }
 
 gossip::LinkLoad Node::link_load(const NodeId& node) const {
-  const peer::LinkLoad load = overlay_->load(node);
-  return {.backlog_us = load.backlog_us, .bytes_per_s = load.bytes_per_s};
+  return overlay_->load(node);
 }
 
 void Node::link_up(const NodeId& node) {
@@ -382,6 +372,8 @@ void Node::reconfigure(const Config& config) {
   config_ = config;
   if (auto set = overlay_->set_peers(addresses_to_dial()); !set)
     log_.error("the peers stay as they were: {}", set.error());
+  if (auto set = overlay_->set_advertise(config.overlay.advertise); !set)
+    log_.error("others are told to dial the same address as before: {}", set.error());
   overlay_->set_denied(denied_by(config));
   overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
   for (auto& [name, held] : jobs_)
@@ -433,6 +425,7 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.up = link.up;
     status.dialled_by_us = link.dialled_by_us;
     status.round_trip_ms = link.round_trip_ms;
+    status.last_round_trip_ms = link.last_round_trip_ms;
     status.least_round_trip_ms = link.least_round_trip_ms;
     status.goodput_mbit_s = link.goodput_bytes_s / bytes_per_mbit;
     status.queued_bytes = link.queued_bytes;

@@ -61,6 +61,7 @@ json self_report(const Config& config) {
             {"state_free_bytes", error ? json() : json(space.available)},
             {"listen", config.overlay.listen},
             {"advertise", config.overlay.advertise},
+            {"interface", config.overlay.interface},
             {"peers", config.overlay.peers},
             {"keys",
              {key_file("node key", config.node.state_dir / peer::node_key_file_name),

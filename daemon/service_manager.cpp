@@ -6,6 +6,8 @@
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
+#include <cstdlib>
+
 namespace gossamer::daemon {
 
 ServiceManager::ServiceManager(asio::io_context& loop) : timer_(loop) {
@@ -31,6 +33,26 @@ void ServiceManager::status(const std::string& line) {
 
 void ServiceManager::stopping() {
   sd_notify(0, "STOPPING=1");
+}
+
+void ServiceManager::keep(const std::string& name, int descriptor) {
+  sd_pid_notify_with_fds(0, 0, fmt::format("FDSTORE=1\nFDNAME={}", name).c_str(), &descriptor, 1);
+}
+
+void ServiceManager::forget(const std::string& name) {
+  sd_notify(0, fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name).c_str());
+}
+
+std::vector<KeptDescriptor> ServiceManager::take_kept() {
+  char** names = nullptr;
+  const int count = sd_listen_fds_with_names(/*unset_environment=*/1, &names);
+  std::vector<KeptDescriptor> kept;
+  for (int i = 0; i < count; ++i) {
+    kept.push_back({names[i], UniqueFd(SD_LISTEN_FDS_START + i)});
+    std::free(names[i]);
+  }
+  std::free(static_cast<void*>(names));
+  return kept;
 }
 
 void ServiceManager::feed_watchdog() {

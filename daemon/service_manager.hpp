@@ -1,5 +1,5 @@
-// What systemd is told: ready, reloading, stopping, one line of status, and signs of life for its watchdog. Without
-// systemd (no NOTIFY_SOCKET) every call does nothing.
+// What systemd is told: ready, reloading, stopping, one line of status, signs of life for its watchdog, and descriptors
+// to be kept for the next life of the daemon. Without systemd (no NOTIFY_SOCKET) every call does nothing.
 //
 // On the loop's thread: the watchdog is fed from a timer of the loop, so that a loop that hangs is restarted.
 
@@ -9,8 +9,17 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <string>
+#include <vector>
+
+#include "daemon/unique_fd.hpp"
 
 namespace gossamer::daemon {
+
+/// A descriptor that an earlier life of the daemon has left with systemd.
+struct KeptDescriptor {
+  std::string name;
+  UniqueFd descriptor;
+};
 
 class ServiceManager {
  public:
@@ -22,6 +31,13 @@ class ServiceManager {
   /// One line for `systemctl status`.
   void status(const std::string& line);
   void stopping();
+
+  /// Has systemd keep a copy of the descriptor across a restart, under this name (ASCII without colons). Again for the
+  /// same file: nothing more is kept. Needs FileDescriptorStoreMax= in the unit.
+  void keep(const std::string& name, int descriptor);
+  void forget(const std::string& name);
+  /// What earlier lives have kept. Once, before anything else is started; the environment is cleared of it.
+  [[nodiscard]] std::vector<KeptDescriptor> take_kept();
 
  private:
   void feed_watchdog();

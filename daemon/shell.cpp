@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <asio/post.hpp>
@@ -24,6 +25,27 @@ double process_cpu_s() {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::uint64_t heap_bytes() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+ClientLimits client_limits(const LimitOptions& options) {
+  const auto bytes = [](std::int64_t mebibytes) {
+    return mebibytes == 0 ? ClientLimits::none : static_cast<std::uint64_t>(mebibytes) << 20;
+  };
+  const auto number = [](std::int64_t limit) {
+    return limit == 0 ? ClientLimits::none : static_cast<std::uint64_t>(limit);
+  };
+  return {.clients = number(options.clients),
+          .jobs = number(options.jobs),
+          .memory_bytes = bytes(options.memory_mib),
+          .clients_per_user = number(options.clients_per_user),
+          .jobs_per_user = number(options.jobs_per_user),
+          .memory_per_user_bytes = bytes(options.memory_per_user_mib),
+          .memory_per_client_bytes = bytes(options.memory_per_client_mib)};
 }
 
 std::string count(std::size_t number, const char* noun) {
@@ -52,6 +74,7 @@ Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& c
       log_(log),
       started_(std::chrono::steady_clock::now()),
       service_manager_(loop),
+      kept_(loop, service_manager_, log.logger()),
       signals_(loop, SIGTERM, SIGINT, SIGHUP),
       status_timer_(loop),
       grace_timer_(loop) {}
@@ -61,12 +84,11 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
                                                                const std::filesystem::path& socket_folder, Core& core,
                                                                Log& log) {
   std::unique_ptr<Shell> shell(new Shell(loop, std::move(config), std::move(source), core, log));
-  const LimitOptions& limits = shell->config_.limits;
   ClientListenerOptions options;
   options.socket = socket_folder / layout::client_socket_name;
   options.node = core.id();
-  options.most_clients = static_cast<std::size_t>(limits.clients);
-  if (limits.memory_mib > 0) options.most_memory_bytes = static_cast<std::uint64_t>(limits.memory_mib) << 20;
+  options.limits = client_limits(shell->config_.limits);
+  options.kept = &shell->kept_;
   auto clients = ClientListener::open(loop, std::move(options), core, log.logger());
   if (!clients) return std::unexpected(std::move(clients.error()));
   shell->clients_ = std::move(*clients);
@@ -153,8 +175,11 @@ NodeStatus Shell::node_status() const {
   status.state = stopping_ ? "stopping" : leaving_ ? "leaving" : core_.drained() ? "drained" : "running";
   status.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   status.cpu_s = process_cpu_s();
+  status.heap_bytes = heap_bytes();
   status.clients = static_cast<std::uint32_t>(clients_->sessions());
   status.memory_bytes = clients_->memory_bytes();
+  status.clients_awaited = static_cast<std::uint32_t>(kept_.awaited());
+  status.limits_near = clients_->limits_near();
   return status;
 }
 

@@ -20,6 +20,7 @@
 #include "daemon/config.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/core.hpp"
+#include "daemon/kept_memory.hpp"
 #include "daemon/log.hpp"
 #include "daemon/service_manager.hpp"
 
@@ -72,6 +73,7 @@ class Shell {
   Log& log_;
   const std::chrono::steady_clock::time_point started_;
   ServiceManager service_manager_;
+  KeptMemory kept_;
   asio::signal_set signals_;
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;

@@ -32,7 +32,9 @@ struct NodeStatus {
   std::uint64_t refutations = 0;  ///< of claims that this node is dead
   std::uint32_t jobs = 0;
   std::uint32_t clients = 0;
-  std::uint64_t memory_bytes = 0;  ///< shared with clients, now
+  std::uint64_t memory_bytes = 0;     ///< shared with clients, now
+  std::uint32_t clients_awaited = 0;  ///< attached to the last daemon, and not back yet (with systemd only)
+  std::string limits_near;            ///< those that are nearly used up; empty: none
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
@@ -42,6 +44,8 @@ struct NodeStatus {
   std::uint64_t messages_rejected = 0;   ///< malformed or out of bounds
   std::uint64_t admissions_refused = 0;  ///< wrong or no cluster key
   double cpu_s = 0;                      ///< of the whole process
+  /// In use on the heap. Pages that the process holds are more: the allocator keeps what it once had.
+  std::uint64_t heap_bytes = 0;
 };
 
 struct PeerStatus {
@@ -51,6 +55,7 @@ struct PeerStatus {
   bool up = false;
   bool dialled_by_us = false;
   double round_trip_ms = 0;           ///< 0: not measured yet
+  double last_round_trip_ms = 0;      ///< of the newest heartbeat that came back
   double least_round_trip_ms = 0;     ///< of the last seconds
   double goodput_mbit_s = 0;          ///< what the link takes while more is waiting; 0: not seen in the last minute
   std::uint64_t queued_bytes = 0;     ///< waiting to be sent
@@ -73,16 +78,26 @@ struct MemberStatus {
   double heard_s = 0;  ///< since it was last heard of first hand
 };
 
+/// One client of a job at this node.
+struct ClientStatus {
+  std::uint64_t pid = 0;
+  std::string state;  ///< joining, running, draining or quarantined
+  std::uint64_t clock = 0;
+  std::uint64_t steps = 0;
+  double published_s = 0;  ///< since its last publication, or its coming
+};
+
 struct JobStatus {
   std::string job;
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
   std::string layout;  ///< its hash, 16 hexadecimal digits
   std::uint32_t clients = 0;
-  std::uint64_t pid = 0;  ///< of the client
+  std::uint64_t pid = 0;                ///< of the client that has been here longest
+  std::vector<ClientStatus> processes;  ///< the clients, in the order of their coming
   std::uint64_t clock = 0;
   std::uint64_t global_clock = 0;
-  std::uint64_t steps = 0;
+  std::uint64_t steps = 0;  ///< of all clients that are here
   std::uint64_t elements = 0;
   std::uint32_t fragments = 0;
   std::uint32_t neighbours = 0;  ///< replicas of this job in reach
@@ -113,15 +128,17 @@ struct JobStatus {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
                                    peers, links_lost, members, view, passive_view, partial_view, health, deaths,
-                                   refutations, jobs, clients, memory_bytes, messages_sent, messages_received,
-                                   bytes_sent, bytes_received, payload_bytes_sent, payload_bytes_received,
-                                   messages_rejected, admissions_refused, cpu_s)
+                                   refutations, jobs, clients, memory_bytes, clients_awaited, limits_near,
+                                   messages_sent, messages_received, bytes_sent, bytes_received, payload_bytes_sent,
+                                   payload_bytes_received, messages_rejected, admissions_refused, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
-                                   least_round_trip_ms, goodput_mbit_s, queued_bytes, under_way_bytes, up_s,
-                                   messages_sent, messages_received, bytes_sent, bytes_received, note)
+                                   last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
+                                   under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
+                                   note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, clock, global_clock, steps,
-                                   elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
+                                   steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,

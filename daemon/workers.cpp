@@ -2,8 +2,9 @@
 
 #include "daemon/workers.hpp"
 
+#include <pthread.h>
+
 #include <asio/post.hpp>
-#include <cassert>
 
 namespace gossamer::daemon {
 
@@ -28,6 +29,7 @@ bool Workers::submit(Work&& task, Work&& done) {
 }
 
 void Workers::work() {
+  pthread_setname_np(pthread_self(), "worker");  // for people who look at the process, and for the benchmark
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -16,8 +16,11 @@ class Cadence {
  public:
   /// Longest period: a fragment is exchanged at least this often, whatever it costs.
   static constexpr TimeUs most_us = 600 * us_per_s;
-  /// Most that one adjustment changes the period by, either way.
-  static constexpr double step_most = 2.0;
+  /// Most that one adjustment lengthens the period by: a large model that begins at its shortest period should not take
+  /// much more than its share for long.
+  static constexpr double longer_most = 8.0;
+  /// And shortens it by: one quiet moment says little.
+  static constexpr double shorter_most = 2.0;
   /// Within this of the allowance nothing is changed.
   static constexpr double slack = 0.1;
 
@@ -32,7 +35,7 @@ class Cadence {
   void adjust(double excess) {
     if (excess > 1 - slack && excess < 1 + slack / 2) return;
     // Aims a little below the allowance, so that it is kept and not straddled.
-    const double scale = std::clamp(excess / (1 - slack / 2), 1 / step_most, step_most);
+    const double scale = std::clamp(excess / (1 - slack / 2), 1 / shorter_most, longer_most);
     // A period of nothing cannot be scaled.
     const auto base_us = static_cast<double>(std::max<TimeUs>(period_us_, us_per_ms));
     period_us_ = std::clamp(static_cast<TimeUs>(base_us * scale), least_us_, std::max(least_us_, most_us));

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "gossip/check.hpp"
+#include "gossip/frame_buffer.hpp"
 #include "gossip/mixing.hpp"
 
 namespace gossamer::gossip {
@@ -18,6 +19,9 @@ namespace {
 /// coarse step, `widen_least` above its own estimate.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
+
+/// Blocks that the magnitude of a fragment is estimated from.
+constexpr std::size_t magnitude_blocks = 64;
 
 /// What rounding may add to a norm that was computed twice.
 constexpr double norm_tolerance = 1.001;
@@ -161,6 +165,21 @@ ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::ve
   return measure;
 }
 
+/// Root mean square of y over at most `magnitude_blocks` of the fragment's blocks, spread evenly: cheap beside the
+/// exchange, and near enough for a ratio.
+double magnitude_of(const FragmentView& y, std::size_t block_count) {
+  const std::size_t stride = (block_count + magnitude_blocks - 1) / magnitude_blocks;
+  double square = 0;
+  std::size_t blocks = 0;
+  for (std::size_t block = 0; block < block_count; block += stride, ++blocks) {
+    for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
+      const double value = y.at(i);
+      square += value * value;
+    }
+  }
+  return blocks == 0 ? 0 : std::sqrt(square / static_cast<double>(blocks * block_elements));
+}
+
 /// False if every D is zero: the replicas agree here.
 bool differs(std::span<const BlockOutcome> outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
@@ -226,6 +245,11 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
 
 }  // namespace
 
+double relative_distance(const ExchangeMeasure& measure) {
+  if (!(measure.distance > 0)) return 0;
+  return measure.distance / (std::sqrt(static_cast<double>(measure.blocks * block_elements)) * measure.magnitude);
+}
+
 std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks) {
   std::vector<std::uint32_t> blocks;
   if (bitmap.empty()) {
@@ -288,7 +312,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   Result result;
   const std::size_t count = blocks.size();
   std::vector<std::byte> side(side_bytes(request.codec, count));
-  std::vector<std::byte> values(count * codec_block_bytes(request.codec));
+  FrameBuffer values(count * codec_block_bytes(request.codec));
   const std::span<std::int8_t> used{reinterpret_cast<std::int8_t*>(side.data()), count};
   std::span<std::uint16_t> checks;
   for (std::size_t i = 0; request.codec == Codec::f32 && i < count; ++i)
@@ -302,7 +326,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
       used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
     }
   }
-  result.finite = encode(request.codec, y, blocks, request.seed, used, checks, values);
+  result.finite = encode(request.codec, y, blocks, request.seed, used, checks, values.bytes());
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);
@@ -310,7 +334,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   result.request.block_count = static_cast<std::uint32_t>(count);
   result.request.blocks = bitmap_of(blocks, fragment_blocks);
   result.request.side = Bytes::adopt(std::move(side));
-  result.request.values = Bytes::adopt(std::move(values));
+  result.request.values = std::move(values).share();
   result.blocks = std::move(blocks);
   return result;
 }
@@ -328,10 +352,10 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   if (!fragment.steps.primed()) fragment.steps.prime(y);
   const auto blocks = blocks_of(request.blocks.data, fragment.buffers.block_count());
   const Side side = split_side(request);
-  std::vector<std::byte> differences(request.values.size());
+  FrameBuffer differences(request.values.size());
   std::vector<BlockOutcome> outcomes(blocks.size());
-  if (!difference(request.codec, y, blocks, request.seed, side.exponents, side.checks, request.values.data, differences,
-                  outcomes)) {
+  if (!difference(request.codec, y, blocks, request.seed, side.exponents, side.checks, request.values.data,
+                  differences.bytes(), outcomes)) {
     std::vector<float> own(fragment.buffers.block_count() * block_elements);
     result.own_not_finite = !sum(y, fragment.buffers.block_count(), own.data());
     reply.status = ReplyStatus::refused;
@@ -343,26 +367,27 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
-    const std::span values{reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)};
-    limit_differences(*this, fragment, blocks, side.exponents, values, moved);
-    shift = std::max(shift, clip_shift_of(*this, threshold, differences, moved, coarse));
+    limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
+    shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse));
   } else {
-    coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences, outcomes);
+    coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
     shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
-                     clip_shift_of(*this, threshold, differences, outcomes, coarse));
+                     clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse));
     describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
   }
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
+  const double magnitude = magnitude_of(y, fragment.buffers.block_count());
   result.commit = differs(outcomes);
   if (result.commit) {
     const auto target = fragment.buffers.begin_commit();
-    apply(request.codec, reply.shift, -1, blocks, side.exponents, differences, fragment.buffers.block_count(),
+    apply(request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes(), fragment.buffers.block_count(),
           target.in, target.out);
   }
   result.measure = measure_of(outcomes, coarse);
+  result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
-  reply.differences = Bytes::adopt(std::move(differences));
+  reply.differences = std::move(differences).share();
   return result;
 }
 
@@ -373,6 +398,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   if (!outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes)) return result;
   if (!within_bounds(*this, outcomes)) return result;
   result.accepted = true;
+  const double magnitude = magnitude_of(fragment.buffers.y(), fragment.buffers.block_count());
   result.commit = differs(outcomes);
   if (result.commit) {
     const auto target = fragment.buffers.begin_commit();
@@ -389,6 +415,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     result.wide_exponents.push_back(asked[i]);
   }
   result.measure = measure_of(outcomes, coarse);
+  result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   return result;
 }

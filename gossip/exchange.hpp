@@ -27,8 +27,12 @@ struct ExchangeMeasure {
   float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
   double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
+  double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks
   bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
 };
+
+/// ‖y_j − y_i‖ over ‖y‖: how far apart two replicas are, without a unit. 0 if they are equal; infinite if y is zero.
+[[nodiscard]] double relative_distance(const ExchangeMeasure& measure);
 
 /// Encodes the initiator's side.
 struct EncodeTask {

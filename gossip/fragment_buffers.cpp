@@ -7,6 +7,7 @@
 namespace gossamer::gossip {
 
 FragmentView FragmentBuffers::y() const {
+  if (is_gathered_) return {.publication = gathered_.data()};
   GOSSAMER_CHECK(!parts_.replace);
   return {.publication = buffers_[parts_.publication],
           .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr,
@@ -14,6 +15,7 @@ FragmentView FragmentBuffers::y() const {
 }
 
 FragmentBuffers::Target FragmentBuffers::begin_commit() {
+  if (is_gathered_) return {.in = gathered_.data(), .out = gathered_.data()};
   GOSSAMER_CHECK(!parts_.replace);
   if (parts_.with_client) {
     const bool first = pending_.empty();
@@ -25,13 +27,17 @@ FragmentBuffers::Target FragmentBuffers::begin_commit() {
 }
 
 void FragmentBuffers::finish_commit() {
+  if (is_gathered_) {
+    committed_ = true;
+    return;
+  }
   if (parts_.with_client) return;
   parts_.correction = parts_.spare();
   parts_.correction_valid = true;
 }
 
 float* FragmentBuffers::begin_replace() {
-  GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
+  GOSSAMER_CHECK(!is_gathered_ && !parts_.with_client && pending_.empty());
   return buffers_[parts_.spare()];
 }
 
@@ -44,6 +50,7 @@ void FragmentBuffers::finish_replace() {
 void FragmentBuffers::hand_over() {
   GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
   parts_.with_client = true;
+  committed_ = false;
 }
 
 bool FragmentBuffers::take_back(std::uint32_t generation) {
@@ -53,7 +60,7 @@ bool FragmentBuffers::take_back(std::uint32_t generation) {
   parts_.replace = false;
   parts_.with_client = false;
   parts_.generation = generation;
-  return !pending_.empty();
+  return is_gathered_ || !pending_.empty();
 }
 
 void FragmentBuffers::fold() {
@@ -61,10 +68,24 @@ void FragmentBuffers::fold() {
 }
 
 void FragmentBuffers::finish_fold() {
+  if (is_gathered_) return;
   GOSSAMER_CHECK(!parts_.with_client && !parts_.correction_valid);
   parts_.correction = parts_.spare();
   parts_.correction_valid = true;
   std::vector<float>().swap(pending_);  // assigning {} would keep the memory
+}
+
+bool FragmentBuffers::gather() {
+  gathered_.resize(block_count_ * block_elements);
+  return sum(y(), block_count_, gathered_.data());
+}
+
+void FragmentBuffers::finish_gather() {
+  GOSSAMER_CHECK(!is_gathered_ && !parts_.replace);
+  committed_ = has_correction();  // the clients are to collect it, whoever they are by now
+  is_gathered_ = true;
+  parts_.correction_valid = false;
+  std::vector<float>().swap(pending_);
 }
 
 }  // namespace gossamer::gossip

@@ -8,6 +8,10 @@
 // A commit writes a new correction beside the old one and then changes parts, so that a death in between loses it whole
 // or not at all. The daemon mirrors `parts` into the fragment's shared word (sdk/layout/shared_memory.hpp).
 //
+// Where several clients train one replica (gossip/local_group.hpp), none of them holds it: the fragment is *gathered*
+// into one buffer of the node's own, y, which commits change in place. `with_client` then means that a round among the
+// clients is under way; no death can leave a commit half done, since the buffer dies with the daemon.
+//
 // One owner, one thread at a time; the floats are touched by tasks on workers between begin_* and finish_*, and nothing
 // else may change the parts in between (Replica's `held` flag sees to that).
 
@@ -36,10 +40,12 @@ class FragmentBuffers {
 
   [[nodiscard]] const FragmentParts& parts() const { return parts_; }
   [[nodiscard]] std::size_t block_count() const { return block_count_; }
-  /// Bytes of private memory in use.
-  [[nodiscard]] std::size_t pending_bytes() const { return pending_.capacity() * sizeof(float); }
+  /// Bytes of private memory that hold what the clients have still to get.
+  [[nodiscard]] std::size_t pending_bytes() const {
+    return (pending_.capacity() + (committed_ ? gathered_.size() : 0)) * sizeof(float);
+  }
   /// True if the client has something to collect, or will have once it hands back what it holds.
-  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || !pending_.empty(); }
+  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_ || !pending_.empty(); }
 
   [[nodiscard]] FragmentView y() const;
 
@@ -57,17 +63,29 @@ class FragmentBuffers {
 
   /// Gives the fragment to the client. The pending correction must have been folded in.
   void hand_over();
-  /// The client has published (its word said so and was checked). Returns true if a pending correction must be folded.
+  /// The client has published (its word said so and was checked). Returns true if something must be folded: the pending
+  /// correction, or into a gathered fragment what its clients have published.
   bool take_back(std::uint32_t generation);
   /// Makes the pending correction the correction: fold() moves the floats (any thread), finish_fold() the parts.
   void fold();
   void finish_fold();
+
+  /// Moves y into the node's own memory: gather() the floats (any thread), finish_gather() the parts. False: y holds
+  /// NaN or infinity, and stays where it is.
+  [[nodiscard]] bool gather();
+  void finish_gather();
+  [[nodiscard]] bool gathered() const { return is_gathered_; }
+  /// y of a gathered fragment.
+  [[nodiscard]] std::span<float> values() { return gathered_; }
 
  private:
   std::array<float*, 3> buffers_;
   std::size_t block_count_;
   FragmentParts parts_;
   std::vector<float> pending_;
+  std::vector<float> gathered_;
+  bool is_gathered_ = false;
+  bool committed_ = false;  // gathered: changed by an exchange since it was last handed over
 };
 
 }  // namespace gossamer::gossip

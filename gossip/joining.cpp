@@ -30,18 +30,14 @@ bool Joining::somebody_gives(ReplicaState state) const {
 }
 
 void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
-  for (Fragment& fragment : fragments_) {
-    if (fragment.donor == node) fragment.donor.reset();
-  }
-  neighbours_[node] = {.asked_us = now_us};
+  forget(node);
+  neighbours_[node] = {.asked_us = now_us, .patience_us = options_.pull_timeout_us};
   out.ask.push_back({node, JobQuery{job_}});
 }
 
 void Joining::link_down(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
-  for (Fragment& fragment : fragments_) {
-    if (fragment.donor == node) fragment.donor.reset();
-  }
+  forget(node);
   decide(now_us, out);
 }
 
@@ -65,16 +61,18 @@ std::uint32_t Joining::donors() const {
 void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out) {
   if (finished_ || reply.fragment >= fragments_.size()) return;
   Fragment& fragment = fragments_[reply.fragment];
-  if (fragment.done || fragment.donor != from) return;
+  const bool late = fragment.late.erase(from) > 0 && fragment.donor != from;
+  if (fragment.done || (!late && fragment.donor != from)) return;
   if (reply.reason != RefuseReason::none || reply.job != job_ ||
       reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
-    pull_failed(fragment, now_us);  // not to be had there now; if it is leaving, its next JobInfo will tell
+    if (!late) pull_failed(fragment, now_us);  // not to be had there now; if it is leaving, its next JobInfo will tell
   } else {
-    release(fragment);
+    if (fragment.donor) release(fragment);
     neighbours_[from].failed_pulls = 0;
     fragment.done = true;
     ++pulled_count_;
     clock_ = std::max(clock_, reply.clock);
+    if (reply.fragment == 0) cursor_ = reply.cursor;  // of whom it is asked first: one as advanced as any
     out.take.push_back({reply.fragment, reply.clock, reply.values});
   }
   decide(now_us, out);
@@ -89,7 +87,8 @@ void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
     if (!neighbour.info) neighbour.info = JobInfo{};  // passed over until it answers
   }
   for (Fragment& fragment : fragments_) {
-    if (fragment.donor && now_us - fragment.asked_us >= options_.pull_timeout_us) pull_failed(fragment, now_us);
+    if (fragment.donor && now_us - fragment.asked_us >= neighbours_[*fragment.donor].patience_us)
+      pull_overdue(fragment, now_us);
   }
   decide(now_us, out);
 }
@@ -97,6 +96,23 @@ void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
 void Joining::release(Fragment& fragment) {
   if (const auto donor = neighbours_.find(*fragment.donor); donor != neighbours_.end()) --donor->second.pulls;
   fragment.donor.reset();
+}
+
+/// The node's link is new, or gone: nothing is under way from it.
+void Joining::forget(const NodeId& node) {
+  for (Fragment& fragment : fragments_) {
+    fragment.late.erase(node);
+    if (fragment.donor == node) fragment.donor.reset();
+  }
+}
+
+void Joining::pull_overdue(Fragment& fragment, TimeUs now_us) {
+  Neighbour& donor = neighbours_[*fragment.donor];
+  // By what this one took, not by what the next has: those that were asked for together are overdue together.
+  donor.patience_us =
+      std::max(donor.patience_us, std::min(2 * (now_us - fragment.asked_us), options_.pull_timeout_most_us));
+  fragment.late.insert(*fragment.donor);
+  pull_failed(fragment, now_us);
 }
 
 void Joining::pull_failed(Fragment& fragment, TimeUs now_us) {

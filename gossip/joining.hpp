@@ -14,6 +14,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "gossip/messages.hpp"
 
@@ -22,7 +23,9 @@ namespace gossamer::gossip {
 struct JoiningOptions {
   TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not say where it stands is passed over
   TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment asked for and not come is asked for elsewhere
-  std::size_t pulls_per_donor = 2;          ///< fragments under way from one donor
+  /// Each time, the donor is given twice as long for the next, up to this: its link may be slow.
+  TimeUs pull_timeout_most_us = 640 * us_per_s;
+  std::size_t pulls_per_donor = 2;  ///< fragments under way from one donor
   /// Donors that have trained at least this share of what the most advanced one has are as good as it: then the nearest
   /// comes first. Less takes older models from near by.
   double as_advanced = 0.9;
@@ -64,6 +67,8 @@ class Joining {
   [[nodiscard]] std::uint32_t donors() const;
   /// The clock of the model taken over; the client's own if it begins.
   [[nodiscard]] std::uint64_t clock() const { return clock_; }
+  /// That came with the model; empty if none did.
+  [[nodiscard]] const std::vector<std::byte>& cursor() const { return cursor_; }
 
  private:
   struct Neighbour {
@@ -71,6 +76,7 @@ class Joining {
     TimeUs asked_us = 0;
     TimeUs round_trip_us = 0;
     std::size_t pulls = 0;
+    TimeUs patience_us = 0;    ///< what it has for a fragment
     TimeUs pull_after_us = 0;  ///< it declined a fragment, or did not give it in time: the others come first
     int failed_pulls = 0;      ///< in a row
   };
@@ -79,11 +85,14 @@ class Joining {
     bool done = false;
     std::optional<NodeId> donor = {};
     TimeUs asked_us = 0;
+    std::set<NodeId> late = {};  ///< donors that were given up: what comes from them yet is welcome
   };
 
   void decide(TimeUs now_us, Actions& out);
   void ask_for_fragments(TimeUs now_us, Actions& out);
   void release(Fragment& fragment);
+  void forget(const NodeId& node);
+  void pull_overdue(Fragment& fragment, TimeUs now_us);
   void pull_failed(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
   [[nodiscard]] bool somebody_gives(ReplicaState state) const;
@@ -98,6 +107,7 @@ class Joining {
   std::vector<Fragment> fragments_;
   std::map<NodeId, Neighbour> neighbours_;
   std::uint32_t pulled_count_ = 0;
+  std::vector<std::byte> cursor_;
   bool settled_ = false;
   bool finished_ = false;
 };

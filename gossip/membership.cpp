@@ -228,6 +228,7 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
     request_neighbour(*record, true, now_us, out);
   } else {
     Member& member = add_member(*record, now_us, out);
+    member.addressed_at = 0;  // of its former life
     member.last_heard_us = now_us;
     pass_on(Claim::alive, *record, {}, true, 0);
     send(*record, make_sync(true), out);
@@ -256,12 +257,16 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
     return;
   }
   if (Member* member = member_of(record.node)) {
-    if (record.incarnation <= member->record.incarnation) return;
+    if (record.incarnation <= member->record.incarnation) {
+      hear_address(*member, record, spread, hops);
+      return;
+    }
     if (implausible(record.incarnation, member->record.incarnation)) {
       ++counters_.implausible;
       return;
     }
     member->record = record;
+    member->addressed_at = record.incarnation;
     if (member->suspected) trust(*member, now_us, out);
     if (spread) pass_on(Claim::alive, record, {}, true, hops);
     return;
@@ -273,6 +278,17 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
     return;
   }
   hear_alive_elsewhere(record, spread, hops, now_us, out);
+}
+
+/// Its incarnation is no news, but where it is to be dialled may be.
+void Membership::hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops) {
+  if (record.incarnation <= member.addressed_at) return;
+  member.addressed_at = record.incarnation;
+  if (record.address == member.record.address && record.dial_only == member.record.dial_only) return;
+  member.record.address = record.address;
+  member.record.dial_only = record.dial_only;
+  view_changed_ = true;
+  if (spread) pass_on(Claim::alive, member.record, {}, true, hops);
 }
 
 /// Of a node that is not a member here.
@@ -423,7 +439,8 @@ Membership::Member& Membership::add_member(const MemberRecord& record, TimeUs no
   const auto place =
       std::ranges::lower_bound(members_, record.node, {}, [](const Member& member) { return member.record.node; });
   GOSSAMER_CHECK(place == members_.end() || place->record.node != record.node);
-  Member& member = *members_.insert(place, Member{.record = record, .last_heard_us = now_us});
+  Member& member =
+      *members_.insert(place, Member{.record = record, .addressed_at = record.incarnation, .last_heard_us = now_us});
   const std::size_t at = probe_next_ + random_.below(probe_order_.size() - probe_next_ + 1);
   probe_order_.insert(probe_order_.begin() + static_cast<std::ptrdiff_t>(at), record.node);
   view_changed_ = true;
@@ -724,6 +741,15 @@ void Membership::seen_at(const NodeId& node, const std::string& address) {
   Member* member = member_of(node);
   if (member == nullptr || member->record.dial_only) return;
   if (!address.empty() && address.size() <= max_member_address_bytes) member->record.address = address;
+}
+
+void Membership::relocate(const std::string& address) {
+  self_.address = address;
+  self_.dial_only = address.empty();
+  view_changed_ = true;
+  if (self_.incarnation != last_incarnation) ++self_.incarnation;
+  pass_on(Claim::alive, self_, {}, true, 0);
+  view_untold_ = true;
 }
 
 void Membership::link_down(const NodeId& node, TimeUs now_us, Actions&) {

@@ -138,6 +138,8 @@ class Membership {
 
   struct Member {
     MemberRecord record = {};
+    /// Of the record that the address is from. Every message tells the sender's incarnation, few tell its address.
+    std::uint64_t addressed_at = 0;
     TimeUs last_heard_us = 0;  ///< from itself
     bool suspected = false;
     bool leaving = false;      ///< suspected because somebody says that it has left
@@ -162,6 +164,9 @@ class Membership {
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
   /// A member has shown, on its own authority, that it is to be dialled elsewhere than its record says.
   void seen_at(const NodeId& node, const std::string& address);
+  /// This node is to be dialled there from now on; empty: nowhere, it only dials out. Told to all, under a larger
+  /// incarnation. Also with the same address, where what others make of it has changed.
+  void relocate(const std::string& address);
   /// A hint: the node is probed next.
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
 
@@ -227,6 +232,7 @@ class Membership {
   void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
   void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
+  void hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops);
   void hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
   void hear_suspected(const NodeId& node, std::uint64_t incarnation, const NodeId& accuser, bool leaving, TimeUs now_us,
                       Actions& out);

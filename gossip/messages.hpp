@@ -103,6 +103,18 @@ enum class ReplicaState : std::uint8_t {
 
 inline constexpr std::size_t max_job_name_bytes = 63;
 
+/// How far a replica has come in finishing: its program has stopped training, and waits for the replicas to agree.
+enum class Finishing : std::uint8_t {
+  no = 0,       ///< trains
+  begun = 1,    ///< exchanges until it agrees with those that finish, too
+  settled = 2,  ///< agrees with those it has met
+  over = 3,     ///< so do all that it knows of: its program has been told
+};
+inline constexpr std::uint8_t max_finishing = 3;
+
+/// Bytes of a cursor: what a program keeps of its place in the data. Opaque.
+inline constexpr std::size_t max_cursor_bytes = 4096;
+
 /// Sent when a replica changes state, when a link comes up, and as the answer to a JobQuery.
 struct JobInfo {
   JobKey job = {};
@@ -112,6 +124,7 @@ struct JobInfo {
   std::uint64_t elements = 0;
   std::uint32_t fragments = 0;
   std::uint32_t fragment_elements = 0;
+  Finishing finishing = Finishing::no;
 };
 
 /// "Where do you stand with this job?" Always answered with a JobInfo.
@@ -126,6 +139,7 @@ struct PullRequest {
 };
 
 /// `values`: the whole fragment in fp32 with its padding, and the hash of those bytes (XXH3-64). Empty when not given.
+/// `cursor`: the giver's, with fragment 0; it is as of `clock`, the values may be a little older. Empty: none.
 struct PullReply {
   JobKey job = {};
   std::uint32_t fragment = 0;
@@ -133,6 +147,7 @@ struct PullReply {
   std::uint64_t clock = 0;
   std::uint64_t hash = 0;
   Bytes values = {};
+  std::vector<std::byte> cursor = {};
 };
 
 /// Bytes of a message's frames beside its header: what the codec determines.

@@ -78,6 +78,78 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
   start_exchanges(now_us, out);
 }
 
+// --- finishing ----------------------------------------------------------------------------------------------------
+
+void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
+  if (on == finish_.has_value()) return;
+  if (!on) {
+    finish_.reset();
+    tell_neighbours(out);
+    return;
+  }
+  finish_ = Finish{};
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    fragment.agreement = {};
+    fragment.start_after_us = std::min(fragment.start_after_us, now_us);
+    fragment.wants_publication = fragment.wants_publication || fragment.publication_clock != clock_;
+    hand_over_if_wanted(f, out);
+  }
+  tell_neighbours(out);
+  update_finishing(now_us, out);
+  start_exchanges(now_us, out);
+}
+
+bool Replica::settled(const Fragment& fragment) const {
+  return fragment.agreement.settled(finishing_partners_);
+}
+
+std::size_t Replica::finishing_partners() const {
+  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
+    return is_partner(item.second) && item.second.info.finishing != Finishing::no;
+  }));
+}
+
+void Replica::update_finishing(TimeUs now_us, Actions& out) {
+  finishing_partners_ = finish_ ? finishing_partners() : 0;
+  const bool alone = partners() == 0;
+  if (state_ != ReplicaState::running || !alone) accompanied_us_ = now_us;
+  if (!finish_ || finish_->stage == Finishing::over) return;
+  // Partners may be about to come back: the daemon may just have been started again, or a link broken.
+  const bool deserted = alone && finish_->over.empty() && now_us - accompanied_us_ < finish_alone_us;
+  const bool agreed = !deserted && state_ == ReplicaState::running &&
+                      std::all_of(fragments_.begin(), fragments_.end(), [&](const Fragment& f) {
+                        return settled(f) && (finishing_partners_ == 0 || f.publication_clock == clock_);
+                      });
+  // What was decided last is with the client, too.
+  const bool delivered = agreed && std::none_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) {
+                           return f.held || f.own || f.buffers.parts().with_client || f.buffers.has_correction();
+                         });
+  const bool others = std::all_of(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
+    return !is_partner(item.second) || item.second.info.finishing >= Finishing::settled ||
+           finish_->over.contains(item.first);
+  });
+  const Finishing stage = !agreed ? Finishing::begun : delivered && others ? Finishing::over : Finishing::settled;
+  if (stage == finish_->stage) return;
+  finish_->stage = stage;
+  tell_neighbours(out);
+}
+
+FinishReport Replica::finish_report() const {
+  FinishReport report;
+  if (!finish_) return report;
+  report.over = finish_->stage == Finishing::over;
+  for (const Fragment& fragment : fragments_)
+    report.distance = std::max(report.distance, fragment.agreement.distance());
+  std::set<NodeId> members = finish_->over;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (is_partner(neighbour) && neighbour.info.finishing != Finishing::no) members.insert(node);
+  }
+  report.members = members.size() + 1;
+  report.saver = members.empty() || self_ < *members.begin();
+  return report;
+}
+
 bool Replica::handed_over() const {
   return leaving_ && std::all_of(fragments_.begin(), fragments_.end(), [this](const Fragment& fragment) {
            return fragment.handover.over(leaving_->replicas) && !fragment.own;
@@ -111,9 +183,11 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   if (publication.clock > fragment.publication_clock && fragment.publication_clock > 0) {
     fragment.cadence = smoothed(fragment.cadence, static_cast<double>(publication.clock - fragment.publication_clock));
   }
+  if (finish_ && publication.clock != fragment.publication_clock) fragment.agreement.forget();
   fragment.publication_clock = publication.clock;
   fragment.fresh = true;
   fragment.wants_publication = false;
+  if (std::exchange(fragment.gather_next, false)) fragment.gather = true;
   if (std::exchange(fragment.starting, false)) --starting_count_;
   ++counters_.publications;
   if (fragment.buffers.take_back(publication.generation)) {
@@ -121,7 +195,7 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
     out.fold.push_back(f);
     return;
   }
-  if (serve_pull(f, now_us, out)) return;
+  if (gather_if_wanted(f, out) || serve_pull(f, now_us, out)) return;
   start_exchanges(now_us, out);
 }
 
@@ -135,8 +209,8 @@ void Replica::hold(Fragment& fragment) {
   fragment.held = true;
 }
 
-/// What waited for the fragment goes on, in this order: the client's publication, our partner's reply, joiners' pulls,
-/// corrections for the client, the next exchange.
+/// What waited for the fragment goes on, in this order: the client's publication, our partner's reply, its move to the
+/// node's own memory, joiners' pulls, corrections for the client, the next exchange.
 void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   fragment.held = false;
@@ -152,6 +226,7 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
     conclude(f, std::move(reply), now_us, out);
     return;
   }
+  if (gather_if_wanted(f, out)) return;
   if (serve_pull(f, now_us, out)) return;
   if (take_outer_step(f, now_us, out)) return;
   hand_over_if_wanted(f, out);
@@ -160,7 +235,7 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
 
 bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (!options_.outer.on() || state_ != ReplicaState::running || fragment.quarantined) return false;
+  if (!options_.outer.on() || finish_ || state_ != ReplicaState::running || fragment.quarantined) return false;
   if (fragment.outer_exchanges < options_.outer.least_exchanges) return false;
   if (now_us - fragment.outer_us < options_.outer.period_us) return false;
   fragment.outer_us = now_us;
@@ -183,7 +258,39 @@ void Replica::hand_over_if_wanted(std::uint32_t f, Actions& out) {
   if (fragment.held || fragment.buffers.parts().with_client) return;
   if (!fragment.buffers.has_correction() && !fragment.wants_publication) return;
   fragment.buffers.hand_over();
+  if (fragment.buffers.gathered()) hold(fragment);  // until every client has been given its own
   out.due.push_back(f);
+}
+
+// --- several clients ----------------------------------------------------------------------------------------------
+
+void Replica::gather(Actions& out) {
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
+    fragments_[f].gather = !fragments_[f].buffers.gathered();
+    if (!fragments_[f].held) gather_if_wanted(f, out);
+  }
+}
+
+bool Replica::gather_if_wanted(std::uint32_t f, Actions& out) {
+  if (!std::exchange(fragments_[f].gather, false)) return false;
+  hold(fragments_[f]);
+  out.gather.push_back(f);
+  return true;
+}
+
+void Replica::gathered(std::uint32_t f, bool finite, TimeUs now_us, Actions& out) {
+  if (finite) fragments_[f].buffers.finish_gather();
+  fragments_[f].gather_next = !finite;
+  release(f, now_us, out);
+}
+
+void Replica::offered(std::uint32_t f, TimeUs now_us, Actions& out) {
+  release(f, now_us, out);
+}
+
+void Replica::want_publication(std::uint32_t f, Actions& out) {
+  fragments_[f].wants_publication = true;
+  hand_over_if_wanted(f, out);
 }
 
 // --- the overlay --------------------------------------------------------------------------------------------------
@@ -234,6 +341,7 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   // The replica there is gone, and with it what it still had to acknowledge.
   if (info.state == ReplicaState::absent) counters_.unresolved += cache_.drop(from);
   found->second.info = info;
+  if (finish_ && info.finishing == Finishing::over && finish_->over.size() < max_neighbours) finish_->over.insert(from);
   if (info.job == description_.job || info.state == ReplicaState::absent) {
     if (layout_stranger_ == from) layout_stranger_.reset();
   } else {
@@ -275,7 +383,7 @@ bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (stale && now_us - fragment.pulls_since_us < pull_patience_us) {
     fragment.wants_publication = true;
     hand_over_if_wanted(f, out);
-    return false;
+    return fragment.held;
   }
   const NodeId to = fragment.pulls.front();
   fragment.pulls.pop_front();
@@ -292,6 +400,7 @@ JobInfo Replica::own_info() const {
   JobInfo info = description_;
   info.state = state_;
   info.clock = clock_;
+  info.finishing = finish_ ? finish_->stage : Finishing::no;
   return info;
 }
 
@@ -312,6 +421,7 @@ void Replica::tick(TimeUs now_us, Actions& out) {
     repeat_unanswered(now_us, out);
   }
   send_again(out);
+  update_finishing(now_us, out);
   start_exchanges(now_us, out);
 }
 
@@ -398,6 +508,15 @@ std::size_t Replica::partners() const {
                                                 [this](const auto& item) { return is_partner(item.second); }));
 }
 
+std::vector<NodeId> Replica::members() const {
+  std::vector<NodeId> members{self_};
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (is_partner(neighbour)) members.push_back(node);
+  }
+  std::sort(members.begin(), members.end());
+  return members;
+}
+
 std::size_t Replica::quarantined() const {
   return static_cast<std::size_t>(
       std::count_if(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.quarantined; }));
@@ -420,6 +539,17 @@ std::size_t Replica::pending_bytes() const {
 double Replica::goodput(const NodeId& node) const {
   const auto neighbour = neighbours_.find(node);
   return neighbour == neighbours_.end() ? 0 : neighbour->second.goodput;
+}
+
+double Replica::consensus() const {
+  double sum = 0;
+  std::size_t measured = 0;
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.measured) continue;
+    sum += fragment.relative_distance;
+    ++measured;
+  }
+  return measured == 0 ? 0 : sum / static_cast<double>(measured);
 }
 
 double Replica::disagreement() const {

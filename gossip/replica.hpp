@@ -18,11 +18,14 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "gossip/byte_budget.hpp"
 #include "gossip/cadence.hpp"
 #include "gossip/exchange.hpp"
+#include "gossip/finishing.hpp"
 #include "gossip/handover.hpp"
+#include "gossip/link_load.hpp"
 #include "gossip/mixing.hpp"
 #include "gossip/outer.hpp"
 #include "gossip/partners.hpp"
@@ -61,12 +64,6 @@ class ExchangeCounter {
 
  private:
   std::uint64_t next_;
-};
-
-/// How a link to a neighbour stands.
-struct LinkLoad {
-  TimeUs backlog_us = 0;   ///< how long what waits takes to leave
-  double bytes_per_s = 0;  ///< what it takes, measured or as configured; 0: not known
 };
 
 /// What has happened, since the replica began. Shown to people; nothing is decided on it.
@@ -115,8 +112,9 @@ class Replica {
   };
   struct Actions {
     std::vector<Send> send;
-    std::vector<std::uint32_t> due;   ///< fragments handed over to the client: mirror their parts into the words
-    std::vector<std::uint32_t> fold;  ///< run FragmentBuffers::fold(), then folded()
+    std::vector<std::uint32_t> due;     ///< fragments handed over to the client: mirror their parts into the words
+    std::vector<std::uint32_t> fold;    ///< run FragmentBuffers::fold(), then folded(); gathered: see own_memory()
+    std::vector<std::uint32_t> gather;  ///< run FragmentBuffers::gather(), then gathered()
     std::vector<Run<EncodeTask>> encode;
     std::vector<Answer> answer;
     std::vector<Run<ConcludeTask>> conclude;
@@ -141,6 +139,10 @@ class Replica {
   /// waited for half of the time until then. A replica that has not joined has nothing to hand over.
   void leave(TimeUs now_us, TimeUs deadline_us, Actions& out);
   [[nodiscard]] bool leaving() const { return leaving_.has_value(); }
+  /// The program has stopped training: exchanges as fast as the links allow until the replicas in reach agree, see
+  /// gossip/finishing.hpp. Off: it trains again.
+  void set_finishing(bool on, TimeUs now_us, Actions& out);
+  [[nodiscard]] FinishReport finish_report() const;
   /// Everything is handed over, or nobody is there to take it. What is under way may not have ended: see idle().
   [[nodiscard]] bool handed_over() const;
   /// Fragments of which at least one last exchange was done.
@@ -162,6 +164,17 @@ class Replica {
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
   /// The client handed fragment f back with a fresh snapshot, taken at `clock`. Its word has been checked.
   void published(std::uint32_t f, std::uint32_t generation, std::uint64_t clock, TimeUs now_us, Actions& out);
+
+  // --- several clients (gossip/local_group.hpp)
+  /// From now on the fragments live in memory of the node's own, each as soon as nothing works on it; the replica stays
+  /// so. Of a gathered fragment, Actions::due asks for a round among the clients, and offered() says that all have been
+  /// handed what they need; published() ends the round, and Actions::fold asks for what they have published to be taken
+  /// into the fragment. It is held in both cases.
+  void gather(Actions& out);
+  void gathered(std::uint32_t f, bool finite, TimeUs now_us, Actions& out);
+  void offered(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// Asks for a round though no exchange needs one.
+  void want_publication(std::uint32_t f, Actions& out);
 
   // --- the overlay
   void link_up(const NodeId& node, Actions& out);
@@ -200,6 +213,8 @@ class Replica {
   [[nodiscard]] const ReplicaCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint64_t global_clock() const;
   [[nodiscard]] std::size_t partners() const;
+  /// This node and those that can be exchanged with, ascending.
+  [[nodiscard]] std::vector<NodeId> members() const;
   [[nodiscard]] std::size_t in_flight() const { return own_count_; }
   [[nodiscard]] std::size_t kept_replies() const { return cache_.unacknowledged(); }
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
@@ -207,6 +222,8 @@ class Replica {
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
   [[nodiscard]] std::size_t pending_bytes() const;
   [[nodiscard]] double disagreement() const;
+  /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, in the mean over fragments; 0 before any.
+  [[nodiscard]] double consensus() const;
   /// Between two exchanges of a fragment that the node starts: options' period_us, or more to keep to its shares.
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
   /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
@@ -237,6 +254,10 @@ class Replica {
     std::size_t replicas;          ///< when it began, this one included
     std::uint32_t first = 0;       ///< fragments before it are over
   };
+  struct Finish {
+    Finishing stage = Finishing::begun;
+    std::set<NodeId> over;  ///< for whom the run was over, whether they are still there or not
+  };
   struct Publication {
     std::uint32_t generation;
     std::uint64_t clock;
@@ -248,6 +269,8 @@ class Replica {
     bool held = false;
     bool quarantined = false;
     bool wants_publication = false;
+    bool gather = false;                          ///< wanted, when nothing else works on it
+    bool gather_next = false;                     ///< or with the next publication: this one is not finite
     bool starting = false;                        ///< its publication was asked for in order to start an exchange
     bool fresh = false;                           ///< published since the last exchange was started
     std::optional<Publication> publication = {};  ///< came while the fragment was held
@@ -261,13 +284,17 @@ class Replica {
     std::uint64_t exchange_clock = 0;
     double exchange_interval = 0;  ///< smoothed samples between exchanges
     TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
+    bool begun_here = false;       ///< that one
     OuterState outer = {};
     TimeUs outer_us = 0;                ///< when its last outer step was
     std::uint32_t outer_exchanges = 0;  ///< since then
     std::uint64_t begun = 0;            ///< exchanges of its own: the round of a partner schedule
     std::optional<NodeId> was_busy = {};
     DistanceRecord distances = {};
-    Handover handover = {};  ///< while the node leaves
+    double relative_distance = 0;  ///< smoothed over exchanges
+    bool measured = false;         ///< that is known
+    Handover handover = {};        ///< while the node leaves
+    Agreement agreement = {};      ///< while it finishes
   };
   struct Neighbour {
     bool linked = false;
@@ -287,6 +314,7 @@ class Replica {
   void release(std::uint32_t f, TimeUs now_us, Actions& out);
   void take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out);
   void hand_over_if_wanted(std::uint32_t f, Actions& out);
+  bool gather_if_wanted(std::uint32_t f, Actions& out);
   /// Gives the fragment to the first joiner that waits for it, if it can; true if it did, and so holds it.
   bool serve_pull(std::uint32_t f, TimeUs now_us, Actions& out);
 
@@ -295,6 +323,13 @@ class Replica {
   void start_exchanges(TimeUs now_us, Actions& out);
   void start_last_exchanges(TimeUs now_us, Actions& out);
   void start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// Looks how far finishing has come; tells the neighbours of a change.
+  void update_finishing(TimeUs now_us, Actions& out);
+  [[nodiscard]] bool settled(const Fragment& fragment) const;
+  /// Partners that finish, too.
+  [[nodiscard]] std::size_t finishing_partners() const;
+  /// Finishing, and there is somebody who finishes that the fragment is not known to agree with.
+  [[nodiscard]] bool hurries(const Fragment& fragment) const { return finish_ && !settled(fragment); }
   [[nodiscard]] bool somebody_left_to_ask(const Fragment& fragment) const;
   /// Asks the client for a publication, upon which an exchange starts, if what there is is old.
   bool wait_for_publication(std::uint32_t f, Actions& out);
@@ -306,6 +341,7 @@ class Replica {
   [[nodiscard]] bool has_room(const Neighbour& neighbour, const Fragment& fragment) const;
   /// Of the fragments that may start, the one whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
+  [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
   void let_rest(const NodeId& node, TimeUs now_us);
@@ -348,6 +384,9 @@ class Replica {
   ReplicaState state_ = ReplicaState::joining;
   bool drained_ = false;
   std::optional<Leaving> leaving_;
+  std::optional<Finish> finish_;
+  TimeUs accompanied_us_ = 0;           ///< when it last had a partner, or did not run yet
+  std::size_t finishing_partners_ = 0;  ///< while it finishes, as of the last look
   std::vector<Fragment> fragments_;
   std::size_t block_count_ = 0;  ///< of all
   ExchangeCounter& counter_;

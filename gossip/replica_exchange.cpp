@@ -20,6 +20,7 @@ constexpr int busy_wait_divisor = 8;                  // of the period, before a
 constexpr std::size_t schedule_window = 64;           // startable fragments of which the oldest is taken
 constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
 constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
+constexpr TimeUs others_turn_divisor = 2;             // of a fragment's age, where the only partner is to begin
 constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
@@ -32,12 +33,18 @@ constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
+  std::size_t passed_over = 0;
   while (own_count_ + starting_count_ < options_.in_flight && may_spend(now_us)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
     const auto partner = choose_partner(fragment, now_us);
-    if (!partner) return;
+    if (!partner) {
+      // Another fragment may have to ask another partner.
+      if (!hurries(fragment) || ++passed_over > schedule_window) return;
+      fragment.start_after_us = now_us + finish_wait_us;
+      continue;
+    }
     next_fragment_ = (*f + 1) % fragments_.size();
     if (wait_for_publication(*f, out)) continue;
     ++fragment.begun;
@@ -100,7 +107,9 @@ bool Replica::may_spend(TimeUs now_us) const {
 
 std::optional<std::uint32_t> Replica::oldest_startable(TimeUs now_us) const {
   const std::size_t count = fragments_.size();
+  const auto others_turn = turn_of_only_partner();
   std::optional<std::uint32_t> oldest;
+  TimeUs oldest_age_us = 0;
   std::size_t seen = 0;
   // From where the last one was: those behind it have waited longest, and a look at all of a large model's would be
   // long.
@@ -108,12 +117,31 @@ std::optional<std::uint32_t> Replica::oldest_startable(TimeUs now_us) const {
     const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
     if (!may_start(fragments_[f], now_us)) continue;
     ++seen;
-    if (!oldest || fragments_[f].exchanged_us < fragments_[*oldest].exchanged_us) oldest = f;
+    const bool left_to_other = others_turn == f % 2 && !fragments_[f].begun_here;
+    const TimeUs age_us = (now_us - fragments_[f].exchanged_us) / (left_to_other ? others_turn_divisor : 1);
+    if (oldest && age_us <= oldest_age_us) continue;
+    oldest = f;
+    oldest_age_us = age_us;
   }
   return oldest;
 }
 
+/// Of two replicas that have only each other the oldest fragment is the same, so both would ask for it at once, and
+/// every second request be turned down. One prefers the even fragments, the other the odd ones, as long as the other
+/// does ask for its own. Gives which the other's are, as a remainder of 2.
+std::optional<std::uint32_t> Replica::turn_of_only_partner() const {
+  const NodeId* only = nullptr;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (!is_partner(neighbour)) continue;
+    if (only != nullptr) return std::nullopt;
+    only = &node;
+  }
+  if (only == nullptr) return std::nullopt;
+  return self_ < *only ? 1 : 0;
+}
+
 bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
+  if (finish_ && finish_->stage == Finishing::over) return false;
   return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
 }
 
@@ -152,9 +180,11 @@ bool Replica::is_partner(const Neighbour& neighbour) const {
 std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs now_us) {
   std::vector<Candidate> candidates;
   std::size_t in_reach = 0;
+  const bool hurry = hurries(fragment);
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.info.job != description_.job) continue;
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
+    if (hurry && (neighbour.info.finishing == Finishing::no || fragment.agreement.has(node))) continue;
     const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
                        has_room(neighbour, fragment);
     in_reach += reach ? 1 : 0;
@@ -281,7 +311,9 @@ void Replica::let_rest(const NodeId& node, TimeUs now_us) {
   Neighbour& neighbour = found->second;
   if (++neighbour.busy_in_a_row < busy_tolerated) return;
   const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
-  neighbour.rest_until_us = now_us + std::max(period_us() / busy_wait_divisor, us_per_ms) * (TimeUs{1} << doublings);
+  const TimeUs busy_us = period_us() / busy_wait_divisor;
+  const TimeUs base_us = finish_ ? std::min(busy_us, finish_wait_us) : busy_us;
+  neighbour.rest_until_us = now_us + std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
 }
 
 /// Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
@@ -335,6 +367,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   }
   fragment.was_busy.reset();
   fragment.exchanged_us = now_us;
+  fragment.begun_here = true;
   end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
   const auto partner = neighbours_.find(own.partner);
@@ -356,6 +389,9 @@ void Replica::end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
   fragment.own.reset();
   fragment.budget.end_own();
   if (leaving_) wait_us = std::min(wait_us, last_exchange_wait_us);
+  if (hurries(fragment)) {
+    wait_us = std::min(wait_us, static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform()));
+  }
   fragment.start_after_us = now_us + std::max<TimeUs>(wait_us, 0);
   --own_count_;
 }
@@ -473,6 +509,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     spend(initiator, payload_bytes(reply), now_us);
     answered_last_ = true;
     fragment.exchanged_us = now_us;
+    fragment.begun_here = false;
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (!cache_.store(id, reply, now_us)) ++counters_.unresolved;
   } else {
@@ -502,8 +539,18 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
     fragment.distances.observe(partner, measure.distance);
+    if (const double relative = relative_distance(measure); std::isfinite(relative)) {
+      fragment.relative_distance = smoothed(fragment.relative_distance, relative);
+      fragment.measured = true;
+    }
   }
   if (!counts) return;
+  if (finish_) {
+    const auto neighbour = neighbours_.find(partner);
+    const bool known = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+    fragment.agreement.observe(partner, known ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
+                               neighbour != neighbours_.end() && neighbour->second.info.finishing != Finishing::no);
+  }
   ++fragment.outer_exchanges;
   counters_.blocks += measure.blocks;
   counters_.wide_blocks += measure.wide_blocks;

@@ -112,6 +112,13 @@ void AddressBook::postpone(BookEntry& entry, TimeUs now, gossip::Random& random)
   entry.next_attempt = now + static_cast<TimeUs>(static_cast<double>(entry.wait) * (0.5 + 0.5 * random.uniform()));
 }
 
+void AddressBook::hurry(TimeUs now) {
+  for (auto& [text, entry] : entries_) {
+    entry.wait = 0;
+    entry.next_attempt = std::min(entry.next_attempt, now);
+  }
+}
+
 void AddressBook::link_up(const NodeId& node, TimeUs now) {
   for (auto& [text, entry] : entries_) {
     if (entry.node != node) continue;

@@ -66,6 +66,8 @@ class AddressBook {
   bool failed(const Address& address, const std::string& error, TimeUs now, gossip::Random& random);
   /// An attempt ended because a link to that node exists or is being made otherwise: no failure.
   void released(const Address& address, TimeUs now, gossip::Random& random);
+  /// What failed before may succeed now: everything is due.
+  void hurry(TimeUs now);
   void link_up(const NodeId& node, TimeUs now);
   void link_down(const NodeId& node, TimeUs now, gossip::Random& random);
 

@@ -251,7 +251,7 @@ std::expected<void, std::string> Overlay::Core::join(const Invitation& invitatio
   }
   joined_ = std::move(joined);
   claim_ = std::make_shared<ClaimAttempt>(
-      loop_, context_, identity_, invitation,
+      loop_, context_, identity_, invitation, options_.interface,
       [weak = weak_from_this(), invitation](std::expected<InvitationGrant, std::string> grant) {
         const auto self = weak.lock();
         if (self && !self->stopped_) self->claim_ended(invitation, std::move(grant));

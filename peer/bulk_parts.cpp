@@ -100,7 +100,8 @@ std::expected<std::optional<Frames>, std::string_view> BulkAssembly::add(const B
   for (std::size_t i = 0; i < part.slice_count; ++i) {
     std::span<const std::byte> slice = part.slices[i].data;
     std::size_t start = 0;
-    for (std::vector<std::byte>& frame : frames_) {
+    for (gossip::FrameBuffer& buffer : frames_) {
+      const std::span<std::byte> frame = buffer.bytes();
       if (got_ < start + frame.size() && !slice.empty()) {
         const std::size_t count = std::min(slice.size(), start + frame.size() - got_);
         std::memcpy(frame.data() + (got_ - start), slice.data(), count);
@@ -116,7 +117,7 @@ std::expected<std::optional<Frames>, std::string_view> BulkAssembly::add(const B
   message.header = Bytes::adopt(std::move(header_));
   message.payload_count = frames_.size();
   for (std::size_t i = 0; i < frames_.size(); ++i)
-    message.payload[i] = Bytes::adopt(std::move(frames_[i]));
+    message.payload[i] = std::move(frames_[i]).share();
   frames_.clear();
   header_.clear();
   return message;

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string_view>
 
+#include "gossip/frame_buffer.hpp"
 #include "peer/codec.hpp"
 
 namespace gossamer::peer {
@@ -55,7 +56,7 @@ class BulkAssembly {
   std::size_t total_ = 0;
   bool under_way_ = false;
   std::vector<std::byte> header_;
-  std::vector<std::vector<std::byte>> frames_;
+  std::vector<gossip::FrameBuffer> frames_;
 };
 
 }  // namespace gossamer::peer

@@ -16,11 +16,12 @@ constexpr int reconnect_after_ms = 3'600'000;  // one socket is one attempt
 }  // namespace
 
 ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity,
-                           Invitation invitation, Ended ended)
+                           Invitation invitation, std::string interface, Ended ended)
     : loop_(loop),
       context_(context),
       identity_(identity),
       invitation_(std::move(invitation)),
+      interface_(std::move(interface)),
       ended_(std::move(ended)),
       resolver_(loop),
       timer_(loop) {}
@@ -81,6 +82,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
   socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(claim_answer_timeout.count()));
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_header_bytes));
+  if (!interface_.empty()) socket.set(zmq::sockopt::bindtodevice, interface_);
   if (endpoint.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
   const auto weak = weak_from_this();
   static std::atomic<std::uint64_t> sockets_opened = 0;  // an earlier attempt's may not have gone yet

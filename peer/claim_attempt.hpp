@@ -27,7 +27,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
 
   /// `identity` outlives it.
   ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity, Invitation invitation,
-               Ended ended);
+               std::string interface, Ended ended);
   ~ClaimAttempt();
   void start();
   void close();
@@ -47,6 +47,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   zmq::context_t& context_;
   const Identity& identity_;
   Invitation invitation_;
+  std::string interface_;  ///< empty: as the machine routes
   Ended ended_;
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer timer_;

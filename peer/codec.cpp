@@ -120,6 +120,7 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setElements(info.elements);
   out.setFragments(info.fragments);
   out.setFragmentElements(info.fragment_elements);
+  out.setFinishing(static_cast<std::uint8_t>(info.finishing));
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   const capnp::Text::Reader name = in.getName();
@@ -132,6 +133,7 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.elements = in.getElements();
   info.fragments = in.getFragments();
   info.fragment_elements = in.getFragmentElements();
+  info.finishing = static_cast<Finishing>(in.getFinishing());
   return info;
 }
 
@@ -160,6 +162,9 @@ void write(const PullReply& reply, wire::Header::Builder header, Frames& frames)
   out.setReason(static_cast<std::uint8_t>(reply.reason));
   out.setClock(reply.clock);
   out.setHash(reply.hash);
+  if (!reply.cursor.empty()) {
+    out.setCursor({reinterpret_cast<const kj::byte*>(reply.cursor.data()), reply.cursor.size()});
+  }
   frames.payload[0] = reply.values;
   frames.payload_count = 1;
 }
@@ -172,6 +177,9 @@ std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
   reply.clock = in.getClock();
   reply.hash = in.getHash();
   reply.values = frames.payload[0];
+  const auto cursor = std::as_bytes(std::span(in.getCursor().begin(), in.getCursor().size()));
+  if (cursor.size() > max_cursor_bytes) return std::nullopt;
+  reply.cursor.assign(cursor.begin(), cursor.end());
   return reply;
 }
 

@@ -233,7 +233,9 @@ std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
 }
 
 void write(const BulkAck& ack, wire::Header::Builder header) {
-  header.initBulkAck().setReceived(ack.received_bytes);
+  auto out = header.initBulkAck();
+  out.setReceived(ack.received_bytes);
+  out.setReceivedAt(ack.received_at);
 }
 
 }  // namespace
@@ -265,7 +267,7 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
     case wire::Header::INVITATION_GRANT:
       return read(header.getInvitationGrant());
     case wire::Header::BULK_ACK:
-      return BulkAck{header.getBulkAck().getReceived()};
+      return BulkAck{header.getBulkAck().getReceived(), header.getBulkAck().getReceivedAt()};
     default:
       return std::nullopt;
   }

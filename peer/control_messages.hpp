@@ -127,6 +127,7 @@ struct InvitationGrant {
 /// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
 struct BulkAck {
   std::uint64_t received_bytes = 0;
+  TimeUs received_at = 0;  ///< the last of them, by the sender's own clock, which counts from any moment; 0: not told
 };
 
 using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, BulkAck, DenialList, RingState,

@@ -24,7 +24,7 @@ inline constexpr std::size_t max_payload_frame_bytes = std::size_t{max_fragment_
 inline constexpr std::size_t max_wire_frame_bytes = max_payload_frame_bytes + 1024;
 
 /// Header frame of a message that travels in parts; a message with a larger one goes whole.
-inline constexpr std::size_t max_cut_header_bytes = 4096;
+inline constexpr std::size_t max_cut_header_bytes = 8192;
 
 inline constexpr std::size_t max_name_bytes = 63;
 inline constexpr std::size_t max_address_bytes = 280;

@@ -516,6 +516,7 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
     const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
     constexpr double weight = 0.125;
     link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
+    link->last_round_trip_ms = measured_ms;
     link->pacing.round_trip(pong->sent_at, now_);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     const NodeId node = link->node;

@@ -1,7 +1,7 @@
 // Overlay's inside: the tables of links and nodes and what happens to them. overlay.cpp is its frame (start, stop,
 // timer, what the user asks for); links.cpp lets nodes in, brings links up and down, and carries messages;
 // links_bulk.cpp lets bulk out, as fast as links and caps allow; agreement.cpp keeps what the members agree on:
-// denials, keys, invitations.
+// denials, keys, invitations; relocation.cpp tells the others where this one is to be dialled.
 //
 // Which links stay and who is dead is decided by the roster (peer/roster.hpp), which is told of links and time. A link
 // that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
@@ -44,6 +44,7 @@ inline constexpr std::size_t ack_every_bytes = 4 * 1024;
 struct Link {
   bool dialled_by_us = false;
   std::shared_ptr<OutgoingLink> outgoing;              ///< if dialled by us
+  int bulk_io_thread = 0;                              ///< likewise
   std::array<std::string, channel_count> routing_ids;  ///< if dialled by the other end; empty: not admitted yet
   std::string user_id;                                 ///< of the other end, for checking what comes in
   std::string host;                                    ///< the other end's, as seen from here
@@ -62,7 +63,8 @@ struct Link {
   std::array<TimeUs, channel_count> heard{};  ///< the same for each channel
   TimeUs last_ping = 0;
   TimeUs last_bulk_ping = 0;
-  double round_trip_ms = 0;
+  double round_trip_ms = 0;       ///< smoothed
+  double last_round_trip_ms = 0;  ///< of the newest heartbeat that came back
   std::uint32_t malformed = 0;
   QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
   BulkQueue waiting;
@@ -70,7 +72,8 @@ struct Link {
   gossip::ByteBudget budget{0, cap_burst_us};
   BulkAssembly assembly;
   std::uint64_t bulk_received = 0;  ///< bytes of frames, heartbeats apart
-  std::uint64_t bulk_acked = 0;     ///< of them
+  TimeUs bulk_received_at = 0;
+  std::uint64_t bulk_acked = 0;  ///< of them
 };
 using LinkPtr = std::shared_ptr<Link>;
 
@@ -104,6 +107,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   [[nodiscard]] const NodeId& node() const { return identity_.node; }
   std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
   std::expected<void, std::string> add_peer(const std::string& address);
+  std::expected<void, std::string> set_advertise(const std::string& wish);
   void set_denied(const std::vector<NodeId>& nodes);
   std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
@@ -114,7 +118,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
   void set_rates(double bytes_per_s, double link_bytes_per_s);
   [[nodiscard]] double goodput_bytes_s() const;
-  [[nodiscard]] LinkLoad load(const NodeId& node) const;
+  [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const;
   void stop();
   /// Ends every connection at once, without a word.
   void close(int linger_ms);
@@ -132,6 +136,11 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void probe_incoming();
   void dial_due();
   void dial(const Address& address);
+  [[nodiscard]] int idlest_io_thread() const;
+
+  // relocation.cpp
+  [[nodiscard]] std::expected<std::string, std::string> address_to_tell(const std::string& wish) const;
+  void tend_address();
 
   // links.cpp: strangers at our port
   void arrived(Arrival&& arrival);
@@ -228,7 +237,10 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   asio::steady_timer bulk_timer_;
   Listener listener_;
   AddressBook book_;
-  std::string advertised_;        ///< empty: this node only dials out
+  std::string advertised_;                                 ///< empty: this node only dials out
+  std::optional<std::vector<std::string>> own_addresses_;  ///< of the machine, when last looked at
+  TimeUs look_at_addresses_ = 0;
+  TimeUs tell_again_at_ = 0;      ///< 0: no need to
   std::optional<Roster> roster_;  ///< since start()
   Spread spread_;
   std::set<NodeId> denied_here_;  ///< by configuration

@@ -31,11 +31,11 @@ double Overlay::Core::goodput_bytes_s() const {
   return largest;
 }
 
-LinkLoad Overlay::Core::load(const NodeId& node) const {
+gossip::LinkLoad Overlay::Core::load(const NodeId& node) const {
   const auto record = nodes_.find(node);
   if (record == nodes_.end() || !record->second.link) return {};
   const Link& link = *record->second.link;
-  LinkLoad load;
+  gossip::LinkLoad load;
   const auto consider = [&load](std::size_t waiting_bytes, double rate) {
     if (rate <= 0) return;
     const double takes_us = static_cast<double>(waiting_bytes) / rate * us_per_s;
@@ -63,6 +63,10 @@ SendResult Overlay::Core::send_bulk(const LinkPtr& link, const Message& message)
 /// Sends the next part, if there is one and it may go.
 bool Overlay::Core::pump_one(const LinkPtr& link) {
   if (link->waiting.empty() || !link->up || !link->broken.empty() || !link->pacing.open()) return false;
+  if (const TimeUs opens = link->pacing.opens_at(); opens > now_) {
+    pump_later(opens);
+    return false;
+  }
   if (const TimeUs opens = std::max(budget_.opens_at(now_), link->budget.opens_at(now_)); opens > now_) {
     link->pacing.held_back();
     pump_later(opens);
@@ -121,6 +125,7 @@ void Overlay::Core::charge(Link& link, const Frames& frames) {
 
 void Overlay::Core::bulk_arrived(Link& link, std::size_t bytes) {
   link.bulk_received += bytes;
+  link.bulk_received_at = now_;
   if (acks_queued_ || link.bulk_received - link.bulk_acked < ack_every_bytes) return;
   acks_queued_ = true;
   asio::post(loop_, [weak = weak_from_this()] {
@@ -134,7 +139,8 @@ void Overlay::Core::bulk_arrived(Link& link, std::size_t bytes) {
 void Overlay::Core::send_acks(std::size_t least_bytes) {
   for (const LinkPtr& link : std::vector(links_)) {
     if (!link->up || link->bulk_received - link->bulk_acked < least_bytes) continue;
-    if (post(*link, Channel::control, encode(ControlMessage(BulkAck{link->bulk_received}))) != SendResult::sent)
+    if (post(*link, Channel::control, encode(ControlMessage(BulkAck{link->bulk_received, link->bulk_received_at}))) !=
+        SendResult::sent)
       continue;
     link->bulk_acked = link->bulk_received;
   }
@@ -142,7 +148,7 @@ void Overlay::Core::send_acks(std::size_t least_bytes) {
 
 void Overlay::Core::acknowledged(const LinkPtr& link, const BulkAck& ack) {
   link->pacing.enable();
-  if (!link->pacing.acknowledged(ack.received_bytes, now_)) {
+  if (!link->pacing.acknowledged(ack.received_bytes, now_, ack.received_at)) {
     return note_malformed(link, "more bulk is acknowledged than was sent");
   }
   if (link->pacing.take_ping_wish(now_)) ping(link);

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "gossip/check.hpp"
+#include "peer/interface.hpp"
 #include "peer/limits.hpp"
 #include "peer/socket_events.hpp"
 
@@ -57,7 +58,8 @@ std::expected<std::string, std::string> resolve(asio::io_context& loop, const Ad
 }
 
 /// A TCP socket that listens there. The error is one of errno.
-std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint, bool beside_another) {
+std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint, const std::string& interface,
+                                         bool beside_another) {
   const int descriptor = ::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return std::unexpected(errno);
   const int on = 1;
@@ -67,6 +69,7 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
   };
   const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && (!beside_another || set(SOL_SOCKET, SO_REUSEPORT, on)) &&
                      (!endpoint.address().is_v6() || set(IPPROTO_IPV6, IPV6_V6ONLY, off)) &&
+                     hold_to_interface(descriptor, interface) == 0 &&
                      ::bind(descriptor, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&
                      ::listen(descriptor, connection_backlog) == 0;
   if (ready) return descriptor;
@@ -103,7 +106,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
   const auto numeric = resolve(loop_, address);
   if (!numeric) return std::unexpected(numeric.error());
   numeric_host_ = *numeric;
-  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address.port}, false);
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address.port}, interface_, false);
   if (!descriptor) return std::unexpected(bind_error(address, descriptor.error()));
   try {
     start_doorkeeper();  // ZeroMQ must find it before the first connection comes
@@ -167,7 +170,7 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   const int on = 1;
   // Only now, so that another program on our port is an error when we start.
   if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) return failed(errno);
-  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, true);
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, interface_, true);
   if (!descriptor) return failed(descriptor.error());
   try {
     bind(*descriptor, key);

@@ -45,6 +45,8 @@ class Listener {
   /// so that those that end without a word (behind a partition, a router that forgets) do not add up. The dialler of
   /// such a one has given it up long since.
   void set_silence(int silence_ms) { silence_ms_ = silence_ms; }
+  /// Before start(): connections come through this one only; empty: through any.
+  void set_interface(std::string name) { interface_ = std::move(name); }
   /// Binds. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages);
@@ -75,6 +77,7 @@ class Listener {
   Handlers handlers_;
   std::set<NodeId> denied_;
   int silence_ms_ = 3000;
+  std::string interface_;
   Address address_;
   std::string numeric_host_;
   std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys

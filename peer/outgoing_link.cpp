@@ -112,10 +112,13 @@ void OutgoingLink::open_socket(Channel channel) {
   socket.set(zmq::sockopt::connect_timeout, options_.connect_timeout_ms);
   socket.set(zmq::sockopt::handshake_ivl, options_.connect_timeout_ms);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
+  if (!options_.interface.empty()) socket.set(zmq::sockopt::bindtodevice, options_.interface);
   const int high_water = options_.high_water_messages[static_cast<std::size_t>(channel)];
   socket.set(zmq::sockopt::sndhwm, high_water);
   socket.set(zmq::sockopt::rcvhwm, high_water);
   if (endpoints_[endpoint_index_].is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  if (channel == Channel::bulk && options_.bulk_io_thread >= 0)
+    socket.set(zmq::sockopt::affinity, std::uint64_t{1} << static_cast<unsigned>(options_.bulk_io_thread));
 
   const auto weak = weak_from_this();
   const std::string endpoint = "inproc://link-" + std::to_string(number_) + "-" + std::to_string(++sockets_opened_);

@@ -54,8 +54,11 @@ struct OutgoingLinkOptions {
   std::string own_address;
   std::uint64_t features = 0;
   std::string own_name;
+  std::string interface;  ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};
+  /// Which of ZeroMQ's I/O threads carries bulk, from 0; -1: the one with fewest connections.
+  int bulk_io_thread = -1;
 };
 
 class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {

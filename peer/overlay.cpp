@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gossip/check.hpp"
+#include "peer/interface.hpp"
 #include "peer/links.hpp"
 #include "peer/validate.hpp"
 
@@ -34,27 +35,6 @@ std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std
     addresses.push_back(std::move(*address));
   }
   return addresses;
-}
-
-/// What others are told: nothing, what the user says, or where the node listens.
-std::expected<std::string, std::string> advertised(const std::string& wish, const Address& bound) {
-  if (wish == "none") return std::string{};
-  if (wish.empty()) return bound.text();
-  auto address = parse_address(wish, AddressUse::listen);
-  if (!address) return std::unexpected("advertised " + address.error());
-  if (address->port == 0) address->port = bound.port;
-  if (address->text().size() > max_member_address_bytes) return std::unexpected("advertised address: too long");
-  return address->text();
-}
-
-/// It listens for its own machine, and dials others: to those it is a node that only dials out.
-bool out_of_reach(const std::string& advertised, const std::vector<std::string>& peers) {
-  const auto own = parse_address(advertised, AddressUse::listen);
-  if (!own || !own->is_loopback()) return false;
-  return std::ranges::any_of(peers, [](const std::string& text) {
-    const auto peer = parse_address(text, AddressUse::dial);
-    return peer && !peer->is_loopback();
-  });
 }
 
 }  // namespace
@@ -102,6 +82,9 @@ std::expected<void, std::string> Overlay::add_peer(const std::string& address) {
 std::expected<void, std::string> Overlay::set_peers(const std::vector<std::string>& addresses) {
   return core_->set_peers(addresses);
 }
+std::expected<void, std::string> Overlay::set_advertise(const std::string& wish) {
+  return core_->set_advertise(wish);
+}
 void Overlay::set_denied(const std::vector<NodeId>& nodes) {
   core_->set_denied(nodes);
 }
@@ -129,7 +112,7 @@ std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joi
 double Overlay::goodput_bytes_s() const {
   return core_->goodput_bytes_s();
 }
-LinkLoad Overlay::load(const NodeId& node) const {
+gossip::LinkLoad Overlay::load(const NodeId& node) const {
   return core_->load(node);
 }
 void Overlay::set_rates(double bytes_per_s, double link_bytes_per_s) {
@@ -192,16 +175,14 @@ std::expected<void, std::string> Overlay::Core::start() {
   now_ = last_tick_ = started_at_ = clock_();
   if (const auto peers = parse_all(options_.peers); !peers) return std::unexpected(peers.error());
   set_denied(options_.denied);
+  if (auto usable = check_interface(options_.interface); !usable) return usable;
   const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
   listener_.set_silence(options_.link_timeout_ms);
+  listener_.set_interface(options_.interface);
   if (auto started = listener_.start(*listen, keys_.first(), high_water); !started) return started;
-  auto own_address = advertised(options_.advertise, listener_.address());
+  auto own_address = address_to_tell(options_.advertise);
   if (!own_address) return std::unexpected(own_address.error());
   advertised_ = std::move(*own_address);
-  if (out_of_reach(advertised_, options_.peers)) {
-    log_->warn("this node listens at {} for its own machine only: nodes elsewhere cannot dial it", advertised_);
-    advertised_.clear();
-  }
   Roster::Host& host = *this;
   roster_.emplace(options_.membership,
                   MemberRecord{identity_.node, options_.incarnation, advertised_.empty(), advertised_},
@@ -323,7 +304,8 @@ std::vector<LinkStatus> Overlay::Core::links() const {
     LinkStatus status;
     status.node = node;
     status.name = record.name;
-    status.address = record.address;
+    const gossip::Membership::Member* member = roster_ ? roster_->membership().find(node) : nullptr;
+    status.address = member != nullptr ? member->record.address : record.address;
     status.dead = record.dead;
     status.traffic = record.traffic;
     status.messages_sent = record.traffic.messages_sent;
@@ -337,6 +319,7 @@ std::vector<LinkStatus> Overlay::Core::links() const {
       status.dialled_by_us = record.link->dialled_by_us;
       status.features = record.link->features;
       status.round_trip_ms = record.link->round_trip_ms;
+      status.last_round_trip_ms = record.link->last_round_trip_ms;
       status.up_since = record.link->up_since;
       status.least_round_trip_ms = static_cast<double>(record.link->pacing.least_delay_us()) / us_per_ms;
       status.goodput_bytes_s = record.link->pacing.goodput(clock_());
@@ -380,6 +363,7 @@ void Overlay::Core::tick() {
     if (stopped_) return;
     if (!link->ended) tend(link);
   }
+  if (!stopped_) tend_address();
   if (!stopped_) dial_due();
   if (!stopped_) send_acks(1);
   if (!stopped_) pump_all();
@@ -486,16 +470,29 @@ void Overlay::Core::dial(const Address& address) {
   options.incarnation = options_.incarnation;
   options.own_address = advertised_;
   options.own_name = options_.name;
+  options.interface = options_.interface;
   options.features = options_.features;
   options.connect_timeout_ms = options_.attempt_timeout_ms;
   options.high_water_messages = {options_.control_high_water_messages, options_.bulk_high_water_messages};
+  options.bulk_io_thread = idlest_io_thread();
   auto link = std::make_shared<Link>();
   link->dialled_by_us = true;
+  link->bulk_io_thread = options.bulk_io_thread;
   link->host = address.host;
   link->opened = now_;
   link->outgoing = std::make_shared<OutgoingLink>(loop_, context_, std::move(options), identity_, keys_, *this);
   links_.push_back(link);
   link->outgoing->start();
+}
+
+/// ZeroMQ deals connections out by their number, and every second one carries next to nothing: all bulk could meet on
+/// the same threads. So the thread with the fewest links that we dialled is asked for.
+int Overlay::Core::idlest_io_thread() const {
+  std::vector<int> links(static_cast<std::size_t>(options_.io_threads));
+  for (const LinkPtr& link : links_) {
+    if (link->dialled_by_us) ++links[static_cast<std::size_t>(link->bulk_io_thread)];
+  }
+  return static_cast<int>(std::ranges::min_element(links) - links.begin());
 }
 
 }  // namespace gossamer::peer

@@ -20,6 +20,7 @@
 #include <expected>
 #include <functional>
 
+#include "gossip/link_load.hpp"
 #include "gossip/membership.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/random.hpp"
@@ -36,6 +37,7 @@ struct OverlayOptions {
   /// Where others are told to dial this node. Empty: where it listens (0.0.0.0 is replaced by the address others see);
   /// "none": nowhere, this node only dials out.
   std::string advertise;
+  std::string interface;           ///< all connections go through this one of the machine's; empty: as it routes
   std::string name;                ///< for people; at most max_name_bytes
   std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
   /// Members of an earlier life, dialled while no node is known. What is no address is left out.
@@ -58,8 +60,9 @@ struct OverlayOptions {
   int tick_ms = 50;
   /// Optional abilities that are offered to the other end of each link; less only to play an older node.
   std::uint64_t features = spoken_features;
-  /// ZeroMQ's threads, each up to about 1.4 GB/s of CURVE; connections are spread over them.
-  int io_threads = 2;
+  /// ZeroMQ's threads, 1 to 64, each good for about 1 GB/s of CURVE. A connection stays with one of them. ZeroMQ deals
+  /// accepted connections out in turn, two a link, so with an even number all bulk meets on half of them.
+  int io_threads = 1;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
   /// Bytes queued on a link before send() says full, and messages a channel queues on either side. A link whose rate is
   /// known queues no more than goes out in about a second (peer/pacing.hpp).
@@ -94,6 +97,7 @@ struct LinkStatus {
   bool dialled_by_us = false;
   std::uint64_t features = 0;      ///< that both ends of the link have (peer/limits.hpp)
   double round_trip_ms = 0;        ///< smoothed; 0: not measured yet
+  double last_round_trip_ms = 0;   ///< of one heartbeat
   double least_round_trip_ms = 0;  ///< of the last seconds; 0: not measured yet
   double goodput_bytes_s = 0;      ///< what the link took while more was waiting; 0: not seen lately
   std::uint64_t bytes_sent = 0;    ///< since this node first came up, over all its links
@@ -127,11 +131,6 @@ struct MembershipStatus {
   std::uint64_t incarnation = 0;
   int health = 0;  ///< 0: answers in time; each more, up to 8, adds once more to its patience with others
   gossip::MembershipCounters counters;
-};
-
-struct LinkLoad {
-  TimeUs backlog_us = 0;   ///< how long what waits for the link will take to leave; 0 if no rate is known
-  double bytes_per_s = 0;  ///< what the link takes as measured, or lets pass as configured; 0: not known
 };
 
 /// Since the start, over all nodes.
@@ -208,6 +207,8 @@ class Overlay {
   [[nodiscard]] std::expected<void, std::string> add_peer(const std::string& address);
   /// For a reload: links to nodes that are no longer listed stay up. Nothing changes if one address is wrong.
   [[nodiscard]] std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
+  /// As in OverlayOptions: the others are told, and find this node there from now on. Links stay up.
+  [[nodiscard]] std::expected<void, std::string> set_advertise(const std::string& wish);
   /// Those that this node alone turns away, by its configuration.
   void set_denied(const std::vector<NodeId>& nodes);
 
@@ -229,7 +230,7 @@ class Overlay {
   /// Of the fastest link, as measured lately: what the node's network takes at least. 0: not known.
   [[nodiscard]] double goodput_bytes_s() const;
   /// All zeros without a link.
-  [[nodiscard]] LinkLoad load(const NodeId& node) const;
+  [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const;
   /// As in OverlayOptions.
   void set_rates(double bytes_per_s, double link_bytes_per_s);
   /// Says goodbye to all and closes. What has left its link's queue is still delivered, for up to half a second, while

@@ -62,6 +62,8 @@ class Roster {
   /// Makes itself known on a link that is there for another reason.
   void greet(const NodeId& node, TimeUs now);
   void leave(TimeUs now);
+  /// As Membership::relocate().
+  void relocate(const std::string& address) { membership_.relocate(address); }
 
   /// The link to this node is to stay.
   [[nodiscard]] bool keeps(const NodeId& node) const;

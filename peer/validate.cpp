@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "peer/address.hpp"
 #include "peer/limits.hpp"
@@ -100,6 +101,7 @@ Fault check(const ExchangeAck&) {
 Fault check(const JobInfo& info) {
   if (!is_plain_text(info.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
   if (static_cast<std::uint8_t>(info.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
+  if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
   if (info.fragment_elements == 0) {
     return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
   }
@@ -126,6 +128,8 @@ Fault check(const PullReply& reply) {
   if (reply.fragment >= max_fragments) return "fragment index out of bounds";
   if (!is_reason(reply.reason)) return "unknown reason";
   if (reply.reason != RefuseReason::none && !reply.values.empty()) return "values beside a refusal";
+  if (reply.cursor.size() > max_cursor_bytes) return "the cursor is too long";
+  if (!reply.cursor.empty() && reply.values.empty()) return "a cursor without values";
   if (reply.values.size() > max_payload_frame_bytes || reply.values.size() % codec_block_bytes(Codec::f32) != 0) {
     return "value frame has a wrong size";
   }
@@ -192,7 +196,10 @@ Fault check(const InvitationClaim&) {
 Fault check(const InvitationGrant& grant) {
   return check(grant.ring);
 }
-Fault check(const BulkAck&) {
+Fault check(const BulkAck& ack) {
+  // Differences between two such times must be numbers, too.
+  constexpr TimeUs most = std::numeric_limits<TimeUs>::max() / 4;
+  if (ack.received_at < 0 || ack.received_at > most) return "a time out of range";
   return {};
 }
 

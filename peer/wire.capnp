@@ -136,6 +136,7 @@ struct JobInfo {
   elements @4 :UInt64;
   fragments @5 :UInt32;
   fragmentElements @6 :UInt32;
+  finishing @7 :UInt8;
 }
 
 struct JobQuery {
@@ -153,6 +154,7 @@ struct PullReply {
   reason @2 :UInt8;
   clock @3 :UInt64;
   hash @4 :UInt64;
+  cursor @5 :Data;
 }
 
 # Fields and their bounds: gossip/membership_messages.hpp.
@@ -270,4 +272,6 @@ struct BulkPart {
 
 struct BulkAck {
   received @0 :UInt64;              # bytes of frames received on bulk since the link came up, heartbeats apart
+  receivedAt @1 :Int64;             # when the last of them came in, in microseconds by the sender's clock, which counts
+                                    # from any moment; 0: not told
 }

@@ -23,6 +23,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "sdk/c": frozenset({"sdk/layout"}),
     "sdk/cpp": frozenset({"sdk/c"}),
     "sdk/python": frozenset({"sdk/c"}),
+    "sdk/examples": frozenset({"sdk/cpp"}),
     "daemon": frozenset({"peer", "gossip", "sdk/layout"}),
     # The command line tool meets the daemon at its socket only. The path rule of the socket is the layout's.
     "tools/ctl": frozenset({"sdk/c", "sdk/layout"}),

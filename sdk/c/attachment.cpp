@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "sdk/layout/shared_memory.hpp"
@@ -42,7 +43,7 @@ constexpr int reply_timeout_ms = 10'000;
     case AttachStatus::bad_layout:
       return "it does not accept this model";
     case AttachStatus::job_busy:
-      return "another process of this job is attached to it";
+      return "its job is between two processes";
     case AttachStatus::limit_reached:
       return "a limit is reached";
     case AttachStatus::stopping:
@@ -51,7 +52,39 @@ constexpr int reply_timeout_ms = 10'000;
   return "unknown reason";
 }
 
+/// Guards the list of open attachments. Held for the time of a fork(), so that a child finds it free.
+constinit std::mutex open_mutex;
+
+[[gnu::constructor]] void hold_open_mutex_in_fork() {
+  pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
+}
+
 }  // namespace
+
+/// A program may unload the library, or end, without closing its runs: their threads must be gone before the code is
+/// that they run. Nothing here is ever destroyed, so that a run may also be closed after this.
+class OpenAttachments {
+ public:
+  static void add(Attachment& attachment) {
+    const std::lock_guard lock(open_mutex);
+    attachment.next_open_ = std::exchange(first_, &attachment);
+  }
+  static void remove(const Attachment& attachment) {
+    const std::lock_guard lock(open_mutex);
+    Attachment** link = &first_;
+    while (*link != nullptr && *link != &attachment)
+      link = &(*link)->next_open_;
+    if (*link != nullptr) *link = attachment.next_open_;
+  }
+  [[gnu::destructor]] static void end_threads() {
+    const std::lock_guard lock(open_mutex);
+    for (Attachment* attachment = first_; attachment != nullptr; attachment = attachment->next_open_)
+      attachment->end_thread();
+  }
+
+ private:
+  inline static Attachment* first_ = nullptr;
+};
 
 Attachment::Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
                        std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value)
@@ -77,6 +110,8 @@ Result<void> Attachment::start() {
     return fail(GOSSAMER_SYSTEM_ERROR, std::string("could not start a thread: ") + std::strerror(error));
   }
   started_ = true;
+  owner_ = getpid();
+  OpenAttachments::add(*this);
   std::unique_lock lock(mutex_);
   descriptors_ready_.wait(lock, [this] { return descriptors_settled_; });
   if (!descriptors_private_) return {};
@@ -86,7 +121,13 @@ Result<void> Attachment::start() {
 }
 
 Attachment::~Attachment() {
-  if (!started_) return;
+  OpenAttachments::remove(*this);
+  end_thread();
+}
+
+void Attachment::end_thread() {
+  if (!started_ || owner_ != getpid()) return;
+  started_ = false;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
   pthread_join(thread_, nullptr);

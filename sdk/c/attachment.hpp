@@ -8,6 +8,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -47,8 +48,11 @@ class Attachment {
   [[nodiscard]] AttachmentStatus status() const;
   /// For a child after fork(), where the thread does not exist: nothing is stopped or closed.
   void abandon();
+  /// Ends the thread; the run stays as it is, without a daemon. Does nothing in a child after fork(). Idempotent.
+  void end_thread();
 
  private:
+  friend class OpenAttachments;
   static void* run_thread(void* self);
   void run();
   void own_descriptors();
@@ -74,6 +78,8 @@ class Attachment {
   int thread_memory_ = -1;  ///< the memfd in the thread's own table; the thread's only
   pthread_t thread_{};
   bool started_ = false;
+  pid_t owner_ = -1;                 ///< the process that the thread is in
+  Attachment* next_open_ = nullptr;  ///< of the open ones; guarded by OpenAttachments
 
   mutable std::mutex mutex_;  ///< guards what follows; never held while waiting for anything else
   std::condition_variable descriptors_ready_;

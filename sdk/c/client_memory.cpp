@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "sdk/c/available_memory.hpp"
+
 namespace gossamer::client {
 namespace {
 
@@ -18,15 +20,26 @@ namespace {
   return bytes;
 }
 
+[[nodiscard]] std::string mebibytes(std::uint64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
 /// A memfd of this size with its pages taken, that neither side can resize.
 [[nodiscard]] Result<FileDescriptor> make_file(std::uint64_t bytes) {
+  const std::optional<std::uint64_t> available_bytes = available_memory_bytes();
+  if (available_bytes && *available_bytes < bytes) {
+    return fail(GOSSAMER_NO_MEMORY, "the model takes " + mebibytes(bytes) +
+                                        " of shared memory, three times its size in fp32, and " +
+                                        mebibytes(*available_bytes) +
+                                        " of memory are available: train a smaller model, or attach a part of it");
+  }
   FileDescriptor file(memfd_create("gossamer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail_errno("could not create shared memory");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return fail_errno("could not size shared memory");
   if (fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
     return fail(GOSSAMER_NO_MEMORY,
-                "could not take " + std::to_string(bytes >> 20) +
-                    " MiB of shared memory, three times the model in fp32: " + std::strerror(errno));
+                "could not take " + mebibytes(bytes) +
+                    " of shared memory, three times the model's size in fp32: " + std::strerror(errno));
   }
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return fail_errno("could not seal shared memory");
@@ -98,7 +111,7 @@ void ClientMemory::describe(const Replica& replica, std::string_view job, std::u
 void ClientMemory::publish_all(const Replica& replica, std::uint64_t clock) {
   constexpr layout::Word first{.generation = 1, .publication = 0, .correction = 1};
   for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
-    replica.serve(f, Replica::Correction::none, buffer(f, first.correction), buffer(f, first.publication));
+    replica.serve(f, Replica::Correction::none, buffer(f, first.correction), buffer(f, first.publication), 0);
     auto* entry = new (&fragment(f)) layout::FragmentEntry{};
     entry->publication_clock.store(clock, std::memory_order_relaxed);
     entry->word.store(first.pack(), std::memory_order_release);

@@ -32,6 +32,9 @@ class ClientMemory {
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const {
     return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
   }
+  [[nodiscard]] std::byte* own_cursor() const { return base_ + layout::cursors_offset; }
+  [[nodiscard]] std::byte* job_cursor() const { return base_ + layout::cursors_offset + 2 * layout::slot_bytes; }
+  [[nodiscard]] std::byte* members() const { return base_ + layout::members_offset; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
 
   /// The memfd, to be handed to the daemon. May be given away once: the mapping stays.

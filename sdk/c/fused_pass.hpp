@@ -8,8 +8,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace gossamer::client {
+
+/// The upper half of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+};
 
 /// x += correction; snapshot = x.
 void add_and_publish(float* x, const float* correction, float* snapshot, std::size_t count);
@@ -22,5 +28,17 @@ void replace_and_publish(double* x, const float* correction, float* snapshot, st
 /// snapshot = x.
 void publish(const float* x, float* snapshot, std::size_t count);
 void publish(const double* x, float* snapshot, std::size_t count);
+
+/// In bfloat16: the same, with x rounded up or down at random so that its expectation is the sum (stochastic rounding:
+/// Gupta et al., 2015, section 3), or corrections much smaller than the spacing of x would be lost. A value that
+/// bfloat16 has is not changed, nor are infinities; NaN stays one. `dither` chooses the random numbers: another one for
+/// each pass, and for each replica, or the roundings would not average out.
+void add_and_publish(Bfloat16* x, const float* correction, float* snapshot, std::size_t count, std::uint32_t dither);
+void replace_and_publish(Bfloat16* x, const float* correction, float* snapshot, std::size_t count,
+                         std::uint32_t dither);
+void publish(const Bfloat16* x, float* snapshot, std::size_t count);
+
+/// Thirty-two bits of `bits`, well mixed.
+[[nodiscard]] std::uint32_t mix(std::uint32_t bits);
 
 }  // namespace gossamer::client

@@ -11,15 +11,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "sdk/c/attachment.hpp"
 #include "sdk/c/client_memory.hpp"
 #include "sdk/c/error.hpp"
+#include "sdk/c/fused_pass.hpp"
 #include "sdk/c/replica.hpp"
 #include "sdk/layout/names.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -28,6 +33,8 @@ namespace gossamer::client {
 namespace {
 
 constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
+/// More is a negative number, taken for an unsigned one.
+constexpr std::uint64_t max_samples = std::uint64_t{1} << 62;
 /// Larger than any due_sequence: "look at every fragment at the next step".
 constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
 /// How often gossamer_wait_ready() looks: short beside a fragment's way over any network.
@@ -82,6 +89,7 @@ struct gossamer_run {
         memory_(std::move(memory)),
         guard_(std::move(guard)),
         doorbell_(std::move(doorbell)),
+        layout_hash_(memory_.header().layout_hash),
         step_budget_bytes_(options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes),
         clock_(options.initial_clock_samples),
         attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
@@ -92,9 +100,14 @@ struct gossamer_run {
   [[nodiscard]] Result<void> step(std::uint64_t samples);
   [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
   [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data) { return replica_.set_data(index, data); }
+  [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
   void info(gossamer_run_info& info) const;
-  /// Serves what is due; for the end of a run.
-  void finish() { (void)serve_due(UINT64_MAX); }
+  [[nodiscard]] Result<void> set_cursor(std::span<const std::byte> cursor);
+  [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
+  [[nodiscard]] std::vector<std::byte> members() const;
+  [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
+  /// For the end of a run.
+  void serve_the_last() { (void)serve_due(UINT64_MAX); }
   /// Gives up, without touching, what a forked child does not have.
   void abandon();
   [[nodiscard]] bool in_child() const { return guard_.in_child(); }
@@ -108,27 +121,41 @@ struct gossamer_run {
   [[nodiscard]] const char* last_error() const { return last_error_.c_str(); }
 
  private:
-  enum class Served { nothing, fragment, impossible };
+  enum class Served { nothing, fragment, impossible, not_loaded };
 
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
   [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
+  [[nodiscard]] bool load(std::uint32_t fragment) const;
+  void store(std::uint32_t fragment) const;
   void ring_doorbell();
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
+  void take_finishing_back();
+  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status) const;
+  [[nodiscard]] std::uint64_t global_clock() const;
 
   Replica replica_;
   ClientMemory memory_;
   ForkGuard guard_;
-  FileDescriptor doorbell_;  ///< eventfd: wakes the daemon
+  FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
+  const std::uint64_t layout_hash_;  ///< ours, like clock_
   const std::uint64_t step_budget_bytes_;
   std::uint64_t clock_;  ///< samples; ours, because the daemon could write the shared one
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
   std::uint64_t serving_ns_ = 0;
-  std::uint32_t next_fragment_ = 0;  ///< where the next search for due fragments starts
+  std::uint32_t dither_ = std::random_device()();  ///< of the last pass
+  std::uint32_t next_fragment_ = 0;                ///< where the next search for due fragments starts
   /// due_sequence when every fragment had been looked at, or look_again. The attachment's thread sets the latter.
   std::atomic<std::uint64_t> seen_due_sequence_{look_again};
+  std::uint32_t finishing_ = 0;             ///< as in the header
+  std::uint32_t last_finishing_ = 0;        ///< that was not 0
+  std::uint64_t job_cursor_then_ = 0;       ///< Header::job_cursor when the program set its own: a later one is newer
+  mutable std::uint64_t global_clock_ = 0;  ///< the largest reported: it never goes back
   std::string last_error_;
+  gossamer_load load_ = nullptr;  ///< with store_: the values are elsewhere
+  gossamer_store store_ = nullptr;
+  void* transfer_context_ = nullptr;
   Attachment attachment_;  ///< last: its thread uses the members above
 };
 
@@ -139,6 +166,8 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
                                            " letters, digits, '.', '_' or '-', not starting with '.'");
   }
   if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
+  if (options.initial_clock_samples > max_samples)
+    return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
   auto memory = ClientMemory::create(*replica, options.job, options.initial_clock_samples);
@@ -154,6 +183,8 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
 }
 
 inline Result<void> gossamer_run::step(std::uint64_t samples) {
+  if (samples > max_samples) [[unlikely]]
+    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or beyond 2^62");
   clock_ += samples;
   ++steps_;
   layout::Header& header = memory_.header();
@@ -168,6 +199,7 @@ inline Result<void> gossamer_run::step(std::uint64_t samples) {
 /// The clock is read only when something is due: it costs as much as many idle steps.
 Result<void> gossamer_run::serve_due_timed() {
   using Clock = std::chrono::steady_clock;
+  if (finishing_ != 0) take_finishing_back();
   const Clock::time_point begin = Clock::now();
   const std::uint64_t publications_before = publications_;
   auto result = serve_due(step_budget_bytes_);
@@ -183,6 +215,7 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
   std::uint64_t served_bytes = 0;
   bool more_due = false;
   bool impossible = false;
+  bool not_loaded = false;
   const std::uint32_t count = replica_.fragment_count();
   const std::uint32_t start = next_fragment_;
   for (std::uint32_t i = 0; i < count && !more_due; ++i) {
@@ -197,15 +230,18 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
     const Served served = serve_fragment(fragment);
     if (served == Served::fragment) served_bytes += bytes;
     impossible = impossible || served == Served::impossible;
+    not_loaded = not_loaded || served == Served::not_loaded;
   }
   if (served_bytes > 0) ring_doorbell();
   // If the attachment's thread asked for another look meanwhile, its value stays.
-  seen_due_sequence_.compare_exchange_strong(seen, more_due ? look_again : due, std::memory_order_relaxed);
+  seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded ? look_again : due,
+                                             std::memory_order_relaxed);
   if (impossible) {
     return fail(GOSSAMER_BAD_MEMORY,
                 "gossamerd left an impossible word in shared memory; its fragment is left alone. Training goes on; "
                 "restart gossamerd, and report this if it was not tampered with");
   }
+  if (not_loaded) return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
   return {};
 }
 
@@ -217,15 +253,43 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
                                    : word.replace         ? Replica::Correction::replace
                                                           : Replica::Correction::add;
+  if (mode != Replica::Correction::replace && !load(fragment)) return Served::not_loaded;
   const std::uint8_t snapshot = word.spare();
-  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot));
+  dither_ = mix(dither_ + 1);
+  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot),
+                 dither_);
   entry.publication_clock.store(clock_, std::memory_order_relaxed);
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
   ++word.generation;
   word.publication = snapshot;
   word.correction_valid = word.replace = word.with_client = false;
   entry.word.store(word.pack(), std::memory_order_release);
+  if (mode != Replica::Correction::none) store(fragment);
   return Served::fragment;
+}
+
+bool gossamer_run::load(std::uint32_t fragment) const {
+  if (load_ == nullptr) return true;
+  return std::ranges::all_of(replica_.pieces(fragment), [this](const Replica::Piece& piece) {
+    return load_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count) == 0;
+  });
+}
+
+/// After the word: whatever happens in it, no correction is added twice.
+void gossamer_run::store(std::uint32_t fragment) const {
+  if (store_ == nullptr) return;
+  for (const Replica::Piece& piece : replica_.pieces(fragment))
+    store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
+}
+
+Result<void> gossamer_run::set_transfer(gossamer_load load, gossamer_store store, void* context) {
+  if ((load == nullptr) != (store == nullptr)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "load and store go together: give both, or neither");
+  }
+  load_ = load;
+  store_ = store;
+  transfer_context_ = context;
+  return {};
 }
 
 void gossamer_run::ring_doorbell() {
@@ -264,7 +328,7 @@ void gossamer_run::info(gossamer_run_info& info) const {
   info.state = status.attached ? known_state(header.state.load(std::memory_order_acquire)) : GOSSAMER_DETACHED;
   info.attached = status.attached;
   info.clock_samples = clock_;
-  info.global_clock_samples = std::max(clock_, header.global_clock.load(std::memory_order_relaxed));
+  info.global_clock_samples = global_clock();
   info.steps = steps_;
   info.exchanges = header.exchanges.load(std::memory_order_relaxed);
   info.publications = publications_;
@@ -273,10 +337,115 @@ void gossamer_run::info(gossamer_run_info& info) const {
   info.fragments = replica_.fragment_count();
   info.fragment_elements = replica_.fragment_elements();
   info.elements = replica_.elements();
-  info.layout_hash = header.layout_hash;
+  info.layout_hash = layout_hash_;
   info.attachments = status.attachments;
   std::ranges::copy(status.node_id, info.node_id);
   copy_text(status.message, info.message, sizeof info.message);
+  info.bytes_sent = header.bytes_sent.load(std::memory_order_relaxed);
+  info.bytes_received = header.bytes_received.load(std::memory_order_relaxed);
+  const auto consensus = std::bit_cast<double>(header.consensus.load(std::memory_order_relaxed));
+  info.consensus = std::isfinite(consensus) && consensus > 0 ? consensus : 0;
+  info.age_samples = header.age_samples.load(std::memory_order_relaxed);
+  info.unresolved = header.unresolved.load(std::memory_order_relaxed);
+  info.quarantines = header.quarantines.load(std::memory_order_relaxed);
+  info.period_us = header.period_us.load(std::memory_order_relaxed);
+  info.pulled_bytes = header.pulled_bytes.load(std::memory_order_relaxed);
+  info.serving_ns = serving_ns_;
+  const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
+  info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
+  info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
+}
+
+std::uint64_t gossamer_run::global_clock() const {
+  global_clock_ = std::max({global_clock_, clock_, memory_.header().global_clock.load(std::memory_order_relaxed)});
+  return global_clock_;
+}
+
+Result<void> gossamer_run::set_cursor(std::span<const std::byte> cursor) {
+  if (cursor.size() > layout::max_cursor_bytes) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes; at most " +
+                                           std::to_string(layout::max_cursor_bytes) +
+                                           " travel with the model: keep positions in it, not data");
+  }
+  layout::Header& header = memory_.header();
+  job_cursor_then_ = header.job_cursor.load(std::memory_order_relaxed);
+  layout::store_slot(header.own_cursor, memory_.own_cursor(), cursor);
+  return {};
+}
+
+Result<void> gossamer_run::get_cursor(std::span<std::byte> buffer, std::size_t& length) const {
+  const layout::Header& header = memory_.header();
+  const bool from_job = header.job_cursor.load(std::memory_order_acquire) != job_cursor_then_;
+  const std::vector<std::byte> cursor = from_job ? layout::load_slot(header.job_cursor, memory_.job_cursor())
+                                                 : layout::load_slot(header.own_cursor, memory_.own_cursor());
+  length = cursor.size();
+  if (buffer.data() == nullptr) return {};
+  if (cursor.size() > buffer.size()) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes, the buffer " +
+                                           std::to_string(buffer.size()));
+  }
+  std::ranges::copy(cursor, buffer.begin());
+  return {};
+}
+
+std::vector<std::byte> gossamer_run::members() const {
+  const AttachmentStatus status = attachment_.status();
+  if (status.attached) {
+    std::vector<std::byte> ids = layout::load_slot(memory_.header().members, memory_.members());
+    if (!ids.empty() && ids.size() % sizeof status.node_id == 0) return ids;
+  }
+  if (status.attachments == 0) return {};
+  const auto own = std::as_bytes(std::span(status.node_id));
+  return {own.begin(), own.end()};
+}
+
+void gossamer_run::take_finishing_back() {
+  finishing_ = 0;
+  memory_.header().finishing.store(0, std::memory_order_release);
+  ring_doorbell();
+}
+
+gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status) const {
+  gossamer_finish_info info{};
+  info.members = 1;
+  info.saver = 1;
+  info.clock_samples = global_clock();
+  const layout::Header& header = memory_.header();
+  const auto answer = layout::FinishAnswer::unpack(header.finish_answer.load(std::memory_order_acquire));
+  if (status.attached && answer.number == finishing_) {
+    const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
+    info.agreed = answer.agreed;
+    info.saver = answer.saver;
+    info.members = answer.members;
+    info.distance = distance >= 0 ? distance : 0;
+  } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
+    info.agreed = 1;  // nobody to agree with
+  }
+  return info;
+}
+
+Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info& info) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  if (finishing_ == 0) {
+    last_finishing_ = std::max<std::uint32_t>(last_finishing_ + 1, 1);
+    finishing_ = last_finishing_;
+    memory_.header().finishing.store(finishing_, std::memory_order_release);
+    ring_doorbell();
+  }
+  while (true) {
+    info = finish_so_far(attachment_.status());  // before serving: what is due by then is served
+    auto served = serve_due(UINT64_MAX);
+    const bool over =
+        info.agreed != 0 || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
+    if (!served || over) {
+      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
+      if (!served || info.agreed != 0) return served;
+      return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
+    }
+    const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
+    nanosleep(&interval, nullptr);
+  }
 }
 
 void gossamer_run::abandon() {
@@ -288,7 +457,7 @@ namespace {
 
 /// The size of a structure's first version: what every program passes at least.
 constexpr std::size_t first_options_bytes = sizeof(gossamer_options);
-constexpr std::size_t first_info_bytes = sizeof(gossamer_run_info);
+constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
 
 /// Calls `function` on the run, unless it is another process's, and turns what it throws into a status.
 template <class Function>
@@ -350,10 +519,13 @@ gossamer_status gossamer_step(gossamer_run* run, uint64_t samples) {
 
 gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info) {
   return call(run, [&]() -> Result<void> {
-    if (info == nullptr || info->size != first_info_bytes) {
+    if (info == nullptr || info->size < first_info_bytes || info->size > sizeof *info) {
       return fail(GOSSAMER_BAD_ARGUMENT, "set info.size to sizeof(gossamer_run_info) before the call");
     }
-    run->info(*info);
+    gossamer_run_info whole{};
+    whole.size = info->size;
+    run->info(whole);
+    std::memcpy(info, &whole, info->size);
     return {};
   });
 }
@@ -362,13 +534,58 @@ gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* 
   return call(run, [&] { return run->set_tensor_data(index, data); });
 }
 
+gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_load load, gossamer_store store, void* context) {
+  return call(run, [&] { return run->set_transfer(load, store, context); });
+}
+
+gossamer_status gossamer_set_cursor(gossamer_run* run, const void* bytes, size_t length) {
+  return call(run, [&]() -> Result<void> {
+    if (bytes == nullptr && length > 0) return fail(GOSSAMER_BAD_ARGUMENT, "the cursor is NULL");
+    return run->set_cursor({static_cast<const std::byte*>(bytes), length});
+  });
+}
+
+gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer, size_t size, size_t* length) {
+  return call(run, [&]() -> Result<void> {
+    if (length == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, "length is NULL");
+    return run->get_cursor({static_cast<std::byte*>(buffer), size}, *length);
+  });
+}
+
+gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count) {
+  return call(run, [&]() -> Result<void> {
+    if (count == nullptr || (ids == nullptr && capacity > 0))
+      return fail(GOSSAMER_BAD_ARGUMENT, "ids or count is NULL");
+    const std::vector<std::byte> members = run->members();
+    *count = members.size() / sizeof *ids;
+    const std::size_t told_bytes = std::min(*count, capacity) * sizeof *ids;
+    if (told_bytes > 0) std::memcpy(ids, members.data(), told_bytes);
+    return {};
+  });
+}
+
+gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info) {
+  return call(run, [&]() -> Result<void> {
+    if (info != nullptr && info->size != sizeof *info) {
+      return fail(GOSSAMER_BAD_ARGUMENT, "set info.size to sizeof(gossamer_finish_info) before the call");
+    }
+    gossamer_finish_info found{};
+    auto result = run->finish(timeout_ms, found);
+    if (info != nullptr) {
+      *info = found;
+      info->size = sizeof *info;
+    }
+    return result;
+  });
+}
+
 void gossamer_close(gossamer_run* run) {
   if (run == nullptr) return;
   if (run->in_child()) {
     run->abandon();
   } else {
     (void)call(run, [&]() -> Result<void> {
-      run->finish();
+      run->serve_the_last();
       return {};
     });
   }
@@ -403,6 +620,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_FORKED";
     case GOSSAMER_BUSY:
       return "GOSSAMER_BUSY";
+    case GOSSAMER_NOT_LOADED:
+      return "GOSSAMER_NOT_LOADED";
   }
   return "unknown gossamer_status";
 }

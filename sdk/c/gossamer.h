@@ -47,15 +47,18 @@ typedef enum gossamer_status {
   GOSSAMER_TIMEOUT = 7,      /* attached, but not ready in time */
   GOSSAMER_BAD_MEMORY = 8,   /* the daemon left something impossible in shared memory; it was ignored */
   GOSSAMER_FORKED = 9,       /* the run belongs to the process that opened it */
-  GOSSAMER_BUSY = 10         /* the daemon refuses the run for now; the library goes on trying */
+  GOSSAMER_BUSY = 10,        /* the daemon refuses the run for now; the library goes on trying */
+  GOSSAMER_NOT_LOADED = 11   /* the program's `load` could not bring a tensor's values; its fragment stays due */
 } gossamer_status;
 
-/* Element type of a tensor. param and buffer tensors are f32 or f64; local tensors may be of any. */
+/* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
+   local tensors may be of any. */
 typedef enum gossamer_dtype {
   GOSSAMER_F32 = 0,
   GOSSAMER_F64 = 1, /* mixed in fp32 precision: corrections are added to the double */
   GOSSAMER_F16 = 2,
-  GOSSAMER_BF16 = 3,
+  GOSSAMER_BF16 = 3, /* the upper half of a float; corrections are rounded up or down at random, so that none is lost in
+                        the mean */
   GOSSAMER_I8 = 4,
   GOSSAMER_I16 = 5,
   GOSSAMER_I32 = 6,
@@ -122,7 +125,31 @@ typedef struct gossamer_run_info {
   uint64_t attachments; /* how often a daemon has accepted the run */
   uint8_t node_id[16];  /* of the daemon; zero before the first attachment */
   char message[256];    /* what keeps the run from a daemon; empty while attached */
+  /* As the daemon that looks after the run counts them, since it took the run: 0 before it has said. */
+  uint64_t bytes_sent;     /* payload of the job's exchanges */
+  uint64_t bytes_received; /* likewise */
+  double consensus;        /* |y_j - y_i| / |y| (2-norms) as the latest exchanges found it: how far apart this replica
+                              and those it meets are; 0 before any exchange */
+  uint64_t age_samples;    /* trained since the oldest fragment was published */
+  uint64_t unresolved;     /* exchanges of which one end may not have heard */
+  uint64_t quarantines;    /* times a fragment was found to hold NaN or infinity */
+  uint64_t period_us;      /* between two exchanges of a fragment that this node begins */
+  uint64_t pulled_bytes;   /* of the model, when it was pulled from other nodes */
+  uint64_t serving_ns;     /* time that steps have spent on due fragments, in all; counted by the library */
+  uint32_t client_index;   /* which of the job's clients at this node it is, from 0, in the order of their coming; */
+  uint32_t clients;        /* and of how many; 1 without a daemon */
 } gossamer_run_info;
+
+/* How a run came to its end: see gossamer_finish(). */
+typedef struct gossamer_finish_info {
+  size_t size;
+  uint32_t agreed;   /* 1: every replica in reach has finished, too, and they hold the same model but for `distance` */
+  uint32_t saver;    /* 1: this process is the one to save it: its node has the smallest id of those that finished */
+  uint32_t members;  /* replicas in reach that finish, this one included */
+  uint32_t reserved; /* 0 */
+  double distance;   /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found */
+  uint64_t clock_samples; /* the largest clock of any replica that is known */
+} gossamer_finish_info;
 
 /* Sets every field to its default and `size` to the structure's. `job` must still be given. */
 GOSSAMER_API void gossamer_options_init(gossamer_options* options);
@@ -135,9 +162,9 @@ GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, cons
 
 /* Waits until the daemon says that the run takes part, and meanwhile takes over the fragments of the model that a
  * joining node pulls from its neighbours. timeout_ms < 0 waits for ever.
- * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_BUSY: refused until then, as when another process of
- * this job is attached to the daemon; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once:
- * waiting would not help. Training may go on, alone, after each. */
+ * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_BUSY: refused until then, as when a limit is
+ * reached; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once: waiting would not help. Training
+ * may go on, alone, after each. */
 GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms);
 
 /* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call
@@ -145,11 +172,54 @@ GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t time
  * up to the step budget. */
 GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
 
-/* Fills *info, whose `size` the caller has set. */
+/* Fills *info, whose `size` the caller has set: that of the structure, or of an earlier version of it. */
 GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);
 
 /* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. */
 GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
+
+/* For tensors whose values live elsewhere than at `data`, which is then a copy in host memory: on a device, in arrays
+ * that cannot be changed, or in float16. Calls on the run name the elements that they read or change, and
+ * only those. Both are called inside gossamer_step(), gossamer_wait_ready() and gossamer_close(), by the same thread,
+ * must not call functions of this run, and may be called several times for a tensor, for `count` elements from
+ * `first`, counted in row-major order.
+ *
+ * gossamer_open() reads `data` itself: all values must be there then.
+ *
+ * load brings the elements' values to `data`. It returns 0, or else the fragment is left as it was and stays due, and
+ * the call returns GOSSAMER_NOT_LOADED. It is not called for elements that are about to be replaced.
+ * store is called after elements at `data` have been changed: the program's own are to be set to them before it
+ * trains on. */
+typedef int (*gossamer_load)(void* context, size_t tensor, uint64_t first, uint64_t count);
+typedef void (*gossamer_store)(void* context, size_t tensor, uint64_t first, uint64_t count);
+
+/* NULL for both ends it. One alone is GOSSAMER_BAD_ARGUMENT. */
+GOSSAMER_API gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_load load, gossamer_store store,
+                                                   void* context);
+
+/* The cursor: up to 4096 bytes in which the program keeps its place in the data. They are opaque to Gossamer, travel
+ * with the model to nodes that join, and outlive the daemon. Set it as often as you like: it takes no system call.
+ * GOSSAMER_BAD_ARGUMENT if it is longer. */
+GOSSAMER_API gossamer_status gossamer_set_cursor(gossamer_run* run, const void* bytes, size_t length);
+
+/* The cursor that the program has set last, or the one that came with the model if the model was taken over since.
+ * *length is its length, 0 if there is none. GOSSAMER_BAD_ARGUMENT if `size` bytes do not hold it; with `buffer` NULL
+ * only *length is set. */
+GOSSAMER_API gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer, size_t size, size_t* length);
+
+/* The nodes in reach that run this job, this one included: ids of 16 bytes, ascending, at most `capacity` and at most
+ * 256. *count is how many there are. Without a daemon, its last id alone, or none if there never was one. In a large
+ * cluster a node knows only some of the others. */
+GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count);
+
+/* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
+ * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. Meanwhile it
+ * serves what is due; timeout_ms < 0 waits for ever. Replicas that still train are waited for; one that dies is not.
+ * Without a daemon it is over at once, and alone within two seconds: the others might be back.
+ * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info says how things stand, and after it more than one may be
+ * told to save. Calling it again goes on. gossamer_step() takes finishing back. `info`, whose `size` the caller has
+ * set, may be NULL. */
+GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
 /* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards. */
 GOSSAMER_API void gossamer_close(gossamer_run* run);

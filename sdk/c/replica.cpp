@@ -22,7 +22,14 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
                                                   "int16",   "int32",   "int64",   "uint8",    "bool"};
 
 [[nodiscard]] std::uint64_t element_bytes(Dtype dtype) {
-  return dtype == Dtype::f64 ? sizeof(double) : sizeof(float);
+  switch (dtype) {
+    case Dtype::f64:
+      return sizeof(double);
+    case Dtype::bf16:
+      return sizeof(Bfloat16);
+    default:
+      return sizeof(float);
+  }
 }
 
 [[nodiscard]] std::string quoted(const Tensor& tensor) {
@@ -30,14 +37,14 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
 }
 
 [[nodiscard]] Result<void> check_mixable(const Tensor& tensor) {
-  if (tensor.role == Role::local || tensor.dtype == Dtype::f32 || tensor.dtype == Dtype::f64) return {};
+  if (tensor.role == Role::local || layout::is_mixable(tensor.dtype)) return {};
   const std::string dtype = dtype_names[static_cast<std::uint32_t>(tensor.dtype)];
-  if (tensor.dtype == Dtype::f16 || tensor.dtype == Dtype::bf16) {
-    return fail(
-        GOSSAMER_UNSUPPORTED,
-        quoted(tensor) + " is " + dtype +
-            ": averaging 16-bit values in place loses the mean. Keep the parameters in float32 and compute in " +
-            "16 bits with your framework's mixed precision (autocast), or register the float32 master copy");
+  if (tensor.dtype == Dtype::f16) {
+    return fail(GOSSAMER_UNSUPPORTED,
+                quoted(tensor) + " is " + dtype +
+                    ", whose range is too small to average in. Keep the parameters in float32 and compute in 16 bits " +
+                    "with your framework's mixed precision (autocast), or register the float32 master copy; " +
+                    "bfloat16 is averaged as it is");
   }
   return fail(GOSSAMER_UNSUPPORTED,
               quoted(tensor) + " is " + dtype + ", which cannot be averaged: register it with the role local");
@@ -185,24 +192,27 @@ void Replica::cut_pieces() {
   }
 }
 
-void Replica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot) const {
-  const auto pass = [mode](auto* x, const float* c, float* s, std::size_t count) {
+void Replica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
+                    std::uint32_t dither) const {
+  const auto pass = [mode](auto* x, const float* c, float* s, std::size_t count, auto... random) {
     switch (mode) {
       case Correction::none:
         return publish(x, s, count);
       case Correction::add:
-        return add_and_publish(x, c, s, count);
+        return add_and_publish(x, c, s, count, random...);
       case Correction::replace:
-        return replace_and_publish(x, c, s, count);
+        return replace_and_publish(x, c, s, count, random...);
     }
   };
-  for (std::uint32_t i = first_piece_[fragment]; i < first_piece_[fragment + 1]; ++i) {
-    const Piece& piece = pieces_[i];
+  for (const Piece& piece : pieces(fragment)) {
     const Tensor& tensor = tensors_[piece.tensor];
     const float* c = correction + piece.fragment_offset;
     float* s = snapshot + piece.fragment_offset;
     if (tensor.dtype == Dtype::f64) {
       pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
+    } else if (tensor.dtype == Dtype::bf16) {
+      pass(static_cast<Bfloat16*>(tensor.data) + piece.tensor_offset, c, s, piece.count,
+           dither + piece.fragment_offset);
     } else {
       pass(static_cast<float*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
     }

@@ -37,8 +37,20 @@ class Replica {
   enum class Correction { none, add, replace };
 
   /// Applies `correction` (unless none) to the fragment's tensors and copies them to `snapshot`, both of
-  /// fragment_elements floats of which the fragment's elements are used.
-  void serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot) const;
+  /// fragment_elements floats of which the fragment's elements are used. `dither`: of bfloat16 (fused_pass.hpp).
+  void serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
+             std::uint32_t dither) const;
+
+  /// A stretch of a tensor inside one fragment.
+  struct Piece {
+    std::uint32_t tensor;
+    std::uint32_t fragment_offset;  ///< elements from the fragment's start
+    std::uint32_t count;
+    std::uint64_t tensor_offset;  ///< elements from the tensor's start
+  };
+  [[nodiscard]] std::span<const Piece> pieces(std::uint32_t fragment) const {
+    return std::span(pieces_).subspan(first_piece_[fragment], first_piece_[fragment + 1] - first_piece_[fragment]);
+  }
 
   /// The tensor's values are at `data` from now on.
   [[nodiscard]] Result<void> set_data(std::size_t index, void* data);
@@ -52,14 +64,6 @@ class Replica {
   [[nodiscard]] std::uint64_t layout_hash() const;
 
  private:
-  /// A stretch of a tensor inside one fragment.
-  struct Piece {
-    std::uint32_t tensor;
-    std::uint32_t fragment_offset;  ///< elements from the fragment's start
-    std::uint32_t count;
-    std::uint64_t tensor_offset;  ///< elements from the tensor's start
-  };
-
   [[nodiscard]] Result<void> add_tensor(const gossamer_tensor& description, std::size_t index);
   [[nodiscard]] Result<void> choose_fragments(std::uint32_t fragment_elements);
   [[nodiscard]] Result<void> check_names() const;

@@ -13,7 +13,10 @@
 
 #include <gossamer.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,13 +50,26 @@ struct Tensor {
   void* data = nullptr;  ///< the caller's, contiguous
 };
 
+/// The upper half of a float, as the field's frameworks keep it.
+struct bfloat16 {
+  std::uint16_t bits;
+};
+
 namespace detail {
+template <class T>
+inline constexpr std::optional<gossamer_dtype> mixed_dtype = std::nullopt;
+template <>
+inline constexpr std::optional<gossamer_dtype> mixed_dtype<float> = GOSSAMER_F32;
+template <>
+inline constexpr std::optional<gossamer_dtype> mixed_dtype<double> = GOSSAMER_F64;
+template <>
+inline constexpr std::optional<gossamer_dtype> mixed_dtype<bfloat16> = GOSSAMER_BF16;
+
 template <std::ranges::contiguous_range Values>
 [[nodiscard]] Tensor mixed_tensor(std::string name, gossamer_role role, Values&& values,
                                   std::vector<std::uint64_t> shape) {
   using T = std::remove_reference_t<std::ranges::range_reference_t<Values>>;
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>,
-                "tensors that are mixed hold float or double, not const");
+  static_assert(mixed_dtype<T>.has_value(), "tensors that are mixed hold float, double or bfloat16, not const");
   const std::uint64_t count = std::ranges::size(values);
   if (shape.empty()) shape = {count};
   std::uint64_t elements = 1;
@@ -63,13 +79,12 @@ template <std::ranges::contiguous_range Values>
     throw Error(GOSSAMER_BAD_ARGUMENT, "tensor '" + name + "' has " + std::to_string(count) +
                                            " values, but its shape has " + std::to_string(elements) + " elements");
   }
-  return {std::move(name), std::is_same_v<T, float> ? GOSSAMER_F32 : GOSSAMER_F64, role, std::move(shape),
-          std::ranges::data(values)};
+  return {std::move(name), *mixed_dtype<T>, role, std::move(shape), std::ranges::data(values)};
 }
 }  // namespace detail
 
-/// A tensor that is averaged with the other replicas; `values` is a vector, array or span of float or double that
-/// outlives the run. An empty shape means one dimension.
+/// A tensor that is averaged with the other replicas; `values` is a vector, array or span of float, double or
+/// bfloat16 that outlives the run. An empty shape means one dimension.
 template <std::ranges::contiguous_range Values>
 [[nodiscard]] Tensor param(std::string name, Values&& values, std::vector<std::uint64_t> shape = {}) {
   return detail::mixed_tensor(std::move(name), GOSSAMER_PARAM, values, std::move(shape));
@@ -147,6 +162,35 @@ class Run {
 
   /// The values of tensor `index` have moved to `data`.
   void set_tensor_data(std::size_t index, void* data) { check(gossamer_set_tensor_data(run_.get(), index, data)); }
+
+  /// The program's place in the data, at most 4096 bytes: see gossamer_set_cursor().
+  void set_cursor(std::span<const std::byte> cursor) {
+    check(gossamer_set_cursor(run_.get(), cursor.data(), cursor.size()));
+  }
+  /// The one set last, or that came with the model; empty if there is none.
+  [[nodiscard]] std::vector<std::byte> cursor() const {
+    std::vector<std::byte> cursor(4096);
+    std::size_t length = 0;
+    check(gossamer_get_cursor(run_.get(), cursor.data(), cursor.size(), &length));
+    cursor.resize(length);
+    return cursor;
+  }
+  /// Ids of the nodes in reach that run the job, this one included: see gossamer_members().
+  [[nodiscard]] std::vector<std::array<std::uint8_t, 16>> members() const {
+    std::vector<std::array<std::uint8_t, 16>> ids(256);
+    std::size_t count = 0;
+    check(gossamer_members(run_.get(), reinterpret_cast<std::uint8_t(*)[16]>(ids.data()), ids.size(), &count));
+    ids.resize(std::min(count, ids.size()));
+    return ids;
+  }
+  /// Training is over: waits until the replicas agree, or for the time. See gossamer_finish(); `agreed` says which.
+  gossamer_finish_info finish(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+    gossamer_finish_info info{};
+    info.size = sizeof info;
+    const gossamer_status status = gossamer_finish(run_.get(), timeout ? timeout->count() : -1, &info);
+    if (status != GOSSAMER_TIMEOUT) check(status);
+    return info;
+  }
 
   [[nodiscard]] std::string last_error() const { return gossamer_last_error(run_.get()); }
   /// For calls of the C ABI; still owned by this object.

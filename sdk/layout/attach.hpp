@@ -32,7 +32,7 @@ enum class AttachStatus : std::uint32_t {
   accepted = 0,
   version_differs = 1,  ///< of the handshake or of the shared memory
   bad_layout = 2,       ///< the memory does not hold what it must; `message` says what
-  job_busy = 3,         ///< another client of this job is attached to this daemon
+  job_busy = 3,         ///< the job's first client has just left while it joined; try again
   limit_reached = 4,    ///< of memory, jobs or clients
   stopping = 5,         ///< the daemon is going down; try again
 };

@@ -9,7 +9,8 @@
 //   u64       number of tensors
 //   for each tensor, in order:
 //     u32     length of its name, then the name's bytes
-//     u8      dtype, u8 role, u8 number of dimensions
+//     u8      dtype; 0 (f32) for a tensor that is averaged, because it is averaged in fp32 whatever it is kept in
+//     u8      role, u8 number of dimensions
 //     u64     each dimension, outermost first
 
 #pragma once
@@ -53,7 +54,7 @@ void append_little_endian(std::string& bytes, Integer value) {
   for (const TensorDescription& tensor : tensors) {
     detail::append_little_endian(bytes, static_cast<std::uint32_t>(tensor.name.size()));
     bytes.append(tensor.name);
-    bytes.push_back(static_cast<char>(tensor.dtype));
+    bytes.push_back(static_cast<char>(tensor.role == Role::local ? tensor.dtype : Dtype::f32));
     bytes.push_back(static_cast<char>(tensor.role));
     bytes.push_back(static_cast<char>(tensor.shape.size()));
     for (const std::uint64_t dimension : tensor.shape)

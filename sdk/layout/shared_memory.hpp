@@ -7,6 +7,8 @@
 //
 // The memory, in this order, every part aligned to 4096 bytes:
 //   Header           one page
+//   cursors          four slots of 4096 bytes: two of the client's, then two of the daemon's (sdk/layout/slots.hpp)
+//   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
 //   FragmentEntry[]  `fragment_count`
 //   buffers          `fragment_count` × 3 × `buffer_stride` bytes: fp32, fragment_elements each (the last fragment is
@@ -31,6 +33,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sdk/layout/slots.hpp"
+
 namespace gossamer::layout {
 
 inline constexpr std::uint64_t magic = 0x31726d6173736f67;  // "gossamr1", little endian
@@ -46,6 +50,10 @@ inline constexpr std::uint32_t max_fragments = 1u << 16;
 inline constexpr std::size_t max_name_bytes = 255;
 inline constexpr std::size_t max_job_bytes = 63;
 inline constexpr std::size_t max_dimensions = 8;
+/// Bytes of a cursor: what the program keeps of its place in the data.
+inline constexpr std::size_t max_cursor_bytes = slot_bytes;
+/// Members of a job that a client is told of, 16 bytes each.
+inline constexpr std::size_t max_members = slot_bytes / 16;
 
 /// Element type of a tensor in the client's own memory. In shared memory everything is fp32.
 enum class Dtype : std::uint8_t {
@@ -60,6 +68,11 @@ enum class Dtype : std::uint8_t {
   u8 = 8,
   boolean = 9
 };
+
+/// Whether tensors of it can be averaged.
+[[nodiscard]] constexpr bool is_mixable(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::bf16;
+}
 
 /// What gossip does with a tensor.
 enum class Role : std::uint8_t {
@@ -132,6 +145,25 @@ enum class RunState : std::uint32_t {
   quarantined = 4,  ///< a publication held NaN or infinity and is kept out of gossip; recovers by itself
 };
 
+/// What the daemon answers to Header::finishing.
+struct FinishAnswer {
+  std::uint32_t number = 0;   ///< of the request that it answers
+  std::uint16_t members = 0;  ///< replicas in reach that finish, this one included
+  bool agreed = false;        ///< all in reach finish, and agree; their mean is in the tensors
+  bool saver = false;         ///< this one's node has the smallest id of them
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return std::uint64_t{number} << 32 | std::uint64_t{members} << 16 | std::uint64_t{saver} << 1 |
+           std::uint64_t{agreed};
+  }
+  [[nodiscard]] static constexpr FinishAnswer unpack(std::uint64_t bits) {
+    return {.number = static_cast<std::uint32_t>(bits >> 32),
+            .members = static_cast<std::uint16_t>(bits >> 16 & 0xffff),
+            .agreed = (bits & 1) != 0,
+            .saver = (bits >> 1 & 1) != 0};
+  }
+};
+
 struct Header {
   // Written once by the client before the memory is handed over; the daemon copies and validates, then uses its copy.
   std::uint64_t magic;
@@ -155,6 +187,8 @@ struct Header {
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint64_t> publications;
   std::atomic<std::uint64_t> serving_ns;  ///< time that steps have spent serving due fragments, in all
+  std::atomic<std::uint32_t> finishing;   ///< not 0: the program has stopped training; a number for each time it does
+  std::atomic<std::uint64_t> own_cursor;  ///< SlotWord of cursors 0 and 1
 
   // Daemon-written.
   alignas(64) std::atomic<std::uint32_t> due_sequence;  ///< raised after fragments become due
@@ -168,11 +202,32 @@ struct Header {
 
   // Stored last by the client, with release: the rest is complete once it reads as `version`.
   alignas(64) std::atomic<std::uint32_t> version;
+
+  // Daemon-written: what it tells the program. Distances are doubles by their bits.
+  alignas(64) std::atomic<std::uint64_t> job_cursor;  ///< SlotWord of cursors 2 and 3: came with the model
+  std::atomic<std::uint64_t> members;                 ///< SlotWord of the members' slots
+  std::atomic<std::uint64_t> bytes_sent;              ///< payload of the job's exchanges by this daemon
+  std::atomic<std::uint64_t> bytes_received;          ///< likewise
+  std::atomic<std::uint64_t> consensus;               ///< double: see gossip::Replica::consensus()
+  std::atomic<std::uint64_t> age_samples;             ///< since the oldest publication
+  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which one end may not have heard
+  std::atomic<std::uint64_t> quarantines;             ///< times a fragment was found to hold NaN or infinity
+  std::atomic<std::uint64_t> period_us;               ///< between two exchanges of a fragment that the node begins
+  std::atomic<std::uint64_t> pulled_bytes;            ///< of the model, in joining
+  std::atomic<std::uint64_t> finish_distance;         ///< double; stored before finish_answer
+  std::atomic<std::uint64_t> finish_answer;           ///< FinishAnswer, to the number in `finishing`
+  std::atomic<std::uint64_t> place;                   ///< low half: which of the job's clients here; high: of how many
+  std::atomic<std::uint64_t> reserved[3];             ///< 0
 };
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, clock) == 192 && offsetof(Header, serving_ns) == 216 &&
-              offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320);
+              offsetof(Header, own_cursor) == 232 && offsetof(Header, due_sequence) == 256 &&
+              offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+
+inline constexpr std::uint64_t cursors_offset = page_bytes;
+inline constexpr std::uint64_t members_offset = cursors_offset + 4 * slot_bytes;
+inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
 struct Plan {
@@ -187,7 +242,7 @@ struct Plan {
   Plan p{};
   p.fragment_count = static_cast<std::uint32_t>((elements + fragment_elements - 1) / fragment_elements);
   p.buffer_stride = std::uint64_t{fragment_elements} * sizeof(float);
-  p.tensors_offset = page_bytes;
+  p.tensors_offset = tensors_at;
   p.names_offset = p.tensors_offset + std::uint64_t{tensor_count} * sizeof(TensorEntry);
   p.names_bytes = names_bytes;
   p.fragments_offset = align_to_page(p.names_offset + names_bytes);

@@ -13,19 +13,21 @@ import struct
 import tempfile
 import threading
 import time
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 PATIENCE_S = 20.0
 NOWHERE = "/nonexistent/gossamer.sock"  # where nobody listens
 
 ATTACH_MAGIC = 0x6863617474612D67
 ACCEPTED, VERSION_DIFFERS, BAD_LAYOUT, JOB_BUSY = range(4)
-JOINING, RUNNING = 1, 2
+JOINING, RUNNING, DRAINING, QUARANTINED = 1, 2, 3, 4
 
 # Offsets in the header.
 FRAGMENT_ELEMENTS, FRAGMENT_COUNT = 32, 36
 FRAGMENTS_OFFSET, BUFFERS_OFFSET, BUFFER_STRIDE = 72, 80, 88
-DUE_SEQUENCE, STATE, GLOBAL_CLOCK = 256, 260, 264
+JOB, CLOCK, FINISHING, FINISH_ANSWER = 96, 192, 224, 472
+DUE_SEQUENCE, STATE, GLOBAL_CLOCK, FRAGMENTS_PULLED, NEIGHBOURS, EXCHANGES = 256, 260, 264, 272, 276, 280
+BYTES_SENT, BYTES_RECEIVED, CONSENSUS, AGE_SAMPLES, PERIOD_US = 400, 408, 416, 424, 448
 
 WITH_CLIENT, CORRECTION_VALID, REPLACE = 1, 2, 4
 
@@ -71,6 +73,9 @@ class Client:
     def set_u64(self, offset: int, value: int) -> None:
         struct.pack_into("=Q", self.memory, offset, value)
 
+    def set_f64(self, offset: int, value: float) -> None:
+        struct.pack_into("=d", self.memory, offset, value)
+
     def _word_offset(self, fragment: int) -> int:
         return self.u64(FRAGMENTS_OFFSET) + 64 * fragment
 
@@ -84,14 +89,14 @@ class Client:
         index = self.u64(self._word_offset(fragment)) >> 4 & 3
         return list(struct.unpack_from(f"={count}f", self.memory, self._buffer_offset(fragment, index)))
 
-    def make_due(self, correction: List[float], fragment: int = 0, replace: bool = False) -> None:
-        """Hands a fragment over with a correction, and announces it."""
+    def make_due(self, correction: Optional[List[float]], fragment: int = 0, replace: bool = False) -> None:
+        """Hands a fragment over, with a correction unless that is None, and announces it."""
         word = self.u64(self._word_offset(fragment))
         publication, old = word >> 4 & 3, word >> 6 & 3
         spare = 3 - publication - old
-        values = array.array("f", correction)
+        values = array.array("f", correction or [])
         struct.pack_into(f"={len(values)}f", self.memory, self._buffer_offset(fragment, spare), *values)
-        flags = WITH_CLIENT | CORRECTION_VALID | (REPLACE if replace else 0)
+        flags = WITH_CLIENT | (REPLACE if replace else 0) | (0 if correction is None else CORRECTION_VALID)
         self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
 

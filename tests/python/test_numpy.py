@@ -1,6 +1,7 @@
 """gossamer.attach() with NumPy arrays, against a daemon played through the contract."""
 
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -159,6 +160,52 @@ class Arrays(unittest.TestCase):
         self.assertEqual(layout(w=np.zeros(5)), layout(w=np.ones(5)))
         self.assertNotEqual(layout(w=np.zeros(5)), layout(w=np.zeros(6)))
         self.assertNotEqual(layout(w=np.zeros(5)), layout(v=np.zeros(5)))
+
+
+class Arguments(unittest.TestCase):
+    def test_errors_name_the_argument_and_the_reason(self):
+        w = np.zeros(4, np.float32)
+        table = [
+            ([w], {"job": None}, "job must be a string, not None"),
+            ([w], {"job": "a\0b"}, "job must be a string"),
+            ([w], {"job": "a job"}, "job needs a name of 1 to 63 letters"),
+            ([w], {"socket": 5}, "socket must be a path, not 5"),
+            ([w], {"on_event": 3}, "on_event must be something that can be called.*not 3"),
+            ([w], {"fragment_elements": -256}, "fragment_elements must be from 0 to 4294967295, not -256"),
+            ([w], {"fragment_elements": 300}, "fragment_elements is 300; it must be a power of two"),
+            ([w], {"step_budget_bytes": 1e6}, "step_budget_bytes must be a whole number, not 1000000.0"),
+            ([w], {"initial_clock": -1}, "initial_clock must be from 0 to .*, not -1"),
+            (5, {}, "arrays or a mapping of names to them, not 5"),
+            ({1: w}, {}, "name of a tensor must be a string, not 1"),
+            ({"a\0b": w}, {}, "name of a tensor must be a string"),
+            ({"": w}, {}, "tensor number 0 needs a name"),
+            ({"w": None}, {}, "array 'w' is a NoneType, not a NumPy array"),
+            ({"w": w}, {"roles": {1: "local"}}, "arrays that do not exist: 1"),
+            ({"w": np.frombuffer(bytearray(17), np.float32, 4, 1)}, {}, "'w' is not aligned"),
+        ]
+        for arrays, options, pattern in table:
+            arguments = {"job": "test", "socket": NOWHERE, "wait": False, **options}
+            with self.subTest(pattern=pattern), self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                gossamer.attach(arrays, **arguments)
+
+    def test_samples(self):
+        with alone(np.zeros(4, np.float32)) as run:  # one array is a model, too
+            for bad, pattern in ((-1, "negative"), (2.5, "whole number, not 2.5"), ("4", "whole number"), (None, "whole")):
+                with self.subTest(samples=bad), self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                    run.step(bad)
+            for good in (0, 3, np.int64(4), True):
+                run.step(good)
+            self.assertEqual((run.clock, run.info().steps), (8, 4))
+
+    def test_a_model_larger_than_memory_is_refused_before_anything_is_taken(self):
+        with open("/proc/meminfo", encoding="ascii") as meminfo:
+            total_bytes = 1024 * int(meminfo.readline().split()[1])
+        size = total_bytes // 2 // 4096 * 4096
+        no_reserve = 0x4000
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+        with self.assertRaisesRegex(gossamer.GossamerError, r"takes \d+ MiB of shared memory.* \d+ MiB .* available") as caught:
+            alone([np.frombuffer(memory, np.float32)])
+        self.assertEqual(caught.exception.status, "GOSSAMER_NO_MEMORY")
 
 
 class Lifetime(unittest.TestCase):

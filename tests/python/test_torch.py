@@ -10,7 +10,8 @@ except ImportError as error:
     sys.exit(77)  # CTest: skipped
 
 import gossamer.torch as gossamer
-from contract_daemon import NOWHERE, ContractDaemon
+from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
+from gossamer.sampling import ShuffledSampler
 
 
 def model():
@@ -50,6 +51,38 @@ class Training(unittest.TestCase):
             run.samples_per_step = 2
             train(net, optimizer)
             self.assertEqual(run.clock, 10)
+
+    def test_a_schedule_goes_on_where_the_job_is(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        with ContractDaemon() as daemon:
+            with gossamer.attach(net, optimizer, job="test", socket=daemon.path, samples_per_step=8) as run:
+                daemon.client().set_u64(GLOBAL_CLOCK, 1000)
+                schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.5 ** (run.global_clock / 1000))
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.5)
+                train(net, optimizer)
+                schedule.step()
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.5)  # others are further than these 8 samples
+                daemon.client().set_u64(GLOBAL_CLOCK, 2000)
+                schedule.step()
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.25)
+
+    def test_a_sampler_feeds_a_loader(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        run = alone(net, optimizer, samples_per_step=10)
+        sampler = ShuffledSampler(100, run)
+        loader = torch.utils.data.DataLoader(list(range(100)), batch_size=10, sampler=sampler)
+        for epoch in range(2):
+            self.assertEqual(sampler.epoch, epoch)
+            seen = []
+            for batch in loader:
+                seen += batch.tolist()
+                train(net, optimizer)
+            self.assertEqual(sorted(seen), list(range(100)))
+        self.assertEqual(run.cursor["sampler"]["epoch"], 2)
+        self.assertEqual(sampler.epoch, 2)
+        run.close()
 
     def test_batch_norm_statistics_are_averaged_and_counters_are_not(self):
         net = model()
@@ -103,11 +136,152 @@ class Training(unittest.TestCase):
             self.assertEqual(second.info().steps, 1)
         train(net, optimizer)
 
+    def test_several_parameter_groups_and_an_optimizer_of_another_model(self):
+        net = model()
+        groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2].parameters(), "lr": 0.1}]
+        optimizer = torch.optim.AdamW(groups, lr=0.1)
+        with ContractDaemon() as daemon, gossamer.attach(net, optimizer, job="test", socket=daemon.path) as run:
+            before = [p.detach().clone() for p in net.parameters()]
+            daemon.client().make_due([1.0] * ELEMENTS)
+            train(net, optimizer)
+            self.assertEqual(run.info().steps, 1)
+            self.assertTrue(torch.equal(net[1].weight.detach(), before[2] + 1))  # in no group
+            self.assertFalse(torch.equal(net[2].weight.detach(), before[4] + 1))
+        with self.assertRaisesRegex(gossamer.GossamerError, "updates none of the tensors.*masters="):
+            alone(net, torch.optim.SGD(model().parameters(), lr=0.1))
+
+    def test_accumulated_batches_count_at_the_optimizers_step(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with alone(net, optimizer, samples_per_step=3 * 8) as run:
+            for batch in range(6):
+                net(torch.randn(8, 3)).square().mean().backward()
+                if batch % 3 == 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            self.assertEqual((run.clock, run.info().steps), (6 * 8, 2))
+
+    def test_a_step_that_the_gradient_scaler_skips_counts_nothing(self):
+        """Most optimizers are not called; fused ones are, and see for themselves."""
+
+        class Fused(torch.optim.Optimizer):
+            def step(self, closure=None):
+                pass
+
+        net = model()
+        optimizer = Fused(net.parameters(), {})
+        with alone(net, optimizer, samples_per_step=8) as run:
+            for found, clock in ((0.0, 8), (1.0, 8), (0.0, 16)):
+                optimizer.found_inf = torch.tensor(found)  # as torch.cuda.amp.GradScaler does
+                optimizer.step()
+                del optimizer.found_inf
+                self.assertEqual(run.clock, clock)
+
+    @unittest.skipUnless(hasattr(getattr(torch, "amp", None), "GradScaler"), "PyTorch has no scaler for CPUs")
+    def test_the_gradient_scaler_itself(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        with alone(net, optimizer, samples_per_step=8) as run:
+            for factor, clock in ((1.0, 8), (float("inf"), 8), (1.0, 16)):
+                optimizer.zero_grad()
+                scaler.scale(net(torch.randn(8, 3)).square().mean() * factor).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                self.assertEqual(run.clock, clock)
+
+    def test_autocast_trains_what_is_attached(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with ContractDaemon() as daemon, gossamer.attach(net, optimizer, job="test", socket=daemon.path):
+            daemon.client().make_due([0.5] * ELEMENTS)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                train(net, optimizer)
+            self.assertEqual(net[0].weight.dtype, torch.float32)
+            self.assertEqual(daemon.client().publication(2), net[0].weight.detach().flatten()[:2].tolist())
+
+    def test_state_dicts_are_what_they_are_without(self):
+        net, bare = model(), model()
+        optimizer, bare_optimizer = (torch.optim.Adam(n.parameters(), lr=0.1) for n in (net, bare))
+        with alone(net, optimizer):
+            for each, its in ((net, optimizer), (bare, bare_optimizer)):
+                torch.manual_seed(2)
+                train(each, its)
+            self.assertEqual(str(net.state_dict()), str(bare.state_dict()))
+            self.assertEqual(str(optimizer.state_dict()), str(bare_optimizer.state_dict()))
 
     def test_warnings_point_at_the_users_line(self):
         with self.assertWarnsRegex(gossamer.GossamerWarning, "alone") as caught:
             gossamer.attach(model(), job="test", socket=NOWHERE, timeout_s=0.01).close()
         self.assertEqual(caught.filename, __file__)
+
+
+class Bfloat16(unittest.TestCase):
+    def test_is_averaged_beside_float32(self):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1).bfloat16())
+        with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            torch.nn.init.constant_(net[1].weight, 0.5)  # in place, after attaching
+            before = net[0].bias.detach().clone()
+            client.make_due([0.0] * 6 + [1.0] * 2 + [0.25, 0.5, 2.0])
+            net[1].bias.data = torch.ones(1, dtype=torch.bfloat16)  # and moved
+            run.step()
+            self.assertTrue(torch.equal(net[0].bias, before + 1))
+            self.assertEqual(net[1].weight.dtype, torch.bfloat16)
+            self.assertEqual(net[1].weight.float().tolist(), [[0.75, 1.0]])
+            self.assertEqual(net[1].bias.float().tolist(), [3.0])
+            self.assertEqual(client.publication(11)[8:], [0.75, 1.0, 3.0])
+            net[1].bias.data = torch.ones(1)
+            with self.assertRaisesRegex(gossamer.GossamerError, "'1.bias' has changed its dtype"):
+                run.step()
+            net[1].bias.data = torch.ones(1, dtype=torch.bfloat16)
+
+    def test_corrections_are_right_in_the_mean(self):
+        """Each is a hundredth of the distance between two neighbours, and would be lost if rounded to the nearest."""
+        net = torch.nn.Module()
+        net.w = torch.nn.Parameter(torch.ones(20000, dtype=torch.bfloat16))
+        spacing = 2.0**-7
+        with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            for _ in range(10):
+                client.make_due([spacing / 100] * 20000)
+                run.step()
+            mean = float(net.w.detach().float().mean())
+            # Standard deviation of the mean: sqrt(0.1 * 0.9 / 20000) * spacing = 0.0021 * spacing.
+            self.assertAlmostEqual((mean - 1) / spacing, 0.1, delta=6 * 0.0021)
+
+
+class Masters(unittest.TestCase):
+    """A model in bfloat16, whose optimizer works on copies in float32."""
+
+    def test_masters_are_averaged_and_copied_into_the_model(self):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).bfloat16()
+        masters = [p.detach().float().requires_grad_() for p in net.parameters()]
+        optimizer = torch.optim.SGD(masters, lr=0.0)
+        with self.assertRaisesRegex(gossamer.GossamerError, "masters="):
+            alone(net, optimizer)
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, optimizer, masters=masters, job="test", socket=daemon.path
+        ) as run:
+            before = [m.detach().clone() for m in masters]
+            daemon.client().make_due([0.001] * (6 + 2 + 2 + 2 + 2 + 2))
+            for master in masters:
+                master.grad = torch.zeros_like(master)
+            optimizer.step()
+            self.assertEqual(run.info().steps, 1)
+            for parameter, master, old in zip(net.parameters(), masters, before):
+                self.assertTrue(torch.equal(master.detach(), old + torch.tensor(0.001)))
+                self.assertTrue(torch.equal(parameter.detach(), master.detach().bfloat16()))
+
+    def test_masters_of_another_model_are_refused_by_name(self):
+        net = torch.nn.Linear(3, 2).bfloat16()
+        for masters, pattern in (
+            ([torch.zeros(2, 3)], "1 masters for 2 parameters"),
+            ([torch.zeros(2), torch.zeros(2, 3)], r"'weight' has a master of torch.float32 and shape \[2\].*\[2, 3\]"),
+            ([torch.zeros(2, 3).bfloat16(), torch.zeros(2)], "'weight' has a master of torch.bfloat16"),
+        ):
+            with self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                alone(net, masters=masters)
 
 
 class Tensors(unittest.TestCase):
@@ -116,7 +290,6 @@ class Tensors(unittest.TestCase):
             alone(net)
 
     def test_tensors_that_cannot_be_averaged_are_named(self):
-        self.check_refused("'0.weight'.*bfloat16.*float32", model().bfloat16())
         self.check_refused("'0.weight'.*float16.*float32", model().half())
         integers = model()
         integers[2].codes = torch.nn.Parameter(torch.zeros(3, dtype=torch.int32), requires_grad=False)
@@ -141,6 +314,28 @@ class Tensors(unittest.TestCase):
         net.decoder.weight = net.encoder.weight
         with alone(net) as run:
             self.assertEqual(run.info().elements, 12)
+
+    def test_frozen_parameters_are_averaged_unless_they_are_local(self):
+        net = model()
+        net[0].requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+        with alone(net, optimizer) as run:
+            self.assertEqual(run.info().elements, ELEMENTS)
+        with alone(net, optimizer, roles={"0.weight": "local", "0.bias": "local"}) as run:
+            self.assertEqual(run.info().elements, ELEMENTS - 16)
+            train(net, optimizer)
+        with self.assertRaisesRegex(gossamer.GossamerError, "tensors that do not exist: 0.weigth"):
+            alone(net, roles={"0.weigth": "local"})
+
+    def test_wrapped_models_have_the_names_of_the_bare_one(self):
+        def layout(net):
+            with alone(net) as run:
+                return run.info().layout_hash
+
+        compiled = torch.nn.Module()  # as torch.compile() does it
+        compiled._orig_mod = model()
+        self.assertEqual(layout(model()), layout(compiled))
+        self.assertEqual(layout(model()), layout(torch.nn.DataParallel(model())))
 
     def test_replaced_tensors_are_followed(self):
         net = model()

@@ -119,6 +119,131 @@ TEST_CASE("replicas agree and their sum stays") {
         cluster.count(&ReplicaCounters::answered) - cluster.count(&ReplicaCounters::follow_ups));
 }
 
+namespace {
+
+bool over(const Cluster& cluster, std::size_t i) {
+  return cluster.node(i).replica->finish_report().over;
+}
+/// Runs until all of the first `count` replicas are over; when that was.
+std::optional<TimeUs> run_until_over(World& world, std::size_t count, TimeUs limit_us) {
+  const TimeUs begin_us = world.cluster.now_us();
+  while (world.cluster.now_us() - begin_us < limit_us) {
+    world.run_for(10'000);
+    bool all = true;
+    for (std::size_t i = 0; i < count; ++i)
+      all = all && over(world.cluster, i);
+    if (all) return world.cluster.now_us() - begin_us;
+  }
+  return std::nullopt;
+}
+std::size_t savers(const Cluster& cluster, std::size_t count) {
+  std::size_t savers = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    savers += cluster.node(i).replica->finish_report().saver ? 1 : 0;
+  return savers;
+}
+/// Root mean square of a replica that the cluster's distance is to be compared with.
+constexpr double magnitude = 0.2;  // of the mean of models uniform in ±0.5, or more
+
+}  // namespace
+
+TEST_CASE("replicas that finish agree, all know it, and one is to save") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::size_t nodes = GENERATE(1, 2, 3, 8);
+  CAPTURE(codec_name(codec), nodes);
+  WorldOptions options{.nodes = nodes, .learning = true, .seed = nodes};
+  options.replica.codec = codec;
+  options.replica.period_us = 200'000;  // which is not waited for
+  World world(options);
+  world.run_for(nodes == 1 ? gossip::finish_alone_us : 300'000);
+  for (std::size_t i = 0; i < nodes; ++i)
+    world.cluster.finish(i);
+  const auto before = world.cluster.total();
+  const auto took_us = run_until_over(world, nodes, 10 * us_per_s);
+  REQUIRE(took_us);
+  CHECK(*took_us < 2 * us_per_s);
+  // distance() is the mean square: of pairs that agree to the tolerance, with some room for what moved last.
+  const double allowed = 2 * gossip::finish_tolerance * magnitude;
+  CHECK(world.cluster.distance() < allowed * allowed);
+  CHECK(drift(before, world.cluster.total()) < rounding * static_cast<double>(nodes));
+  CHECK(savers(world.cluster, nodes) == 1);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    CHECK(world.cluster.node(i).replica->finish_report().members == nodes);
+    CHECK(world.cluster.node(i).replica->finish_report().distance < gossip::finish_tolerance);
+  }
+}
+
+TEST_CASE("nobody is over while one still trains, and all are once it has stopped") {
+  WorldOptions options{.nodes = 3, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  world.cluster.finish(0);
+  world.cluster.finish(1);
+  world.run_for(us_per_s);
+  CHECK_FALSE(over(world.cluster, 0));
+  CHECK_FALSE(over(world.cluster, 1));
+  world.cluster.finish(2);
+  CHECK(run_until_over(world, 3, 5 * us_per_s));
+  CHECK(savers(world.cluster, 3) == 1);
+}
+
+TEST_CASE("one that dies while all finish does not keep the others from it") {
+  WorldOptions options{.nodes = 4, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  for (std::size_t i = 0; i < 4; ++i)
+    world.cluster.finish(i);
+  world.run_for(5'000);
+  world.kill(3);
+  CHECK(run_until_over(world, 3, 5 * us_per_s));
+  CHECK(savers(world.cluster, 3) == 1);
+}
+
+TEST_CASE("one that loses its partners is not over before they may be back") {
+  World world({.nodes = 2, .learning = true});
+  world.run_for(300'000);
+  world.cluster.unlink(0, 1);
+  world.cluster.finish(0);
+  CHECK_FALSE(run_until_over(world, 1, gossip::finish_alone_us - 100'000));
+  CHECK(run_until_over(world, 1, 300'000));
+  CHECK(world.cluster.node(0).replica->finish_report().members == 1);
+}
+
+TEST_CASE("one that stands still is waited for, and not for ever in vain") {
+  WorldOptions options{.nodes = 3, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  for (std::size_t i = 0; i < 3; ++i)
+    world.cluster.finish(i);
+  world.cluster.pause(2);
+  CHECK_FALSE(run_until_over(world, 2, us_per_s));
+  world.cluster.resume(2);
+  CHECK(run_until_over(world, 3, 15 * us_per_s));
+}
+
+TEST_CASE("one for whom it is over and that trains again does not keep the others from the end") {
+  WorldOptions options{.nodes = 3, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  for (std::size_t i = 0; i < 3; ++i)
+    world.cluster.finish(i);
+  std::vector<bool> was_over(3);
+  const TimeUs limit_us = world.cluster.now_us() + 5 * us_per_s;
+  while (world.cluster.now_us() < limit_us && std::count(was_over.begin(), was_over.end(), true) < 3) {
+    world.run_for(100);
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (was_over[i] || !over(world.cluster, i)) continue;
+      was_over[i] = true;
+      world.cluster.finish(i, false);
+    }
+  }
+  CHECK(std::count(was_over.begin(), was_over.end(), true) == 3);
+}
+
 TEST_CASE("repeated messages are applied once") {
   WorldOptions options{.nodes = 4, .repeat_probability = 0.5, .seed = 3};
   options.replica.period_us = 5'000;

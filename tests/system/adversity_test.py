@@ -170,17 +170,6 @@ class Strangers(SystemTest):
         shown = gossamerctl(BUILD, "jobs", "--json", "--socket", str(nodes[2].control_socket))
         self.assertIn("layout", shown.stdout)
 
-    def test_second_client_of_a_job(self) -> None:
-        """One client a job and node: the second waits, and takes over when the first has gone."""
-        (node,) = self.start_nodes(1)
-        first = self.attach(node, np.zeros(ELEMENTS))
-        second = self.attach(node, np.ones(ELEMENTS), wait=False)
-        self.step_until(lambda: JOB in second.run.info().message, "it is told why it waits", [second])
-        self.assertTrue(first.run.info().attached)
-        first.run.close()
-        self.clients.remove(first)
-        self.step_until(lambda: second.run.info().attached, "it is attached", [second])
-
     def test_bad_numbers_stay_at_home(self) -> None:
         """A model with NaN is kept out of gossip until it is mended; the neighbour's is not touched by it."""
         nodes = self.start_nodes(2)

@@ -1,48 +1,21 @@
 """The chaos, short: its figures have the form that scripts rely on, training goes on, and nothing of it stays behind."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-from support import BUILD, PATIENCE_S, REPOSITORY, programs_naming, wait_until
+from support import PATIENCE_S, ToolTest, wait_until
 
 RUN_TIMEOUT_S = 120
 SHORT = ("--nodes", "4", "--minutes", "0.2", "--quiet-share", "0.3", "--fault-every", "2", "3", "--seed", "1")
 
 
-class Chaos(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="g-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def start(self, *options: str) -> subprocess.Popen:
-        chaos = subprocess.Popen(
-            [sys.executable, "-m", "chaos", "--build", str(BUILD), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{REPOSITORY / 'tools' / 'lib'}:{BUILD / 'python'}",
-                "TMPDIR": str(self.folder),
-            },
-        )
-        self.addCleanup(chaos.stdout.close)
-        self.addCleanup(chaos.wait)
-        self.addCleanup(chaos.kill)
-        return chaos
+class Chaos(ToolTest):
+    TOOL = "chaos"
 
     def assert_nothing_left(self) -> None:
-        self.assertEqual(list(self.folder.iterdir()), [])
-        self.assertEqual(programs_naming(self.folder), [])
+        super().assert_nothing_left()
         self.assertNotIn(str(self.folder), Path("/proc/self/mountinfo").read_text(encoding="ascii"))
 
     def test_faults_and_figures(self) -> None:
@@ -63,7 +36,7 @@ class Chaos(unittest.TestCase):
 
     def test_interrupted(self) -> None:
         chaos = self.start("--nodes", "3", "--minutes", "5")
-        wait_until(lambda: len(programs_naming(self.folder)) >= 6, PATIENCE_S, "daemons and trainers run")
+        wait_until(lambda: len(self.programs_left()) >= 6, PATIENCE_S, "daemons and trainers run")
         chaos.send_signal(signal.SIGINT)
         output, _ = chaos.communicate(timeout=PATIENCE_S)
         self.assertEqual(chaos.returncode, 128 + signal.SIGINT, output)

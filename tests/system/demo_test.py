@@ -4,13 +4,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
-from typing import List
 
-from support import BUILD, PATIENCE_S, REPOSITORY, gossamerctl, programs_naming, wait_until
+from support import BUILD, PATIENCE_S, ToolTest, gossamerctl, wait_until
 
 KEYS = {
     "nodes": int,
@@ -31,37 +27,8 @@ KEYS = {
 RUN_TIMEOUT_S = 120
 
 
-class Demo(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="g-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def start(self, *options: str) -> subprocess.Popen:
-        demo = subprocess.Popen(
-            [sys.executable, "-m", "demo", "--build", str(BUILD), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{REPOSITORY / 'tools' / 'lib'}:{BUILD / 'python'}",
-                "TMPDIR": str(self.folder),
-            },
-        )
-        self.addCleanup(demo.stdout.close)
-        self.addCleanup(demo.wait)
-        self.addCleanup(demo.kill)
-        return demo
-
-    def programs_left(self) -> List[int]:
-        return programs_naming(self.folder)
-
-    def assert_nothing_left(self) -> None:
-        self.assertEqual(list(self.folder.iterdir()), [])
-        self.assertEqual(self.programs_left(), [])
+class Demo(ToolTest):
+    TOOL = "demo"
 
     def test_whole_story(self) -> None:
         demo = self.start("--nodes", "2", "--seconds", "10", "--seed", "1", "--codec", "q4", "--json")

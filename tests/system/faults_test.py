@@ -130,6 +130,7 @@ class StandsStill(TrainingTest):
     itself."""
 
     def pause(self, member: Member, with_trainer: bool) -> None:
+        """The daemon, and its trainer if asked for."""
         programs = [member.node.program] + [member.trainer] * with_trainer
         others = [other for other in self.members if other is not member]
         for program in programs:
@@ -147,11 +148,29 @@ class StandsStill(TrainingTest):
         self.wait_for_neighbours({other: len(others) for other in self.members})
         self.assert_learns()
 
-    def test_daemon_and_machine(self) -> None:
+    def pause_trainer(self, member: Member) -> None:
+        """A trainer alone (in a debugger, say, or swapped out): its daemon stays among the others, whom it costs nothing,
+        and it goes on where it was."""
+        others = [other for other in self.members if other is not member]
+        attachments = member.node.status()["clients"]
+        stop(member.trainer)
+        try:
+            begin = time.monotonic()
+            self.assert_learns(others)
+            hold(max(0, begin + PAUSE_S - time.monotonic()))
+            self.wait_for_steps(others, 5)
+            self.assertEqual(member.node.status()["clients"], attachments)
+        finally:
+            resume(member.trainer)
+        self.wait_for_neighbours({other: len(others) for other in self.members})
+        self.assert_learns()
+
+    def test_daemon_machine_and_trainer(self) -> None:
         self.start_members(4)
         before = self.footprint()
         self.pause(self.members[1], with_trainer=False)
         self.pause(self.members[2], with_trainer=True)
+        self.pause_trainer(self.members[3])
         self.assert_no_leak(before)
         self.assert_sound(losses=4)
 

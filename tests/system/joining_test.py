@@ -22,9 +22,18 @@ class Joining(SystemTest):
         donors.append(self.attach(nodes[1], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS))
         for _ in range(20):
             donors[0].step(samples=100)
-        joiner = self.attach(nodes[2], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS)
+        events = []
+        joiner = self.attach(
+            nodes[2], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS, on_event=lambda event: events.append(event.kind)
+        )
         np.testing.assert_array_equal(joiner.array, model)
+        kinds = [kind for kind in events if kind is not gossamer.EventKind.NEIGHBOURS]
+        self.assertEqual((kinds[0], kinds[-1]), (gossamer.EventKind.ATTACHED, gossamer.EventKind.READY))
         self.step_until(lambda: joiner.run.global_clock >= 2000, "the job's clock is known", [*donors, joiner])
+        self.step_until(lambda: joiner.run.stats.exchanges > 0, "the newcomer exchanges", [*donors, joiner])
+        stats = joiner.run.stats
+        self.assertEqual(stats.neighbours, 2)
+        self.assertGreater(stats.bytes_sent + stats.bytes_received, 0)
         job = joiner.job()
         self.assertGreaterEqual(job["pulled_bytes"], model.nbytes)
         self.assertLessEqual(job["pulled_bytes"], 1.2 * model.nbytes)

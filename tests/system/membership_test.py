@@ -1,5 +1,6 @@
 """Who is in the cluster: deaths are noticed in time, nodes that move are found again, large clusters keep few links."""
 
+import signal
 import time
 import unittest
 from typing import Dict, List
@@ -7,6 +8,7 @@ from typing import Dict, List
 import numpy as np
 
 from support import PATIENCE_S, Node, SystemTest, wait_until
+from cluster import toml
 
 ELEMENTS = 1000
 # What the defaults for a LAN promise: a failed probe and the shortest suspicion, 5 s; and time for a busy machine.
@@ -61,6 +63,21 @@ class Members(SystemTest):
         self.assertEqual(nodes[2].status()["node"], identity)
         for index in (0, 1, 3):
             self.assertEqual(member(nodes[index], "node-3")["address"], nodes[2].address)
+
+    def test_where_a_node_is_dialled_changes_with_a_reload(self) -> None:
+        nodes = self.start_nodes(3)
+        self.know_each_other(nodes)
+        elsewhere = "tcp://127.0.0.1:7"
+        nodes[1].options["overlay"]["advertise"] = elsewhere
+        nodes[1].config.write_text(toml(nodes[1].options))
+        nodes[1].program.signal(signal.SIGHUP)
+        wait_until(
+            lambda: all(member(nodes[index], "node-2")["address"] == elsewhere for index in (0, 2)),
+            PATIENCE_S,
+            "all know where it is to be dialled",
+        )
+        self.assertEqual([node.status()["links_lost"] for node in nodes], [0, 0, 0])
+        self.assertIn("reloaded: overlay.advertise", nodes[1].log.read_text())
 
     def test_a_first_node_without_contacts_is_found_by_those_that_knew_it(self) -> None:
         nodes = self.start_nodes(3)

@@ -1,6 +1,6 @@
-"""What networks do to a cluster: partitions, connections that are dead and do not say so, loss, slow links; between
-daemons on hosts of their own (tools/lib/network.py), with real trainers. Needs root, iproute2 and iptables; without
-them it is skipped, and says so.
+"""What networks do to a cluster: partitions, connections that are dead and do not say so, loss, slow links, other
+addresses; between daemons on hosts of their own (tools/lib/network.py), with real trainers. Needs root, iproute2 and
+iptables; without them it is skipped, and says so.
 """
 
 import sys
@@ -11,11 +11,13 @@ from support import PATIENCE_S, wait_until
 from network import Host, Network, NetworkUnavailable, connections_of
 from training import Member, TrainingTest
 
+COUNT = 4
+PORT = 7946
 SKIPPED = 77  # what CTest takes for "skipped"
 
 
 class OnHosts(TrainingTest):
-    count = 4
+    count = COUNT
 
     def setUp(self) -> None:
         super().setUp()
@@ -96,6 +98,42 @@ class HalfOpen(OnHosts):
         self.assert_sound(losses=5)
         for rule in rules:
             rule.remove()
+
+
+class Moves(TrainingTest):
+    """A node that everybody has dialled gets another address while it runs, as a laptop does that changes networks."""
+
+    def test_found_again_by_its_id(self) -> None:
+        network = Network()
+        self._cleanups.insert(0, (network.close, (), {}))  # after the daemons have ended
+        for number in range(COUNT):
+            dialled = [f"tcp://{host.address}:{PORT}" for host in network.hosts]
+            overlay = {"listen": f"tcp://*:{PORT}", "peers": dialled}
+            self.add_member(number, COUNT, network.add(), overlay=overlay)
+        self.all_linked()
+        self.assert_learns()
+        moved, *others = self.members
+        node, old = moved.node.status()["node"], moved.node.host.address
+        moved.node.host.move()
+
+        def addresses() -> List[str]:
+            known = [member for other in others for member in other.node.members()]
+            return [member["address"] for member in known if member["node"] == node]
+
+        wait_until(
+            lambda: addresses() == [f"tcp://{moved.node.host.address}:{PORT}"] * len(others),
+            PATIENCE_S,
+            "all know where it is now",
+        )
+        self.all_linked()
+        for other in others:
+            self.assertEqual(connections_of(other.node.program.pid, old), [], "nothing is left of the old links")
+        self.assert_learns()
+        self.assert_sound(losses=COUNT - 1)
+        self.assertEqual(moved.node.log.read_text().count("other addresses than before"), 1)
+
+    def all_linked(self) -> None:
+        self.wait_for_neighbours({member: COUNT - 1 for member in self.members})
 
 
 class Poor(OnHosts):

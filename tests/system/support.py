@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -42,10 +43,10 @@ QUICK: Options = {
 class Client:
     """A replica of one array, attached to a node."""
 
-    def __init__(self, node: Node, values: np.ndarray, job: str = JOB, **options: Any):
+    def __init__(self, node: Node, values: np.ndarray, job: str = JOB, name: str = "w", **options: Any):
         self.node = node
         self.array = np.ascontiguousarray(values, dtype=np.float32)
-        self.run = gossamer.attach({"w": self.array}, job=job, socket=str(node.client_socket), **options)
+        self.run = gossamer.attach({name: self.array}, job=job, socket=str(node.client_socket), **options)
 
     def step(self, samples: int = 1) -> None:
         self.run.step(samples=samples)
@@ -77,6 +78,43 @@ def programs_naming(folder: Path) -> List[int]:
         except OSError:
             pass  # gone meanwhile
     return found
+
+
+class ToolTest(unittest.TestCase):
+    """Runs one of the programs in tools/lib in a temporary folder of its own, of which nothing is to be left."""
+
+    TOOL: str
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="g-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *options: str) -> subprocess.Popen:
+        tool = subprocess.Popen(
+            [sys.executable, "-m", self.TOOL, "--build", str(BUILD), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{REPOSITORY / 'tools' / 'lib'}:{BUILD / 'python'}",
+                "TMPDIR": str(self.folder),
+            },
+        )
+        self.addCleanup(tool.stdout.close)
+        self.addCleanup(tool.wait)
+        self.addCleanup(tool.kill)
+        return tool
+
+    def programs_left(self) -> List[int]:
+        return programs_naming(self.folder)
+
+    def assert_nothing_left(self) -> None:
+        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(self.programs_left(), [])
 
 
 class SystemTest(unittest.TestCase):

@@ -140,14 +140,21 @@ class TrainingTest(SystemTest):
     def has_learned(self, member: Member) -> bool:
         return member.board["task"] == self.task[0] and member.board["score"] < TARGET
 
-    def assert_sound(self, losses: int = 0, members: Optional[List[Member]] = None) -> None:
-        """Nobody has been harmed: what the counters say. `losses`: how often a node has lost another."""
+    def assert_sound(
+        self,
+        losses: int = 0,
+        members: Optional[List[Member]] = None,
+        rejected_by: Optional[Dict[Member, int]] = None,
+    ) -> None:
+        """Nobody has been harmed: what the counters say. `losses`: how often a node has lost another. `rejected_by`:
+        who was sent malformed messages, and how many."""
         for member in self.members if members is None else members:
             name = member.node.name
             self.assertTrue(member.node.running(), f"{name} runs")
             self.assertTrue(member.trainer.running(), f"the trainer of {name} runs")
             status = member.node.status()
-            self.assertEqual(status["messages_rejected"], 0, f"{name} was sent malformed messages")
+            rejected = (rejected_by or {}).get(member, 0)
+            self.assertEqual(status["messages_rejected"], rejected, f"{name} was sent malformed messages")
             self.assertLessEqual(member.losses(), UNRESOLVED_PER_LOSS * losses, f"{name}: exchanges without an end")
             for job in member.node.jobs():
                 self.assertEqual((job["violations"], job["quarantined_fragments"]), (0, 0), name)

@@ -1,4 +1,4 @@
-// What the subcommands that measure with a real client share: a run of one fp32 tensor, and a folder for its sockets.
+// What the subcommands that measure with a real client share: a run of one tensor, and a folder for its sockets.
 // Each object is used by one thread at a time. Failures are exceptions, which end the benchmark with a message.
 
 #pragma once
@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace gossamer::bench {
 
@@ -36,19 +35,19 @@ class TemporaryFolder {
 /// A run of the client library for a model of one tensor, which outlives it.
 class ClientRun {
  public:
-  ClientRun(const std::string& socket, std::vector<float>& model) {
+  ClientRun(const std::string& socket, gossamer_dtype dtype, void* model, std::size_t elements) {
     gossamer_options options;
     gossamer_options_init(&options);
     options.job = job_name;
     options.socket_path = socket.c_str();
-    const std::uint64_t shape = model.size();
+    const std::uint64_t shape = elements;
     gossamer_tensor tensor{};
     tensor.name = "model";
-    tensor.dtype = GOSSAMER_F32;
+    tensor.dtype = dtype;
     tensor.role = GOSSAMER_PARAM;
     tensor.dimensions = 1;
     tensor.shape = &shape;
-    tensor.data = model.data();
+    tensor.data = model;
     char error[256] = "";
     if (gossamer_open(&options, &tensor, 1, &run_, error, sizeof error) != GOSSAMER_OK) throw std::runtime_error(error);
   }

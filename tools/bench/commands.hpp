@@ -18,4 +18,7 @@ void add_step_command(CLI::App& app);
 /// Two daemons that average a model, beside raw ZeroMQ with CURVE.
 void add_exchange_command(CLI::App& app);
 
+/// Several links of one node, by its number of I/O threads.
+void add_links_command(CLI::App& app);
+
 }  // namespace gossamer::bench

@@ -25,6 +25,9 @@ class DaemonProcess {
   /// The answer to a command (status, jobs), as daemon/status.hpp describes it.
   [[nodiscard]] nlohmann::json ask(const std::string& command) const;
 
+  /// For looking at; it may end at any time.
+  [[nodiscard]] pid_t process() const { return process_; }
+
   /// Stops it in its tracks, and lets it go on.
   void pause();
   void resume();

@@ -1,6 +1,7 @@
 // gossamer-bench exchange: two real daemons on loopback under CURVE, a client at each with its own copy of a model, and
 // how many bytes of model they average per second. Beside it, in turn and with the daemons stopped in their tracks,
-// what raw ZeroMQ moves over one connection with CURVE.
+// what one link moves with nothing to compute, and what raw ZeroMQ moves over one connection with CURVE and without;
+// and what each stage of an exchange costs in CPU time (tools/bench/exchange_report.hpp).
 //
 // A block that an exchange averages between the two counts once, as its fp32 bytes; wide blocks do not count. The
 // daemons are children of this process and end with it; everything is in a temporary folder.
@@ -10,19 +11,17 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "gossip/types.hpp"
 #include "tools/bench/client_run.hpp"
 #include "tools/bench/commands.hpp"
-#include "tools/bench/daemon_process.hpp"
+#include "tools/bench/daemon_pair.hpp"
+#include "tools/bench/exchange_report.hpp"
 #include "tools/bench/measure.hpp"
-#include "tools/bench/raw_zeromq.hpp"
+#include "tools/bench/thread_time.hpp"
 
 namespace gossamer::bench {
 namespace {
@@ -38,7 +37,7 @@ struct ExchangeOptions {
 };
 
 constexpr std::int64_t ready_timeout_ms = 60'000;
-constexpr double raw_seconds = 1;
+constexpr double reference_seconds = 1;
 constexpr double warm_up_seconds = 2;
 /// Pause of a client between two steps: a training step that leaves the cores alone.
 constexpr std::chrono::microseconds step_interval{500};
@@ -49,7 +48,9 @@ constexpr std::size_t trained_elements = 16 * 1024;
 class Client {
  public:
   Client(const std::string& socket, std::size_t elements, float value)
-      : model_(elements, value), run_(socket, model_), thread_([this](const std::stop_token& stop) { train(stop); }) {}
+      : model_(elements, value),
+        run_(socket, GOSSAMER_F32, model_.data(), model_.size()),
+        thread_([this](const std::stop_token& stop) { train(stop); }) {}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
@@ -86,42 +87,34 @@ class Client {
   std::jthread thread_;  ///< last: uses the members above, and stops before they go
 };
 
-std::string configuration(const ExchangeOptions& options, const std::filesystem::path& folder,
-                          const std::string& cluster_key, const std::string& peer) {
-  // The time-outs outlast the pauses in which the reference is measured.
+/// The time-outs outlast the pauses in which the reference is measured.
+constexpr const char* overlay_settings = "link_timeout_ms = 30000\nsuspicion_mult = 30\n";
+
+std::string gossip_settings(const ExchangeOptions& options) {
   return fmt::format(
-      "[node]\nstate_dir = \"{0}/state\"\nsocket_dir = \"{0}\"\n"
-      "[overlay]\nlisten = \"tcp://127.0.0.1:0\"\ncluster_key_file = \"{1}\"\npeers = [{2}]\n"
-      "link_timeout_ms = 30000\nsuspicion_mult = 30\n"
-      "[gossip]\ncodec = \"{3}\"\nperiod_ms = 0\ntime_share = 0.0\nbandwidth_share = 0.0\nin_flight = "
-      "{4}\nexchange_lifetime_ms = 60000\n"
-      "[log]\nlevel = \"warning\"\n",
-      folder.string(), cluster_key, peer.empty() ? "" : '"' + peer + '"', options.codec, options.in_flight);
+      "[gossip]\ncodec = \"{}\"\nperiod_ms = 0\ntime_share = 0.0\nbandwidth_share = 0.0\nin_flight = {}\n"
+      "exchange_lifetime_ms = 60000\n",
+      options.codec, options.in_flight);
 }
 
 /// Where the two stand, from the first's point of view, who has a part in every exchange.
 struct Count {
   double payload_bytes = 0, blocks = 0, wide_blocks = 0, unresolved = 0;
+  double exchanges = 0, busy = 0;  ///< `busy` at both
+  DaemonTime used_s = {};          ///< of both
 };
 
 class ExchangeBench {
  public:
-  explicit ExchangeBench(const ExchangeOptions& options) : options_(options) {
-    const std::filesystem::path program =
-        options.daemon.empty() ? std::filesystem::read_symlink("/proc/self/exe").parent_path() / "gossamerd"
-                               : std::filesystem::path(options.daemon);
-    if (!std::filesystem::exists(program)) {
-      throw std::runtime_error(program.string() + " does not exist; name it with --daemon");
-    }
-    const std::filesystem::path folder = folder_.path();
-    first_.emplace(program, folder / "a", configuration(options, folder / "a", "", ""));
-    const std::string address = first_->ask("status").at("node").at("address");
-    second_.emplace(program, folder / "b",
-                    configuration(options, folder / "b", folder / "a" / "state" / "cluster.key", address));
-    first_client_.emplace(first_->client_socket(), options.elements, 0.5F);
-    second_client_.emplace(second_->client_socket(), options.elements, 0.25F);
-    first_client_->wait_ready();
-    second_client_->wait_ready();
+  explicit ExchangeBench(const ExchangeOptions& options)
+      : options_(options),
+        daemons_(options.daemon, overlay_settings, gossip_settings(options)),
+        first_client_(daemons_.first().client_socket(), options.elements, 0.5F),
+        second_client_(daemons_.second().client_socket(), options.elements, 0.25F) {
+    results_.elements = options.elements;
+    results_.codec = options.codec == "f32" ? Codec::f32 : options.codec == "q4" ? Codec::q4 : Codec::q8;
+    first_client_.wait_ready();
+    second_client_.wait_ready();
     std::this_thread::sleep_for(std::chrono::duration<double>(warm_up_seconds));
   }
 
@@ -129,22 +122,47 @@ class ExchangeBench {
     const Count begin = count();
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       measure_exchanges();
-      measure_raw();
-      ratios_.push_back(model_rates_.back() / raw_rates_.back());
+      measure_references();
     }
     const Count end = count();
-    report(end.wide_blocks - begin.wide_blocks, end.blocks - begin.blocks, end.unresolved);
+    results_.wide_fraction = ratio(end.wide_blocks - begin.wide_blocks, end.blocks - begin.blocks);
+    const double busy = end.busy - begin.busy;
+    results_.busy_fraction = ratio(busy, busy + end.exchanges - begin.exchanges);
+    results_.unresolved = end.unresolved;
+    results_.kernels = kernel_costs(results_.codec);
+    if (options_.json) {
+      fmt::print("{}\n", to_json(results_).dump());
+    } else {
+      fmt::print("{}", text_of(results_));
+    }
   }
 
  private:
-  [[nodiscard]] Count count() const {
-    const nlohmann::json answer = first_->ask("jobs");
+  static double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+  static nlohmann::json job_at(const DaemonProcess& daemon) {
+    const nlohmann::json answer = daemon.ask("jobs");
     for (const nlohmann::json& job : answer.at("jobs")) {
-      if (job.at("job").get<std::string>() != ClientRun::job_name) continue;
-      return {job.at("payload_bytes_sent").get<double>() + job.at("payload_bytes_received").get<double>(),
-              job.at("blocks"), job.at("wide_blocks"), job.at("unresolved")};
+      if (job.at("job").get<std::string>() == ClientRun::job_name) return job;
     }
     throw std::runtime_error("gossamerd lost the job");
+  }
+
+  [[nodiscard]] Count count() {
+    const nlohmann::json job = job_at(daemons_.first());
+    Count count{
+        .payload_bytes = job.at("payload_bytes_sent").get<double>() + job.at("payload_bytes_received").get<double>(),
+        .blocks = job.at("blocks"),
+        .wide_blocks = job.at("wide_blocks"),
+        .unresolved = job.at("unresolved"),
+        .exchanges = job.at("exchanges"),
+        .busy = job.at("busy").get<double>() + job_at(daemons_.second()).at("busy").get<double>()};
+    for (const auto* daemon : {&daemons_.first(), &daemons_.second()}) {
+      count.used_s.loop += cpu_s(daemon->process(), "gossamerd");
+      count.used_s.workers += cpu_s(daemon->process(), "worker");
+      count.used_s.io += cpu_s(daemon->process(), "ZMQbg");
+    }
+    return count;
   }
 
   void measure_exchanges() {
@@ -153,54 +171,32 @@ class ExchangeBench {
         seconds_of([&] { std::this_thread::sleep_for(std::chrono::duration<double>(options_.seconds)); });
     const Count after = count();
     const double averaged_blocks = (after.blocks - after.wide_blocks) - (before.blocks - before.wide_blocks);
-    model_rates_.push_back(averaged_blocks * block_elements * sizeof(float) / seconds);
-    payload_rates_.push_back((after.payload_bytes - before.payload_bytes) / seconds);
+    const double payload_bytes = after.payload_bytes - before.payload_bytes;
+    results_.model_rates.push_back(averaged_blocks * block_elements * sizeof(float) / seconds);
+    results_.payload_rates.push_back(payload_bytes / seconds);
+    const auto ns_per_byte = [&](double DaemonTime::*used_s) {
+      return ratio((after.used_s.*used_s - before.used_s.*used_s) * 1e9, payload_bytes);
+    };
+    results_.daemon_ns_per_byte.push_back(
+        {ns_per_byte(&DaemonTime::loop), ns_per_byte(&DaemonTime::workers), ns_per_byte(&DaemonTime::io)});
   }
 
-  void measure_raw() {
-    first_->pause();
-    second_->pause();
-    raw_rates_.push_back(raw_zeromq_bytes_per_s(raw_seconds));
-    first_->resume();
-    second_->resume();
+  void measure_references() {
+    daemons_.first().pause();
+    daemons_.second().pause();
+    results_.links.push_back(link_run({.codec = results_.codec, .seconds = reference_seconds}));
+    results_.raw.push_back(raw_zeromq(true, results_.message_bytes(), reference_seconds));
+    results_.raw_plain.push_back(raw_zeromq(false, results_.message_bytes(), reference_seconds));
+    daemons_.first().resume();
+    daemons_.second().resume();
     // What piled up meanwhile is worked off first.
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.seconds / 4));
   }
 
-  void report(double wide_blocks, double blocks, double unresolved) const {
-    const double wide = blocks > 0 ? wide_blocks / blocks : 0;
-    if (options_.json) {
-      fmt::print("{}\n", nlohmann::json{{"elements", options_.elements},
-                                        {"codec", options_.codec},
-                                        {"model_bytes_per_s", to_json(spread_of(model_rates_))},
-                                        {"payload_bytes_per_s", to_json(spread_of(payload_rates_))},
-                                        {"raw_zeromq_bytes_per_s", to_json(spread_of(raw_rates_))},
-                                        {"model_to_raw", to_json(spread_of(ratios_))},
-                                        {"wide_blocks_fraction", wide},
-                                        {"unresolved", unresolved}}
-                             .dump());
-      return;
-    }
-    const auto gigabytes = [](std::vector<double> rates) {
-      for (double& rate : rates)
-        rate /= 1e9;
-      return text_of(spread_of(std::move(rates)), 2);
-    };
-    fmt::print("{:.1f} M parameters, {}, two daemons on loopback under CURVE; min / median / max of {} rounds\n",
-               static_cast<double>(options_.elements) / 1e6, options_.codec, options_.rounds);
-    fmt::print("  model averaged               {:>22} GB/s\n", gigabytes(model_rates_));
-    fmt::print("  payload, both directions     {:>22} GB/s\n", gigabytes(payload_rates_));
-    fmt::print("  raw ZeroMQ, CURVE, one way   {:>22} GB/s\n", gigabytes(raw_rates_));
-    fmt::print("  model to raw                 {:>22}\n", text_of(spread_of(ratios_), 2));
-    fmt::print("  wide blocks                  {:>22.2f} %\n", 100 * wide);
-    fmt::print("  unresolved exchanges         {:>22.0f}\n", unresolved);
-  }
-
   ExchangeOptions options_;
-  TemporaryFolder folder_;
-  std::optional<DaemonProcess> first_, second_;
-  std::optional<Client> first_client_, second_client_;
-  std::vector<double> model_rates_, payload_rates_, raw_rates_, ratios_;
+  DaemonPair daemons_;
+  Client first_client_, second_client_;
+  ExchangeResults results_;
 };
 
 }  // namespace

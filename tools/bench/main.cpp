@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   gossamer::bench::add_codec_command(app);
   gossamer::bench::add_step_command(app);
   gossamer::bench::add_exchange_command(app);
+  gossamer::bench::add_links_command(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -1,5 +1,7 @@
 #include "tools/bench/memory_traffic.hpp"
 
+#include <bit>
+
 // Versions per instruction set, chosen by the dynamic linker; sanitizers cannot run before its choice.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
@@ -28,6 +30,16 @@ void add_and_copy(float* __restrict x, const float* __restrict c, float* __restr
   for (std::size_t n = 0; n < count; ++n) {
     const float sum = x[n] + c[n];
     x[n] = sum;
+    s[n] = sum;
+  }
+}
+
+GOSSAMER_MULTIVERSION
+void add_and_copy_bfloat16(std::uint16_t* __restrict x, const float* __restrict c, float* __restrict s,
+                           std::size_t count) {
+  for (std::size_t n = 0; n < count; ++n) {
+    const float sum = std::bit_cast<float>(std::uint32_t{x[n]} << 16) + c[n];
+    x[n] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sum) >> 16);
     s[n] = sum;
   }
 }

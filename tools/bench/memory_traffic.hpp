@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace gossamer::bench {
 
@@ -15,5 +16,8 @@ void stream_copy(float* a, const float* b, std::size_t count);
 
 /// x += c; s = x: 16 bytes an element, the traffic of a step that serves a fragment.
 void add_and_copy(float* x, const float* c, float* s, std::size_t count);
+
+/// The same with x in bfloat16, the upper half of each sum: 12 bytes an element.
+void add_and_copy_bfloat16(std::uint16_t* x, const float* c, float* s, std::size_t count);
 
 }  // namespace gossamer::bench

@@ -50,6 +50,15 @@ int fail(ExitStatus status, const std::string& message) {
   return status;
 }
 
+int fail(const ctl::ControlError& error) {
+  return fail(error.failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, error.message);
+}
+
+int fail(const nlohmann::json::exception& error) {
+  return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
+                                      GOSSAMER_VERSION, error.what()));
+}
+
 bool want_colour() {
   return ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
 }
@@ -60,8 +69,7 @@ std::vector<std::string> sockets_for(const Arguments& arguments) {
 
 int show(const Command& command, const Arguments& arguments) {
   const auto answer = ctl::ask(sockets_for(arguments), command.name);
-  if (!answer)
-    return fail(answer.error().failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, answer.error().message);
+  if (!answer) return fail(answer.error());
   if (arguments.json) {
     fmt::print("{}\n", answer->dump());
     return done;
@@ -72,8 +80,7 @@ int show(const Command& command, const Arguments& arguments) {
     fmt::print("{}{}", redraw ? "\033[H\033[J" : "", table);
     return done;
   } catch (const nlohmann::json::exception& error) {
-    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
-                                        GOSSAMER_VERSION, error.what()));
+    return fail(error);
   }
 }
 
@@ -83,13 +90,11 @@ int carry_out(Tool& tool, const Arguments& arguments) {
   const auto ask = [&](const nlohmann::json& request) { return ctl::request(sockets_for(arguments), request); };
   try {
     const auto text = tool.run(ask, arguments.json, want_colour());
-    if (!text)
-      return fail(text.error().failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, text.error().message);
+    if (!text) return fail(text.error());
     fmt::print("{}", *text);
     return done;
   } catch (const nlohmann::json::exception& error) {
-    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
-                                        GOSSAMER_VERSION, error.what()));
+    return fail(error);
   }
 }
 
@@ -100,8 +105,7 @@ int examine(const ctl::DoctorTool& doctor, const Arguments& arguments) {
     fmt::print("{}", arguments.json ? ctl::as_json(findings).dump() + "\n" : ctl::as_text(findings, want_colour()));
     return ctl::worst(findings) == ctl::Grade::problem ? unsound : done;
   } catch (const nlohmann::json::exception& error) {
-    return fail(bad_answer, fmt::format("the daemon's answer is not one that this gossamerctl {} understands: {}",
-                                        GOSSAMER_VERSION, error.what()));
+    return fail(error);
   }
 }
 

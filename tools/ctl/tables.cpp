@@ -95,6 +95,12 @@ std::string status_table(const json& answer, bool colour) {
   };
   for (const auto& [name, cell] : lines)
     table.rows.push_back({{name, false, Tone::dim}, cell});
+  const auto add_if_any = [&](const char* name, const std::string& text) {
+    if (!text.empty() && text != "-") table.rows.push_back({{name, false, Tone::dim}, {text, false, Tone::bad}});
+  };
+  add_if_any("near a limit", node.string("limits_near"));
+  if (node.has("clients_awaited") && node.number("clients_awaited") > 0)
+    add_if_any("awaited", fmt::format("{:.0f} clients of the last daemon", node.number("clients_awaited")));
   return table.render(colour);
 }
 
@@ -158,6 +164,26 @@ std::string job_state(const Members& job, const std::string& state) {
   return state;
 }
 
+/// Of the jobs that several processes of this node train; empty if there are none.
+std::string processes_table(const json& answer, bool colour) {
+  Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED"}, {}, ""};
+  for (const json& job : answer.at("jobs")) {
+    const json processes = job.value("processes", json::array());
+    if (processes.size() < 2) continue;
+    for (const json& entry : processes) {
+      const Members process{entry};
+      const std::string state = process.string("state");
+      table.rows.push_back({Members{job}.text("job"),
+                            {fmt::format("{:.0f}", process.number("pid")), true},
+                            {state, false, tone_of_state(state)},
+                            process.as("clock", count_text),
+                            process.as("steps", count_text),
+                            {fmt::format("{} ago", duration_text(process.number("published_s"))), true}});
+    }
+  }
+  return table.rows.empty() ? "" : "\n" + table.render(colour);
+}
+
 }  // namespace
 
 std::string jobs_table(const json& answer, bool colour) {
@@ -183,7 +209,7 @@ std::string jobs_table(const json& answer, bool colour) {
                           job.as("age_samples", count_text),
                           job.as("mean_disagreement", small)});
   }
-  std::string text = table.render(colour);
+  std::string text = table.render(colour) + processes_table(answer, colour);
   for (const json& entry : answer.at("jobs")) {
     const Members job{entry};
     if (const std::string note = job.string("note"); !note.empty())

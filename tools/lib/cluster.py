@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import processes
+import stopping
 from network import Host
 
 START_TIMEOUT_S = 15.0
@@ -93,13 +94,14 @@ class Node:
     def launch(self) -> None:
         """Starts the daemon; see wait_for_start()."""
         self.config.write_text(toml(self.options))
-        self.program = processes.Program(
-            [str(self._daemon), "--config", str(self.config)],
-            self.log,
-            self.environment,
-            outlive_us=self._outlive_us,
-            enter=self.host.enter if self.host else None,
-        )
+        with stopping.held():
+            self.program = processes.Program(
+                [str(self._daemon), "--config", str(self.config)],
+                self.log,
+                self.environment,
+                outlive_us=self._outlive_us,
+                enter=self.host.enter if self.host else None,
+            )
 
     def wait_for_start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until it answers; a later start keeps its address."""
@@ -200,21 +202,22 @@ class Cluster:
     ) -> processes.Program:
         """A Python program that finds the SDK, and this node's daemon."""
         search = [str(self.build / "python"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        trainer = processes.Program(
-            [sys.executable, *arguments],
-            node.folder / "trainer.log",
-            {
-                "PYTHONPATH": os.pathsep.join(filter(None, search)),
-                "GOSSAMER_SOCKET": str(node.client_socket),
-                # Several trainers share this machine's cores; more threads each would only disturb one another.
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                **(environment or {}),
-            },
-            outlive_us=self._outlive_us,
-            **popen,
-        )
-        self.trainers.append(trainer)
+        with stopping.held():
+            trainer = processes.Program(
+                [sys.executable, *arguments],
+                node.folder / "trainer.log",
+                {
+                    "PYTHONPATH": os.pathsep.join(filter(None, search)),
+                    "GOSSAMER_SOCKET": str(node.client_socket),
+                    # Several trainers share this machine's cores; more threads each would only disturb one another.
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                    **(environment or {}),
+                },
+                outlive_us=self._outlive_us,
+                **popen,
+            )
+            self.trainers.append(trainer)
         return trainer
 
     def close(self) -> List[processes.Program]:

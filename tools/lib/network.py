@@ -5,7 +5,7 @@ Every host is a network namespace that has no name: it lives as long as this pro
 runs in it. Since those programs die with us (processes.py), nothing is left behind however this process ends, and
 nothing of the machine's own network is touched. The switch is a bridge in a namespace of its own.
 
-There is no delay here: the kernels this is made for have no netem. shaping_proxy.py delays, in user space.
+The kernels this is made for have no netem, so a host's delay is made in user space (delay_line.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import ctypes
 import os
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 
+from delay_line import DelayLine
+from elsewhere import made_in
+
 CLONE_NEWNET = 0x40000000
 MAX_HOSTS = 250
+NETWORK_BITS = 16
 COMMAND_TIMEOUT_S = 20.0
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "iptables": "iptables"}
 
@@ -40,21 +43,13 @@ class Connection(NamedTuple):
 
 def _new_namespace() -> int:
     """A descriptor of a new network namespace. Made by a thread that moves there and ends."""
-    made: List[int] = []
 
-    def make() -> None:
-        if _libc.unshare(CLONE_NEWNET) == 0:
-            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-        else:
-            made.append(-ctypes.get_errno())
+    def leave() -> None:
+        if _libc.unshare(CLONE_NEWNET) != 0:
+            why = os.strerror(ctypes.get_errno())
+            raise NetworkUnavailable(f"no network namespace can be made here ({why}): be root")
 
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    if not made or made[0] < 0:
-        why = os.strerror(-made[0]) if made else "unknown"
-        raise NetworkUnavailable(f"no network namespace can be made here ({why}): be root")
-    return made[0]
+    return made_in(leave, lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
 
 class _Namespace:
@@ -107,19 +102,37 @@ class Rule:
         self._host.run("iptables", "-w", what, "INPUT", *self._match, "-j", "DROP")
 
 
-class Host(_Namespace):
-    """Where a daemon can run (`enter` in its process); see Cluster.add()."""
+def _shape(mbit_s: float, queue_ms: float) -> List[str]:
+    return ["root", "tbf", "rate", f"{mbit_s:g}mbit", "burst", "32kb", "latency", f"{queue_ms:g}ms"]
 
-    def __init__(self, switch: _Namespace, number: int):
+
+class Host(_Namespace):
+    """Where a daemon can run (`enter` in its process); see Cluster.add(). `delay_s` passes each way between it and the
+    switch."""
+
+    def __init__(self, switch: _Namespace, number: int, delay_s: float = 0.0):
         super().__init__()
         self.address = f"10.203.0.{number}"
         self._switch = switch
         self._port = f"port{number}"
-        switch.run("ip", "link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", self.path)
+        self._line: Optional[DelayLine] = None
+        if delay_s > 0:
+            try:
+                self._line = DelayLine((self._port, switch.enter), ("eth0", self.enter), delay_s)
+            except OSError as error:
+                raise NetworkUnavailable(f"no TAP device can be made here ({error}): /dev/net/tun") from error
+        else:
+            switch.run("ip", "link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", self.path)
         switch.run("ip", "link", "set", self._port, "master", "switch", "up")
         self.run("ip", "link", "set", "lo", "up")
-        self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self.run("ip", "address", "add", f"{self.address}/{NETWORK_BITS}", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")
+
+    def move(self) -> None:
+        """To another address in the same network: what was connected to the old one hears nothing any more."""
+        old, self.address = self.address, f"10.203.1.{self.address.rsplit('.', 1)[1]}"
+        self.run("ip", "address", "del", f"{old}/{NETWORK_BITS}", "dev", "eth0")
+        self.run("ip", "address", "add", f"{self.address}/{NETWORK_BITS}", "dev", "eth0")
 
     def drop_from(self, others: Iterable["Host"]) -> Rule:
         """Nothing from these arrives here any more; what is sent to them does arrive there."""
@@ -139,9 +152,17 @@ class Host(_Namespace):
 
     def limit(self, mbit_s: float) -> None:
         """What leaves this host and what comes to it, each."""
-        shape = ["root", "tbf", "rate", f"{mbit_s:g}mbit", "burst", "32kb", "latency", "100ms"]
-        self.run("tc", "qdisc", "replace", "dev", "eth0", *shape)
-        self._switch.run("tc", "qdisc", "replace", "dev", self._port, *shape)
+        self.run("tc", "qdisc", "replace", "dev", "eth0", *_shape(mbit_s, 100))
+        self.limit_incoming(mbit_s, 100)
+
+    def limit_incoming(self, mbit_s: float, queue_ms: float) -> None:
+        """What comes to it, behind a queue that holds what passes in that time. Unlike a queue in the sending host, of
+        which TCP keeps out (TCP small queues), this one fills up."""
+        self._switch.run("tc", "qdisc", "replace", "dev", self._port, *_shape(mbit_s, queue_ms))
+
+    def control_congestion(self, algorithm: str) -> None:
+        """Of TCP connections that begin here from now on: "reno", which every kernel has, or "bbr"."""
+        self.run("sh", "-c", f"echo {algorithm} > /proc/sys/net/ipv4/tcp_congestion_control")
 
     def unlimit(self) -> None:
         self.run("tc", "qdisc", "del", "dev", "eth0", "root")
@@ -150,6 +171,11 @@ class Host(_Namespace):
     def heal(self) -> None:
         """Removes every rule of this host."""
         self.run("iptables", "-w", "-F", "INPUT")
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        super().close()
 
 
 class Network:
@@ -168,10 +194,10 @@ class Network:
             self._switch.close()
             raise
 
-    def add(self) -> Host:
+    def add(self, delay_s: float = 0.0) -> Host:
         if len(self.hosts) == MAX_HOSTS:
             raise ValueError(f"a network has at most {MAX_HOSTS} hosts")
-        host = Host(self._switch, len(self.hosts) + 1)
+        host = Host(self._switch, len(self.hosts) + 1, delay_s)
         self.hosts.append(host)
         return host
 

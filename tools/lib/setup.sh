@@ -3,6 +3,7 @@
 # Made for Debian 12 and 13, as root or with sudo. With everything in place it makes no call to apt. Functions:
 #   setup_packages [PACKAGE...]     installs what is missing of the list below and of the arguments
 #   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
+#   setup_frameworks                installs the optional frameworks that tests/python knows; after setup_build
 #   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
 
 set -euo pipefail
@@ -13,7 +14,7 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build_packages=(
   g++ cmake ninja-build pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
   catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
-  zlib1g-dev python3-numpy python3-sklearn iproute2 iptables
+  zlib1g-dev python3-numpy python3-sklearn python3-xxhash iproute2 iptables systemd-container
 )
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -53,7 +54,7 @@ setup_build() {
   local preset=$1
   shift
   build_dir=$repository/build
-  case $preset in asan | tsan) build_dir=$repository/build/$preset ;; esac
+  case $preset in asan | tsan | package) build_dir=$repository/build/$preset ;; esac
   say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
   # A compiler cache, if there is one, is used unless the caller has chosen a launcher.
   if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then
@@ -62,6 +63,17 @@ setup_build() {
   (cd "$repository" && cmake --preset "$preset" "$@" </dev/null >&2) ||
     fail "configuring failed; the lines above say why"
   cmake --build "$build_dir" --parallel "$(nproc)" </dev/null >&2 || fail "the build failed; the lines above say why"
+}
+
+# What is not in the distribution goes to the build folder (tests/python/CMakeLists.txt), if it can be had.
+setup_frameworks() {
+  setup_packages python3-torch python3-pip python3-mypy
+  local folder=$build_dir/frameworks
+  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX && [[ -d $folder/keras ]] && return
+  say "installing JAX, Keras and tensorboardX from PyPI in ${folder#"$repository"/}"
+  /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
+    --target "$folder" jax keras tensorboardX </dev/null >&2 ||
+    say "JAX, Keras and tensorboardX could not be installed: their tests will be skipped"
 }
 
 has_modules() {

@@ -25,11 +25,12 @@ class ShapingProxy:
     def __init__(self) -> None:
         self.target: Optional[tuple] = None
         self.delay_s = 0.0  # each way
-        self.mbit_s = 0.0  # each way and connection; 0: no limit
+        self.mbit_s = 0.0  # each way, of all connections together as on one line; 0: no limit
         self.stalled = False  # nothing gets through, and no end is told
         self.record = False
         self.recorded: List[bytes] = []  # what each connection has sent to the target, from its beginning
         self._flips = 0
+        self._free_s = {True: 0.0, False: 0.0}  # when what has been sent towards the target, or back, has left
         self._tasks: Set[asyncio.Task] = set()
         self._loop = asyncio.new_event_loop()
         listening: "threading.Event" = threading.Event()
@@ -77,8 +78,8 @@ class ShapingProxy:
         if self.record:
             self.recorded.append(b"")
         pumps = [
-            asyncio.ensure_future(self._pump(reader, onward_writer, record)),
-            asyncio.ensure_future(self._pump(onward_reader, writer, None)),
+            asyncio.ensure_future(self._pump(reader, onward_writer, True, record)),
+            asyncio.ensure_future(self._pump(onward_reader, writer, False, None)),
         ]
         self._tasks.update(pumps)
         try:
@@ -90,16 +91,18 @@ class ShapingProxy:
             onward_writer.close()
             self._tasks.difference_update({*pumps, asyncio.current_task()})
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: Optional[int]) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, onward: bool, record: Optional[int]
+    ) -> None:
         """One direction: a task reads and stamps, this one waits and writes. Ends when the sender has, and all is out."""
         under_way: asyncio.Queue = asyncio.Queue(MAX_CHUNKS_UNDER_WAY)
 
         async def read() -> None:
-            free_s = time.monotonic()
             while chunk := await reader.read(CHUNK_BYTES):
-                free_s = max(free_s, time.monotonic())
+                free_s = max(self._free_s[onward], time.monotonic())
                 if self.mbit_s:
                     free_s += len(chunk) * 8 / (self.mbit_s * 1e6)
+                self._free_s[onward] = free_s
                 await under_way.put((free_s + self.delay_s, chunk))
             await under_way.put((time.monotonic() + self.delay_s, b""))
 

@@ -231,6 +231,14 @@ void Cluster::leave(std::size_t i, TimeUs patience_us) {
   perform(i, actions);
 }
 
+void Cluster::finish(std::size_t i, bool on) {
+  nodes_[i].client.finishing = on;
+  if (!nodes_[i].replica) return;
+  Actions actions;
+  nodes_[i].replica->set_finishing(on, now_us(), actions);
+  perform(i, actions);
+}
+
 void Cluster::pull(std::size_t i, std::size_t j, std::uint32_t f) {
   deliver(i, j, PullRequest{job, f});
 }
@@ -395,7 +403,7 @@ void Cluster::step(std::size_t i, std::uint64_t life) {
   if (!client.stalled) {
     // A joining client waits for its model.
     const Node& node = nodes_[i];
-    if (!node.replica || node.replica->state() != ReplicaState::joining) train(i);
+    if (!client.finishing && (!node.replica || node.replica->state() != ReplicaState::joining)) train(i);
     const TimeUs took_us = serve_due(i);
     client.served_us += took_us;
     next_us += took_us;

@@ -102,7 +102,8 @@ class Cluster {
     std::uint64_t steps = 0;
     double speed = 1;
     bool alive = false;
-    bool stalled = false;  ///< does not step
+    bool stalled = false;    ///< does not step
+    bool finishing = false;  ///< has stopped training, and serves what is due
     std::size_t next_due = 0;
     TimeUs served_us = 0;  ///< time that serving what was due has taken
     TimeUs told_us = 0;    ///< when the daemon was last told of it, and how much it was then
@@ -154,6 +155,9 @@ class Cluster {
   void drain(std::size_t i);
   /// As the command of that name, up to the goodbye: gossip::Replica::leave().
   void leave(std::size_t i, TimeUs patience_us);
+  /// The program of node i stops training and waits for the replicas to agree: gossip::Replica::set_finishing(). Off:
+  /// it trains again.
+  void finish(std::size_t i, bool on = true);
   /// Node i asks node j for a fragment, as a joiner does; it need not be one.
   void pull(std::size_t i, std::size_t j, std::uint32_t f);
 

@@ -12,7 +12,21 @@ For PyTorch see gossamer.torch. Needs gossamerd on this machine; without it trai
 """
 
 from ._arrays import attach
+from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, State
+from ._run import Run, RunInfo, RunStats, State
+from ._shared import Finish
 
-__all__ = ["attach", "Run", "RunInfo", "State", "GossamerError", "GossamerWarning", "version"]
+__all__ = [
+    "attach",
+    "Event",
+    "EventKind",
+    "Finish",
+    "GossamerError",
+    "GossamerWarning",
+    "Run",
+    "RunInfo",
+    "RunStats",
+    "State",
+    "version",
+]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from . import _library
+from ._events import Event
 from ._library import GossamerError
-from ._run import Run, RunOptions, TensorSpec
+from ._run import Run, RunOptions, TensorSpec, check_roles
 
 # NumPy's type strings without the byte order.
 _DTYPES = {
@@ -57,24 +58,30 @@ def attach(
     fragment_elements: int = 0,
     step_budget_bytes: int = 0,
     initial_clock: int = 0,
+    on_event: Optional[Callable[[Event], None]] = None,
+    progress: Optional[bool] = None,
 ) -> Run:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    arrays: name -> array, or just arrays, which are then called "0", "1", ... They must be C-contiguous and of float32
+    arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous and of float32
         or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
     job: what all replicas of this model call it.
     roles: name -> "param" (the default: averaged), "buffer" (averaged, but no parameter) or "local" (stays here).
     wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
     socket: the daemon's socket; by default $GOSSAMER_SOCKET or where gossamerd puts it.
     fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
+    on_event: called when something happens to the run (see Run.on_event).
+    progress: shows on standard error how far joining is; by default if that is a terminal.
     """
+    if hasattr(arrays, "__array_interface__"):
+        arrays = [arrays]
+    if not isinstance(arrays, (Mapping, Iterable)):
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"a model is arrays or a mapping of names to them, not {arrays!r}")
     named = dict(arrays) if isinstance(arrays, Mapping) else {str(i): array for i, array in enumerate(arrays)}
     roles = dict(roles or {})
-    unknown = sorted(set(roles) - set(named))
-    if unknown:
-        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"roles are given for arrays that do not exist: {', '.join(unknown)}")
+    check_roles(roles, named, "arrays")
     specs = [_spec(name, array, roles.get(name, "param")) for name, array in named.items()]
-    run = Run(specs, RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock))
+    run = Run(specs, RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress))
     if wait:
         run.wait(timeout_s)
     return run

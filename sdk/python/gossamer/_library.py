@@ -31,6 +31,11 @@ REJECTED = 6
 TIMEOUT = 7
 BAD_MEMORY = 8
 BUSY = 10
+NOT_LOADED = 11
+
+# gossamer_load and gossamer_store: context, tensor, first element, elements
+Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
+Store = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
 
 # gossamer_dtype
 F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
@@ -83,6 +88,29 @@ class Info(ctypes.Structure):
         ("attachments", ctypes.c_uint64),
         ("node_id", ctypes.c_uint8 * 16),
         ("message", ctypes.c_char * 256),
+        ("bytes_sent", ctypes.c_uint64),
+        ("bytes_received", ctypes.c_uint64),
+        ("consensus", ctypes.c_double),
+        ("age_samples", ctypes.c_uint64),
+        ("unresolved", ctypes.c_uint64),
+        ("quarantines", ctypes.c_uint64),
+        ("period_us", ctypes.c_uint64),
+        ("pulled_bytes", ctypes.c_uint64),
+        ("serving_ns", ctypes.c_uint64),
+        ("client_index", ctypes.c_uint32),
+        ("clients", ctypes.c_uint32),
+    ]
+
+
+class FinishInfo(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("agreed", ctypes.c_uint32),
+        ("saver", ctypes.c_uint32),
+        ("members", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("distance", ctypes.c_double),
+        ("clock_samples", ctypes.c_uint64),
     ]
 
 
@@ -136,6 +164,11 @@ def library() -> ctypes.CDLL:
         "gossamer_step": (status, [run, ctypes.c_uint64]),
         "gossamer_info": (status, [run, ctypes.POINTER(Info)]),
         "gossamer_set_tensor_data": (status, [run, ctypes.c_size_t, ctypes.c_void_p]),
+        "gossamer_set_transfer": (status, [run, Load, Store, ctypes.c_void_p]),
+        "gossamer_set_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t]),
+        "gossamer_get_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+        "gossamer_members": (status, [run, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+        "gossamer_finish": (status, [run, ctypes.c_int64, ctypes.POINTER(FinishInfo)]),
         "gossamer_close": (None, [run]),
         "gossamer_last_error": (ctypes.c_char_p, [run]),
         "gossamer_status_name": (ctypes.c_char_p, [status]),
@@ -148,10 +181,14 @@ def library() -> ctypes.CDLL:
     return lib
 
 
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
 def status_name(status: int) -> str:
-    return library().gossamer_status_name(status).decode()
+    return _text(library().gossamer_status_name(status))
 
 
 def version() -> str:
     """The version of the client library."""
-    return library().gossamer_version().decode()
+    return _text(library().gossamer_version())

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import operator
 import os
 import sys
 import time
+import types
 import warnings
 import weakref
-from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence
 
 from . import _library
+from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
+from ._progress import Progress
+from ._shared import Shared
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
 # How long the C library waits at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
+# Of samples, bytes: what the C library takes.
+MAX_COUNT = 2**62
 
 
 class State(enum.Enum):
@@ -54,6 +61,44 @@ class RunInfo:
     attachments: int
     node_id: str  # of the daemon, in hexadecimal; "" before the first attachment
     message: str  # what keeps the run from a daemon; "" while attached
+    # As this node's daemon counts them since it took the run.
+    bytes_sent: int  # payload of the job's exchanges
+    bytes_received: int
+    consensus: float  # |y_j - y_i| / |y|, 2-norms, in the latest exchanges: how far the replicas are apart
+    age_samples: int  # trained since the oldest fragment was published
+    unresolved: int  # exchanges of which one end may not have heard
+    quarantines: int  # times a fragment was found to hold NaN or infinity
+    period_us: int  # between two exchanges of a fragment that this node begins
+    pulled_bytes: int  # of the model, when it was pulled from other nodes
+    serving_ns: int  # time that steps have spent on due fragments, in all
+    client_index: int  # which of the job's clients at this node it is, from 0, in the order of their coming
+    clients: int  # and of how many
+
+    @property
+    def ready(self) -> bool:
+        """Whether the run takes part in the training."""
+        return self.state in (State.RUNNING, State.QUARANTINED)
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """What a training script logs. Clocks are in samples; bytes are the payload that this node has exchanged for the
+    job since its daemon took the run."""
+
+    state: State
+    steps: int
+    clock: int
+    global_clock: int
+    age_samples: int  # trained since the oldest fragment was published
+    neighbours: int  # replicas of the job in reach
+    exchanges: int
+    unresolved: int  # exchanges of which one end may not have heard
+    quarantines: int  # times a fragment was found to hold NaN or infinity
+    bytes_sent: int
+    bytes_received: int
+    consensus: float  # |y_j - y_i| / |y|, 2-norms, in the latest exchanges: how far the replicas are apart
+    period_s: float  # between two exchanges of a fragment that this node begins
+    step_share: float  # of the time since attach() has returned: spent in step() on fragments that were due
 
 
 @dataclass
@@ -75,13 +120,50 @@ class RunOptions:
     fragment_elements: int = 0
     step_budget_bytes: int = 0
     initial_clock: int = 0
+    on_event: Optional[Callable[[Event], None]] = None
+    progress: Optional[bool] = None
+
+
+def _bad_argument(message: str) -> GossamerError:
+    return GossamerError("GOSSAMER_BAD_ARGUMENT", message)
+
+
+def _check_text(value: Any, what: str) -> None:
+    if not isinstance(value, str) or "\0" in value:
+        raise _bad_argument(f"{what} must be a string, not {value!r}")
+
+
+def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
+    """A whole number that the C library's type can hold: it would take any other for a different one."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise _bad_argument(f"{what} must be a whole number, not {value!r}") from None
+    if not 0 <= count <= limit:
+        raise _bad_argument(f"{what} must be from 0 to {limit}, not {count}")
+    return count
+
+
+def _c_options(options: RunOptions) -> _library.Options:
+    _check_text(options.job, "job")
+    if not isinstance(options.socket, (str, bytes, os.PathLike, type(None))):
+        raise _bad_argument(f"socket must be a path, not {options.socket!r}")
+    if options.on_event is not None and not callable(options.on_event):
+        raise _bad_argument(f"on_event must be something that can be called with an Event, not {options.on_event!r}")
+    result = _library.Options()
+    _library.library().gossamer_options_init(ctypes.byref(result))
+    result.job = options.job.encode()
+    result.socket_path = None if options.socket is None else os.fsencode(options.socket)
+    result.fragment_elements = _count(options.fragment_elements, "fragment_elements", 2**32 - 1)
+    result.step_budget_bytes = _count(options.step_budget_bytes, "step_budget_bytes")
+    result.initial_clock_samples = _count(options.initial_clock, "initial_clock")
+    return result
 
 
 def _c_tensor(spec: TensorSpec) -> _library.Tensor:
+    _check_text(spec.name, "the name of a tensor")
     if spec.role not in _library.ROLES:
-        raise GossamerError(
-            "GOSSAMER_BAD_ARGUMENT", f"tensor '{spec.name}' has the unknown role '{spec.role}': use param, buffer or local"
-        )
+        raise _bad_argument(f"tensor '{spec.name}' has the unknown role '{spec.role}': use param, buffer or local")
     return _library.Tensor(
         name=spec.name.encode(),
         dtype=spec.dtype,
@@ -95,30 +177,79 @@ def _c_tensor(spec: TensorSpec) -> _library.Tensor:
 def _warn(message: str) -> None:
     """Warns at the line of the user's program that led here, however many calls of this package are in between."""
     package = os.path.dirname(__file__) + os.sep
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame: Optional[types.FrameType] = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, GossamerWarning, stacklevel=level)
 
 
-def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any]) -> None:
+class Transfer:
+    """For tensors whose values live elsewhere than in the memory that the C library was given: brings them there, and
+    takes back what has changed. Elements are counted in row-major order."""
+
+    def __init__(self) -> None:
+        self.error: Optional[BaseException] = None
+        self.ended = False
+        self.c_load = _library.Load(self._load)
+        self.c_store = _library.Store(self._store)
+
+    def load(self, tensor: int, first: int, count: int) -> None:
+        """Brings the values of these elements to the memory given to the C library. Called inside run.step()."""
+        raise NotImplementedError
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        """These elements have changed there. Called inside run.step()."""
+        raise NotImplementedError
+
+    def _load(self, _: Any, tensor: int, first: int, count: int) -> int:
+        if self.ended:
+            return 1
+        try:
+            self.load(tensor, first, count)
+        except BaseException as error:  # raised again by the call on the run that this is in
+            self.error = error
+            return 1
+        return 0
+
+    def _store(self, _: Any, tensor: int, first: int, count: int) -> None:
+        try:
+            self.store(tensor, first, count)
+        except BaseException as error:
+            self.error = error
+
+
+class _Periodic:
+    """Something that is called from step() when it is time."""
+
+    def __init__(self, interval_s: float, action: Callable[[], None]):
+        self.interval_s = interval_s
+        self.action = action
+        self.next_s = time.monotonic() + interval_s
+
+
+def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> None:
+    """Refuses roles of tensors that the model does not have; `what` it calls its tensors."""
+    unknown = sorted(map(str, set(roles) - set(names)))
+    if unknown:
+        raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
+
+
+def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer]) -> None:
+    if transfer is not None:
+        transfer.ended = True  # nobody would see what is transferred; at exit, what it needs may be gone
     lib.gossamer_close(handle)
+    handle.value = None  # what is called on the run from now on is refused by the library
     owners.clear()
 
 
-class Run:
+class Run(Shared):
     """One model attached to the daemon. Make it with gossamer.attach() or gossamer.torch.attach()."""
 
-    def __init__(self, tensors: Sequence[TensorSpec], options: RunOptions):
+    def __init__(self, tensors: Sequence[TensorSpec], options: RunOptions, transfer: Optional[Transfer] = None):
         self._lib = _library.library()
         self._owners = [spec.owner for spec in tensors]
-        c_options = _library.Options()
-        self._lib.gossamer_options_init(ctypes.byref(c_options))
-        c_options.job = options.job.encode()
-        c_options.socket_path = None if options.socket is None else os.fsencode(options.socket)
-        c_options.fragment_elements = options.fragment_elements
-        c_options.step_budget_bytes = options.step_budget_bytes
-        c_options.initial_clock_samples = options.initial_clock
+        c_options = _c_options(options)
         c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(1024)
@@ -128,14 +259,37 @@ class Run:
         if status != _library.OK:
             raise GossamerError(_library.status_name(status), message.value.decode(errors="replace"))
         self._handle = handle
+        self._c_step = self._lib.gossamer_step
+        self._transfer = transfer
+        self._job = options.job
+        self._progress = options.progress
+        self._begin_s = time.monotonic()
+        self._periodic: List[_Periodic] = []
+        self._next_look_s: Optional[float] = None
         # Also runs when the object is collected and at exit; keeps the tensors' memory alive until then.
-        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners)
+        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
+        if transfer is not None:
+            status = self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None)
+            if status != _library.OK:
+                self._report(status)
+        self._on_event: Optional[Callable[[Event], None]] = None
+        self._seen = self.info()  # when it was last looked for events
+        self.on_event = options.on_event
+        if self._on_event is not None:  # a daemon may have taken the run already: that is to be told, too
+            self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
-        status = self._lib.gossamer_step(self._open_handle(), samples)
+        try:
+            status = self._c_step(self._handle, samples)
+        except ctypes.ArgumentError:  # NumPy's whole numbers, and what is none
+            status = self._c_step(self._handle, _count(samples, "samples"))
         if status != _library.OK:
             self._report(status)
+        elif self._transfer is not None:
+            self._raise_transfer_error()
+        if self._next_look_s is not None and time.monotonic() >= self._next_look_s:
+            self._look()
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         """Waits until the run takes part in the training: until the model is pulled, if others are already at it.
@@ -143,12 +297,25 @@ class Run:
         Gives up with a warning when no daemon has taken the run within five seconds, or when `timeout_s` has passed.
         Returns `ready`. Training may go on in any case; the run attaches by itself later.
         """
+        progress = Progress(self._job) if Progress.wanted(self._progress) else None
+        try:
+            return self._wait(float("inf") if timeout_s is None else timeout_s, progress)
+        finally:
+            if progress is not None and not self.closed:
+                progress.end(self.info())
+            if not self.closed and self.info().steps == 0:
+                self._begin_s = time.monotonic()
+
+    def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
-        limit_s = float("inf") if timeout_s is None else timeout_s
         while True:
             left_ms = (begin + limit_s - time.monotonic()) * 1000
             status = self._lib.gossamer_wait_ready(self._open_handle(), int(max(0, min(WAIT_SLICE_MS, left_ms))))
             waited_s = time.monotonic() - begin
+            if progress is not None:
+                progress.show(self.info())
+            if self._on_event is not None:
+                self._look_for_events()
             if status == _library.OK:
                 return True
             if status in (_library.NO_DAEMON, _library.BUSY) and waited_s < min(limit_s, DAEMON_TIMEOUT_S):
@@ -156,7 +323,7 @@ class Run:
             if status == _library.TIMEOUT and waited_s < limit_s:
                 continue
             if status in (_library.NO_DAEMON, _library.BUSY, _library.TIMEOUT, _library.REJECTED):
-                _warn(f"training goes on alone for now: {self._last_error()}")
+                self._warn(f"training goes on alone for now: {self._last_error()}")
                 return False
             self._report(status)
 
@@ -183,12 +350,66 @@ class Run:
             attachments=c_info.attachments,
             node_id=node_id.hex() if any(node_id) else "",
             message=c_info.message.decode(errors="replace"),
+            bytes_sent=c_info.bytes_sent,
+            bytes_received=c_info.bytes_received,
+            consensus=c_info.consensus,
+            age_samples=c_info.age_samples,
+            unresolved=c_info.unresolved,
+            quarantines=c_info.quarantines,
+            period_us=c_info.period_us,
+            pulled_bytes=c_info.pulled_bytes,
+            serving_ns=c_info.serving_ns,
+            client_index=c_info.client_index,
+            clients=c_info.clients,
         )
+
+    @property
+    def stats(self) -> RunStats:
+        """Figures to log; takes some microseconds."""
+        info = self.info()
+        elapsed_s = time.monotonic() - self._begin_s
+        return RunStats(
+            state=info.state,
+            steps=info.steps,
+            clock=info.clock,
+            global_clock=info.global_clock,
+            age_samples=info.age_samples,
+            neighbours=info.neighbours,
+            exchanges=info.exchanges,
+            unresolved=info.unresolved,
+            quarantines=info.quarantines,
+            bytes_sent=info.bytes_sent,
+            bytes_received=info.bytes_received,
+            consensus=info.consensus,
+            period_s=info.period_us / 1e6,
+            step_share=info.serving_ns / 1e9 / elapsed_s if elapsed_s > 0 else 0.0,
+        )
+
+    @property
+    def on_event(self) -> Optional[Callable[[Event], None]]:
+        """Called with an Event when something has happened to the run, from step() and wait(): never in a thread of its
+        own, at most a quarter of a second of training late, and what it raises comes out there. None: nobody wants to
+        know."""
+        return self._on_event
+
+    @on_event.setter
+    def on_event(self, callback: Optional[Callable[[Event], None]]) -> None:
+        self._periodic = [entry for entry in self._periodic if entry.action != self._look_for_events]
+        self._on_event = callback
+        if callback is not None:
+            self._seen = self.info()
+            self._periodic.append(_Periodic(LOOK_INTERVAL_S, self._look_for_events))
+        self._set_next_look()
+
+    def every(self, interval_s: float, action: Callable[[], None]) -> None:
+        """Calls `action` from step() whenever that many seconds have passed, and once more from close()."""
+        self._periodic.append(_Periodic(interval_s, action))
+        self._set_next_look()
 
     @property
     def ready(self) -> bool:
         """Whether the run takes part in the training now."""
-        return self.info().state in (State.RUNNING, State.QUARANTINED)
+        return self.info().ready
 
     @property
     def clock(self) -> int:
@@ -206,7 +427,17 @@ class Run:
 
     def close(self) -> None:
         """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice."""
-        self._finalizer()
+        try:
+            if not self.closed:
+                for entry in self._periodic:
+                    entry.action()
+        finally:  # also if one of them raises
+            self._periodic = []
+            if self._finalizer.detach() is not None:
+                self._lib.gossamer_close(self._handle)
+                self._handle.value = None
+                self._owners.clear()
+        self._raise_transfer_error()
 
     def __enter__(self) -> Run:
         return self
@@ -220,11 +451,41 @@ class Run:
         return self._handle
 
     def _last_error(self) -> str:
-        return self._lib.gossamer_last_error(self._handle).decode(errors="replace")
+        message: bytes = self._lib.gossamer_last_error(self._handle)
+        return message.decode(errors="replace")
+
+    def _look(self) -> None:
+        now_s = time.monotonic()
+        for entry in list(self._periodic):
+            if now_s >= entry.next_s:
+                entry.next_s = now_s + entry.interval_s
+                entry.action()
+        self._set_next_look()
+
+    def _set_next_look(self) -> None:
+        self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
+
+    def _look_for_events(self) -> None:
+        before, self._seen = self._seen, self.info()
+        for event in events_between(before, self._seen):
+            if self._on_event is not None:
+                self._on_event(event)
+
+    def _warn(self, message: str) -> None:
+        if self._on_event is not None:
+            self._on_event(Event(EventKind.WARNING, message, self.info()))
+        _warn(message)
+
+    def _raise_transfer_error(self) -> None:
+        if self._transfer is not None and self._transfer.error is not None:
+            error, self._transfer.error = self._transfer.error, None
+            raise error
 
     def _report(self, status: int) -> None:
+        self._open_handle()
+        self._raise_transfer_error()
         if status == _library.BAD_MEMORY:
-            _warn(self._last_error())
+            self._warn(self._last_error())
             return
         name = _library.status_name(status)
         raise GossamerError(name, self._last_error() or name)

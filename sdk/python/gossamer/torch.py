@@ -4,22 +4,36 @@
     run = gossamer.attach(model, optimizer, job="resnet")
 
 From then on optimizer.step() also does run.step(). Parameters are averaged with the other replicas; so are
-floating-point buffers (batch-norm statistics); integer buffers stay here.
+floating-point buffers (batch-norm statistics); integer buffers stay here. bfloat16 is averaged in float32, and rounded at
+random so that its mean stays. Of a distributed tensor, the shard that this process holds is what is averaged.
 """
 
 from __future__ import annotations
 
 import functools
 import types
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 
 from . import _library
+from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, State, TensorSpec
+from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
 
-__all__ = ["attach", "TorchRun", "Run", "RunInfo", "State", "GossamerError", "GossamerWarning", "version"]
+__all__ = [
+    "attach",
+    "TorchRun",
+    "Event",
+    "EventKind",
+    "GossamerError",
+    "GossamerWarning",
+    "Run",
+    "RunInfo",
+    "RunStats",
+    "State",
+    "version",
+]
 
 _DTYPES = {
     torch.float32: _library.F32,
@@ -42,19 +56,37 @@ class _Place(NamedTuple):
     role: str
     holder: Dict[str, Any]  # a module's _parameters or _buffers
     key: str
+    copy: Optional["_Place"] = None  # where the model computes with a copy of this master in another type
 
     def tensor(self) -> torch.Tensor:
         tensor = self.holder.get(self.key)
         if tensor is None:
             raise _refuse(self.name, "has been taken out of the model since the run was attached")
-        return tensor
+        return _shard(tensor) if hasattr(tensor, "to_local") else tensor
+
+
+def _shard(tensor: Any) -> torch.Tensor:
+    """What this process holds of a distributed tensor (torch.distributed.tensor.DTensor); the same memory each time."""
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The module that DistributedDataParallel or torch.compile() wraps: names are the same on nodes that do not wrap."""
+    while True:
+        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model
 
 
 def _refuse(name: str, reason: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", f"tensor '{name}' {reason}")
 
 
-def _places(model: torch.nn.Module) -> List[_Place]:
+def _places(model: torch.nn.Module, roles: Mapping[str, str]) -> List[_Place]:
     """All parameters, then all buffers, each tensor once, under the names that state_dict() gives them."""
     places = []
     seen: Set[int] = set()
@@ -68,8 +100,29 @@ def _places(model: torch.nn.Module) -> List[_Place]:
                 if torch.nn.parameter.is_lazy(tensor):
                     raise _refuse(name, "has no shape yet: run one batch through the model before attaching it")
                 role = "param" if kind == "_parameters" else "buffer" if tensor.is_floating_point() else "local"
-                places.append(_Place(name, role, getattr(module, kind), key))
+                places.append(_Place(name, roles.get(name, role), getattr(module, kind), key))
+    check_roles(roles, [place.name for place in places], "tensors")
     return places
+
+
+def _with_masters(places: List[_Place], parameters: int, masters: Iterable[torch.Tensor]) -> List[_Place]:
+    """The same, with the optimizer's copies of the parameters in their place."""
+    masters = list(masters)
+    if len(masters) != parameters:
+        raise GossamerError(
+            "GOSSAMER_BAD_ARGUMENT",
+            f"{len(masters)} masters for {parameters} parameters: give one for each, in the order of model.parameters()",
+        )
+    result = []
+    for place, master in zip(places, masters):
+        if master.shape != place.tensor().shape or master.dtype not in (torch.float32, torch.float64):
+            raise _refuse(
+                place.name,
+                f"has a master of {master.dtype} and shape {list(master.shape)}: it must be float32 and "
+                f"{list(place.tensor().shape)}, in the order of model.parameters()",
+            )
+        result.append(_Place(place.name, place.role, {"master": master}, "master", copy=place))
+    return result + places[parameters:]
 
 
 def _spec(place: _Place) -> TensorSpec:
@@ -89,14 +142,44 @@ def _spec(place: _Place) -> TensorSpec:
     return TensorSpec(place.name, _DTYPES[tensor.dtype], place.role, tuple(tensor.shape), pointer, tensor.detach())
 
 
+class _ModelCopies(Transfer):
+    """The model computes with copies of what the optimizer updates and what is averaged: they follow."""
+
+    def __init__(self, places: List[_Place]):
+        super().__init__()
+        self._places = places
+
+    def load(self, tensor: int, first: int, count: int) -> None:
+        pass
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        place, piece = self._places[tensor], slice(first, first + count)
+        if place.copy is not None:
+            place.copy.tensor().detach().view(-1)[piece] = place.tensor().detach().view(-1)[piece]
+
+
 class TorchRun(Run):
     """A run of a PyTorch model."""
 
-    def __init__(self, model: torch.nn.Module, options: RunOptions, samples_per_step: int):
-        self._places = _places(model)
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        options: RunOptions,
+        samples_per_step: int,
+        roles: Optional[Mapping[str, str]] = None,
+        masters: Optional[Iterable[torch.Tensor]] = None,
+    ):
+        model = _unwrapped(model)
+        self._places = _places(model, roles or {})
+        if masters is not None:
+            self._places = _with_masters(self._places, len(list(model.parameters())), masters)
         specs = [_spec(place) for place in self._places]
         self._specs = specs
-        super().__init__(specs, options)
+        # How each tensor was when it was attached, and must stay.
+        self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
+        # index -> (index, where it is looked up, key, what is there, its pointer), of what can move and matters.
+        self._watched = {index: self._watch(index) for index, place in enumerate(self._places) if place.role != "local"}
+        super().__init__(specs, options, None if masters is None else _ModelCopies(self._places))
         # What each optimizer.step() adds to the clock; may be changed at any time, with the size of the batch.
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
@@ -114,7 +197,18 @@ class TorchRun(Run):
         """Makes optimizer.step() do step() afterwards, until the run is closed."""
         if self._unhook is not None:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "this run is already hooked to an optimizer")
+        self.check_updated_by(optimizer)
         self._unhook = _after_step(optimizer, self._step_if_open)
+
+    def check_updated_by(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuses an optimizer that has nothing to do with the model, as one of masters that nobody told us of."""
+        updated = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        if not any(id(place.holder.get(place.key)) in updated for place in self._places):
+            raise GossamerError(
+                "GOSSAMER_BAD_ARGUMENT",
+                "the optimizer updates none of the tensors that were attached: make it of model.parameters(), or, if it "
+                "updates float32 copies of them, give those as masters=",
+            )
 
     def close(self) -> None:
         if self._unhook is not None:
@@ -128,21 +222,46 @@ class TorchRun(Run):
         if not self.closed:
             self.step()
 
+    def _watch(self, index: int) -> Tuple[int, Callable[[str], Any], str, Any, int]:
+        place = self._places[index]
+        return index, place.holder.get, place.key, place.holder.get(place.key), self._specs[index].pointer
+
     def _follow_moved_tensors(self) -> None:
-        for index, place in enumerate(self._places):
-            if place.role == "local" or place.tensor().data_ptr() == self._specs[index].pointer:
-                continue
-            before, now = self._specs[index], _spec(place)
-            if (now.dtype, now.shape) != (before.dtype, before.shape):
+        # At every step, for every tensor: no more than has to be.
+        for index, get, key, seen, pointer in self._watched.values():
+            tensor = get(key)
+            if tensor is not seen or tensor.data_ptr() != pointer:
+                self._follow(index)
+
+    def _follow(self, index: int) -> None:
+        place = self._places[index]
+        tensor = place.tensor()
+        if tensor.data_ptr() != self._specs[index].pointer:
+            if (tensor.dtype, tensor.shape) != self._kinds[index]:
                 raise _refuse(place.name, "has changed its dtype or shape since the run was attached: attach again")
+            now = _spec(place)
             self._move_tensor(index, now.pointer, now.owner)
             self._specs[index] = now
+        self._watched[index] = self._watch(index)
+
+
+def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether this step did nothing because gradients were infinite. Only optimizers that look for themselves (fused
+    ones) are called then by a gradient scaler, which leaves them what it has found for the time of the call."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) -> Callable[[], None]:
-    """Calls `action` after each optimizer.step(); returns what undoes that."""
+    """Calls `action` after each optimizer.step() that was not skipped; returns what undoes that."""
+
+    def act() -> None:
+        if not _was_skipped(optimizer):
+            action()
+
     if hasattr(optimizer, "register_step_post_hook"):  # PyTorch 2
-        return optimizer.register_step_post_hook(lambda *_: action()).remove
+        remove: Callable[[], None] = optimizer.register_step_post_hook(lambda *_: act()).remove
+        return remove
 
     original = optimizer.step
 
@@ -150,7 +269,7 @@ def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) ->
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        action()
+        act()
         return result
 
     optimizer.step = types.MethodType(step, optimizer)
@@ -169,23 +288,34 @@ def attach(
     *,
     job: str,
     samples_per_step: int = 1,
+    roles: Optional[Mapping[str, str]] = None,
+    masters: Optional[Iterable[torch.Tensor]] = None,
     wait: bool = True,
     timeout_s: Optional[float] = None,
     socket: Optional[str] = None,
     fragment_elements: int = 0,
     step_budget_bytes: int = 0,
     initial_clock: int = 0,
+    on_event: Optional[Callable[[Event], None]] = None,
+    progress: Optional[bool] = None,
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    model: in CPU memory, its parameters in float32 or float64.
-    optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself.
-    job: what all replicas of this model call it.
-    samples_per_step: what each step adds to the clock, normally the batch size.
+    model: in CPU memory, its parameters in float32, float64 or bfloat16; wrapped or not.
+    optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself. Of several, the one
+        that steps last.
+    job: what all replicas of this model call it. Of a model in shards, all replicas of one shard.
+    samples_per_step: what each optimizer.step() adds to the clock: the batch size, times the batches whose gradients
+        are accumulated.
+    roles: name -> "param", "buffer" or "local" (stays here), where that is not wanted; named as in state_dict().
+    masters: if the optimizer updates float32 copies of the parameters: those, in the order of model.parameters(). They
+        are averaged then, and what changes is copied into the model.
     The rest is as in gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock)
-    run = TorchRun(model, options, samples_per_step)
+    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress)
+    run = TorchRun(model, options, samples_per_step, roles, masters)
+    if optimizer is not None:
+        run.check_updated_by(optimizer)
     if wait:
         run.wait(timeout_s)
     if optimizer is not None:

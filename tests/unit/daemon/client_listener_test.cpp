@@ -352,7 +352,7 @@ TEST_CASE("pending connections are bounded") {
 TEST_CASE("limits of clients and memory are kept, and given back") {
   const std::uint64_t size_bytes = test::TestMemory().plan.total_bytes;
   SECTION("clients") {
-    Listening daemon({.most_clients = 1});
+    Listening daemon({.limits = {.clients = 1}});
     auto first = std::make_unique<Client>(daemon);
     first->ask();
     CHECK(status(daemon.reply(first->socket)) == AttachStatus::accepted);
@@ -368,7 +368,7 @@ TEST_CASE("limits of clients and memory are kept, and given back") {
     CHECK(status(daemon.reply(third.socket)) == AttachStatus::accepted);
   }
   SECTION("memory") {
-    Listening daemon({.most_memory_bytes = size_bytes + size_bytes / 2});
+    Listening daemon({.limits = {.memory_bytes = size_bytes + size_bytes / 2}});
     Client first(daemon);
     first.ask();
     CHECK(status(daemon.reply(first.socket)) == AttachStatus::accepted);
@@ -377,6 +377,32 @@ TEST_CASE("limits of clients and memory are kept, and given back") {
     const layout::AttachReply reply = daemon.reply(second.socket);
     CHECK(status(reply) == AttachStatus::limit_reached);
     CHECK_THAT(std::string(reply.message), Contains("memory_mib"));
+  }
+  SECTION("of one user; said before it is reached, and not again and again") {
+    Listening daemon({.limits = {.clients_per_user = 5}});
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 5; ++i) {
+      CHECK(daemon.listener->limits_near().empty() == (i < 4));
+      clients.push_back(std::make_unique<Client>(daemon));
+      clients.back()->ask();
+      CHECK(status(daemon.reply(clients.back()->socket)) == AttachStatus::accepted);
+    }
+    const std::string user = std::to_string(::getuid());
+    CHECK(daemon.listener->limits_near() == "clients_per_user, user " + user + ": 5 of 5");
+    for (int i = 0; i < 3; ++i) {
+      Client more(daemon);
+      more.ask();
+      const layout::AttachReply reply = daemon.reply(more.socket);
+      CHECK(status(reply) == AttachStatus::limit_reached);
+      CHECK_THAT(std::string(reply.message), Contains("5 clients of user " + user) && Contains("clients_per_user"));
+    }
+    CHECK(daemon.listener->refused() == 3);
+    const std::string log = daemon.log.text.str();
+    CHECK_THAT(log, Contains("clients will soon be refused") && Contains("user " + user + ": 4 of 5"));
+    const std::string refusal = "a client was refused";
+    const std::size_t first = log.find(refusal);
+    CHECK(first != std::string::npos);
+    CHECK(log.find(refusal, first + 1) == std::string::npos);
   }
 }
 

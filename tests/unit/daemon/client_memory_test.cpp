@@ -133,7 +133,7 @@ TEST_CASE("descriptors that are no sealed memfd of the right size are refused") 
 
   const UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
-  CHECK_THAT(refused(empty.get(), 0).message, Contains("a header alone has"));
+  CHECK_THAT(refused(empty.get(), 0).message, Contains("what precedes the model alone has"));
 
   UniqueFd huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
   if (huge && ::ftruncate(huge.get(), 2 << 20) == 0 &&
@@ -186,7 +186,7 @@ TEST_CASE("every lie in the header or the tables is refused and named") {
       {"name bytes", [](Memory& m) { m.base[m.plan.names_offset] = std::byte{0xff}; }, "tensor 0: its name must"},
       {"name other", [](Memory& m) { m.base[m.plan.names_offset] = std::byte{'W'}; }, "layout_hash"},
       {"dtype", [](Memory& m) { m.tensor(0).dtype = 10; }, "tensor 0: dtype 10"},
-      {"dtype other", [](Memory& m) { m.tensor(0).dtype = 1; }, "layout_hash"},
+      {"dtype other", [](Memory& m) { m.tensor(0).dtype = 2; }, "tensor 0: dtype 2 cannot be averaged"},
       {"role", [](Memory& m) { m.tensor(2).role = 3; }, "tensor 2: role 3"},
       {"role local", [](Memory& m) { m.tensor(0).role = 2; }, "tensor 2: first_element"},
       {"dimensions", [](Memory& m) { m.tensor(0).dimensions = 9; }, "tensor 0: has 9 dimensions"},

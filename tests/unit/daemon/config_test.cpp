@@ -55,6 +55,7 @@ TEST_CASE("every option is read") {
     [overlay]
     listen = "tcp://*:0"
     advertise = "tcp://left.example:7946"
+    interface = "eth1"
     peers = ["tcp://10.0.0.2:7946", "tcp://[::1]:7947", "tcp://10.0.0.2:7946"]
     cluster_key_file = "/c"
 join = "gossamer-invite-1:AQEBAQEBAQEBAQEBAQEBAQCAmCgXZQYAAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgIDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwEJAHRjcDovL2E6MVCxkUc"
@@ -88,6 +89,10 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     clients = 1
     jobs = 2
     memory_mib = 3
+    clients_per_user = 4
+    jobs_per_user = 5
+    memory_per_user_mib = 6
+    memory_per_client_mib = 7
     [log]
     level = "debug"
     file = "/l"
@@ -101,6 +106,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->node.io_threads == 2);
   CHECK(config->overlay.listen == "tcp://*:0");
   CHECK(config->overlay.advertise == "tcp://left.example:7946");
+  CHECK(config->overlay.interface == "eth1");
   CHECK(config->overlay.peers == std::vector<std::string>{"tcp://10.0.0.2:7946", "tcp://[::1]:7947"});
   CHECK(config->overlay.cluster_key_file == "/c");
   CHECK(config->overlay.join.starts_with("gossamer-invite-1:"));
@@ -132,6 +138,10 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->limits.clients == 1);
   CHECK(config->limits.jobs == 2);
   CHECK(config->limits.memory_mib == 3);
+  CHECK(config->limits.clients_per_user == 4);
+  CHECK(config->limits.jobs_per_user == 5);
+  CHECK(config->limits.memory_per_user_mib == 6);
+  CHECK(config->limits.memory_per_client_mib == 7);
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   // Nothing was forgotten above: every row of the table differs from its default.
@@ -253,12 +263,14 @@ TEST_CASE("what is left open follows from the machine") {
   CHECK(config.node.state_dir == "/var/lib/gossamer");
   CHECK(config.overlay.cluster_key_file == "/var/lib/gossamer/cluster.key");
   CHECK(config.node.workers == default_max_workers);
+  CHECK(config.node.io_threads == 3);
 
   machine.system_state_usable = false;
   machine.cores = 2;
   config = *resolved({}, machine);
   CHECK(config.node.state_dir == "/home/a/state/gossamer");
   CHECK(config.node.workers == 2);
+  CHECK(config.node.io_threads == 1);
   machine.state_home.clear();
   CHECK(resolved({}, machine)->node.state_dir == "/home/a/.local/state/gossamer");
   machine.home.clear();
@@ -266,7 +278,9 @@ TEST_CASE("what is left open follows from the machine") {
 
   Config given;
   given.node.state_dir = "/given";
+  given.node.io_threads = 5;
   CHECK(resolved(given, machine)->overlay.cluster_key_file == "/given/cluster.key");
+  CHECK(resolved(given, machine)->node.io_threads == 5);
   CHECK_FALSE(surroundings().host_name.empty());
 }
 

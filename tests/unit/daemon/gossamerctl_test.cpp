@@ -86,6 +86,12 @@ TEST_CASE("tables show what the daemon says") {
   node.bytes_sent = 8'500'000;
   const std::string status = ctl::status_table(daemon::status_answer(node), false);
   CHECK_THAT(status, Contains("left") && Contains("3 m 12 s") && Contains("8.50 MB"));
+  CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited"));
+  node.limits_near = "clients: 60 of 64";
+  node.clients_awaited = 2;
+  const std::string warning = ctl::status_table(daemon::status_answer(node), false);
+  CHECK_THAT(warning, Contains("near a limit") && Contains("clients: 60 of 64"));
+  CHECK_THAT(warning, Contains("2 clients of the last daemon"));
 
   daemon::PeerStatus peer;
   peer.node = "0123456789abcdef0123456789abcdef";

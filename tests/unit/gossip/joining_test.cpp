@@ -32,6 +32,10 @@ PullReply values_of(std::uint32_t fragment, std::size_t blocks, std::uint64_t cl
           .values = Bytes::adopt(std::vector<float>(blocks * block_elements, static_cast<float>(fragment)))};
 }
 
+std::vector<std::byte> cursor_of(unsigned char value) {
+  return std::vector<std::byte>(3, std::byte{value});
+}
+
 /// One newcomer and what it has asked for.
 struct Newcomer {
   Joining joining;
@@ -64,9 +68,32 @@ struct Newcomer {
     }));
   }
   void forget() { out = {}; }
+  /// 2, which has trained more, and 3.
+  void meet_two_donors() {
+    link_up(2);
+    link_up(3);
+    hear(2, info(ReplicaState::running, 20));
+    hear(3, info(ReplicaState::running, 10));
+    tick();
+  }
 };
 
 }  // namespace
+
+TEST_CASE("the cursor is that which came with the first fragment") {
+  Newcomer newcomer(1, 2);
+  newcomer.link_up(2);
+  newcomer.hear(2, info(ReplicaState::running, 500));
+  newcomer.tick();
+  CHECK(newcomer.joining.cursor().empty());
+  PullReply first = values_of(0, 2, 500);
+  first.cursor = cursor_of(7);
+  PullReply second = values_of(1, 2, 600);
+  second.cursor = cursor_of(8);
+  newcomer.pulled(2, first);
+  newcomer.pulled(2, second);
+  CHECK(newcomer.joining.cursor() == cursor_of(7));
+}
 
 TEST_CASE("alone, a newcomer begins with its own model", "[joining]") {
   Newcomer one(1, 4, 33);
@@ -225,11 +252,7 @@ TEST_CASE("fragments are pulled from several donors at once, the most advanced f
 
 TEST_CASE("a donor that leaves costs only the fragments asked of it", "[joining]") {
   Newcomer one(1, 4);
-  one.link_up(2);
-  one.link_up(3);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.hear(3, info(ReplicaState::running, 10));
-  one.tick();
+  one.meet_two_donors();
   CHECK(one.pulls_from(2) == std::vector<std::uint32_t>{0, 2});
   one.pulled(2, values_of(0, 2, 20));
   one.forget();
@@ -256,11 +279,7 @@ TEST_CASE("the last donor leaves: a newcomer begins with what it has", "[joining
 
 TEST_CASE("a pull that takes too long is asked for elsewhere", "[joining]") {
   Newcomer one(1, 1);
-  one.link_up(2);
-  one.link_up(3);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.hear(3, info(ReplicaState::running, 10));
-  one.tick();
+  one.meet_two_donors();
   CHECK(one.pulls_from(2).size() == 1);
   one.tick(10 * us_per_s - 1);
   one.forget();
@@ -269,13 +288,63 @@ TEST_CASE("a pull that takes too long is asked for elsewhere", "[joining]") {
   CHECK(one.pulls_from(3).size() == 1);  // not of the one that failed
 }
 
+TEST_CASE("a slow link brings the model in the end, and not twice", "[joining]") {
+  constexpr std::uint32_t fragments = 12;
+  constexpr TimeUs takes_us = 25 * us_per_s;
+  Newcomer one(1, fragments);
+  one.link_up(2);
+  one.hear(2, info(ReplicaState::running, 20));
+  std::deque<std::uint32_t> on_the_way;  // one after the other
+  std::size_t asked = 0;
+  TimeUs next_at = 0;
+  while (!one.out.finished && one.now_us < 1000 * us_per_s) {
+    one.tick(us_per_s);
+    for (const std::uint32_t fragment : one.pulls_from(2)) {
+      if (on_the_way.empty()) next_at = one.now_us + takes_us;
+      on_the_way.push_back(fragment);
+      ++asked;
+    }
+    one.forget();
+    if (on_the_way.empty() || one.now_us < next_at) continue;
+    const std::uint32_t fragment = on_the_way.front();
+    on_the_way.pop_front();
+    next_at = one.now_us + takes_us;
+    one.pulled(2, values_of(fragment, 2, 20));
+  }
+  CHECK(one.out.finished);
+  CHECK(one.joining.fragments_pulled() == fragments);
+  CHECK(asked <= fragments + 6);
+}
+
+TEST_CASE("what comes late from a donor that was given up is taken, once", "[joining]") {
+  Newcomer one(1, 1);
+  one.meet_two_donors();
+  one.forget();
+  one.tick(10 * us_per_s);
+  REQUIRE(one.pulls_from(3).size() == 1);
+  one.forget();
+  one.pulled(2, values_of(0, 2, 20));
+  REQUIRE(one.out.take.size() == 1);
+  CHECK(one.out.finished);
+  CHECK(one.joining.donors() == 0);
+  one.pulled(3, values_of(0, 2, 10));
+  CHECK(one.out.take.size() == 1);
+}
+
+TEST_CASE("a donor that was given up and then declines changes nothing", "[joining]") {
+  Newcomer one(1, 1);
+  one.meet_two_donors();
+  one.tick(10 * us_per_s);
+  one.forget();
+  one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
+  CHECK(one.joining.donors() == 1);  // the third is asked, still
+  one.pulled(3, values_of(0, 2, 10));
+  CHECK(one.out.finished);
+}
+
 TEST_CASE("a reply that nobody asked for, or of the wrong size, is not taken", "[joining]") {
   Newcomer one(1, 2);
-  one.link_up(2);
-  one.link_up(3);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.hear(3, info(ReplicaState::running, 10));
-  one.tick();
+  one.meet_two_donors();
   REQUIRE(one.pulls_from(2) == std::vector<std::uint32_t>{0});
   one.forget();
   one.pulled(3, values_of(0, 2, 5));  // of the other donor

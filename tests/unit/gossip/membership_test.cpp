@@ -317,6 +317,71 @@ TEST_CASE("A lost link has the member probed at once") {
   CHECK(pings[0].to == record(13).node);
 }
 
+/// What a node says of itself where it has moved.
+Rumour moved(std::size_t number, std::uint64_t incarnation, std::string address) {
+  Rumour rumour{.claim = Claim::alive, .subject = record(number, incarnation)};
+  rumour.subject.dial_only = address.empty();
+  rumour.subject.address = std::move(address);
+  return rumour;
+}
+
+TEST_CASE("Where a node is to be dialled from now on is told to all under a larger incarnation") {
+  Fixture f;
+  f.add(3);
+  f.membership.relocate("tcp://elsewhere");
+  CHECK(f.membership.self().incarnation == 2);
+  CHECK(f.membership.self().address == "tcp://elsewhere");
+  f.run(us_per_s, true);
+  const auto telling = std::ranges::count_if(f.out.send, [](const Membership::Send& send) {
+    return std::ranges::any_of(send.message.rumours, [](const Rumour& rumour) {
+      return rumour.claim == Claim::alive && rumour.spread && rumour.subject == moved(0, 2, "tcp://elsewhere").subject;
+    });
+  });
+  CHECK(telling >= 2);
+  f.membership.relocate("");
+  CHECK(f.membership.self().dial_only);
+}
+
+TEST_CASE("A member's new address is taken over, whether or not its incarnation came before") {
+  for (const bool incarnation_first : {false, true}) {
+    for (const std::size_t speaker : {1U, 2U}) {  // the node itself, or another
+      INFO(incarnation_first << ' ' << speaker);
+      Fixture f;
+      f.add(3);
+      if (incarnation_first) f.receive(1, Ack{7}, 2);
+      CHECK(f.membership.find(record(1).node)->record.address == "tcp://n1");
+      f.receive(speaker, News{}, speaker == 1 ? 2 : 1, {moved(1, 2, "tcp://elsewhere")});
+      CHECK(f.membership.find(record(1).node)->record == moved(1, 2, "tcp://elsewhere").subject);
+      CHECK(f.membership.queued_rumours() > 0);  // to be passed on
+      // What was said before comes late, and counts no more.
+      f.receive(3, News{}, 1, {moved(1, 1, "tcp://n1")});
+      f.receive(3, News{}, 1, {moved(1, 2, "tcp://a-lie")});
+      CHECK(f.membership.find(record(1).node)->record.address == "tcp://elsewhere");
+    }
+  }
+}
+
+TEST_CASE("With partial views the address of a node in reserve is kept up to date") {
+  MembershipOptions options;
+  options.full_view_limit = 4;
+  options.active_view = 3;
+  Fixture f(options);
+  f.add(20);
+  REQUIRE(f.membership.partial());
+  REQUIRE_FALSE(f.membership.passive_view().empty());
+  const MemberRecord known = f.membership.passive_view().front();
+  const NodeId neighbour = f.membership.members().front().record.node;
+  MembershipMessage message;
+  message.incarnation = 1;
+  message.partial = true;
+  MemberRecord elsewhere = known;
+  elsewhere.incarnation = 2;
+  elsewhere.address = "tcp://elsewhere";
+  message.rumours.push_back({.claim = Claim::alive, .subject = elsewhere});
+  f.membership.receive(neighbour, message, f.now_us, f.out);
+  CHECK(f.membership.passive_view().front() == elsewhere);
+}
+
 TEST_CASE("A node that can only dial out is neither dialled nor paired with another such") {
   Fixture f({}, true);
   f.receive(1, Join{record(1, 1, true)});

@@ -55,6 +55,23 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
   CHECK(book.take_due(now + 100 * us_per_ms, 10, nobody).size() == 1);
 }
 
+TEST_CASE("where this machine has moved nothing waits any longer, and waits begin anew") {
+  AddressBook book({}, id(9));
+  gossip::Random random(1);
+  book.set_configured({at(1)}, 0);
+  TimeUs now = 0;
+  for (int i = 0; i < 6; ++i) {
+    now += 10 * us_per_s;
+    REQUIRE(book.take_due(now, 10, nobody).size() == 1);
+    (void)book.failed(at(1), "no answer", now, random);
+  }
+  CHECK(book.take_due(now, 10, nobody).empty());
+  book.hurry(now);
+  CHECK(book.take_due(now, 10, nobody).size() == 1);
+  (void)book.failed(at(1), "no answer", now, random);
+  CHECK(book.take_due(now + 100 * us_per_ms, 10, nobody).size() == 1);
+}
+
 TEST_CASE("of two nodes that learn of each other the smaller dials first") {
   AddressBook small({}, id(1));
   AddressBook large({}, id(2));

@@ -163,4 +163,31 @@ inline OverlayOptions with_peers(std::vector<std::string> peers) {
   return options;
 }
 
+/// A message of bulk with values that tell where they belong.
+inline PullReply pull_reply(std::size_t elements, std::uint32_t fragment = 0) {
+  std::vector<float> values(elements);
+  for (std::size_t i = 0; i < elements; ++i)
+    values[i] = static_cast<float>(i % 65'521) + static_cast<float>(fragment);
+  PullReply reply;
+  reply.fragment = fragment;
+  reply.hash = 17;
+  reply.values = Bytes::adopt(std::move(values));
+  return reply;
+}
+
+inline bool same_values(const Message& a, const PullReply& b) {
+  const auto* reply = std::get_if<PullReply>(&a);
+  return reply != nullptr && reply->fragment == b.fragment && std::ranges::equal(reply->values.data, b.values.data);
+}
+
+/// A first node, and others that have it as their peer.
+inline std::vector<std::unique_ptr<Node>> start_together(asio::io_context& loop, const ClusterKeys& keys,
+                                                         std::size_t count) {
+  std::vector<std::unique_ptr<Node>> nodes;
+  nodes.push_back(Node::started(loop, keys));
+  while (nodes.size() < count)
+    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  return nodes;
+}
+
 }  // namespace gossamer::peer::test

@@ -239,6 +239,15 @@ TEST_CASE("every field of the messages with most fields comes back") {
   const auto& job = std::get<JobInfo>(std::get<Message>(*job_packet));
   CHECK((job.job == JobKey{1, 2} && job.name == "digits-é" && job.state == ReplicaState::running && job.clock == 9));
   CHECK((job.elements == 1000 && job.fragments == 4 && job.fragment_elements == 256));
+  JobInfo finishing = a_job();
+  finishing.finishing = Finishing::settled;
+  const auto finishing_packet = decode(encode(Message(finishing)));
+  CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).finishing == Finishing::settled);
+
+  PullReply pull = a_pull();
+  pull.cursor = {std::byte{1}, std::byte{0}, std::byte{255}};
+  const auto pull_packet = decode(encode(Message(pull)));
+  CHECK(std::get<PullReply>(std::get<Message>(*pull_packet)).cursor == pull.cursor);
 
   const auto hello_packet = decode(encode(ControlMessage(hello_of_test())));
   const auto& hello = std::get<Hello>(std::get<ControlMessage>(*hello_packet));
@@ -325,6 +334,14 @@ TEST_CASE("the other messages against the rules are refused") {
   pull = a_pull();
   pull.reason = RefuseReason::draining;
   CHECK(fault_of(Message(pull)));
+  pull = a_pull();
+  pull.cursor.resize(max_cursor_bytes);
+  CHECK_FALSE(fault_of(Message(pull)));
+  pull.cursor.resize(max_cursor_bytes + 1);
+  CHECK(fault_of(Message(pull)));
+  pull = {.job = {1, 2}, .reason = RefuseReason::draining, .cursor = std::vector<std::byte>(1)};
+  CHECK(fault_of(Message(pull)));
+  CHECK(job_faulty([](auto& j) { j.finishing = static_cast<Finishing>(4); }));
   Welcome welcome = welcome_of_test();
   welcome.members.resize(max_members_in_welcome + 1, welcome.members[0]);
   CHECK(fault_of(ControlMessage(welcome)));

@@ -55,6 +55,7 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"min_step_exponent", min_step_exponent},
       {"max_step_exponent", max_step_exponent},
       {"max_job_name_bytes", max_job_name_bytes},
+      {"max_cursor_bytes", max_cursor_bytes},
       {"max_name_bytes", max_name_bytes},
       {"max_address_bytes", max_address_bytes},
       {"max_text_bytes", max_text_bytes},

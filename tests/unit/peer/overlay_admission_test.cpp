@@ -2,6 +2,8 @@
 
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
+#include <filesystem>
+#include <fstream>
 
 #include "peer/admission.hpp"
 #include "tests/unit/peer/cluster.hpp"
@@ -11,6 +13,15 @@ using namespace gossamer::peer;
 using namespace gossamer::peer::test;
 
 namespace {
+
+/// Not the loopback interface, but up; empty if there is none.
+std::string another_interface() {
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net")) {
+    std::string state;
+    if (std::ifstream(entry.path() / "operstate") >> state && state == "up") return entry.path().filename();
+  }
+  return {};
+}
 
 asio::ip::tcp::endpoint endpoint_of(const Node& node) {
   const std::string address = node.overlay->address();
@@ -167,6 +178,36 @@ TEST_CASE("options that cannot be are refused with a reason") {
   CHECK(error_of([](auto& o) { o.peers = {"tcp://host"}; }).find("peer address") == 0);
   CHECK(error_of([](auto& o) { o.advertise = "?"; }).find("advertised address") == 0);
   CHECK(error_of([](auto& o) { o.name = "a\nb"; }).find("name") != std::string::npos);
+  const std::string unknown = error_of([](auto& o) { o.interface = "no-such-one"; });
+  CHECK(unknown.find("network interface 'no-such-one': this machine has no such; it has ") == 0);
+  CHECK(unknown.find("lo") != std::string::npos);
+  CHECK(error_of([](auto& o) { o.interface = std::string(200, 'x'); }).find("no such; it has ") != std::string::npos);
+}
+
+TEST_CASE("a node that is held to a network interface has links through that one only") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions inside = quick_options();
+  inside.interface = "lo";
+  const auto a = Node::started(loop, keys, inside);
+  inside.peers = {a->overlay->address()};
+  const auto b = Node::started(loop, keys, inside);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+
+  const std::string other = another_interface();
+  if (other.empty()) {
+    WARN("skipped in part: this machine has no network interface but lo");
+    return;
+  }
+  OverlayOptions outside = with_peers({a->overlay->address()});
+  outside.interface = other;
+  const auto c = Node::started(loop, keys, outside);
+  const auto d = Node::started(loop, keys, with_peers({c->overlay->address()}));
+  const auto given_up = [](const Node& node) {
+    const auto links = node.overlay->links();
+    return !links.empty() && !links.front().up && !links.front().last_error.empty();
+  };
+  run_until(loop, [&] { return given_up(*c) && given_up(*d); });
 }
 
 TEST_CASE("garbage on the port and plain ZeroMQ clients do no harm") {

@@ -11,26 +11,10 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-PullReply reply_of(std::size_t elements, std::uint32_t fragment = 0) {
-  std::vector<float> values(elements);
-  for (std::size_t i = 0; i < elements; ++i)
-    values[i] = static_cast<float>(i % 65'521) + static_cast<float>(fragment);
-  PullReply reply;
-  reply.fragment = fragment;
-  reply.hash = 17;
-  reply.values = Bytes::adopt(std::move(values));
-  return reply;
-}
-
-bool same_values(const Message& a, const PullReply& b) {
-  const auto* reply = std::get_if<PullReply>(&a);
-  return reply != nullptr && reply->fragment == b.fragment && std::ranges::equal(reply->values.data, b.values.data);
-}
-
 /// Keeps something waiting at `from` for `seconds`; the bytes of bulk that left it meanwhile, a second, after a while
 /// to begin with. A multiple of the tested rates waits at most.
 double rate_of(asio::io_context& loop, Node& from, const std::vector<Node*>& to, double seconds) {
-  const PullReply reply = reply_of(64 * 1024);
+  const PullReply reply = pull_reply(64 * 1024);
   const auto fill = [&] {
     for (const Node* node : to)
       while (from.link(*node).queued_bytes < 1'000'000 && from.overlay->send(node->id, reply) == SendResult::sent) {
@@ -67,7 +51,7 @@ TEST_CASE("bulk: under a low cap large messages travel in parts, and arrive as t
   run_until(loop, [&] { return b->link(*a).round_trip_ms > 0; });  // its word that it acknowledges is here, too
   std::vector<PullReply> sent;
   for (std::uint32_t i = 0; i < 4; ++i) {
-    sent.push_back(reply_of(128 * 1024 + 256 * i, i));
+    sent.push_back(pull_reply(128 * 1024 + 256 * i, i));
     CHECK(b->overlay->send(a->id, sent.back()) == SendResult::sent);
   }
   CHECK(b->overlay->send(a->id, PullRequest{}) == SendResult::sent);
@@ -106,7 +90,7 @@ TEST_CASE("bulk: what waits under a cap is told as time, and none is left of it 
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && b->link(*a).round_trip_ms > 0; });
   CHECK(b->overlay->load(a->id).backlog_us == 0);
   CHECK(b->overlay->load(a->id).bytes_per_s == 1e6);
-  CHECK(b->overlay->send(a->id, reply_of(128 * 1024)) == SendResult::sent);
+  CHECK(b->overlay->send(a->id, pull_reply(128 * 1024)) == SendResult::sent);
   CHECK(b->overlay->load(a->id).backlog_us > 350 * us_per_ms);
   CHECK(b->overlay->load(a->id).backlog_us < 530 * us_per_ms);
   run_until(loop, [&] { return a->messages.size() == 1; });
@@ -128,7 +112,7 @@ TEST_CASE("bulk: a receiver that does not read stops its link only, and the send
     deaf_loop.poll();
     return a->linked(*b) && a->linked(*deaf) && a->link(*deaf).round_trip_ms > 0 && a->link(*b).round_trip_ms > 0;
   });
-  const PullReply reply = reply_of(256 * 1024);
+  const PullReply reply = pull_reply(256 * 1024);
   std::size_t accepted = 0;
   const auto offer = [&] {
     while (a->overlay->send(deaf->id, reply) == SendResult::sent)

@@ -74,6 +74,18 @@ std::uint16_t port_of(const Node& node) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
+/// Two nodes between which only the relay leads.
+std::pair<std::unique_ptr<Node>, std::unique_ptr<Node>> started_apart(asio::io_context& loop, const ClusterKeys& keys,
+                                                                      OverlayOptions options, Relay& relay) {
+  options.advertise = relay.address();
+  auto a = Node::started(loop, keys, options);
+  relay.lead_to(port_of(*a));
+  options.peers = {relay.address()};
+  options.advertise = "none";
+  auto b = Node::started(loop, keys, options);
+  return {std::move(a), std::move(b)};
+}
+
 }  // namespace
 
 TEST_CASE("the crash of either end is noticed at once, and death after its time") {
@@ -181,12 +193,7 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   options.link_timeout_ms = 300;
   options.attempt_timeout_ms = 300;
   Relay relay(loop);
-  options.advertise = relay.address();
-  auto a = Node::started(loop, keys, options);
-  relay.lead_to(port_of(*a));
-  options.peers = {relay.address()};
-  options.advertise = "none";  // only the relay leads from one to the other
-  auto b = Node::started(loop, keys, options);
+  const auto [a, b] = started_apart(loop, keys, options, relay);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   relay.silent = true;
   run_until(loop, [&] { return a->count("down", *b) >= 1; });
@@ -206,12 +213,7 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
     options.link_timeout_ms = 100;
     options.ping_interval_ms = 20;
     Relay relay(loop);
-    options.advertise = relay.address();
-    auto a = Node::started(loop, keys, options);
-    relay.lead_to(port_of(*a));
-    options.peers = {relay.address()};
-    options.advertise = "none";  // only the relay leads from one to the other
-    auto b = Node::started(loop, keys, options);
+    const auto [a, b] = started_apart(loop, keys, options, relay);
     run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
     relay.silent_connection = dead_connection;
     run_until(loop, [&] { return a->count("up", *b) >= 2 && b->count("up", *a) >= 2; });

@@ -45,10 +45,7 @@ std::size_t neighbours(const Node& node) {
 TEST_CASE("one death is told by all to all, and the others go on") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  Nodes nodes;
-  nodes.push_back(Node::started(loop, keys));
-  for (int i = 0; i < 4; ++i)
-    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 5);
   run_until(loop, [&] { return all_linked(nodes); });
   const auto victim = std::move(nodes.back());
   nodes.pop_back();
@@ -102,9 +99,7 @@ TEST_CASE("beyond the limit each node keeps links to some, and all stay connecte
 TEST_CASE("nodes that only dial out take part, and are never paired") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  Nodes nodes;
-  nodes.push_back(Node::started(loop, keys));
-  nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 2);
   OverlayOptions options = with_peers({nodes[0]->overlay->address()});
   options.advertise = "none";
   for (int i = 0; i < 2; ++i)
@@ -130,10 +125,7 @@ TEST_CASE("nodes that only dial out take part, and are never paired") {
 TEST_CASE("a node that has moved is found by all, through one that it knows") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  Nodes nodes;
-  nodes.push_back(Node::started(loop, keys));
-  for (int i = 0; i < 3; ++i)
-    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 4);
   run_until(loop, [&] { return all_linked(nodes); });
   const auto before = std::move(nodes[3]);
   const std::string old_address = before->overlay->address();
@@ -155,13 +147,31 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
   }
 }
 
+TEST_CASE("where a running node is to be dialled from now on is told to all, and its links stay") {
+  asio::io_context loop;
+  auto nodes = start_together(loop, new_keys(), 4);
+  run_until(loop, [&] { return all_linked(nodes); });
+  const std::string elsewhere = "tcp://127.0.0.1:7";
+  REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));
+  const auto known_at = [&](std::size_t i) {
+    const auto members = nodes[i]->overlay->members();
+    const auto moved = std::ranges::find(members, nodes[3]->id, &MemberStatus::node);
+    return moved == members.end() ? std::string() : moved->address;
+  };
+  run_until(loop, [&] { return known_at(0) == elsewhere && known_at(1) == elsewhere && known_at(2) == elsewhere; });
+  CHECK(nodes[0]->link(*nodes[3]).address == elsewhere);
+  CHECK(nodes[3]->overlay->membership().incarnation == 2);
+  CHECK(nodes[3]->logged("is down") == 0);
+
+  CHECK_FALSE(nodes[3]->overlay->set_advertise("here and there"));
+  REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));  // no news
+  CHECK(nodes[3]->overlay->membership().incarnation == 2);
+}
+
 TEST_CASE("a node without contacts finds its cluster through those it remembers") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  Nodes nodes;
-  nodes.push_back(Node::started(loop, keys));
-  for (int i = 0; i < 2; ++i)
-    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 3);
   run_until(loop, [&] { return all_linked(nodes); });
   OverlayOptions options = quick_options();
   options.remembered = {"nonsense", "tcp://127.0.0.1:1", nodes[2]->overlay->address()};
@@ -193,10 +203,7 @@ TEST_CASE("two clusters grow together when one node of one is told of the other"
 TEST_CASE("a joining node is settled when it has met those that its contact knows") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  Nodes nodes;
-  nodes.push_back(Node::started(loop, keys));
-  for (int i = 0; i < 2; ++i)
-    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 3);
   run_until(loop, [&] { return all_linked(nodes); });
   const auto joins = Node::started(loop, keys, with_peers({nodes[0]->overlay->address()}));
   run_until(loop, [&] { return joins->overlay->settled(); });

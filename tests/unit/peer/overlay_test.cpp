@@ -8,26 +8,6 @@ using namespace gossamer;
 using namespace gossamer::peer;
 using namespace gossamer::peer::test;
 
-namespace {
-
-PullReply big_reply(std::size_t elements, std::uint32_t fragment) {
-  std::vector<float> values(elements);
-  for (std::size_t i = 0; i < elements; ++i)
-    values[i] = static_cast<float>(i % 65'521) + static_cast<float>(fragment);
-  PullReply reply;
-  reply.fragment = fragment;
-  reply.hash = 17;
-  reply.values = Bytes::adopt(std::move(values));
-  return reply;
-}
-
-bool same_values(const Message& a, const PullReply& b) {
-  const auto* reply = std::get_if<PullReply>(&a);
-  return reply != nullptr && reply->fragment == b.fragment && std::ranges::equal(reply->values.data, b.values.data);
-}
-
-}  // namespace
-
 TEST_CASE("one end dials and both see the link and can send") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
@@ -106,7 +86,7 @@ TEST_CASE("large payloads arrive intact both ways, in order, and are counted") {
   constexpr std::uint32_t count = 6;
   std::vector<PullReply> sent;
   for (std::uint32_t i = 0; i < count; ++i)
-    sent.push_back(big_reply(std::size_t{1} << 20, i));
+    sent.push_back(pull_reply(std::size_t{1} << 20, i));
   for (const PullReply& reply : sent) {
     CHECK(a->overlay->send(b->id, reply) == SendResult::sent);
     CHECK(b->overlay->send(a->id, reply) == SendResult::sent);
@@ -121,7 +101,7 @@ TEST_CASE("large payloads arrive intact both ways, in order, and are counted") {
   CHECK(a->link(*b).traffic.payload_bytes_received == bytes);
   CHECK(a->overlay->counters().traffic.payload_bytes_sent == bytes);
   CHECK(a->link(*b).bytes_sent > bytes);
-  CHECK(a->link(*b).bytes_sent < bytes + 100'000);
+  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // even in parts of the least size, on a machine that is busy
   run_until(loop, [&] { return a->link(*b).queued_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 
@@ -131,7 +111,7 @@ TEST_CASE("the largest fragment travels, and its memory is released") {
   const auto a = Node::started(loop, keys);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  PullReply reply = big_reply(max_fragment_elements, 3);
+  PullReply reply = pull_reply(max_fragment_elements, 3);
   const std::weak_ptr<const void> owner = reply.values.owner;
   CHECK(a->overlay->send(b->id, reply) == SendResult::sent);
   run_until(loop, [&] { return b->messages.size() == 1; });
@@ -149,7 +129,7 @@ TEST_CASE("a full queue is told, and frees up") {
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   // Nobody reads while this loop does not turn: the queue must fill.
-  const PullReply reply = big_reply(std::size_t{1} << 20, 0);
+  const PullReply reply = pull_reply(std::size_t{1} << 20, 0);
   std::size_t sent = 0;
   SendResult result = SendResult::sent;
   for (int i = 0; i < 1000 && result != SendResult::full; ++i) {
@@ -169,7 +149,7 @@ TEST_CASE("heartbeats pass by a queue of megabytes") {
   const auto a = Node::started(loop, keys);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  const PullReply reply = big_reply(std::size_t{1} << 20, 0);
+  const PullReply reply = pull_reply(std::size_t{1} << 20, 0);
   b->on_message = [&] {
     if (b->messages.size() < 40) (void)a->overlay->send(b->id, reply);
   };
@@ -183,10 +163,7 @@ TEST_CASE("heartbeats pass by a queue of megabytes") {
 TEST_CASE("four nodes find each other through one") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  std::vector<std::unique_ptr<Node>> nodes;
-  nodes.push_back(Node::started(loop, keys));
-  for (int i = 0; i < 3; ++i)
-    nodes.push_back(Node::started(loop, keys, with_peers({nodes[0]->overlay->address()})));
+  auto nodes = start_together(loop, keys, 4);
   run_until(loop, [&] {
     for (const auto& a : nodes) {
       for (const auto& b : nodes) {

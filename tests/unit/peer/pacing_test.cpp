@@ -1,14 +1,17 @@
 // The window over a played network: senders with an endless backlog or a little now and then, one bottleneck that they
-// share, delays before and after it. It must fill the bottleneck, keep the queue short, follow a change, share.
+// share, delays before and after it. It must fill the bottleneck, keep the queue short, follow a change, share. Then
+// two that face each other, each with the other's acknowledgements in its queue.
 
 #include "peer/pacing.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <vector>
 
 #include "catch.hpp"
+#include "gossip/random.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -17,6 +20,8 @@ namespace {
 
 constexpr double mbit = 1e6 / 8;
 constexpr TimeUs ping_us = 500 * us_per_ms;
+/// Between the clocks of the two ends.
+constexpr TimeUs clock_offset_us = 1'000 * us_per_s;
 
 /// One queue that empties at a rate; what passes it takes half of the delay on to the receiver, the answer the other.
 /// `Sender` stands for Pacing, or for a rule that is broken on purpose.
@@ -45,16 +50,16 @@ class Played {
         send(flow);
       // The next thing that happens, or the next heartbeat.
       const TimeUs event = events_.empty() ? until : events_.begin()->first;
-      now = std::min({until, event, now + us_per_ms});
+      now = std::min({until, event, now + us_per_ms / 4});
       while (!events_.empty() && events_.begin()->first <= now) {
-        const auto [flow, bytes, ping] = events_.begin()->second;
+        const auto [flow, bytes, ping, received_at] = events_.begin()->second;
         events_.erase(events_.begin());
         if (ping > 0) {
           flows[flow].pacing.round_trip(ping, now);
           flows[flow].round_trips.push_back(now - ping);
         } else {
           flows[flow].arrived += bytes;
-          REQUIRE(flows[flow].pacing.acknowledged(flows[flow].arrived, now));
+          REQUIRE(flows[flow].pacing.acknowledged(flows[flow].arrived, now, tells_time ? received_at : 0));
         }
       }
     }
@@ -87,18 +92,21 @@ class Played {
 
   TimeUs now = us_per_s;
   double rate;
+  bool tells_time = true;  ///< acknowledgements do
 
  private:
   struct Event {
     std::size_t flow;
     std::size_t bytes;
     TimeUs ping;
+    TimeUs received_at;
   };
 
   void pass(std::size_t flow, std::size_t bytes, TimeUs ping) {
     const auto took = static_cast<TimeUs>(static_cast<double>(bytes) / rate * us_per_s);
     free_at_ = std::max(free_at_, now) + took;
-    events_.insert({free_at_ + round_trip_us_, Event{flow, bytes, ping}});
+    const TimeUs received_at = free_at_ + round_trip_us_ / 2 + clock_offset_us;
+    events_.insert({free_at_ + round_trip_us_, Event{flow, bytes, ping, received_at}});
   }
 
   void send(Flow& flow) {
@@ -108,7 +116,7 @@ class Played {
       flow.pinged = now;
       pass(index, 100, now);
     }
-    while (flow.backlog && flow.pacing.open()) {
+    while (flow.backlog && flow.pacing.open() && flow.pacing.opens_at() <= now) {
       const std::size_t bytes = flow.pacing.part_bytes();
       flow.pacing.sent(bytes, true, now);
       pass(index, bytes, 0);
@@ -129,12 +137,13 @@ struct Unpaced {
   void enable() {}
   [[nodiscard]] bool open() const { return sent_ - delivered_ < (std::size_t{2} << 20); }
   void sent(std::size_t bytes, bool, TimeUs) { sent_ += bytes; }
-  [[nodiscard]] bool acknowledged(std::uint64_t total, TimeUs) {
+  [[nodiscard]] bool acknowledged(std::uint64_t total, TimeUs, TimeUs) {
     delivered_ = total;
     return true;
   }
   void round_trip(TimeUs, TimeUs) {}
   [[nodiscard]] bool take_ping_wish(TimeUs) { return false; }
+  [[nodiscard]] TimeUs opens_at() const { return 0; }
   [[nodiscard]] std::size_t part_bytes() const { return std::size_t{64} << 10; }
   std::uint64_t sent_ = 0, delivered_ = 0;
 };
@@ -145,6 +154,16 @@ double bound_ms(TimeUs idle_us) {
   return std::max(3 * idle_ms, idle_ms + 15);
 }
 
+/// What a probe meets: the allowance of each direction that is loaded, and in each, besides, the constant, a part, and
+/// what of the mean rate is a burst (a twentieth or so of the window).
+double short_bound_ms(TimeUs idle_us, double rate, int directions) {
+  const double idle_ms = static_cast<double>(idle_us) / us_per_ms;
+  const double busy_ms = std::min(rate / fast_bytes_per_s, 1.0) * most_allowed_us / us_per_ms;
+  const double allowance_ms = std::max({idle_ms / 3, static_cast<double>(least_allowed_us) / us_per_ms, busy_ms});
+  const double parts_ms = static_cast<double>(window_constant_bytes + least_part_bytes) / rate * 1e3;
+  return idle_ms + directions * (1.2 * allowance_ms + static_cast<double>(part_us) / us_per_ms + parts_ms);
+}
+
 }  // namespace
 
 TEST_CASE("pacing: a link is filled, and its queue stays short") {
@@ -152,10 +171,12 @@ TEST_CASE("pacing: a link is filled, and its queue stays short") {
     double mbit_s;
     TimeUs round_trip_us;
   };
+  const bool tells_time = GENERATE(true, false);
   for (const Link& link : {Link{1, 30'000}, Link{10, 300}, Link{50, 500}, Link{50, 20'000}, Link{50, 100'000},
                            Link{1000, 200}, Link{1000, 50'000}, Link{8000, 100}}) {
-    CAPTURE(link.mbit_s, link.round_trip_us);
+    CAPTURE(link.mbit_s, link.round_trip_us, tells_time);
     Played<Pacing> played(link.mbit_s * mbit, link.round_trip_us, 1);
+    played.tells_time = tells_time;
     played.run(5 * us_per_s);
     played.count_from_now();
     played.run(17 * us_per_s);
@@ -163,8 +184,211 @@ TEST_CASE("pacing: a link is filled, and its queue stays short") {
     CHECK(played.flows[0].pacing.rate() == Approx(played.rate).epsilon(0.05));
     CHECK(played.flows[0].pacing.goodput(played.now) == Approx(played.rate).epsilon(0.07));
     CHECK(played.flows[0].pacing.goodput(played.now + goodput_lifetime_us) == 0);
+    if (tells_time) CHECK(played.round_trip_ms(0) < short_bound_ms(link.round_trip_us, link.mbit_s * mbit, 1));
     // 4 KiB, the least that is sent at once, take 33 ms at 1 Mbit/s.
     CHECK(played.round_trip_ms(0) < bound_ms(link.round_trip_us) + 8 * 1024 / played.rate * 1e3);
+  }
+}
+
+namespace {
+
+/// Two that send to each other over a link that is as slow both ways, behind queues that bulk and acknowledgements
+/// share. Their loops are away now and then, so that what comes is taken late.
+class Facing {
+ public:
+  struct End {
+    Pacing pacing;
+    TimeUs free_at = 0;     // of the queue before its way
+    TimeUs away_until = 0;  // its loop
+    TimeUs next_away = 0;
+    TimeUs pinged = 0;
+    std::uint64_t sent = 0, received = 0, counted_from = 0;
+    std::vector<TimeUs> round_trips;
+  };
+
+  Facing(double bytes_per_s, TimeUs round_trip_us, double away_us, double away_every_us)
+      : rate_(bytes_per_s), one_way_us_(round_trip_us / 2), away_us_(away_us), away_every_us_(away_every_us) {
+    for (End& end : ends)
+      end.pacing.enable();
+  }
+
+  void run(TimeUs until) {
+    while (now < until) {
+      for (const std::size_t end : {0, 1})
+        turn(end);
+      now = std::max(now, std::min({until, now + us_per_ms / 4, events_.empty() ? until : events_.begin()->first}));
+      while (!events_.empty() && events_.begin()->first <= now) {
+        const Event event = events_.begin()->second;
+        events_.erase(events_.begin());
+        if (ends[event.to].away_until > now) {
+          events_.insert({ends[event.to].away_until, event});
+        } else {
+          take(event);
+        }
+      }
+    }
+  }
+
+  void count_from_now() {
+    since_ = now;
+    for (End& end : ends) {
+      end.counted_from = end.received;
+      end.round_trips.clear();
+    }
+  }
+  /// What it sends that arrives, of what the link carries.
+  [[nodiscard]] double use(const End& end) const {
+    const End& other = &end == ends.data() ? ends[1] : ends[0];
+    return static_cast<double>(other.received - other.counted_from) / static_cast<double>(now - since_) * us_per_s /
+           rate_;
+  }
+  [[nodiscard]] static double round_trip_ms(End& end) {
+    std::ranges::sort(end.round_trips);
+    return static_cast<double>(end.round_trips.at(end.round_trips.size() * 95 / 100)) / us_per_ms;
+  }
+
+  TimeUs now = us_per_s;
+  std::array<End, 2> ends;
+  TimeUs second_begins = 0;
+  bool tells_time = true;  ///< acknowledgements do
+
+ private:
+  struct Event {
+    enum class Kind { bulk, ack, ping, pong } kind;
+    std::size_t to;
+    std::uint64_t bytes;
+    TimeUs time;
+  };
+
+  void turn(std::size_t index) {
+    End& end = ends[index];
+    if (away_us_ > 0 && now >= end.next_away) {
+      end.away_until = now + static_cast<TimeUs>(2 * away_us_ * random_.uniform());
+      end.next_away = end.away_until + static_cast<TimeUs>(2 * away_every_us_ * random_.uniform());
+    }
+    if (end.away_until > now || (index == 1 && now < second_begins)) return;
+    if (now - end.pinged >= ping_us / 10 || end.pacing.take_ping_wish(now)) {
+      end.pinged = now;
+      pass(index, 150, Event::Kind::ping, 0, now);
+    }
+    while (end.pacing.open() && end.pacing.opens_at() <= now) {
+      const std::size_t bytes = end.pacing.part_bytes();
+      end.pacing.sent(bytes, true, now);
+      end.sent += bytes;
+      pass(index, bytes, Event::Kind::bulk, end.sent, 0);
+    }
+  }
+
+  void pass(std::size_t from, std::size_t size, Event::Kind kind, std::uint64_t bytes, TimeUs time) {
+    End& end = ends[from];
+    const auto took = static_cast<TimeUs>(static_cast<double>(size) / rate_ * us_per_s);
+    end.free_at = std::max(end.free_at, now) + took;
+    events_.insert({end.free_at + one_way_us_, Event{kind, 1 - from, bytes, time}});
+  }
+
+  void take(const Event& event) {
+    End& end = ends[event.to];
+    const TimeUs clock = now + (event.to == 0 ? 0 : clock_offset_us);
+    switch (event.kind) {
+      case Event::Kind::bulk:
+        end.received = event.bytes;
+        pass(event.to, 150, Event::Kind::ack, event.bytes, clock);
+        break;
+      case Event::Kind::ack:
+        REQUIRE(end.pacing.acknowledged(event.bytes, now, tells_time ? event.time : 0));
+        break;
+      case Event::Kind::ping:
+        pass(event.to, 150, Event::Kind::pong, 0, event.time);
+        break;
+      case Event::Kind::pong:
+        end.pacing.round_trip(event.time, now);
+        end.round_trips.push_back(now - event.time);
+        break;
+    }
+  }
+
+  double rate_;
+  TimeUs one_way_us_;
+  double away_us_;
+  double away_every_us_;
+  TimeUs since_ = 0;
+  std::multimap<TimeUs, Event> events_;
+  gossip::Random random_{1};
+};
+
+}  // namespace
+
+TEST_CASE("pacing: two that face each other both fill their ways, and the queues stay short") {
+  struct Link {
+    double mbit_s;
+    TimeUs round_trip_us;
+    double away_us;  // its ends' loops, every ten milliseconds
+  };
+  for (const Link& link : {Link{50, 300, 0}, Link{50, 300, 300}, Link{50, 20'000, 300}, Link{50, 40'000, 1'000},
+                           Link{200, 10'000, 300}, Link{1000, 300, 300}, Link{1000, 20'000, 1'000}}) {
+    CAPTURE(link.mbit_s, link.round_trip_us, link.away_us);
+    Facing facing(link.mbit_s * mbit, link.round_trip_us, link.away_us, 10 * us_per_ms);
+    facing.run(6 * us_per_s);
+    facing.count_from_now();
+    facing.run(16 * us_per_s);
+    for (Facing::End& end : facing.ends) {
+      CHECK(facing.use(end) > 0.88);  // acknowledgements take 4 % of it, of parts of 4 KiB; draining 2 % of a long way
+      const double away_ms = 4 * link.away_us / us_per_ms;
+      CHECK(Facing::round_trip_ms(end) < short_bound_ms(link.round_trip_us, link.mbit_s * mbit, 2) + 2 * away_ms);
+      if (link.round_trip_us >= 10'000) CHECK(Facing::round_trip_ms(end) < 2.2e-3 * link.round_trip_us);
+    }
+  }
+}
+
+TEST_CASE("pacing: who comes second leaves the first its way, as acknowledgements tell times") {
+  const bool tells_time = GENERATE(true, false);
+  Facing facing(50 * mbit, 300, 0, 0);
+  facing.tells_time = tells_time;
+  facing.second_begins = 5 * us_per_s;
+  facing.run(12 * us_per_s);
+  facing.count_from_now();
+  facing.run(22 * us_per_s);
+  if (tells_time) {
+    for (Facing::End& end : facing.ends)
+      CHECK(facing.use(end) > 0.93);
+  } else {
+    // Negative control: one takes the allowance of both, in the queue that delays the other's acknowledgements.
+    CHECK(facing.use(facing.ends[0]) + facing.use(facing.ends[1]) < 1.8);
+  }
+}
+
+TEST_CASE("pacing: a loop that is often away does not keep a link from being filled") {
+  Facing facing(50 * mbit, 300, 4 * us_per_ms, 20 * us_per_ms);
+  facing.run(6 * us_per_s);
+  facing.count_from_now();
+  facing.run(16 * us_per_s);
+  for (Facing::End& end : facing.ends) {
+    CHECK(facing.use(end) > 0.88);
+    CHECK(end.pacing.allowance_us() > 5 * us_per_ms);
+    CHECK(end.pacing.allowance_us() <= most_allowed_us);
+  }
+}
+
+TEST_CASE("pacing: whatever times the other end tells, the window is bounded and the link goes on") {
+  gossip::Random random(7);
+  Pacing pacing;
+  pacing.enable();
+  TimeUs now = us_per_s;
+  std::uint64_t sent = 0;
+  constexpr TimeUs most = std::numeric_limits<TimeUs>::max() / 4;
+  for (int i = 0; i < 20'000; ++i) {
+    while (pacing.open() && pacing.opens_at() <= now) {
+      const std::size_t bytes = pacing.part_bytes();
+      pacing.sent(bytes, true, now);
+      sent += bytes;
+    }
+    REQUIRE(pacing.opens_at() < now + us_per_s);
+    REQUIRE(pacing.window_bytes() <= most_window_bytes);
+    REQUIRE(pacing.part_bytes() <= most_window_bytes);
+    REQUIRE((pacing.least_delay_us() > 0) == (i > 0));
+    now += 1 + static_cast<TimeUs>(random.below(2'000));
+    const TimeUs told = i % 3 == 0 ? 0 : i % 3 == 1 ? most : static_cast<TimeUs>(random.below(most));
+    REQUIRE(pacing.acknowledged(sent, now, told));
   }
 }
 
@@ -238,6 +462,21 @@ TEST_CASE("pacing: one that has little to send does not take the link for slow")
   CHECK(pacing.rate() == Approx(60e6));
   CHECK(pacing.goodput(now) == 0);  // never seen with more waiting
   CHECK(pacing.window_bytes() >= first_window_bytes);
+}
+
+TEST_CASE("pacing: one that is seldom full keeps the rate it was seen with") {
+  constexpr double rate = 1000 * mbit;
+  Played<Pacing> network(rate, 1 * us_per_ms, 1);
+  auto& flow = network.flows[0];
+  network.run(network.now + 3 * us_per_s);
+  for (int burst = 0; burst < 8; ++burst) {
+    flow.backlog = false;
+    network.run(network.now + 900 * us_per_ms);
+    flow.backlog = true;
+    network.run(network.now + 15 * us_per_ms);  // too short for a mean
+    CAPTURE(burst);
+    CHECK(flow.pacing.rate() > rate / 2);
+  }
 }
 
 TEST_CASE("pacing: a receiver that stops reading stops the sender, within the window") {

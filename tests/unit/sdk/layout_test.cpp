@@ -51,7 +51,7 @@ TEST_CASE("the layout hash is of exactly the documented bytes") {
                                                   {"é", Dtype::i64, Role::local, {}}};
   const std::string expected = std::string("g-layout") + std::string("\1\0\0\0", 4) + std::string("\0\1\0\0", 4) +
                                std::string("\2\0\0\0\0\0\0\0", 8) +                                       //
-                               std::string("\1\0\0\0w", 5) + std::string("\1\1\2", 3) +                   //
+                               std::string("\1\0\0\0w", 5) + std::string("\0\1\2", 3) +                   //
                                std::string("\3\0\0\0\0\0\0\0", 8) + std::string("\2\1\0\0\0\0\0\0", 8) +  //
                                std::string("\2\0\0\0\xc3\xa9", 6) + std::string("\7\2\0", 3);
   CHECK(layout::layout_hash_input(256, tensors) == expected);
@@ -64,6 +64,12 @@ TEST_CASE("the layout hash has the values it had when it was defined") {
   CHECK(hash_of({{"weights", Dtype::f32, Role::param, shape}}, 1u << 20) == 0xccfe3e525e3b522c);
 }
 
+TEST_CASE("replicas that keep a tensor in different precision can be averaged") {
+  const std::uint64_t shape[] = {4, 6};
+  CHECK(hash_of({{"a", Dtype::bf16, Role::param, shape}}) == hash_of({{"a", Dtype::f32, Role::param, shape}}));
+  CHECK(hash_of({{"a", Dtype::f64, Role::buffer, shape}}) == hash_of({{"a", Dtype::f32, Role::buffer, shape}}));
+}
+
 TEST_CASE("the layout hash depends on everything that must agree") {
   const std::uint64_t shape[] = {4, 6};
   const std::uint64_t turned[] = {6, 4};
@@ -71,7 +77,8 @@ TEST_CASE("the layout hash depends on everything that must agree") {
   const std::uint64_t original = hash_of({{"a", Dtype::f32, Role::param, shape}});
   CHECK(hash_of({{"a", Dtype::f32, Role::param, shape}}) == original);
   CHECK(hash_of({{"b", Dtype::f32, Role::param, shape}}) != original);
-  CHECK(hash_of({{"a", Dtype::f64, Role::param, shape}}) != original);
+  CHECK(hash_of({{"a", Dtype::f32, Role::local, shape}}) != original);
+  CHECK(hash_of({{"a", Dtype::i8, Role::local, shape}}) != hash_of({{"a", Dtype::u8, Role::local, shape}}));
   CHECK(hash_of({{"a", Dtype::f32, Role::buffer, shape}}) != original);
   CHECK(hash_of({{"a", Dtype::f32, Role::param, turned}}) != original);
   CHECK(hash_of({{"a", Dtype::f32, Role::param, flat}}) != original);
@@ -121,6 +128,54 @@ TEST_CASE("a word survives packing, and reserved bits make it invalid") {
   for (const int bit : {3, 8, 15, 24, 31})
     CHECK_FALSE(layout::Word::unpack(good | std::uint64_t{1} << bit).valid());
   CHECK_FALSE(layout::Word{.replace = true}.valid());
+}
+
+TEST_CASE("a slot word survives packing, and one with too long a value is not valid") {
+  for (const std::uint32_t length : {0U, 1U, 4095U, 4096U}) {
+    const layout::SlotWord back = layout::SlotWord::unpack(layout::SlotWord{7, length, 1}.pack());
+    CHECK((back.sequence == 7 && back.length == length && back.slot == 1 && back.valid()));
+  }
+  CHECK_FALSE(layout::SlotWord::unpack(layout::SlotWord{7, 4097, 0}.pack()).valid());
+}
+
+TEST_CASE("a slot value is read as it was written, and is empty before the first and when the word makes no sense") {
+  std::vector<std::uint64_t> slots(2 * layout::slot_bytes / 8);
+  auto* bytes = reinterpret_cast<std::byte*>(slots.data());
+  std::atomic<std::uint64_t> word{0};
+  CHECK(layout::load_slot(word, bytes).empty());
+  for (const std::size_t size : {1, 8, 13, 4096, 0, 4095}) {
+    std::vector<std::byte> value(size, std::byte{static_cast<unsigned char>(size)});
+    layout::store_slot(word, bytes, value);
+    CHECK(layout::load_slot(word, bytes) == value);
+  }
+  CHECK(layout::SlotWord::unpack(word).sequence == 6);
+  word = layout::SlotWord{9, 8000, 0}.pack();
+  CHECK(layout::load_slot(word, bytes).empty());
+}
+
+TEST_CASE("a slot value is never read torn while it is written") {
+  std::vector<std::uint64_t> slots(2 * layout::slot_bytes / 8);
+  auto* bytes = reinterpret_cast<std::byte*>(slots.data());
+  std::atomic<std::uint64_t> word{0};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (unsigned char i = 1; !stop; ++i)
+      layout::store_slot(word, bytes, std::vector<std::byte>(512 + i, std::byte{i}));
+  });
+  int read = 0;
+  bool torn = false;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < limit) {
+    const std::vector<std::byte> value = layout::load_slot(word, bytes);
+    if (value.empty()) continue;
+    ++read;
+    const auto fill = std::to_integer<std::size_t>(value.front());
+    torn = torn || value.size() != 512 + fill || std::ranges::count(value, value.front()) != std::ssize(value);
+  }
+  stop = true;
+  writer.join();
+  CHECK(read > 0);
+  CHECK_FALSE(torn);
 }
 
 TEST_CASE("a socket named in the environment is the only one tried") {
@@ -201,6 +256,8 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, steps);
   CHECK_FIELD(Header, publications);
   CHECK_FIELD(Header, serving_ns);
+  CHECK_FIELD(Header, finishing);
+  CHECK_FIELD(Header, own_cursor);
   CHECK_FIELD(Header, due_sequence);
   CHECK_FIELD(Header, state);
   CHECK_FIELD(Header, global_clock);
@@ -209,6 +266,20 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, exchanges);
   CHECK_FIELD(Header, clock_base);
   CHECK_FIELD(Header, version);
+  CHECK_FIELD(Header, job_cursor);
+  CHECK_FIELD(Header, members);
+  CHECK_FIELD(Header, bytes_sent);
+  CHECK_FIELD(Header, bytes_received);
+  CHECK_FIELD(Header, consensus);
+  CHECK_FIELD(Header, age_samples);
+  CHECK_FIELD(Header, unresolved);
+  CHECK_FIELD(Header, quarantines);
+  CHECK_FIELD(Header, period_us);
+  CHECK_FIELD(Header, pulled_bytes);
+  CHECK_FIELD(Header, finish_distance);
+  CHECK_FIELD(Header, finish_answer);
+  CHECK_FIELD(Header, place);
+  CHECK_FIELD(Header, reserved);
   CHECK_FIELD(TensorEntry, name_offset);
   CHECK_FIELD(TensorEntry, name_bytes);
   CHECK_FIELD(TensorEntry, dtype);

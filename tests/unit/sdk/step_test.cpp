@@ -9,7 +9,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <gossamer.hpp>
 #include <limits>
 #include <numeric>
@@ -59,6 +63,29 @@ constexpr std::uint32_t model_fragments = 7;
       {.job = "test", .socket_path = daemon.path(), .fragment_elements = 256, .step_budget_bytes = step_budget_bytes},
       model.tensors());
 }
+
+/// What a run asks to be brought and taken back: tensor, first element, elements.
+struct Transfers {
+  using Range = std::array<std::uint64_t, 3>;
+  std::vector<Range> loaded;
+  std::vector<Range> stored;
+  bool fails = false;
+  std::function<void()> while_loading = [] {};
+
+  void give_to(const Run& run) {
+    const auto load = [](void* context, size_t tensor, std::uint64_t first, std::uint64_t count) {
+      auto& self = *static_cast<Transfers*>(context);
+      if (self.fails) return 1;
+      self.while_loading();
+      self.loaded.push_back({tensor, first, count});
+      return 0;
+    };
+    const auto store = [](void* context, size_t tensor, std::uint64_t first, std::uint64_t count) {
+      static_cast<Transfers*>(context)->stored.push_back({tensor, first, count});
+    };
+    REQUIRE(gossamer_set_transfer(run.handle(), load, store, this) == GOSSAMER_OK);
+  }
+};
 
 /// Accepts the run's client, and waits until the run has heard of it.
 [[nodiscard]] std::unique_ptr<test::ContractClient> attach(const Run& run, ContractDaemon& daemon) {
@@ -174,6 +201,71 @@ TEST_CASE("a due correction is added and the result published, across tensors an
   CHECK(client->header().clock.load() == 32);
   CHECK(client->header().steps.load() == 1);
   CHECK(client->header().publications.load() == model_fragments);
+}
+
+namespace {
+[[nodiscard]] bfloat16 upper_half(float value) {
+  return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16)};
+}
+[[nodiscard]] float value_of(bfloat16 half) {
+  return std::bit_cast<float>(std::uint32_t{half.bits} << 16);
+}
+}  // namespace
+
+TEST_CASE("a bfloat16 tensor takes corrections smaller than its spacing, in the mean") {
+  constexpr float correction = 0.0003f;  // the spacing at 1 is 2^-7
+  constexpr int rounds = 200;
+  std::vector<bfloat16> values(256, upper_half(1.0f));
+  ContractDaemon daemon;
+  const std::vector<Tensor> tensors = {param("values", values)};
+  Run run({.job = "test", .socket_path = daemon.path()}, tensors);
+  const auto client = attach(run, daemon);
+  for (int round = 0; round < rounds; ++round) {
+    client->make_due(0, std::vector<float>(256, correction));
+    client->announce();
+    run.step(1);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      REQUIRE(client->publication(0)[i] == value_of(values[i]));
+  }
+  double sum = 0, squares = 0;
+  for (const bfloat16 value : values) {
+    sum += value_of(value);
+    squares += double{value_of(value)} * value_of(value);
+  }
+  const double mean = sum / 256;
+  const double deviation = std::sqrt(squares / 256 - mean * mean);
+  // A step up is a spacing or nothing: the variance of a round is correction times (spacing less correction).
+  const double expected_deviation = std::sqrt(rounds * double{correction} * (0.0078125 - correction));
+  CHECK(mean == Approx(1 + rounds * correction).margin(4 * expected_deviation / 16));
+  CHECK(deviation == Approx(expected_deviation).epsilon(0.3));
+}
+
+TEST_CASE("a bfloat16 tensor keeps values that need no rounding, and those that are none") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::vector<bfloat16> values(256, upper_half(3.0f));
+  ContractDaemon daemon;
+  const std::vector<Tensor> tensors = {param("values", values)};
+  Run run({.job = "test", .socket_path = daemon.path()}, tensors);
+  const auto client = attach(run, daemon);
+  std::vector<float> correction(256, 0.5f);
+  correction[0] = infinity;
+  correction[1] = -infinity;
+  correction[2] = std::bit_cast<float>(0x7f800001u);  // a NaN whose upper half is infinity's
+  correction[3] = 0;
+  client->make_due(0, correction);
+  client->announce();
+  run.step(1);
+  CHECK(value_of(values[0]) == infinity);
+  CHECK(value_of(values[1]) == -infinity);
+  CHECK(std::isnan(value_of(values[2])));
+  CHECK(value_of(values[3]) == 3.0f);
+  CHECK(std::ranges::all_of(std::span(values).subspan(4), [](bfloat16 v) { return value_of(v) == 3.5f; }));
+  // Taken over rather than added.
+  std::ranges::fill(correction, -0.25f);
+  client->make_due(0, correction, true);
+  client->announce();
+  run.step(1);
+  CHECK(std::ranges::all_of(values, [](bfloat16 v) { return value_of(v) == -0.25f; }));
 }
 
 TEST_CASE("a correction to a double tensor keeps the double's precision") {
@@ -342,6 +434,64 @@ TEST_CASE("tensors that move are followed") {
   CHECK_THROWS_AS(run.set_tensor_data(0, reinterpret_cast<char*>(moved.data()) + 1), Error);
 }
 
+TEST_CASE("values that live elsewhere are brought before they are read, and named when they have changed") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  Transfers transfers;
+  transfers.while_loading = [&] { model.first[699] = 5; };  // what `data` held was old
+  transfers.give_to(run);
+  run.step(1);
+  CHECK(transfers.loaded.empty());
+
+  client->make_due(0);                                       // published as it is
+  client->make_due(2, std::vector<float>(256, 1.0f));        // the end of the first tensor, the begin of the second
+  client->make_due(6, std::vector<float>(256, 2.0f), true);  // replaced: nothing has to be brought
+  client->announce();
+  run.step(1);
+  using Ranges = std::vector<Transfers::Range>;
+  CHECK(transfers.loaded == Ranges{{0, 0, 256}, {0, 512, 188}, {2, 0, 68}});
+  CHECK(transfers.stored == Ranges{{0, 512, 188}, {2, 0, 68}, {2, 836, 164}, {4, 0, 33}, {5, 0, 5}});
+  CHECK(model.first[699] == 6);
+  CHECK(client->publication(2)[187] == 6);
+  CHECK(model.third[0] == 2);
+
+  CHECK(gossamer_set_transfer(run.handle(), nullptr, nullptr, nullptr) == GOSSAMER_OK);
+  transfers.loaded.clear();
+  client->make_due(0);
+  client->announce();
+  run.step(1);
+  CHECK(transfers.loaded.empty());
+  CHECK(gossamer_set_transfer(
+            run.handle(), [](void*, size_t, std::uint64_t, std::uint64_t) { return 0; }, nullptr, nullptr) ==
+        GOSSAMER_BAD_ARGUMENT);
+}
+
+TEST_CASE("a fragment whose values cannot be brought stays due, and its correction is not lost") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  Transfers transfers;
+  transfers.give_to(run);
+  const std::vector<float> before = model.flat();
+  transfers.fails = true;
+  client->make_due(1, std::vector<float>(256, 1.0f));
+  client->announce();
+  CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_NOT_LOADED);
+  CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_NOT_LOADED);
+  CHECK(run.last_error().find("host memory") != std::string::npos);
+  CHECK(model.flat() == before);
+  CHECK(transfers.stored.empty());
+  CHECK(client->word(1).generation == 1);
+
+  transfers.fails = false;
+  run.step(1);
+  CHECK(model.first[256] == before[256] + 1);
+  CHECK(client->word(1).generation == 2);
+}
+
 TEST_CASE("closing serves what is due") {
   Model model;
   ContractDaemon daemon;
@@ -451,4 +601,14 @@ TEST_CASE("after fork the child's handle does nothing and the parent's goes on")
   run.step(1);
   CHECK(model.first[0] == before + 1);
   CHECK_FALSE(test::readable(client->socket(), 0));  // still attached
+}
+
+TEST_CASE("a negative number of samples is refused, not counted as a large one") {
+  Model model;
+  Run run({.job = "test", .socket_path = "/nonexistent/socket"}, model.tensors());
+  run.step(10);
+  CHECK(gossamer_step(run.handle(), static_cast<std::uint64_t>(-1)) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(gossamer_last_error(run.handle())).find("negative") != std::string::npos);
+  CHECK(run.info().clock_samples == 10);
+  CHECK_THROWS_AS(Run({.job = "test", .initial_clock_samples = std::uint64_t{1} << 63}, model.tensors()), Error);
 }

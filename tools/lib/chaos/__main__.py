@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any, List, Optional
+from typing import List, Optional
 
 from .options import parse
 
@@ -25,30 +25,16 @@ from cluster import Cluster, DaemonError  # noqa: E402
 from demo import data  # noqa: E402
 from demo.view import View  # noqa: E402
 from network import Network, NetworkUnavailable  # noqa: E402
+from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import summary  # noqa: E402
 from .faults import Faults  # noqa: E402
 from .member import Member  # noqa: E402
 from .run import ChaosError, Run  # noqa: E402
 
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Each fragment four times a second; the model is one.
 SETTINGS = {"gossip": {"codec": options.codec, "period_ms": 250}, "node": {"io_threads": 1}}
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
-
-
-class Stopped(Exception):
-    """A signal asked us to end."""
-
-    def __init__(self, number: int):
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-def stop(number: int, _frame: Any) -> None:
-    for other in STOPPING_SIGNALS:
-        signal.signal(other, signal.SIG_IGN)  # ending takes a moment, and must not be cut short
-    raise Stopped(number)
 
 
 def keep_mounts_to_ourselves() -> None:
@@ -114,8 +100,7 @@ def chaos(folder: Path, view: View) -> int:
         run.start()
         outcome = run.go(options.minutes * 60 * options.quiet_share / 2, options.minutes * 60)
     finally:
-        for number in STOPPING_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        let_nothing_stop_us()
         for program in [node.program for node in cluster.nodes if node.program] + cluster.trainers:
             program.signal(signal.SIGCONT)
         cluster.close()
@@ -129,8 +114,7 @@ def chaos(folder: Path, view: View) -> int:
 
 
 def main() -> int:
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, stop)
+    raise_stopped()
     folder = Path(tempfile.mkdtemp(prefix="gossamer-chaos-"))
     try:
         return chaos(folder, View(sys.stdout))

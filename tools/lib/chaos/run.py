@@ -63,6 +63,8 @@ class Outcome:
     faults: List[Fault] = field(default_factory=list)
     memory_start: List[int] = field(default_factory=list)
     memory_end: List[int] = field(default_factory=list)
+    heap_start: List[int] = field(default_factory=list)
+    heap_end: List[int] = field(default_factory=list)
     accuracy_start: List[float] = field(default_factory=list)
     accuracy_end: List[float] = field(default_factory=list)
     exchanges: int = 0
@@ -103,14 +105,14 @@ class Run:
     def go(self, quiet_s: float, faulty_s: float) -> Outcome:
         self.view.say(f"all {len(self.members)} train; {quiet_s:.0f} s without faults")
         self._train(quiet_s, self.outcome.quiet_before, "no faults yet")
-        self._look_at_all(self.outcome.memory_start, self.outcome.accuracy_start)
+        self._look_at_all(self.outcome.memory_start, self.outcome.heap_start, self.outcome.accuracy_start)
         self.view.say(f"faults for {faulty_s:.0f} s: {', '.join(self.faults.kinds)}")
         self.outcome.faults_begun_s = time.monotonic()
         self._train(faulty_s, self.outcome.faulty, "faults", with_faults=True)
         self.view.say(f"no more faults; {quiet_s:.0f} s to compare with")
         self._mend()
         self._train(quiet_s, self.outcome.quiet_after, "no more faults")
-        self._look_at_all(self.outcome.memory_end, self.outcome.accuracy_end)
+        self._look_at_all(self.outcome.memory_end, self.outcome.heap_end, self.outcome.accuracy_end)
         for member in self.members:
             self._count(member)
         return self.outcome
@@ -249,8 +251,9 @@ class Run:
             self._counted[member.name, counter] = now
             setattr(self.outcome, counter, getattr(self.outcome, counter) + (now - before if now >= before else now))
 
-    def _look_at_all(self, memory: List[int], accuracy: List[float]) -> None:
+    def _look_at_all(self, memory: List[int], heap: List[int], accuracy: List[float]) -> None:
         memory.extend(member.private_bytes() for member in self.members)
+        heap.extend(member.status.get("heap_bytes", 0) for member in self.members)
         accuracy.extend(member.board["score"] for member in self.members)
 
     def _show(self, headline: str) -> None:

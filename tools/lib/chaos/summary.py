@@ -45,6 +45,8 @@ def as_json(outcome: Outcome, nodes: int, seed: int, substitutes: List[str]) -> 
         "rejoin_longest_s": _rounded(max(rejoined, default=None), 2),
         "daemon_bytes_start": sum(outcome.memory_start),
         "daemon_bytes_end": sum(outcome.memory_end),
+        "daemon_heap_bytes_start": sum(outcome.heap_start),
+        "daemon_heap_bytes_end": sum(outcome.heap_end),
         "accuracy_start": round(sum(outcome.accuracy_start) / nodes, 4),
         "accuracy_end": round(sum(outcome.accuracy_end) / nodes, 4),
         "accuracy_end_lowest": round(min(outcome.accuracy_end), 4),
@@ -80,6 +82,8 @@ def as_text(figures: Dict[str, Any]) -> List[str]:
         f"{_seconds(figures['rejoin_longest_s'])}",
         f"  memory of all daemons, before and after   {bytes_text(figures['daemon_bytes_start'])}, "
         f"{bytes_text(figures['daemon_bytes_end'])}",
+        f"  of it in use on their heaps               {bytes_text(figures['daemon_heap_bytes_start'])}, "
+        f"{bytes_text(figures['daemon_heap_bytes_end'])}",
         f"  accuracy, before and after (lowest)       {figures['accuracy_start']:.3f}, {figures['accuracy_end']:.3f} "
         f"({figures['accuracy_end_lowest']:.3f})",
         f"  exchanges without a known end             {figures['unresolved']} of {figures['exchanges']}",

@@ -5,39 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from .options import parse
 
 options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
 
 from cluster import Cluster, DaemonError  # noqa: E402
+from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import baselines, summary  # noqa: E402
 from .member import MemberError  # noqa: E402
 from .plan import GOSSIP_PERIOD_MS, Plan  # noqa: E402
 from .scenario import Scenario  # noqa: E402
 from .view import View  # noqa: E402
-
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Stopped(Exception):
-    """A signal asked us to end."""
-
-    def __init__(self, number: int):
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-def stop(number: int, _frame: Any) -> None:
-    for other in STOPPING_SIGNALS:
-        signal.signal(other, signal.SIG_IGN)  # ending takes a moment, and must not be cut short
-    raise Stopped(number)
 
 
 def how_to_look(cluster: Cluster) -> str:
@@ -52,7 +35,7 @@ The cluster goes on in {cluster.folder}. Look at it:
     {control_tool} jobs --socket {control}
     less {cluster.folder}/*/gossamerd.log
 End it:
-    kill {pids}; rm -r {cluster.folder}"""
+    kill {pids}; for pid in {pids}; do tail --pid=$pid -s 0.1 -f /dev/null; done; rm -r {cluster.folder}"""
 
 
 def demonstrate(cluster: Cluster, view: View) -> int:
@@ -74,8 +57,7 @@ def demonstrate(cluster: Cluster, view: View) -> int:
 
 
 def main() -> int:
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, stop)
+    raise_stopped()
     view = View(sys.stdout)
     folder = Path(tempfile.mkdtemp(prefix="gossamer-demo-"))
     cluster = None
@@ -94,8 +76,7 @@ def main() -> int:
         return 1
     finally:
         if not kept:
-            for number in STOPPING_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
+            let_nothing_stop_us()
             if cluster is not None:
                 cluster.close()
             shutil.rmtree(folder, ignore_errors=True)

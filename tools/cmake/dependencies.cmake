@@ -1,6 +1,16 @@
 # Everything comes from the distribution's packages; tools/lib/setup.sh lists and installs them.
 find_package(Threads REQUIRED)
-find_package(cppzmq CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
+# The Python that tests and tools use: the system's, which sees the distribution's NumPy.
+if(NOT DEFINED Python3_EXECUTABLE)
+  set(Python3_EXECUTABLE /usr/bin/python3)
+endif()
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+if(GOSSAMER_CLIENT_ONLY)
+  return()
+endif()
+
 find_package(CapnProto CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
@@ -8,12 +18,16 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(libzmq REQUIRED IMPORTED_TARGET libzmq)
+# Without the targets of cppzmq and of pkg-config: the include folders of what libzmq itself uses, which nobody needs here,
+# stand in another order when CMake runs again, and all was built anew.
+pkg_check_modules(libzmq REQUIRED libzmq)
+find_path(CPPZMQ_INCLUDE_DIR zmq.hpp REQUIRED)
+add_library(gossamer_zmq INTERFACE)
+target_include_directories(gossamer_zmq SYSTEM INTERFACE ${CPPZMQ_INCLUDE_DIR})
+target_link_libraries(gossamer_zmq INTERFACE ${libzmq_LINK_LIBRARIES})
 pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
 pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
-pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
 add_library(gossamer_asio INTERFACE)
@@ -25,9 +39,3 @@ target_link_libraries(gossamer_asio INTERFACE Threads::Threads)
 if(GOSSAMER_TESTS)
   find_package(Catch2 CONFIG REQUIRED)
 endif()
-
-# The Python that tests and tools use: the system's, which sees the distribution's NumPy.
-if(NOT DEFINED Python3_EXECUTABLE)
-  set(Python3_EXECUTABLE /usr/bin/python3)
-endif()
-find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -1,0 +1,69 @@
+// What attached clients take of the daemon, altogether and by user: whether one more fits, and what is nearly used up.
+//
+// Kept by the client listener, on the loop's thread. Invariant: no limit is exceeded by what was entered after
+// objection() had nothing against it.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gossamer::daemon {
+
+struct ClientLimits {
+  static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t clients = 64;
+  std::uint64_t jobs = none;  ///< warned of here; refused by the node, where a job may outlive its client a little
+  std::uint64_t memory_bytes = none;
+  std::uint64_t clients_per_user = none;
+  std::uint64_t jobs_per_user = none;
+  std::uint64_t memory_per_user_bytes = none;
+  std::uint64_t memory_per_client_bytes = none;
+};
+
+/// Of each limit; with more in use the operator is warned.
+inline constexpr double nearly_used_up = 0.8;
+
+class ClientLedger {
+ public:
+  /// One attached client.
+  struct Entry {
+    uid_t user = 0;
+    std::uint64_t job = 0;  ///< the hash of its name
+    std::uint64_t memory_bytes = 0;
+  };
+
+  explicit ClientLedger(const ClientLimits& limits) : limits_(limits) {}
+
+  /// Which limit one more client would exceed, how much of it is used, and what to set; none if it fits.
+  [[nodiscard]] std::optional<std::string> objection(const Entry& entry) const;
+  /// The same before its memory has been looked at, so that its job is not known.
+  [[nodiscard]] std::optional<std::string> objection(uid_t user, std::uint64_t memory_bytes) const;
+  /// `number` tells clients apart.
+  void enter(std::uint64_t number, const Entry& entry) { entries_[number] = entry; }
+  void leave(std::uint64_t number) { entries_.erase(number); }
+
+  [[nodiscard]] std::uint64_t memory_bytes() const;
+  /// The limits that are nearly used up, as "clients: 60 of 64, memory_per_user_mib of user 1000: ..."; empty if none.
+  [[nodiscard]] std::string nearly_used() const;
+
+ private:
+  struct Use {
+    std::uint64_t clients = 0;
+    std::uint64_t jobs = 0;
+    std::uint64_t memory_bytes = 0;
+  };
+  /// Of all users, or of one.
+  [[nodiscard]] Use use(std::optional<uid_t> user) const;
+
+  ClientLimits limits_;
+  std::map<std::uint64_t, Entry> entries_;  // at most limits_.clients
+};
+
+}  // namespace gossamer::daemon

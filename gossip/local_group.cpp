@@ -1,0 +1,257 @@
+#include "gossip/local_group.hpp"
+
+#include <algorithm>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::gossip {
+
+LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : rounds_(fragment_count), clock_(clock) {}
+
+// --- who takes part -----------------------------------------------------------------------------------------------
+
+void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due) {
+  GOSSAMER_CHECK(clients() < max_clients && !clients_.contains(id));
+  const auto count = static_cast<std::uint32_t>(rounds_.size());
+  Client client{.slots = std::vector<Slot>(count), .clock = clock};
+  for (std::uint32_t f = 0; f < count; ++f) {
+    Slot& slot = client.slots[f];
+    slot.apart = arrival == Arrival::without_values;
+    slot.due = !due.empty() && due[f];
+    slot.difference = arrival == Arrival::back;
+    slot.untaken = arrival == Arrival::back && !slot.due;
+    client.untaken += slot.untaken ? 1 : 0;
+  }
+  if (arrival == Arrival::without_values) client.lacking = count;
+  clients_.emplace(id, std::move(client));
+}
+
+void LocalGroup::remove(ClientId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  found->second.gone = true;
+  for (Slot& slot : found->second.slots)
+    slot.due = slot.awaited = false;
+  forget_gone();
+}
+
+void LocalGroup::forget_gone() {
+  std::erase_if(clients_, [](const auto& item) { return item.second.gone && item.second.untaken == 0; });
+}
+
+bool LocalGroup::needs(ClientId id) const {
+  return clients_.contains(id);
+}
+
+std::size_t LocalGroup::clients() const {
+  return static_cast<std::size_t>(
+      std::count_if(clients_.begin(), clients_.end(), [](const auto& item) { return !item.second.gone; }));
+}
+
+bool LocalGroup::ready(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found != clients_.end() && found->second.lacking == 0;
+}
+
+std::uint32_t LocalGroup::lacking(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found == clients_.end() ? 0 : found->second.lacking;
+}
+
+bool LocalGroup::quarantined(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found != clients_.end() && found->second.quarantined > 0;
+}
+
+// --- the clock ----------------------------------------------------------------------------------------------------
+
+void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  const std::uint64_t trained = clock - std::min(clock, found->second.clock);
+  found->second.clock = clock;
+  const auto taking_part =
+      static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [](const auto& item) {
+        return !item.second.gone && item.second.lacking == 0;
+      }));
+  if (taking_part == 0 || found->second.lacking > 0) return;
+  clock_ += trained / taking_part;
+  clock_remainder_ += trained % taking_part;
+  clock_ += clock_remainder_ / taking_part;
+  clock_remainder_ %= taking_part;
+}
+
+// --- a round ------------------------------------------------------------------------------------------------------
+
+void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, TimeUs now_us) {
+  Round& round = rounds_[f];
+  round.gathered = true;
+  if (!holder) return;
+  round.under_way = true;
+  round.begun_us = now_us;
+  round.clock = clock_;
+  under_way_.insert(f);
+  if (const auto found = clients_.find(*holder); found != clients_.end() && !found->second.gone) {
+    found->second.slots[f].due = found->second.slots[f].awaited = true;
+  }
+}
+
+Take LocalGroup::take_of(const Slot& slot) {
+  if (slot.quarantined) return Take::check;  // what it came from is not finite
+  if (!slot.untaken) return Take::nothing;
+  return slot.difference ? Take::difference : Take::progress;
+}
+
+/// Clients whose mean y is: those that take part, and are not quarantined.
+std::size_t LocalGroup::in_mean(std::uint32_t f) const {
+  const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
+    const Slot& slot = item.second.slots[f];
+    return !slot.apart && !slot.replacing && !slot.quarantined && !slot.difference &&
+           (!item.second.gone || slot.untaken);
+  });
+  return static_cast<std::size_t>(count);
+}
+
+/// Progress first; then those that come back, one by one: y + (v − y)/(n + 1) is the mean of n clients' y and one
+/// more's v.
+void LocalGroup::weigh(Work& work, std::size_t in_mean) {
+  std::stable_partition(work.parts.begin(), work.parts.end(),
+                        [](const Part& part) { return part.take != Take::difference; });
+  for (Part& part : work.parts) {
+    if (part.take == Take::difference) ++in_mean;
+    part.weight = 1.0F / static_cast<float>(std::max<std::size_t>(in_mean, 1));
+  }
+}
+
+void LocalGroup::taken(Client& client, Slot& slot) {
+  if (!slot.untaken) return;
+  slot.untaken = slot.difference = false;
+  --client.untaken;
+}
+
+LocalGroup::Work LocalGroup::begin(std::uint32_t f, TimeUs now_us) {
+  Round& round = rounds_[f];
+  GOSSAMER_CHECK(round.gathered && !round.under_way);
+  round = {.gathered = true, .under_way = true, .begun_us = now_us, .clock = clock_};
+  under_way_.insert(f);
+  Work work;
+  const std::size_t before = in_mean(f);
+  for (auto& [id, client] : clients_) {
+    Slot& slot = client.slots[f];
+    if (slot.due || (client.gone && !slot.untaken)) continue;
+    work.parts.push_back({.id = id, .take = take_of(slot), .offer = !client.gone, .replace = slot.apart});
+    taken(client, slot);
+    if (client.gone) continue;
+    slot.due = slot.awaited = true;
+    if (slot.apart) slot.replacing = true;
+    slot.apart = false;
+  }
+  weigh(work, before);
+  forget_gone();
+  return work;
+}
+
+void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  Slot& slot = client.slots[f];
+  GOSSAMER_CHECK(slot.due);
+  if (slot.awaited && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
+  slot.due = slot.awaited = false;
+  if (slot.apart) return;  // of a life before this one: it takes y over all the same
+  if (slot.replacing) {    // what it published is what it was given
+    slot.replacing = false;
+    --client.lacking;
+    return;
+  }
+  slot.untaken = true;
+  ++client.untaken;
+}
+
+bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
+  const Round& round = rounds_[f];
+  if (!round.under_way || round.ending) return false;
+  bool awaited = false;
+  bool apart = false;
+  for (const auto& [id, client] : clients_) {
+    awaited = awaited || client.slots[f].awaited;
+    apart = apart || (client.slots[f].apart && !client.gone);
+  }
+  if (!awaited) return true;
+  if (round.first_us == 0) return apart && now_us - round.begun_us > unanswered_us;
+  return now_us - round.begun_us > std::max(patience * (round.first_us - round.begun_us), least_patience_us);
+}
+
+void LocalGroup::end(std::uint32_t f) {
+  rounds_[f].ending = true;
+}
+
+LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
+  GOSSAMER_CHECK(rounds_[f].gathered);
+  rounds_[f].under_way = rounds_[f].ending = false;
+  under_way_.erase(f);
+  Work work;
+  const std::size_t before = in_mean(f);
+  for (auto& [id, client] : clients_) {
+    Slot& slot = client.slots[f];
+    slot.awaited = false;
+    if (!slot.untaken) continue;
+    work.parts.push_back({.id = id, .take = take_of(slot)});
+    taken(client, slot);
+  }
+  weigh(work, before);
+  forget_gone();
+  return work;
+}
+
+void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes) {
+  GOSSAMER_CHECK(outcomes.size() == work.parts.size());
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].moved) rounds_[f].moved = true;
+    const auto found = clients_.find(work.parts[i].id);
+    if (found == clients_.end() || work.parts[i].take == Take::nothing) continue;
+    Slot& slot = found->second.slots[f];
+    if (slot.quarantined == !outcomes[i].finite) continue;
+    slot.quarantined = !outcomes[i].finite;
+    found->second.quarantined += slot.quarantined ? 1U : -1U;
+    quarantines_ += slot.quarantined ? 1 : 0;
+  }
+}
+
+bool LocalGroup::even() const {
+  const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [](const auto& item) {
+    return item.second.gone || (item.second.lacking == 0 && item.second.untaken == 0);
+  });
+  return clients_even && under_way_.empty() && std::all_of(rounds_.begin(), rounds_.end(), [this](const Round& round) {
+           return round.gathered && !round.moved && (clients() < 2 || round.clock == clock_);
+         });
+}
+
+std::vector<std::uint32_t> LocalGroup::wanted(TimeUs period_us, TimeUs now_us, std::size_t most) {
+  std::vector<std::uint32_t> fragments;
+  const auto count = static_cast<std::uint32_t>(rounds_.size());
+  const std::uint32_t first = next_;
+  for (std::uint32_t i = 0; i < count && fragments.size() < most; ++i) {
+    const std::uint32_t f = (first + i) % count;
+    next_ = (f + 1) % count;
+    if (wants(f, period_us, now_us)) fragments.push_back(f);
+  }
+  return fragments;
+}
+
+bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
+  const Round& round = rounds_[f];
+  if (!round.gathered || round.under_way) return false;
+  std::size_t present = 0;
+  bool untaken = false;  // came after its round was over
+  for (const auto& [id, client] : clients_) {
+    if (!client.gone && client.slots[f].apart && !client.slots[f].due) return true;
+    present += client.gone ? 0 : 1;
+    untaken = untaken || client.slots[f].untaken;
+  }
+  if (now_us - round.begun_us < period_us) return false;
+  return untaken || round.moved || (present > 1 && clock_ != round.clock);
+}
+
+}  // namespace gossamer::gossip

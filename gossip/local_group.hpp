@@ -1,0 +1,149 @@
+// Several clients of one job at one node: when each is asked for a fragment, what of it is taken into the node's copy,
+// and how far the node as a whole has trained. To the other nodes they are one replica.
+//
+// Averaging goes by rounds, one fragment at a time. A round begins when the replica wants a publication or has
+// something for its clients, and in any case once a period while they train: the fragment is handed to every client
+// that does not have it already. It is over when all of them have published, or when twice the time has passed that the
+// first took: a slow or stopped client holds nobody up, and what it did is taken in when it comes. Each publication
+// adds its progress over the number of clients to y (gossip/local_mean.hpp), so y is the mean of what they have
+// learned, whatever their speed. A client that joins takes y over first and counts from then on; of one that goes, what
+// it has published stays.
+//
+// The node's clock moves like y: by the mean of what the clients have trained. So a node of four clients that have seen
+// N samples each stands where a node of one client does that has seen N; and it never goes back.
+//
+// Pure: times and events in, what to do out. One owner, one thread. Invariants: at most max_clients clients; a fragment
+// has at most one round under way; a publication is taken in at most once.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "gossip/local_mean.hpp"
+#include "gossip/types.hpp"
+
+namespace gossamer::gossip {
+
+class LocalGroup {
+ public:
+  /// Names a client; never reused.
+  using ClientId = std::uint64_t;
+
+  static constexpr std::size_t max_clients = 256;
+  /// A round that nobody has answered is ended after this if a client waits for its first values.
+  static constexpr TimeUs unanswered_us = 1 * us_per_s;
+  /// Times what the first client took to publish, and then ends a round.
+  static constexpr TimeUs patience = 2;
+  static constexpr TimeUs least_patience_us = 2 * us_per_ms;
+
+  /// `clock`: where the node stands.
+  LocalGroup(std::uint32_t fragment_count, std::uint64_t clock);
+
+  // --- who takes part
+  enum class Arrival {
+    with_values,     ///< its fragments are what y was gathered from
+    without_values,  ///< it takes y over
+    back,            ///< it has been here before, and what it holds is as good as y: the mean of both is taken
+    behind,          ///< likewise, but y has gone on without it: only what it does from now on counts
+  };
+  /// `due`: the fragments that it holds already. `clock`: its own, in samples.
+  void add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due = {});
+  void remove(ClientId id);
+  /// Something of a removed client is still to be taken in: its memory is needed.
+  [[nodiscard]] bool needs(ClientId id) const;
+  [[nodiscard]] std::size_t clients() const;
+  /// It has the node's values of every fragment.
+  [[nodiscard]] bool ready(ClientId id) const;
+  /// Fragments of which it does not.
+  [[nodiscard]] std::uint32_t lacking(ClientId id) const;
+  [[nodiscard]] bool quarantined(ClientId id) const;
+  [[nodiscard]] std::uint64_t quarantines() const { return quarantines_; }
+
+  // --- the clock
+  /// Where a client stands; what it has trained since the last time counts with its share.
+  void observe_clock(ClientId id, std::uint64_t clock);
+  [[nodiscard]] std::uint64_t clock() const { return clock_; }
+
+  // --- a round
+  /// What one client's part in a task is.
+  struct Part {
+    ClientId id = 0;
+    Take take = Take::nothing;
+    float weight = 1;      ///< of what is taken
+    bool offer = false;    ///< a correction is to be written, and the fragment handed over
+    bool replace = false;  ///< the correction is y itself
+  };
+  struct Work {
+    std::vector<Part> parts;
+  };
+  /// The fragment has been gathered; `round`: while the client that it was gathered from holds it.
+  void gathered(std::uint32_t f, std::optional<ClientId> holder, TimeUs now_us);
+  /// A round begins: takes in what came late, and hands the fragment to whoever does not have it.
+  [[nodiscard]] Work begin(std::uint32_t f, TimeUs now_us);
+  /// A client has published.
+  void published(ClientId id, std::uint32_t f, TimeUs now_us);
+  /// The round should end: everybody has published, or has had time enough.
+  [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;
+  /// It ends: what was published is to be taken in next, by take_in().
+  void end(std::uint32_t f);
+  [[nodiscard]] Work take_in(std::uint32_t f);
+  /// What the task found, for each part.
+  void done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes);
+
+  /// All clients hold y: nothing is under way, and nothing of it has still to be handed to any of them.
+  [[nodiscard]] bool even() const;
+  /// Rounds under way, in the fragments' order.
+  [[nodiscard]] const std::set<std::uint32_t>& under_way() const { return under_way_; }
+  /// Fragments, `most` at most, of which a round should begin though no exchange asks for one.
+  [[nodiscard]] std::vector<std::uint32_t> wanted(TimeUs period_us, TimeUs now_us, std::size_t most);
+
+ private:
+  /// One client's standing with one fragment.
+  struct Slot {
+    bool apart : 1 = false;        ///< has never had y
+    bool replacing : 1 = false;    ///< is taking it over
+    bool due : 1 = false;          ///< has the fragment
+    bool awaited : 1 = false;      ///< was handed it in this round
+    bool untaken : 1 = false;      ///< has published what is not in y
+    bool difference : 1 = false;   ///< and is taken in by its difference to y
+    bool quarantined : 1 = false;  ///< the last one was not finite
+  };
+  struct Client {
+    std::vector<Slot> slots;
+    std::uint64_t clock = 0;
+    std::uint32_t lacking = 0;  ///< slots apart or replacing
+    std::uint32_t quarantined = 0;
+    std::uint32_t untaken = 0;
+    bool gone = false;
+  };
+  struct Round {
+    bool gathered = false;
+    bool under_way = false;
+    bool ending = false;  ///< end() was called
+    bool moved = false;   ///< y has what not all clients have been handed
+    TimeUs begun_us = 0;
+    TimeUs first_us = 0;  ///< when the first client had published; 0: none has
+    std::uint64_t clock = 0;
+  };
+
+  [[nodiscard]] static Take take_of(const Slot& slot);
+  [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
+  static void weigh(Work& work, std::size_t in_mean);
+  [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
+  void taken(Client& client, Slot& slot);
+  void forget_gone();
+
+  std::map<ClientId, Client> clients_;
+  std::vector<Round> rounds_;
+  std::set<std::uint32_t> under_way_;
+  std::uint32_t next_ = 0;  // where wanted() goes on
+  std::uint64_t clock_;
+  std::uint64_t clock_remainder_ = 0;  // over the number of clients
+  std::uint64_t quarantines_ = 0;
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,123 @@
+#include "gossip/local_mean.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "gossip/check.hpp"
+#include "gossip/types.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// Elements done for all clients before the next ones, so that y and what was just read stay in the cache.
+constexpr std::size_t chunk = 16 * block_elements;
+/// Magnitudes from 2^120 on count as infinite: sums and differences of smaller ones stay finite.
+constexpr std::uint32_t too_large_bits = 0x7b800000;
+/// What y never reaches, whatever is added.
+constexpr std::uint32_t beyond_y_bits = 0x7d800000;  // 2^124
+
+std::uint32_t magnitude(float value) {
+  return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
+}
+
+bool all_finite(std::span<const float> values) {
+  std::uint32_t bad = 0;
+  for (std::size_t b = 0; b < values.size(); b += block_elements) {
+    const float* block = values.data() + b;
+    for (std::size_t e = 0; e < block_elements; ++e)
+      bad |= magnitude(block[e]) >= too_large_bits ? 1U : 0U;
+  }
+  return bad == 0;
+}
+
+/// out += weight · (a + b − c − d); null is zero. True if anything was added. The arrays were looked at before, but are
+/// a client's, which may change them meanwhile: y stays finite nevertheless.
+struct Sum {
+  const float* a;
+  const float* b;
+  const float* c;
+  const float* d;
+};
+
+template <bool HasB, bool HasD>
+bool add(const Sum& of, float weight, float* __restrict out) {
+  std::uint32_t any = 0;
+  for (std::size_t e = 0; e < block_elements; ++e) {
+    const float stands = HasB ? of.a[e] + of.b[e] : of.a[e];
+    const float from = HasD ? of.c[e] + of.d[e] : of.c[e];
+    const float moved = stands - from;
+    any |= magnitude(moved);
+    const float sum = out[e] + weight * moved;
+    out[e] = magnitude(sum) < beyond_y_bits ? sum : out[e];
+  }
+  return any != 0;
+}
+
+bool add(const Sum& sum, float weight, float* out) {
+  if (sum.b != nullptr)
+    return sum.d != nullptr ? add<true, true>(sum, weight, out) : add<true, false>(sum, weight, out);
+  return sum.d != nullptr ? add<false, true>(sum, weight, out) : add<false, false>(sum, weight, out);
+}
+
+const float* at(const float* values, std::size_t element) {
+  return values == nullptr ? nullptr : values + element;
+}
+
+/// One block of a client's publication into y.
+bool take(const ClientFragment& client, std::size_t e, float* y) {
+  const float* stands = client.snapshot + e;
+  const float* given = at(client.snapshot_correction, e);
+  if (client.take == Take::progress)
+    return add({stands, given, client.base + e, at(client.base_correction, e)}, client.weight, y);
+  float before[block_elements];  // y is read and written
+  std::copy_n(y, block_elements, before);
+  return add({stands, given, before, nullptr}, client.weight, y);
+}
+
+bool correct(const ClientFragment& client, std::size_t first, const float* y) {
+  float* out = client.correction + first;
+  if (client.replace) {
+    std::copy_n(y, block_elements, out);
+    return true;
+  }
+  const float* snapshot = client.snapshot + first;
+  std::uint32_t any = 0;
+  for (std::size_t e = 0; e < block_elements; ++e) {
+    out[e] = y[e] - snapshot[e];
+    any |= magnitude(out[e]);
+  }
+  return any != 0;
+}
+
+bool takes_values(Take take) {
+  return take == Take::progress || take == Take::difference;
+}
+
+}  // namespace
+
+std::vector<LocalMeanTask::Outcome> LocalMeanTask::run(std::span<float> y) const {
+  GOSSAMER_CHECK(y.size() % block_elements == 0);
+  std::vector<Outcome> outcomes(clients.size());
+  for (std::size_t m = 0; m < clients.size(); ++m) {
+    // Of the whole fragment first: a client that is not finite somewhere is not trusted with the rest.
+    if (clients[m].take != Take::nothing) outcomes[m].finite = all_finite({clients[m].snapshot, y.size()});
+  }
+  for (std::size_t begin = 0; begin < y.size(); begin += chunk) {
+    const std::size_t end = std::min(y.size(), begin + chunk);
+    for (std::size_t m = 0; m < clients.size(); ++m) {
+      if (!outcomes[m].finite || !takes_values(clients[m].take)) continue;
+      for (std::size_t e = begin; e < end; e += block_elements)
+        outcomes[m].moved |= take(clients[m], e, y.data() + e);
+    }
+    for (std::size_t m = 0; m < clients.size(); ++m) {
+      if (!outcomes[m].finite || clients[m].correction == nullptr) continue;
+      for (std::size_t e = begin; e < end; e += block_elements)
+        outcomes[m].differs |= correct(clients[m], e, y.data() + e);
+    }
+  }
+  return outcomes;
+}
+
+}  // namespace gossamer::gossip

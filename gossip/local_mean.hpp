@@ -1,0 +1,54 @@
+// The arithmetic among the clients of one job at one node: their mean progress into the node's copy y of a fragment,
+// and for each the correction that brings it to y. Local SGD's averaging step (Stich 2019, arXiv 1805.09767), on
+// differences:
+//
+//   y ← y + Σ_c weight_c · progress_c            progress_c = s_c − (s_c before + the correction it was given)
+//   c_c ← y − s_c
+//
+// so that what a client did is counted once, whenever it comes, and nobody waits for the slowest. A client whose values
+// are not finite is left out of both.
+//
+// A task is a value, decided on by gossip/local_group.hpp; run() touches only the memory that it names and may run on
+// any thread while the fragment is held. Whatever else can form such means (between GPUs, say) does so in its place.
+
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace gossamer::gossip {
+
+/// What is taken of a client's publication into y.
+enum class Take : unsigned char {
+  nothing,
+  check,       ///< nothing, but whether it is finite is to be known
+  progress,    ///< what it did since its base
+  difference,  ///< what sets it apart from y: its base is not known any more
+};
+
+/// One client's part. All arrays are as long as y; null: none.
+struct ClientFragment {
+  const float* snapshot = nullptr;             ///< s
+  const float* snapshot_correction = nullptr;  ///< on its way to the client, so that it stands at s plus this
+  const float* base = nullptr;                 ///< of progress: the snapshot before,
+  const float* base_correction = nullptr;      ///< and what it was given then
+  Take take = Take::nothing;
+  float weight = 1;             ///< of what is taken
+  float* correction = nullptr;  ///< where what the client is to add is written; may be a base
+  bool replace = false;         ///< y itself is written, to be taken over
+};
+
+struct LocalMeanTask {
+  std::vector<ClientFragment> clients;  ///< taken in this order
+
+  struct Outcome {
+    bool finite = true;    ///< false: nothing was taken of it, and no correction written
+    bool moved = false;    ///< something other than zero was taken of it
+    bool differs = false;  ///< its correction is not zero (replace: always)
+  };
+  /// For each client, in order.
+  [[nodiscard]] std::vector<Outcome> run(std::span<float> y) const;
+};
+
+}  // namespace gossamer::gossip

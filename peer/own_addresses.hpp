@@ -1,0 +1,17 @@
+// Under which addresses this machine can be reached, to notice that it has moved to another network.
+//
+// Asks the system, which takes some microseconds; any thread.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gossamer::peer {
+
+/// Of all interfaces that are up, in numeric form, sorted; without those that mean something on this machine or wire
+/// only (loopback, link-local). `interface`: of this one alone; empty: of all. Nothing if the system does not tell.
+[[nodiscard]] std::optional<std::vector<std::string>> own_addresses(const std::string& interface);
+
+}  // namespace gossamer::peer

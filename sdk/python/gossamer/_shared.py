@@ -1,0 +1,114 @@
+"""What a run shares with the others beside its model: the cursor, who takes part, and the end. A part of Run."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Union
+
+from . import _library
+from ._library import GossamerError
+
+MAX_CURSOR_BYTES = 4096
+MAX_MEMBERS = 256
+# How long the C library waits at a time, so that Ctrl-C is heard.
+FINISH_SLICE_MS = 100
+
+Cursor = Union[Dict[str, Any], bytes, None]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How a run came to its end."""
+
+    agreed: bool  # every replica in reach has finished, too, and they hold the same model but for `distance`
+    saver: bool  # this process is the one to save the model
+    members: int  # replicas that finished, this one included
+    distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest that the last exchanges found
+    clock: int  # samples: the largest clock of any replica that is known
+
+
+class Shared:
+    """Needs of its subclass: _lib, _open_handle(), _report(status)."""
+
+    _lib: ctypes.CDLL
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        raise NotImplementedError
+
+    def _report(self, status: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the program is in its data: a dict, or bytes, of 4096 bytes at most (a dict as JSON). It travels with the
+        model to nodes that join: after attach() it is that of the replica which the model came from, until the program
+        sets its own. None if there is none."""
+        buffer = ctypes.create_string_buffer(MAX_CURSOR_BYTES)
+        length = ctypes.c_size_t()
+        status = self._lib.gossamer_get_cursor(self._open_handle(), buffer, len(buffer), ctypes.byref(length))
+        if status != _library.OK:
+            self._report(status)
+        content = buffer.raw[: length.value]
+        if not content:
+            return None
+        if content.startswith(b"{"):
+            try:
+                found = json.loads(content)
+                if isinstance(found, dict):
+                    return found
+            except (ValueError, RecursionError):
+                pass  # bytes that only begin like it
+        return content
+
+    @cursor.setter
+    def cursor(self, value: Cursor) -> None:
+        if value is None:
+            content = b""
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            content = bytes(value)
+        elif isinstance(value, dict):
+            try:
+                content = json.dumps(value, separators=(",", ":")).encode()
+            except (TypeError, ValueError) as error:
+                raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the cursor cannot be written as JSON: {error}") from None
+        else:
+            raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the cursor is a {type(value).__name__}; use a dict or bytes")
+        status = self._lib.gossamer_set_cursor(self._open_handle(), content, len(content))
+        if status != _library.OK:
+            self._report(status)
+
+    @property
+    def members(self) -> List[str]:
+        """The nodes in reach that run this job, this one included, as hexadecimal ids in ascending order. In a large
+        cluster a node knows only some of the others."""
+        ids = ((ctypes.c_uint8 * 16) * MAX_MEMBERS)()
+        count = ctypes.c_size_t()
+        status = self._lib.gossamer_members(self._open_handle(), ids, MAX_MEMBERS, ctypes.byref(count))
+        if status != _library.OK:
+            self._report(status)
+        return [bytes(one).hex() for one in ids[: min(count.value, MAX_MEMBERS)]]
+
+    def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        """Call when training is over: averages as fast as the network allows until all replicas in reach have finished,
+        too, and agree, and returns with their mean in the tensors. Waits for those that still train, `timeout_s` at
+        most (None: for ever). Save the model if the result says `saver`. Training may go on afterwards."""
+        begin = time.monotonic()
+        limit_s = float("inf") if timeout_s is None else timeout_s
+        found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
+        while True:
+            left_ms = (begin + limit_s - time.monotonic()) * 1000
+            slice_ms = int(max(0, min(FINISH_SLICE_MS, left_ms)))
+            status = self._lib.gossamer_finish(self._open_handle(), slice_ms, ctypes.byref(found))
+            if status not in (_library.OK, _library.TIMEOUT):
+                self._report(status)
+            if status != _library.TIMEOUT or time.monotonic() - begin >= limit_s:
+                return Finish(
+                    agreed=bool(found.agreed),
+                    saver=bool(found.saver),
+                    members=found.members,
+                    distance=found.distance,
+                    clock=found.clock_samples,
+                )

@@ -1,0 +1,170 @@
+"""Attaching a Keras 3 model (tf.keras is one, from TensorFlow 2.16), on any of its backends:
+
+    import gossamer.keras
+    model.fit(x, y, batch_size=32, callbacks=[gossamer.keras.GossamerCallback(job="mlp", samples_per_step=32)])
+
+Variables are copied to host memory and assigned from there, and only those of which something is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import keras
+import numpy as np
+
+from . import _library
+from ._events import Event, EventKind
+from ._library import GossamerError, GossamerWarning, version
+from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
+
+__all__ = [
+    "GossamerCallback",
+    "Event",
+    "EventKind",
+    "GossamerError",
+    "GossamerWarning",
+    "Run",
+    "RunInfo",
+    "RunStats",
+    "State",
+    "version",
+]
+
+_DTYPES = {
+    "float32": _library.F32,
+    "float64": _library.F64,
+    "bfloat16": _library.BF16,  # averaged in float32, and rounded at random so that its mean stays
+    "int8": _library.I8,
+    "int16": _library.I16,
+    "int32": _library.I32,
+    "int64": _library.I64,
+    "uint8": _library.U8,
+    "bool": _library.BOOL,
+}
+
+
+def _name(index: int, variable: Any) -> str:
+    """Keras numbers layers as the process makes them ("dense_3"), which may differ from replica to replica."""
+    return f"{index}.{variable.name}"
+
+
+def _default_role(variable: Any) -> str:
+    if not str(variable.dtype).startswith(("float", "bfloat")):
+        return "local"
+    return "param" if variable.trainable else "buffer"
+
+
+def _spec(name: str, variable: Any, role: str) -> TensorSpec:
+    dtype, shape = str(variable.dtype), tuple(variable.shape)
+    if role == "local":
+        return TensorSpec(name, _DTYPES.get(dtype, _library.U8), role, shape, 0, None)
+    if dtype not in ("float32", "float64", "bfloat16"):
+        raise GossamerError(
+            "GOSSAMER_UNSUPPORTED",
+            f"variable '{name}' ({variable.path}) has the dtype {dtype}, which cannot be averaged: use float32 (the policy "
+            "mixed_float16 does), or the role local",
+        )
+    host = np.array(keras.ops.convert_to_numpy(variable.value)).reshape(-1)
+    return TensorSpec(name, _DTYPES[dtype], role, shape, host.ctypes.data, host)
+
+
+class _HostCopies(Transfer):
+    """Between the variables and the host memory that the C library reads and writes. `variables()` gives them as they
+    are now: with JAX, training keeps their values elsewhere until somebody asks."""
+
+    def __init__(self, variables: Callable[[], List[Any]], specs: List[TensorSpec]):
+        super().__init__()
+        self._variables = variables
+        self._specs = specs
+        self._changed: Dict[int, List[Tuple[int, int]]] = {}
+
+    def load(self, tensor: int, first: int, count: int) -> None:
+        host = self._specs[tensor].owner
+        value = self._variables()[tensor].value
+        if count < host.size:  # not the whole of it to the host
+            value = keras.ops.reshape(value, (-1,))[first : first + count]
+        host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        self._changed.setdefault(tensor, []).append((first, count))
+
+    def assign_changes(self) -> None:
+        changed, self._changed = self._changed, {}
+        variables = self._variables() if changed else []
+        for tensor, pieces in changed.items():
+            host, variable = self._specs[tensor].owner, variables[tensor]
+            value = np.array(keras.ops.convert_to_numpy(variable.value)).reshape(-1)
+            for first, count in pieces:
+                value[first : first + count] = host[first : first + count]
+            variable.assign(value.reshape(variable.shape))
+
+
+class GossamerCallback(keras.callbacks.Callback):
+    """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the run
+    at the end. `run` is the gossamer.Run in between.
+
+    job: what all replicas of this model call it.
+    samples_per_step: what each batch adds to the clock, normally the batch size.
+    roles: name -> "param", "buffer" or "local", where that is not wanted; variables are named by their place in
+        model.weights, "0.kernel".
+    The rest is as in gossamer.attach().
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        samples_per_step: int = 1,
+        roles: Optional[Mapping[str, str]] = None,
+        wait: bool = True,
+        timeout_s: Optional[float] = None,
+        socket: Optional[str] = None,
+        fragment_elements: int = 0,
+        step_budget_bytes: int = 0,
+        initial_clock: int = 0,
+        on_event: Optional[Callable[[Event], None]] = None,
+        progress: Optional[bool] = None,
+    ):
+        super().__init__()
+        self.samples_per_step = samples_per_step
+        self.run: Optional[Run] = None
+        self._options = RunOptions(
+            job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress
+        )
+        self._roles = dict(roles or {})
+        self._wait = wait
+        self._timeout_s = timeout_s
+        self._next_batch = 0
+
+    def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
+        weights = self.model.weights
+        if not weights:
+            raise GossamerError(
+                "GOSSAMER_BAD_ARGUMENT", "the model has no variables yet: give it an Input, or call it on a batch, before fit()"
+            )
+        named = {_name(index, variable): variable for index, variable in enumerate(weights)}
+        check_roles(self._roles, named, "variables")
+        specs = [_spec(name, value, self._roles.get(name, _default_role(value))) for name, value in named.items()]
+        self._copies = _HostCopies(lambda: list(self.model.weights), specs)
+        self.run = Run(specs, self._options, self._copies)
+        if self._wait:
+            self.run.wait(self._timeout_s)
+        self._copies.assign_changes()
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Mapping[str, Any]] = None) -> None:
+        self._next_batch = 0
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Mapping[str, Any]] = None) -> None:
+        # With steps_per_execution, `batch` is the last of several.
+        batches, self._next_batch = batch + 1 - self._next_batch, batch + 1
+        if self.run is not None and not self.run.closed:
+            self.run.step(batches * self.samples_per_step)
+            self._copies.assign_changes()
+
+    def on_train_end(self, logs: Optional[Mapping[str, Any]] = None) -> None:
+        if self.run is not None and not self.run.closed:
+            self._options = replace(self._options, initial_clock=self.run.clock)  # the next fit() goes on from here
+            self.run.close()
+            self._copies.assign_changes()

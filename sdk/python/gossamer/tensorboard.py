@@ -1,0 +1,49 @@
+"""A run's figures in TensorBoard:
+
+    import gossamer.tensorboard
+    gossamer.tensorboard.log(run, torch.utils.tensorboard.SummaryWriter())
+
+Imports nothing: a writer is anything with add_scalar(tag, value, step), as of torch.utils.tensorboard and tensorboardX.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ._run import Run, RunStats
+
+__all__ = ["log"]
+
+# RunStats's fields and their units in the chart's title.
+_SCALARS = {
+    "clock": "clock_samples",
+    "global_clock": "global_clock_samples",
+    "age_samples": "age_samples",
+    "neighbours": "neighbours",
+    "exchanges": "exchanges",
+    "unresolved": "unresolved",
+    "quarantines": "quarantines",
+    "bytes_sent": "bytes_sent",
+    "bytes_received": "bytes_received",
+    "consensus": "consensus",
+    "period_s": "period_s",
+    "step_share": "step_share",
+}
+
+
+class Writer(Protocol):
+    """What is needed of a SummaryWriter."""
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int) -> Any: ...
+
+
+def log(run: Run, writer: Writer, every_s: float = 10.0, prefix: str = "gossamer/") -> None:
+    """Writes run.stats every `every_s` seconds, from run.step(), and once more when the run is closed: close the writer
+    after it. The charts' step is the number of optimiser steps."""
+
+    def write() -> None:
+        stats: RunStats = run.stats
+        for field, tag in _SCALARS.items():
+            writer.add_scalar(prefix + tag, getattr(stats, field), stats.steps)
+
+    run.every(every_s, write)

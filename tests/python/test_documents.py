@@ -1,0 +1,87 @@
+"""The programs in the documents run as they stand there: blocks that are marked as Python, each by itself, with a daemon
+played through the contract. Those whose framework is missing are skipped, and it is said which."""
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import sys
+import tempfile
+import threading
+import unittest
+import warnings
+from pathlib import Path
+
+import gossamer
+from contract_daemon import CLOCK, FINISH_ANSWER, FINISHING, ContractDaemon
+
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
+BLOCKS = [
+    (f"{name}, program {number}", code)
+    for name in ("python.md", "guide.md")
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", (DOCUMENTS / name).read_text(), re.S | re.M), 1)
+]
+
+
+@contextlib.contextmanager
+def finishing(daemon):
+    """All agree as soon as a program has stopped training."""
+    stop = threading.Event()
+
+    def answer() -> None:
+        client = daemon.client()
+        while not stop.wait(0.01):
+            number = client.u32(FINISHING)
+            if number:
+                client.set_u64(FINISH_ANSWER, number << 32 | 1 << 16 | 3)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def in_new_folder():
+    """What programs save is not left behind."""
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="gossamer-test-") as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+@contextlib.contextmanager
+def quiet():
+    """What programs print is not shown; what Gossamer warns of ("training goes on alone", say) is an error."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("error", gossamer.GossamerWarning)
+        yield
+
+
+class Documents(unittest.TestCase):
+    def test_programs_run(self) -> None:
+        run = 0
+        for name, code in BLOCKS:
+            modules = re.findall(r"^import (\w+)", code, re.M)
+            missing = [module for module in modules if importlib.util.find_spec(module) is None]
+            if missing:
+                print(f"SKIPPED: {name}: {', '.join(missing)} missing", file=sys.stderr)
+                continue
+            with self.subTest(name), in_new_folder(), ContractDaemon() as daemon, finishing(daemon), quiet():
+                os.environ["GOSSAMER_SOCKET"] = daemon.path
+                exec(compile(code, name, "exec"), {"__name__": "__main__"})
+                self.assertGreater(daemon.client().u64(CLOCK), 0)
+                run += 1
+        self.assertGreaterEqual(len(BLOCKS), 4)
+        self.assertGreater(run, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

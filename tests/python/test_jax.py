@@ -1,0 +1,163 @@
+"""gossamer.jax.attach(), against a daemon played through the contract. Skipped, and saying so, without JAX."""
+
+import sys
+import threading
+import unittest
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+except ImportError as error:
+    print(f"SKIPPED: JAX cannot be imported ({error}); pip install jax", file=sys.stderr)
+    sys.exit(77)  # CTest: skipped
+
+import gossamer.jax as gossamer
+from contract_daemon import JOINING, NOWHERE, RUNNING, STATE, ContractDaemon, eventually
+
+
+def model():
+    return {
+        "dense": {"kernel": jnp.arange(6, dtype=jnp.float32).reshape(2, 3), "bias": jnp.zeros(2, jnp.bfloat16)},
+        "steps": jnp.zeros((), jnp.int32),
+    }
+
+
+def alone(params, **options):
+    return gossamer.attach(params, job="test", socket=NOWHERE, wait=False, **options)
+
+
+class Training(unittest.TestCase):
+    def test_a_correction_makes_new_arrays_of_what_it_changes(self):
+        params = model()
+        with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            self.assertEqual(client.publication(8), [0, 0, 0, 1, 2, 3, 4, 5])
+            trained = {**params, "steps": params["steps"] + 1}
+            trained["dense"] = {**params["dense"], "kernel": params["dense"]["kernel"] + 1}
+            client.make_due([0, 1, 10, 20, 30, 40, 50, 60])
+            corrected = run.step(trained, samples=32)
+            np.testing.assert_array_equal(corrected["dense"]["kernel"], [[11, 22, 33], [44, 55, 66]])
+            np.testing.assert_array_equal(corrected["dense"]["bias"].astype(jnp.float32), [0, 1])
+            self.assertIs(corrected["steps"], trained["steps"])
+            self.assertEqual(client.publication(8), [0, 1, 11, 22, 33, 44, 55, 66])
+            np.testing.assert_array_equal(trained["dense"]["kernel"], [[1, 2, 3], [4, 5, 6]])  # as it was
+            self.assertEqual(run.clock, 32)
+
+    def test_with_nothing_due_the_model_is_the_one_given(self):
+        params = model()
+        with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:
+            daemon.client()
+            params = run.params
+            self.assertIs(run.step(params), params)
+
+    def test_a_publication_alone_changes_nothing(self):
+        params = model()
+        with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            trained = jax.tree_util.tree_map(lambda x: x + 1, run.params)
+            client.make_due(None)
+            self.assertIs(run.step(trained), trained)
+            self.assertEqual(client.publication(8), [1, 1, 1, 2, 3, 4, 5, 6])
+
+    def test_a_joiner_takes_over_the_model(self):
+        for asks in (True, False):
+            with self.subTest(asks=asks), ContractDaemon(state=JOINING) as daemon:
+
+                def pull():
+                    client = daemon.client()
+                    client.make_due([1, 2, 3, 4, 5, 6, 7, 8], replace=True)
+                    eventually(lambda: not client.is_due())
+                    client.set_u32(STATE, RUNNING)
+
+                puller = threading.Thread(target=pull)
+                puller.start()
+                params = model()
+                with gossamer.attach(params, job="test", socket=daemon.path) as run:
+                    params = run.params if asks else run.step(params)
+                    np.testing.assert_array_equal(params["dense"]["kernel"], [[3, 4, 5], [6, 7, 8]])
+                    np.testing.assert_array_equal(params["dense"]["bias"].astype(jnp.float32), [1, 2])
+                puller.join()
+
+    def test_what_comes_at_the_end_is_in_params(self):
+        with ContractDaemon() as daemon:
+            run = gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path)
+            daemon.client().make_due([1, 2])
+            run.close()
+            np.testing.assert_array_equal(run.params[0], [1, 2])
+
+    def test_fragments_of_a_large_leaf(self):
+        """256 elements each, of two leaves that begin anywhere."""
+        params = [jnp.arange(300.0), jnp.arange(1000.0)]
+        with ContractDaemon() as daemon, gossamer.attach(
+            params, job="test", socket=daemon.path, fragment_elements=256
+        ) as run:
+            client = daemon.client()
+            params = run.params
+            client.make_due([1] * 256, fragment=1)
+            params = run.step(params)
+            expected = np.concatenate([np.arange(300.0), np.arange(1000.0)])
+            expected[256:512] += 1
+            np.testing.assert_array_equal(np.concatenate(params), expected)
+            self.assertEqual(client.publication(256, fragment=1), list(expected[256:512]))
+
+
+class Rounding(unittest.TestCase):
+    def test_corrections_of_bfloat16_are_right_in_the_mean(self):
+        """Each is a hundredth of the distance between two neighbours, and would be lost if it were rounded to the
+        nearest."""
+        values = jnp.ones(20000, jnp.bfloat16)
+        spacing = 2.0**-7
+        with ContractDaemon() as daemon, gossamer.attach([values], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            params = run.params
+            for _ in range(10):
+                client.make_due([spacing / 100] * values.size)
+                params = run.step(params)
+            mean = float(params[0].astype(jnp.float32).mean())
+            # Standard deviation of the mean: sqrt(0.1 * 0.9 / 20000) * spacing = 0.0021 * spacing.
+            self.assertAlmostEqual((mean - 1) / spacing, 0.1, delta=6 * 0.0021)
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, params, pattern, **options):
+        with self.assertRaisesRegex(gossamer.GossamerError, pattern):
+            alone(params, **options)
+
+    def test_leaves(self):
+        self.assert_refused({"w": np.zeros(2)}, "leaf 'w' is a ndarray, not a JAX array")
+        self.assert_refused({"a": {"b": jnp.zeros(2, jnp.float16)}}, "leaf 'a.b' has the dtype float16")
+        self.assert_refused({"w": jnp.zeros(2, jnp.int32)}, "has the dtype int32", roles={"w": "param"})
+        self.assert_refused({"w": jnp.zeros(2)}, "leaves that do not exist: v", roles={"v": "local"})
+        self.assert_refused({"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}, "same name")
+        self.assert_refused({}, "nothing to train")
+
+    def test_another_model_at_a_step(self):
+        params = {"w": jnp.zeros(2)}
+        with alone(params) as run:
+            for other, pattern in (
+                ({"v": jnp.zeros(2)}, "another structure"),
+                ({"w": jnp.zeros(3)}, r"leaf 'w' is float32\[3\], but float32\[2\]"),
+                ({"w": jnp.zeros(2, jnp.bfloat16)}, "is bfloat16"),
+            ):
+                with self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                    run.step(other)
+            self.assertIs(run.step(params), params)
+
+    def test_what_fails_inside_a_step_is_raised_and_the_fragment_stays_due(self):
+        params = [jnp.zeros(2)]
+        with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            params = run.params
+            deleted = [params[0] + 1]
+            client.make_due([1, 2])
+            deleted[0].delete()
+            with self.assertRaisesRegex(RuntimeError, "deleted"):
+                run.step(deleted)
+            self.assertTrue(client.is_due())
+            params = run.step(params)
+            np.testing.assert_array_equal(params[0], [1, 2])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,43 @@
+"""The package's annotations are complete and hold, and users' programs see them. Skipped, and saying so, without mypy."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+if subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True).returncode != 0:
+    print("SKIPPED: mypy is not installed; Debian: apt install python3-mypy", file=sys.stderr)
+    sys.exit(77)  # CTest: skipped
+
+SDK = Path(__file__).resolve().parents[2] / "sdk" / "python"
+
+USERS_PROGRAM = """
+import gossamer
+
+run = gossamer.attach({"w": object()}, job="typed", on_event=lambda event: print(event.kind.value))
+run.step(samples=32)
+share: float = run.stats.step_share
+state: int = run.info().state
+"""
+
+
+def mypy(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--cache-dir", "/dev/null", *arguments]
+    return subprocess.run(command, cwd=SDK, capture_output=True, text=True, timeout=100)
+
+
+class Typing(unittest.TestCase):
+    def test_annotations_hold(self) -> None:
+        """In a program that uses them, too, of which one line is wrong."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program.py"
+            program.write_text(USERS_PROGRAM)
+            result = mypy("gossamer", str(program))
+        lines = [line for line in result.stdout.splitlines() if ": error:" in line]
+        self.assertEqual(len(lines), 1, result.stdout + result.stderr)
+        self.assertIn('program.py:7: error: Incompatible types in assignment (expression has type "State"', lines[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

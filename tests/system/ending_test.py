@@ -1,0 +1,175 @@
+"""A run's place in its data and its end: the cursor travels with the model, clocks count a sample once, and replicas that
+finish agree on one model and on who saves it."""
+
+import threading
+import unittest
+from typing import List
+
+import numpy as np
+
+from support import PATIENCE_S, Client, SystemTest, gossamer, spread, wait_until
+
+ELEMENTS = 5000
+# Far more than replicas that agree to 1e-4 of their length differ by in one element of a model of size about one.
+AGREED = 5e-3
+
+
+def finish_all(clients: List[Client], timeout_s: float = PATIENCE_S) -> List[gossamer.Finish]:
+    """Each in a thread of its own, as they are in processes of their own."""
+    found: List[gossamer.Finish] = [None] * len(clients)  # type: ignore[list-item]
+
+    def finish(index: int) -> None:
+        found[index] = clients[index].run.finish(timeout_s)
+
+    threads = [threading.Thread(target=finish, args=(index,)) for index in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+class Place(SystemTest):
+    def test_the_cursor_comes_with_the_model_and_stays(self) -> None:
+        nodes = self.start_nodes(2)
+        first = self.attach(nodes[0], np.zeros(ELEMENTS))
+        self.assertIsNone(first.run.cursor)
+        first.run.cursor = {"file": "part-7", "line": 12}
+        first.step(1000)
+        joiner = self.attach(nodes[1], np.ones(ELEMENTS), wait=False)
+        joiner.run.cursor = b"of its own model, which it gives up"
+        self.step_until(lambda: joiner.run.ready, "the newcomer has its model")
+        self.assertEqual(joiner.run.cursor, {"file": "part-7", "line": 12})
+        nodes[1].kill()
+        nodes[1].start()
+        self.step_until(lambda: joiner.run.info().attachments == 2, "its daemon is back")
+        self.assertEqual(joiner.run.cursor, {"file": "part-7", "line": 12})
+        joiner.run.cursor = {"line": 13}
+        self.assertEqual(joiner.run.cursor, {"line": 13})
+
+    def test_samples_are_counted_once(self) -> None:
+        """By one that joins with a checkpoint of its own, one that joins without, and after a restart of the daemon; and
+        the job's clock never goes back."""
+        nodes = self.start_nodes(2)
+        first = self.attach(nodes[0], np.zeros(ELEMENTS))
+        first.step(1200)
+        second = self.attach(nodes[1], np.zeros(ELEMENTS), initial_clock=1000, wait=False)
+        self.step_until(lambda: second.run.ready, "the newcomer has its model", [second])
+        self.assertEqual(second.run.clock, 1000 + second.run.info().steps)
+        for _ in range(10):
+            second.step(10)
+        reached = 1200 + 100 + second.run.info().steps  # steps until it was ready count one sample each
+        wait_until(lambda: second.job()["clock"] >= 1300, PATIENCE_S, "the daemon has read the clock")
+        self.assertLessEqual(second.job()["clock"], reached)
+        self.step_until(lambda: first.run.global_clock >= 1300, "the job's clock is known to the other", [first])
+        before, known = second.job()["clock"], second.run.global_clock
+        nodes[1].kill()
+        self.assertGreaterEqual(second.run.global_clock, known)
+        nodes[1].start()
+        self.step_until(lambda: second.run.info().attachments == 2 and second.run.ready, "its daemon is back", [second])
+        self.assertGreaterEqual(second.job()["clock"], before)
+        self.assertLessEqual(second.job()["clock"], 1200 + 100 + second.run.info().steps)
+        known = first.run.global_clock
+        nodes[1].kill()  # with it goes the largest clock
+        wait_until(lambda: nodes[0].status()["neighbours"] == 0, PATIENCE_S, "it is missed")
+        first.step()
+        self.assertGreaterEqual(first.run.global_clock, known)
+
+    def test_members_are_known(self) -> None:
+        nodes = self.start_nodes(2)
+        clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
+        ids = sorted(client.run.info().node_id for client in clients)
+        self.step_until(lambda: all(client.run.members == ids for client in clients), "both know both")
+        clients[1].run.close()
+        self.step_until(lambda: clients[0].run.members == [clients[0].run.info().node_id], "one has gone", clients[:1])
+
+
+class End(SystemTest):
+    def start_apart(self, count: int) -> List[Client]:
+        """Replicas that differ: each has learned something of its own since they last agreed."""
+        nodes = self.start_nodes(count)
+        clients = [self.attach(node, np.ones(ELEMENTS)) for node in nodes]
+        self.step_until(lambda: all(client.run.info().neighbours == count - 1 for client in clients), "all take part")
+        random = np.random.default_rng(1)
+        for client in clients:
+            client.array += random.standard_normal(ELEMENTS).astype(np.float32)
+            client.step(100)
+        return clients
+
+    def test_replicas_agree_and_one_is_to_save(self) -> None:
+        clients = self.start_apart(3)
+        self.assertGreater(spread(clients), 0.5)
+        found = finish_all(clients)
+        self.assertTrue(all(finish.agreed and finish.members == 3 for finish in found), found)
+        self.assertLess(max(finish.distance for finish in found), 1e-4)
+        self.assertLess(spread(clients), AGREED)
+        ids = [client.run.info().node_id for client in clients]
+        self.assertEqual([finish.saver for finish in found], [one == min(ids) for one in ids])
+        # Training goes on afterwards, and ends again.
+        for client in clients:
+            client.array += 1
+            client.step(100)
+        self.assertTrue(all(finish.agreed for finish in finish_all(clients)))
+        self.assertLess(spread(clients), AGREED)
+
+    def test_one_that_still_trains_is_waited_for(self) -> None:
+        trains, done = self.start_apart(2)
+        found = done.run.finish(timeout_s=0.5)
+        self.assertFalse(found.agreed)
+        stop = threading.Event()
+
+        def train() -> None:
+            while not stop.wait(0.01):
+                trains.array += 0.01
+                trains.step()
+            results.append(trains.run.finish(PATIENCE_S))
+
+        results: List[gossamer.Finish] = []
+        thread = threading.Thread(target=train)
+        thread.start()
+        threading.Timer(0.5, stop.set).start()
+        found = done.run.finish(PATIENCE_S)
+        thread.join()
+        self.assertTrue(found.agreed and results[0].agreed)
+        self.assertNotEqual(found.saver, results[0].saver)
+        self.assertLess(spread([trains, done]), AGREED)
+
+    def test_one_that_dies_is_not_waited_for(self) -> None:
+        clients = self.start_apart(3)
+        threading.Timer(0.2, clients[2].node.kill).start()
+        found = finish_all(clients[:2])
+        self.assertTrue(all(finish.agreed for finish in found), found)
+        self.assertEqual(sum(finish.saver for finish in found), 1)
+
+    def test_clients_of_one_node_finish_as_one(self) -> None:
+        nodes = self.start_nodes(2)
+        clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for node in (nodes[0], nodes[0], nodes[1])]
+        self.step_until(lambda: all(client.run.ready for client in clients), "all take part", clients)
+        self.step_until(
+            lambda: sorted((client.run.info().client_index, client.run.info().clients) for client in clients[:2])
+            == [(0, 2), (1, 2)],
+            "they are told that they are two",
+            clients,
+        )
+        random = np.random.default_rng(1)
+        for client in clients:
+            client.array += random.standard_normal(ELEMENTS).astype(np.float32)
+            client.step(100)
+        self.assertFalse(clients[0].run.finish(timeout_s=0.3).agreed, "the others still train")
+        found = finish_all(clients)
+        self.assertTrue(all(finish.agreed and finish.members == 2 for finish in found), found)
+        self.assertEqual(sum(finish.saver for finish in found), 1)
+        self.assertLess(spread(clients), AGREED)
+
+    def test_alone_it_is_over_at_once(self) -> None:
+        (client,) = [self.attach(node, np.ones(ELEMENTS)) for node in self.start_nodes(1)]
+        found = client.run.finish(timeout_s=PATIENCE_S)
+        self.assertTrue(found.agreed and found.saver and found.members == 1)
+        detached = gossamer.attach([np.ones(4, np.float32)], job="other", socket="/nonexistent/socket", wait=False)
+        found = detached.finish(timeout_s=PATIENCE_S)
+        self.assertTrue(found.agreed and found.saver and found.members == 1)
+        detached.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

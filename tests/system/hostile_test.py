@@ -1,0 +1,140 @@
+"""A member that means harm, or speaks another version: it holds the cluster's key, is let in, and says what it likes
+(hostile_member.cpp), to daemons whose trainers train. What is against the protocol is counted and gets it put out; what
+only looks right is refused; the others learn on.
+"""
+
+import json
+import os
+import re
+import subprocess
+import unittest
+from typing import Any, Dict
+
+import numpy as np
+
+from support import PATIENCE_S, Node, SystemTest, wait_until
+from training import TrainingTest
+
+HOSTILE_MEMBER = os.environ.get("GOSSAMER_HOSTILE_MEMBER", "")
+COUNT = 3
+# After this many a member is put out (docs/wire.md).
+MAX_MALFORMED = 16
+UNKNOWN_JOB, LAYOUT_DIFFERS, BAD_REQUEST = "refused 1", "refused 2", "refused 3"
+
+
+def hostile_member(test: SystemTest, node: Node, *arguments: str) -> Dict[str, Any]:
+    """What it has to tell of its act."""
+    result = subprocess.run(
+        [HOSTILE_MEMBER, str(test.cluster.cluster_key), node.address, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    test.assertEqual(result.returncode, 0, result.stderr)
+    return json.loads(result.stdout)
+
+
+class Repeated(SystemTest):
+    def test_done_once(self) -> None:
+        """However often a request comes, and also when its answer is no longer kept, it is done once."""
+        (node,) = self.start_nodes(1)
+        client = self.attach(node, np.zeros(2000))
+        self.step_until(lambda: client.job()["state"] == "running", "it runs")
+        told = hostile_member(self, node, "repeated")
+        self.assertGreater(told["replies"].get("done", 0), 0, told)
+        job = client.job()
+        self.assertEqual((job["exchanges"], job["exchanges_answered"], job["violations"]), (1, 1, 0))
+        self.assertEqual(node.status()["messages_rejected"], 0)
+
+
+class Hostile(TrainingTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.start_members(COUNT)
+        self.target = self.members[0]
+
+    def act(self, *arguments: str) -> Dict[str, Any]:
+        return hostile_member(self, self.target.node, *arguments)
+
+    def logged(self, text: str) -> int:
+        return len(re.findall(text, self.target.node.log.read_text(errors="replace")))
+
+    def rejected(self) -> int:
+        return self.target.node.status()["messages_rejected"]
+
+    def all_learn(self) -> None:
+        self.assert_learns()
+        self.wait_for_neighbours({member: COUNT - 1 for member in self.members})
+
+    def test_breaks_the_protocol(self) -> None:
+        before = self.footprint()
+        for act in ("random", "truncated", "too-large"):
+            with self.subTest(act):
+                rejected = self.rejected()
+                told = self.act(act)
+                self.assertGreater(told["messages"], 0)
+                more = self.rejected() - rejected
+                self.assertGreater(more, 0, "it is noticed")
+                # Those that were on their way when it was put out are another's, a stranger's.
+                self.assertLessEqual(more, MAX_MALFORMED + 1)
+                if act != "too-large":
+                    self.assertIn("too many malformed messages", told["rejected"])
+                self.all_learn()
+        self.assertLessEqual(self.logged("malformed message from"), 3 * (MAX_MALFORMED + 1))
+        self.assert_sound(losses=3, rejected_by={self.target: self.rejected()})
+        self.assert_no_leak(before)
+
+    def test_keeps_to_the_letter(self) -> None:
+        """Other jobs and layouts, one request again and again, answers that nobody asked for, lies about the others,
+        questions whose answers it never reads: each message is right as far as it goes."""
+        before = self.footprint()
+        for act in ("other-jobs", "repeated", "lies", "reads-nothing"):
+            with self.subTest(act):
+                told = self.act(act)
+                self.assertEqual(told["rejected"], "")
+                if act == "other-jobs":
+                    self.assertGreaterEqual(set(told["replies"]), {UNKNOWN_JOB, LAYOUT_DIFFERS, BAD_REQUEST})
+                    self.assertNotIn("done", told["replies"])
+                self.all_learn()
+        self.assert_sound(losses=4)
+        self.assert_no_leak(before)
+
+    def test_other_versions(self) -> None:
+        """One that speaks none of ours is turned away, and both ends say why; one that speaks ours as well is taken,
+        with all that it knows beyond it."""
+        told = self.act("nothing", "2", "3")
+        self.assertIn("we speak protocol 1 to 1, you 2 to 3", told["rejected"])
+        self.assertEqual(self.logged("turned away a node at .*: we speak protocol 1 to 1, you 2 to 3"), 1)
+        told = self.act("newer", "1", "3")
+        self.assertEqual((told["rejected"], told["version"]), ("", 1))
+        self.assertGreater(told["messages"], 100)
+        self.all_learn()
+        self.assert_sound(losses=1)
+
+    def test_dials_one_of_another_version(self) -> None:
+        """The reason is in the log, once, and in the table of peers."""
+        listener = subprocess.Popen(
+            [HOSTILE_MEMBER, str(self.cluster.cluster_key), "tcp://127.0.0.1:0", "listen", "2", "3"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(listener.stdout.close)
+        self.addCleanup(listener.wait)
+        self.addCleanup(listener.kill)
+        address = listener.stdout.readline().strip()
+        node = self.cluster.start("other", {"overlay": {"peers": [address, self.target.node.address]}})
+
+        def note() -> str:
+            return next((peer["note"] for peer in node.peers() if peer["address"] == address), "")
+
+        wait_until(lambda: "we speak protocol 2 to 3" in note(), PATIENCE_S, "the table says why")
+        wait_until(lambda: node.status()["neighbours"] == COUNT, PATIENCE_S, "it is linked to the others")
+        log = node.log.read_text(errors="replace")
+        self.assertEqual(len(re.findall(r"warning.*turns us away: we speak protocol 2 to 3", log)), 1, log)
+
+
+if __name__ == "__main__":
+    unittest.main()

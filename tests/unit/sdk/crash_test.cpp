@@ -1,0 +1,299 @@
+// The trainer is killed in front of each of its stores to shared memory in turn, and the daemon looks at what it left:
+// nothing half published, no correction added twice or lost. Up to opening's end nobody else holds the memory, so the
+// enumeration begins there.
+//
+// Every fragment holds one value in all its elements, and all values are multiples of 1/8, so that sums are exact and a
+// part of anything shows.
+
+#include <gossamer.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <gossamer.hpp>
+#include <map>
+#include <optional>
+
+#include "catch.hpp"
+#include "sdk/layout/slots.hpp"
+#include "store_trap.hpp"
+#include "tests/unit/sdk/contract_daemon.hpp"
+
+#ifdef GOSSAMER_STORE_TRAP
+
+using namespace gossamer;
+using gossamer::test::ContractDaemon;
+
+namespace {
+
+constexpr std::uint32_t elements = 600;
+constexpr std::uint32_t fragments = 3;
+constexpr std::uint32_t fragment_elements = 256;
+constexpr int rounds = 3;
+constexpr float trained = 0.125f;  ///< by each step, to each element
+constexpr std::uint64_t samples = 8;
+
+/// The mapping of the run's memory in this process.
+[[nodiscard]] std::span<std::byte> mapped_memory() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    unsigned long long begin = 0;
+    unsigned long long end = 0;
+    if (line.find("memfd:gossamer") == std::string::npos) continue;
+    if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
+    return {reinterpret_cast<std::byte*>(begin), static_cast<std::size_t>(end - begin)};
+  }
+  return {};
+}
+
+/// What the trainer sets in a round, of another length each time; none before the first.
+[[nodiscard]] std::string cursor_of(int round) {
+  return round < 0 ? "" : std::string(20 + 30 * static_cast<std::size_t>(round), static_cast<char>('a' + round));
+}
+
+/// Serves what is due, after training.
+using Step = std::function<void(Run& run, std::span<std::byte> memory, std::vector<float>& weights)>;
+
+void step(Run& run, std::span<std::byte>, std::vector<float>&) {
+  run.step(samples);
+}
+
+/// The child: trains `rounds` times when told to, and says when it has; ends by closing the run.
+void train(const ContractDaemon& daemon, int commands, int answers, const Step& serve, std::uint64_t kill_at,
+           std::atomic<std::uint64_t>& stores) {
+  std::vector<float> weights(elements, 1.0f);
+  const std::vector<Tensor> tensors = {param("weights", weights)};
+  std::optional<Run> run(
+      Run({.job = "test", .socket_path = daemon.path(), .fragment_elements = fragment_elements}, tensors));
+  while (run->info().attached == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  const std::span<std::byte> memory = mapped_memory();
+  StoreTrap::arm(memory.data(), memory.size(), kill_at, stores);
+  char byte = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (read(commands, &byte, 1) != 1) return;
+    const std::string cursor = cursor_of(round);
+    if (gossamer_set_cursor(run->handle(), cursor.data(), cursor.size()) != GOSSAMER_OK) return;
+    for (float& weight : weights)
+      weight += trained;
+    serve(*run, memory, weights);
+    if (write(answers, &byte, 1) != 1) return;
+  }
+  if (read(commands, &byte, 1) == 1) run.reset();
+}
+
+/// What the daemon handed over of a fragment, and what a publication of it must then hold.
+struct Expected {
+  std::uint64_t bits = 0;       ///< of the word, before it is served
+  float best = 1;               ///< y = s + c
+  float since_publication = 0;  ///< trained, until the round's step
+  bool due = false;
+};
+
+/// The value of all elements of a fragment's buffer; none if they differ.
+[[nodiscard]] std::optional<float> value_of(const test::ContractClient& client, std::uint32_t f, std::uint8_t index) {
+  const std::size_t used = std::min(fragment_elements, elements - f * fragment_elements);
+  const auto values = client.buffer(f, index).first(used);
+  return std::ranges::all_of(values, [&](float v) { return v == values[0]; }) ? std::optional(values[0]) : std::nullopt;
+}
+
+/// What is wrong with a fragment as the dead trainer left it; empty if nothing is.
+[[nodiscard]] std::string fault(const test::ContractClient& client, std::uint32_t f, const Expected& expected) {
+  const std::uint64_t bits = client.fragment(f).word.load();
+  const layout::Word before = layout::Word::unpack(expected.bits);
+  const layout::Word word = layout::Word::unpack(bits);
+  if (!word.valid()) return "impossible word";
+  const auto publication = value_of(client, f, word.publication);
+  if (!publication) return "half a publication";
+  float best = *publication;
+  if (word.correction_valid) {
+    const auto correction = value_of(client, f, word.correction);
+    if (!correction) return "half a correction";
+    best = word.replace ? *correction : best + *correction;
+  }
+  if (bits == expected.bits) return best == expected.best ? "" : "what the daemon held has changed";
+  if (!expected.due) return "a word that was not the trainer's has changed";
+  if (word.with_client || word.correction_valid || word.generation != before.generation + 1) return "a step between";
+  return best == expected.best + expected.since_publication ? "" : "not the correction and the training, once each";
+}
+
+class Trial {
+ public:
+  Trial(const Step& serve, std::uint64_t kill_at) {
+    if (pipe(commands_) != 0 || pipe(answers_) != 0) throw std::runtime_error("pipe");
+    child_ = fork();
+    if (child_ == 0) {
+      close(commands_[1]);
+      close(answers_[0]);
+      train(daemon_, commands_[0], answers_[1], serve, kill_at, *stores_);
+      _exit(0);
+    }
+    close(commands_[0]);
+    close(answers_[1]);
+    client_ = daemon_.accept();
+    client_->accept();
+    for (std::uint32_t f = 0; f < fragments; ++f)
+      expected_[f].bits = client_->fragment(f).word.load();
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+  ~Trial() {
+    close(commands_[1]);
+    close(answers_[0]);
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  /// What was wrong at the trainer's end, wherever that was; empty if nothing was.
+  std::string run() {
+    for (int round = 0; round <= rounds; ++round) {  // the last round is the closing of the run
+      hand_over(round);
+      char byte = 0;
+      for (Expected& expected : expected_)
+        expected.since_publication += round < rounds ? trained : 0;
+      if (write(commands_[1], &byte, 1) != 1) return "the trainer died between two rounds";
+      const bool answered = read(answers_[0], &byte, 1) == 1;
+      std::string found = faults(round);
+      if (!found.empty() || !answered) return found;
+      take_back();
+    }
+    return "the trainer did not end";
+  }
+  [[nodiscard]] std::uint64_t stores() const { return *stores_; }
+
+ private:
+  /// Each fragment in turn with a correction to add, one to take over, and none; sometimes not announced.
+  void hand_over(int round) {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      const auto kind = (static_cast<std::uint32_t>(round) + f) % 3;
+      const float value = 2.0f * static_cast<float>(round) + static_cast<float>(f) + 1;
+      const bool replace = kind == 1;
+      client_->make_due(f, kind == 2 ? std::vector<float>() : std::vector<float>(fragment_elements, value), replace);
+      Expected& expected = expected_[f];
+      expected.bits = client_->fragment(f).word.load();
+      expected.due = true;
+      if (replace) expected.since_publication = 0;  // the training since then is replaced, too
+      expected.best = kind == 2 ? expected.best : replace ? value : expected.best + value;
+      replaced_[f] = replace;
+    }
+    client_->announce();
+  }
+  [[nodiscard]] std::string faults(int round) const {
+    std::string all;
+    auto* base = const_cast<std::byte*>(client_->bytes().data());
+    const std::vector<std::byte> held = layout::load_slot(client_->header().own_cursor, base + layout::cursors_offset);
+    const std::string cursor(reinterpret_cast<const char*>(held.data()), held.size());
+    const int last = std::min(round, rounds - 1);
+    if (cursor != cursor_of(last) && (round > last || cursor != cursor_of(last - 1))) all = "half a cursor";
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      Expected expected = expected_[f];
+      if (replaced_[f]) expected.since_publication = 0;
+      if (const std::string found = fault(*client_, f, expected); !found.empty()) all = found;
+    }
+    return all;
+  }
+  void take_back() {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      Expected& expected = expected_[f];
+      expected.bits = client_->fragment(f).word.load();
+      expected.best = *value_of(*client_, f, client_->word(f).publication);
+      expected.since_publication = 0;
+      expected.due = false;
+    }
+  }
+
+  SharedValue<std::atomic<std::uint64_t>> stores_;
+  ContractDaemon daemon_;
+  std::unique_ptr<test::ContractClient> client_;
+  int commands_[2] = {-1, -1};
+  int answers_[2] = {-1, -1};
+  pid_t child_ = -1;
+  std::array<Expected, fragments> expected_{};
+  std::array<bool, fragments> replaced_{};
+};
+
+/// Kills a trainer before each of its stores; the faults found, and how many stores there were.
+struct Enumeration {
+  std::uint64_t stores = 0;
+  std::map<std::string, std::vector<std::uint64_t>> faults;  ///< and before which stores the trainer was killed
+};
+/// Ends early once the fault `until` is found.
+[[nodiscard]] Enumeration kill_at_every_store(const Step& serve, const std::string& until = "") {
+  Enumeration enumeration;
+  {
+    Trial whole(serve, 0);
+    if (const std::string found = whole.run(); !found.empty()) enumeration.faults[found].push_back(0);
+    enumeration.stores = whole.stores();
+  }
+  for (std::uint64_t kill_at = 1; kill_at <= enumeration.stores && !enumeration.faults.contains(until);
+       kill_at += kill_stride) {
+    Trial trial(serve, kill_at);
+    if (const std::string found = trial.run(); !found.empty()) enumeration.faults[found].push_back(kill_at);
+  }
+  return enumeration;
+}
+
+/// A client written by hand: `serve_one` does one due fragment.
+template <class ServeOne>
+Step hand_written(ServeOne serve_one) {
+  return [serve_one](Run&, std::span<std::byte> memory, std::vector<float>& weights) {
+    const auto& header = *reinterpret_cast<layout::Header*>(memory.data());
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      auto& entry = reinterpret_cast<layout::FragmentEntry*>(memory.data() + header.fragments_offset)[f];
+      const layout::Word word = layout::Word::unpack(entry.word.load());
+      if (!word.with_client) continue;
+      const auto buffer = [&](std::uint8_t index) {
+        return reinterpret_cast<float*>(memory.data() + header.buffers_offset +
+                                        (std::uint64_t{f} * 3 + index) * header.buffer_stride);
+      };
+      const std::uint32_t count = std::min(fragment_elements, elements - f * fragment_elements);
+      float* x = weights.data() + f * fragment_elements;
+      for (std::uint32_t i = 0; word.correction_valid && i < count; ++i)
+        x[i] = (word.replace ? 0 : x[i]) + buffer(word.correction)[i];
+      layout::Word next = word;
+      next.generation += 1;
+      next.publication = word.spare();
+      next.correction_valid = next.replace = next.with_client = false;
+      const auto publish = [&] {
+        std::memcpy(buffer(word.spare()), x, count * sizeof(float));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      };
+      serve_one(entry, word, next, publish);
+    }
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a trainer killed before any of its stores leaves nothing half done and nothing done twice") {
+  const Enumeration killed = kill_at_every_store(step);
+  INFO((killed.faults.empty() ? "" : killed.faults.begin()->first));
+  CHECK(killed.faults.empty());
+  // Each of 12 servings stores a fragment, two counters and the word; a vector has at most 64 bytes.
+  CHECK(killed.stores > (rounds + 1) * elements * sizeof(float) / 64 + (rounds + 1) * fragments * 3);
+  CHECK(killed.stores < 12'000);
+}
+
+TEST_CASE("the same enumeration finds a wrong order of stores") {
+  const Step word_first = hand_written([](auto& entry, auto, auto next, auto publish) {
+    entry.word.store(next.pack());
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    publish();
+  });
+  CHECK(kill_at_every_store(word_first, "half a publication").faults.contains("half a publication"));
+
+  // The correction ends being valid only after the word says that it was added. (No publication: that is the other
+  // one's.)
+  const Step valid_too_long = hand_written([](auto& entry, auto word, auto next, auto) {
+    layout::Word between = next;
+    between.correction_valid = word.correction_valid;
+    between.replace = word.replace;
+    entry.word.store(between.pack());
+    entry.word.store(next.pack());
+  });
+  CHECK(kill_at_every_store(valid_too_long, "a step between").faults.contains("a step between"));
+}
+
+#endif

@@ -1,0 +1,180 @@
+// The cursor, the members, the job's clock, and the end of a run, from the client's side of the contract.
+
+#include <gossamer.h>
+
+#include <array>
+#include <bit>
+#include <gossamer.hpp>
+#include <string>
+#include <thread>
+
+#include "catch.hpp"
+#include "tests/unit/sdk/contract_daemon.hpp"
+
+using namespace gossamer;
+using gossamer::test::ContractClient;
+using gossamer::test::ContractDaemon;
+using gossamer::test::eventually;
+
+namespace {
+
+[[nodiscard]] Run open(std::vector<float>& values, const std::string& socket) {
+  const Tensor tensors[] = {param("w", values)};
+  return Run({.job = "test", .socket_path = socket, .fragment_elements = 256}, tensors);
+}
+constexpr const char* nowhere = "/nonexistent/socket";
+
+std::string cursor_of(const Run& run) {
+  const std::vector<std::byte> cursor = run.cursor();
+  return {reinterpret_cast<const char*>(cursor.data()), cursor.size()};
+}
+void set_cursor(Run& run, const std::string& text) {
+  run.set_cursor(std::as_bytes(std::span(text)));
+}
+std::byte* at(const ContractClient& client, std::uint64_t offset) {
+  return const_cast<std::byte*>(client.bytes().data()) + offset;
+}
+void set_job_cursor(const ContractClient& client, const std::string& text) {
+  layout::store_slot(client.header().job_cursor, at(client, layout::cursors_offset + 2 * layout::slot_bytes),
+                     std::as_bytes(std::span(text)));
+}
+void answer(const ContractClient& client, layout::FinishAnswer answer, double distance) {
+  client.header().finish_distance = std::bit_cast<std::uint64_t>(distance);
+  answer.number = client.header().finishing;
+  client.header().finish_answer = answer.pack();
+}
+struct Attached {
+  ContractDaemon daemon;
+  std::vector<float> values = std::vector<float>(10, 1.0F);
+  Run run = open(values, daemon.path());
+  std::unique_ptr<ContractClient> client = daemon.accept();
+  Attached() {
+    client->accept();
+    REQUIRE(eventually([&] { return run.info().attached == 1; }));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a cursor is what was set last, up to its limit") {
+  std::vector<float> values(10);
+  Run run = open(values, nowhere);
+  CHECK(cursor_of(run).empty());
+  for (const std::string& text : {std::string("a"), std::string(4096, 'x'), std::string(), std::string("b")}) {
+    set_cursor(run, text);
+    CHECK(cursor_of(run) == text);
+  }
+  CHECK_THROWS_WITH(set_cursor(run, std::string(4097, 'x')), Catch::Contains("4097") && Catch::Contains("4096"));
+  CHECK(cursor_of(run) == "b");
+  char one[1];
+  std::size_t length = 0;
+  set_cursor(run, "two");
+  CHECK(gossamer_get_cursor(run.handle(), one, 1, &length) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(length == 3);
+  CHECK(gossamer_get_cursor(run.handle(), nullptr, 0, nullptr) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_set_cursor(run.handle(), nullptr, 1) == GOSSAMER_BAD_ARGUMENT);
+}
+
+TEST_CASE("the cursor that came with the model replaces one from before, until the program sets its own") {
+  Attached here;
+  set_cursor(here.run, "before");
+  CHECK(cursor_of(here.run) == "before");
+  set_job_cursor(*here.client, "the job's");
+  CHECK(cursor_of(here.run) == "the job's");
+  set_cursor(here.run, "own");
+  CHECK(cursor_of(here.run) == "own");
+  // Impossible words are no cursor.
+  here.client->header().job_cursor = ~std::uint64_t{0};
+  CHECK(cursor_of(here.run).empty());
+}
+
+TEST_CASE("members are those the daemon tells of, or this node alone") {
+  std::vector<float> values(10);
+  CHECK(open(values, nowhere).members().empty());
+  Attached here;
+  REQUIRE(here.run.members().size() == 1);
+  CHECK(here.run.members()[0][0] == 0xab);
+  std::vector<std::byte> told(3 * 16, std::byte{7});
+  layout::store_slot(here.client->header().members, at(*here.client, layout::members_offset), told);
+  CHECK(here.run.members().size() == 3);
+  std::uint8_t ids[2][16];
+  std::size_t count = 0;
+  CHECK(gossamer_members(here.run.handle(), ids, 2, &count) == GOSSAMER_OK);
+  CHECK(count == 3);
+  CHECK(ids[1][15] == 7);
+  told.resize(17);  // no list of ids
+  layout::store_slot(here.client->header().members, at(*here.client, layout::members_offset), told);
+  CHECK(here.run.members().size() == 1);
+}
+
+TEST_CASE("the job's clock never goes back") {
+  Attached here;
+  here.client->header().global_clock = 1000;
+  CHECK(here.run.info().global_clock_samples == 1000);
+  here.client->header().global_clock = 10;
+  CHECK(here.run.info().global_clock_samples == 1000);
+  here.run.step(2000);
+  CHECK(here.run.info().global_clock_samples == 2000);
+}
+
+TEST_CASE("statistics are what the daemon counts, and a distance that is none is 0") {
+  Attached here;
+  here.client->header().bytes_sent = 7;
+  here.client->header().consensus = std::bit_cast<std::uint64_t>(0.25);
+  CHECK(here.run.info().bytes_sent == 7);
+  CHECK(here.run.info().consensus == 0.25);
+  here.client->header().consensus = ~std::uint64_t{0};  // NaN
+  CHECK(here.run.info().consensus == 0);
+}
+
+TEST_CASE("a run without a daemon is finished at once") {
+  std::vector<float> values(10);
+  Run run = open(values, nowhere);
+  const gossamer_finish_info found = run.finish(std::chrono::milliseconds(0));
+  CHECK((found.agreed == 1 && found.saver == 1 && found.members == 1));
+}
+
+TEST_CASE("finishing serves what is due until the daemon says that the replicas agree") {
+  Attached here;
+  std::thread daemon([&] {
+    (void)eventually([&] { return here.client->header().finishing != 0; });
+    here.client->make_due(0, std::vector<float>(256, 2.0F));
+    here.client->announce();
+    (void)eventually([&] { return !here.client->word(0).with_client; });
+    answer(*here.client, {.members = 3, .agreed = true, .saver = false}, 1e-5);
+  });
+  const gossamer_finish_info found = here.run.finish();
+  daemon.join();
+  CHECK((found.agreed == 1 && found.saver == 0 && found.members == 3 && found.distance == 1e-5));
+  CHECK(here.values[0] == 3.0F);
+  // Calling it again goes on with the same; a step takes it back, and the next time is another.
+  const std::uint32_t first = here.client->header().finishing;
+  CHECK(here.run.finish().agreed == 1);
+  CHECK(here.client->header().finishing == first);
+  here.run.step(1);
+  CHECK(here.client->header().finishing == 0);
+  CHECK(here.run.finish(std::chrono::milliseconds(1)).agreed == 0);  // the answer was to the last time
+  CHECK(here.client->header().finishing != first);
+  CHECK(here.client->header().finishing != 0);
+}
+
+TEST_CASE("finishing ends with its time, and says how things stand") {
+  Attached here;
+  gossamer_finish_info info{};
+  CHECK(gossamer_finish(here.run.handle(), 0, &info) == GOSSAMER_BAD_ARGUMENT);
+  info.size = sizeof info;
+  CHECK(gossamer_finish(here.run.handle(), 1, &info) == GOSSAMER_TIMEOUT);
+  CHECK((info.agreed == 0 && info.members == 1 && info.size == sizeof info));
+  answer(*here.client, {.members = 5}, 0.5);
+  CHECK(gossamer_finish(here.run.handle(), 1, &info) == GOSSAMER_TIMEOUT);
+  CHECK((info.agreed == 0 && info.members == 5 && info.saver == 0 && info.distance == 0.5));
+  CHECK(gossamer_finish(here.run.handle(), 1, nullptr) == GOSSAMER_TIMEOUT);
+}
+
+TEST_CASE("a run whose daemon is away waits for it before it is finished") {
+  Attached here;
+  here.client.reset();
+  here.daemon.die();
+  REQUIRE(eventually([&] { return here.run.info().attached == 0; }));
+  CHECK(here.run.finish(std::chrono::milliseconds(10)).agreed == 0);
+}

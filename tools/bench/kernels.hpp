@@ -1,0 +1,21 @@
+// What an exchange computes, as the workers of two daemons do it: EncodeTask at the initiator, AnswerTask at the
+// responder, ConcludeTask at the initiator (gossip/exchange.hpp), one after the other on the calling thread, over
+// models larger than the caches.
+
+#pragma once
+
+#include "gossip/types.hpp"
+
+namespace gossamer::bench {
+
+/// CPU, in nanoseconds a byte of payload of one direction.
+struct KernelCosts {
+  double encode_ns_per_byte = 0;
+  double answer_ns_per_byte = 0;
+  double conclude_ns_per_byte = 0;
+};
+
+/// Medians over the fragments of a few rounds.
+[[nodiscard]] KernelCosts kernel_costs(Codec codec);
+
+}  // namespace gossamer::bench

@@ -1,0 +1,121 @@
+#include "tools/bench/training.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tools/bench/client_run.hpp"
+#include "tools/bench/daemon_pair.hpp"
+#include "tools/bench/measure.hpp"
+
+namespace gossamer::bench {
+namespace {
+
+constexpr std::int64_t ready_timeout_ms = 300'000;
+/// The daemon lengthens its period once a second, until gossip takes its share.
+constexpr std::chrono::seconds settling{10};
+
+std::size_t element_bytes(gossamer_dtype dtype) {
+  return dtype == GOSSAMER_BF16 ? 2 : 4;
+}
+
+gossamer_run_info info_of(const ClientRun& run) {
+  gossamer_run_info info{};
+  info.size = sizeof info;
+  if (gossamer_info(run.get(), &info) != GOSSAMER_OK) throw std::runtime_error("gossamer_info fails");
+  return info;
+}
+
+/// A training process's part, in a thread of its own. The values do not matter, and no step changes them.
+class Trainer {
+ public:
+  Trainer(const std::string& socket, const TrainingOptions& options)
+      : options_(options),
+        model_(options.elements * element_bytes(options.dtype)),
+        run_(socket, options.dtype, model_.data(), options.elements),
+        thread_([this](const std::stop_token& stop) { train(stop); }) {}
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  void wait_ready() const {
+    status_.wait(pending);
+    if (status_ == GOSSAMER_OK) return;
+    const auto status = static_cast<gossamer_status>(status_.load());
+    throw std::runtime_error(fmt::format("a client does not get ready: {}", gossamer_status_name(status)));
+  }
+  void begin() { measuring_ = true; }
+  [[nodiscard]] TrainingFigures end() {
+    thread_.request_stop();
+    thread_.join();
+    figures_.share = in_step_s_ / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    return figures_;
+  }
+
+ private:
+  static constexpr int pending = -1;
+
+  void train(const std::stop_token& stop) {
+    const gossamer_status ready = gossamer_wait_ready(run_.get(), ready_timeout_ms);
+    status_ = ready;
+    status_.notify_all();
+    const std::chrono::duration<double, std::milli> pause(options_.step_ms);
+    while (ready == GOSSAMER_OK && !stop.stop_requested()) {
+      std::this_thread::sleep_for(pause);
+      step();
+    }
+  }
+
+  void step() {
+    const gossamer_run_info before = info_of(run_);
+    const double seconds = seconds_of([&] { (void)gossamer_step(run_.get(), 1); });
+    const gossamer_run_info after = info_of(run_);
+    if (!measuring_) return;
+    if (figures_.steps++ == 0) {
+      begin_ = std::chrono::steady_clock::now();
+      exchanges_before_ = before.exchanges;
+    }
+    const std::uint64_t fragments = after.publications - before.publications;
+    const std::uint64_t elements = std::min(fragments * after.fragment_elements, after.elements);
+    in_step_s_ += seconds;
+    figures_.longest_step_ms = std::max(figures_.longest_step_ms, 1e3 * seconds);
+    figures_.most_bytes = std::max(figures_.most_bytes, elements * sizeof(float));
+    figures_.fragments += fragments;
+    figures_.exchanges = after.exchanges - exchanges_before_;
+  }
+
+  const TrainingOptions& options_;
+  std::vector<std::byte> model_;
+  ClientRun run_;
+  std::atomic<int> status_{pending};
+  std::atomic<bool> measuring_{false};
+  std::chrono::steady_clock::time_point begin_;
+  double in_step_s_ = 0;
+  std::uint64_t exchanges_before_ = 0;
+  TrainingFigures figures_;
+  std::jthread thread_;  ///< last: uses the members above, and stops before they go
+};
+
+}  // namespace
+
+double training_bytes(const TrainingOptions& options) {
+  return 2.0 * static_cast<double>(options.elements) * static_cast<double>(3 * 4 + element_bytes(options.dtype));
+}
+
+TrainingFigures measure_training(const TrainingOptions& options) {
+  DaemonPair daemons(options.daemon, "", "");
+  Trainer first(daemons.first().client_socket(), options);
+  Trainer second(daemons.second().client_socket(), options);
+  first.wait_ready();
+  second.wait_ready();
+  std::this_thread::sleep_for(settling);
+  first.begin();
+  std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
+  return first.end();
+}
+
+}  // namespace gossamer::bench

@@ -1,0 +1,101 @@
+"""A cable that takes its time: Ethernet frames that enter one of two TAP devices leave the other a fixed time later, in
+the order in which they came. For network.py, as the kernels it is made for have no netem.
+
+A program of its own, so that the delay does not depend on what else its user's interpreter does. Started by DelayLine,
+with the devices' descriptors; ends when its standard input does. The devices go with the descriptors.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import sys
+import time
+from typing import Callable, Deque, Tuple
+
+from elsewhere import made_in
+
+TUNSETIFF = 0x400454CA
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
+MAX_FRAME_BYTES = 2048
+# Frames taken from one device before those that are due leave again.
+FRAMES_AT_ONCE = 64
+# What is under way beyond this is lost, as in a full switch: 1 Gbit/s for 100 ms.
+MAX_FRAMES_UNDER_WAY = 10_000
+# A late frame is a longer delay, so this goes before other programs where that is allowed.
+NICENESS = -15
+
+Device = Tuple[str, Callable[[], None]]
+
+
+def open_tap(name: str, enter: Callable[[], None]) -> int:
+    """A descriptor of a new TAP device, in the network that `enter` takes the calling thread to. Raises OSError."""
+
+    def make() -> int:
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
+        return descriptor
+
+    return made_in(enter, make)
+
+
+class DelayLine:
+    """Between two new TAP devices, each given as name and network (see open_tap). Raises OSError."""
+
+    def __init__(self, one: Device, other: Device, delay_s: float):
+        with contextlib.ExitStack() as opened:
+            descriptors = []
+            for device in (one, other):
+                descriptors.append(open_tap(*device))
+                opened.callback(os.close, descriptors[-1])  # the program has its own
+            self._program = subprocess.Popen(
+                [sys.executable, "-B", __file__, *map(str, descriptors), repr(delay_s)],
+                stdin=subprocess.PIPE,
+                pass_fds=descriptors,
+            )
+
+    def close(self) -> None:
+        self._program.stdin.close()
+        self._program.wait()
+
+
+def forward(one: int, other: int, delay_s: float) -> None:
+    opposite = {one: other, other: one}
+    under_way: Deque[Tuple[float, int, bytes]] = collections.deque()
+    stop = sys.stdin.fileno()
+    while True:
+        now_s = time.monotonic()
+        while under_way and under_way[0][0] <= now_s:
+            _, device, frame = under_way.popleft()
+            try:
+                os.write(device, frame)
+            except OSError:
+                pass  # the device is down: the frame is lost, as in any network
+        # select() counts microseconds; poll() and epoll only milliseconds.
+        patience_s = max(0.0, under_way[0][0] - now_s) if under_way else None
+        readable, _, _ = select.select([one, other, stop], [], [], patience_s)
+        if stop in readable:
+            return
+        due_s = time.monotonic() + delay_s
+        for device in readable:
+            for _ in range(FRAMES_AT_ONCE):
+                try:
+                    frame = os.read(device, MAX_FRAME_BYTES)
+                except OSError:
+                    break  # no more for now
+                if len(under_way) < MAX_FRAMES_UNDER_WAY:
+                    under_way.append((due_s, opposite[device], frame))
+
+
+if __name__ == "__main__":
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    except OSError:
+        pass  # not root
+    forward(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

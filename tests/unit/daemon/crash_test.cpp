@@ -1,17 +1,20 @@
 // The daemon is killed in front of each of its stores to a client's memory in turn, and another one takes over: nothing
 // half applied, nothing applied twice, and the sum over the replicas what it was.
 //
-// Two machines in lock-step and virtual time: in the child process the daemon's own code about machine A (ClientMemory,
-// Job, Workers), here the same about machine B, and both trainers. Messages go through a pair of sockets. So a run is
-// the same every time until the kill, and the number of a store says which it is.
+// Two machines in lock-step and virtual time: the daemon's own code (ClientMemory, Job, Workers) about each in a child
+// process, and here both trainers. Messages go through pairs of sockets. So a run is the same every time until the
+// kill, and the number of a store says which it is. Nothing here has threads: a child that was forked beside one may
+// wait for ever for a lock of the address sanitizer's that the thread held.
 //
 // Every fragment holds one value in all its elements, and all values are multiples of small powers of two, so that sums
 // are exact and a part of anything shows.
 
+#include <poll.h>
 #include <spdlog/sinks/null_sink.h>
 #include <sys/wait.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -42,6 +45,7 @@ constexpr int train_every = 4;                 ///< turns
 constexpr TimeUs patience_us = 60 * us_per_s;  ///< of virtual time, for joining
 constexpr int most_turns = 200;                ///< until the replicas have settled
 constexpr std::size_t max_datagram = 64 << 10;
+constexpr int answer_within_ms = 60'000;
 const std::vector<test::TestTensor> model = {{"weights", layout::Role::param, {elements}}};
 
 [[nodiscard]] NodeId node(std::uint8_t number) {
@@ -95,11 +99,13 @@ const std::vector<test::TestTensor> model = {{"weights", layout::Role::param, {e
 
 // --- a machine's daemon -------------------------------------------------------------------------------------------
 
-/// What happens in one turn of a daemon.
+/// What happens in one turn of a daemon; what it answers.
 struct Turn {
   TimeUs now_us = 0;
   enum class Link : std::uint8_t { as_it_was, up, other_is_dead } link = Link::as_it_was;
   std::vector<Message> messages;
+  std::uint64_t exchanges = 0;   ///< that it has done: of an answer
+  std::uint64_t unresolved = 0;  ///< of which it does not know the end: of an answer
 };
 
 /// The daemon's code about one job, driven turn by turn. The worker and the loop take turns, too: one thread at a time.
@@ -214,9 +220,11 @@ struct Envelope {
   enum Kind : std::uint32_t { message, turn } kind = turn;
   std::uint32_t link = 0;
   TimeUs now_us = 0;
+  std::uint64_t exchanges = 0;
+  std::uint64_t unresolved = 0;
 };
 
-void send_turn(int socket, Turn::Link link, TimeUs now_us, const std::vector<Message>& messages) {
+void send_turn(int socket, const Turn& turn) {
   const auto send = [&](const Envelope& envelope, std::span<const std::byte> content) {
     std::vector<std::byte> datagram(sizeof envelope + content.size());
     std::memcpy(datagram.data(), &envelope, sizeof envelope);
@@ -224,16 +232,23 @@ void send_turn(int socket, Turn::Link link, TimeUs now_us, const std::vector<Mes
     // The other end may have died: seen when it does not answer.
     [[maybe_unused]] const ssize_t sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
   };
-  for (const Message& message : messages)
+  for (const Message& message : turn.messages)
     send({.kind = Envelope::message}, flatten(message));
-  send({.kind = Envelope::turn, .link = static_cast<std::uint32_t>(link), .now_us = now_us}, {});
+  send({.kind = Envelope::turn,
+        .link = static_cast<std::uint32_t>(turn.link),
+        .now_us = turn.now_us,
+        .exchanges = turn.exchanges,
+        .unresolved = turn.unresolved},
+       {});
 }
 
-/// None if the other end is gone.
+/// None if the other end is gone. Throws after a minute without an answer.
 [[nodiscard]] std::optional<Turn> receive_turn(int socket) {
   Turn turn;
   std::vector<std::byte> datagram(max_datagram);
   while (true) {
+    pollfd readable{.fd = socket, .events = POLLIN, .revents = 0};
+    if (::poll(&readable, 1, answer_within_ms) == 0) throw std::runtime_error("a daemon's process stands still");
     const ssize_t size = ::recv(socket, datagram.data(), datagram.size(), 0);
     if (size < static_cast<ssize_t>(sizeof(Envelope))) return std::nullopt;
     Envelope envelope;
@@ -241,6 +256,8 @@ void send_turn(int socket, Turn::Link link, TimeUs now_us, const std::vector<Mes
     if (envelope.kind == Envelope::turn) {
       turn.link = static_cast<Turn::Link>(envelope.link);
       turn.now_us = envelope.now_us;
+      turn.exchanges = envelope.exchanges;
+      turn.unresolved = envelope.unresolved;
       return turn;
     }
     turn.messages.push_back(
@@ -273,6 +290,8 @@ void misbehave(ClientMemory& memory, Conduct conduct, int turn) {
 
 /// How one life of the daemon goes.
 struct Life {
+  NodeId id = {};
+  NodeId other = {};
   std::uint64_t incarnation = 0;
   bool resume = true;  ///< as the client says
   Conduct conduct = Conduct::as_built;
@@ -285,16 +304,19 @@ struct Life {
   std::optional<Machine> machine;
   while (std::optional<Turn> turn = receive_turn(socket)) {
     if (!machine) {
-      machine.emplace(node(1), node(2), memory, life.resume, life.incarnation, turn->now_us);
+      machine.emplace(life.id, life.other, memory, life.resume, life.incarnation, turn->now_us);
       auto* base = reinterpret_cast<std::byte*>(machine->session().memory().buffer(0, 0)) - memory.plan.buffers_offset;
       StoreTrap::arm(base, memory.plan.total_bytes, life.kill_at, stores);
       if (life.conduct == Conduct::as_built) machine->start();
     }
     if (life.conduct == Conduct::as_built) {
-      send_turn(socket, Turn::Link::as_it_was, 0, machine->take(std::move(*turn)));
+      std::vector<Message> messages = machine->take(std::move(*turn));
+      const JobStatus status = machine->status();
+      send_turn(socket,
+                {.messages = std::move(messages), .exchanges = status.exchanges, .unresolved = status.unresolved});
     } else {
       misbehave(machine->session().memory(), life.conduct, ++turn_number);
-      send_turn(socket, Turn::Link::as_it_was, 0, {});
+      send_turn(socket, {});
     }
   }
   ::_exit(0);  // without the destructors: their stores are of no daemon's life
@@ -308,7 +330,12 @@ class DaemonProcess {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ends[0]);
-      be_daemon(ends[1], memory, life, stores);
+      try {
+        be_daemon(ends[1], memory, life, stores);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "a daemon's process: %s\n", error.what());
+        ::_exit(1);
+      }
     }
     ::close(ends[1]);
     socket_ = UniqueFd(ends[0]);
@@ -321,15 +348,22 @@ class DaemonProcess {
   }
   /// None if it died.
   [[nodiscard]] std::optional<std::vector<Message>> take(const Turn& turn) {
-    send_turn(socket_.get(), turn.link, turn.now_us, turn.messages);
+    send_turn(socket_.get(), turn);
     std::optional<Turn> answer = receive_turn(socket_.get());
     if (!answer) return std::nullopt;
+    exchanges_ = answer->exchanges;
+    unresolved_ = answer->unresolved;
     return std::move(answer->messages);
   }
+  /// As of its last answer.
+  [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
+  [[nodiscard]] std::uint64_t unresolved() const { return unresolved_; }
 
  private:
   pid_t pid_ = -1;
   UniqueFd socket_;
+  std::uint64_t exchanges_ = 0;
+  std::uint64_t unresolved_ = 0;
 };
 
 // --- a trainer ----------------------------------------------------------------------------------------------------
@@ -410,10 +444,8 @@ class Trial {
  public:
   /// `joins`: machine A's model is to be taken over from B; otherwise both run already.
   Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false)
-      : b_(node(2), node(1), trainer_b_.memory, /*resume=*/true, 1'000, now_us_) {
-    a_.emplace(trainer_a_.memory, Life{.incarnation = 2'000, .resume = !joins, .conduct = conduct, .kill_at = kill_at},
-               *stores_);
-    b_.start();
+      : b_(trainer_b_.memory, {.id = node(2), .other = node(1), .incarnation = 1'000}, *stores_of_b_) {
+    start_a({.incarnation = 2'000, .resume = !joins, .conduct = conduct, .kill_at = kill_at}, *stores_);
     b_link_ = a_link_ = Turn::Link::up;
     note();
     for (std::uint32_t f = 0; f < fragments; ++f)
@@ -448,9 +480,9 @@ class Trial {
         b_link_ = Turn::Link::other_is_dead;
         to_a_.clear();
         now_us_ += turn_us;
-        (void)b_.take({now_us_, std::exchange(b_link_, Turn::Link::as_it_was), {}});
+        (void)take_b({});
         trainer_a_.step();
-        a_.emplace(trainer_a_.memory, Life{.incarnation = 3'000, .resume = resume}, *later_stores_);
+        start_a({.incarnation = 3'000, .resume = resume}, *later_stores_);
         a_link_ = b_link_ = Turn::Link::up;
         taken = false;
         while (!taken && now_us_ < patience_us) {
@@ -467,7 +499,7 @@ class Trial {
     }
   }
   [[nodiscard]] std::uint64_t stores() const { return *stores_; }
-  [[nodiscard]] std::uint64_t exchanges() const { return b_.status().exchanges; }
+  [[nodiscard]] std::uint64_t exchanges() const { return b_.exchanges(); }
 
  private:
   [[nodiscard]] bool has_the_others_model() const {
@@ -478,15 +510,30 @@ class Trial {
     return same;
   }
 
+  void start_a(Life life, std::atomic<std::uint64_t>& stores) {
+    life.id = node(1);
+    life.other = node(2);
+    a_.emplace(trainer_a_.memory, life, stores);
+  }
+  /// A turn of machine B, whose daemon nobody kills.
+  std::vector<Message> take_b(std::vector<Message> messages) {
+    auto answer = b_.take(
+        {.now_us = now_us_, .link = std::exchange(b_link_, Turn::Link::as_it_was), .messages = std::move(messages)});
+    if (!answer) throw std::runtime_error("machine B's daemon died");
+    return std::move(*answer);
+  }
+
   /// One turn of both machines and their trainers; false if machine A's daemon died in it.
   bool exchange() {
     now_us_ += turn_us;
-    auto from_a = a_->take({now_us_, std::exchange(a_link_, Turn::Link::as_it_was), std::exchange(to_a_, {})});
+    auto from_a = a_->take({.now_us = now_us_,
+                            .link = std::exchange(a_link_, Turn::Link::as_it_was),
+                            .messages = std::exchange(to_a_, {})});
     died_ = !from_a;
     if (died_) return false;
     heard_of_ = true;
     trainer_a_.step();
-    to_a_ = b_.take({now_us_, std::exchange(b_link_, Turn::Link::as_it_was), std::move(*from_a)});
+    to_a_ = take_b(std::move(*from_a));
     trainer_b_.step();
     return true;
   }
@@ -532,7 +579,7 @@ class Trial {
     // Machine B ends what was under way, and its trainer takes what is kept for it.
     for (int turn = 0; turn < 4; ++turn) {
       now_us_ += turn_us;
-      (void)b_.take({now_us_, std::exchange(b_link_, Turn::Link::as_it_was), {}});
+      (void)take_b({});
       trainer_b_.step();
     }
     Values left{};
@@ -542,7 +589,7 @@ class Trial {
     Values owed{};
     for (std::uint32_t f = 0; f < fragments; ++f)
       owed[f] = trainer_a_.owed(f);
-    a_.emplace(trainer_a_.memory, Life{.incarnation = 3'000}, *later_stores_);
+    start_a({.incarnation = 3'000}, *later_stores_);
     for (int turn = 0; turn < 3; ++turn) {
       now_us_ += turn_us;
       trainer_a_.step();
@@ -559,7 +606,7 @@ class Trial {
   /// What the sum is off by, for each fragment: nothing, or one exchange of which one machine has its half and the
   /// other has lost, or never had, its own.
   std::string judge_death(Values& left) {
-    const bool unresolved = b_.status().unresolved > 0;
+    const bool unresolved = b_.unresolved() > 0;
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const double a = trainer_a_.mixed(f);
       const double b = trainer_b_.mixed(f);
@@ -578,10 +625,11 @@ class Trial {
   TimeUs now_us_ = us_per_s;
   SharedValue<std::atomic<std::uint64_t>> stores_;
   SharedValue<std::atomic<std::uint64_t>> later_stores_;
+  SharedValue<std::atomic<std::uint64_t>> stores_of_b_;
   Trainer trainer_a_{64};
   Trainer trainer_b_{first_b};
   std::optional<DaemonProcess> a_;
-  Machine b_;
+  DaemonProcess b_;
   Turn::Link a_link_ = Turn::Link::as_it_was;
   Turn::Link b_link_ = Turn::Link::as_it_was;
   std::vector<Message> to_a_;

@@ -148,7 +148,23 @@ float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::spa
   return steps.observe(telling, told, factor, witness);
 }
 
-ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::vector<bool>& coarse) {
+/// Sums over elements: a bound s·|s·D| on the variance that quantisation adds, and (s·D)², of which it is part.
+struct Noise {
+  double variance = 0;
+  double square = 0;
+};
+
+Noise noise_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
+  Noise noise;
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
+    noise.variance += std::ldexp(static_cast<double>(outcomes[i].mean_abs), exponents[i]);
+    noise.square += outcomes[i].mean_square;
+  }
+  return noise;
+}
+
+ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
+                           const std::vector<bool>& coarse) {
   ExchangeMeasure measure;
   measure.blocks = static_cast<std::uint32_t>(outcomes.size());
   measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
@@ -161,6 +177,10 @@ ExchangeMeasure measure_of(std::span<const BlockOutcome> outcomes, const std::ve
     measure.mean_abs /= in_range;
     measure.distance = norm_of(outcomes) * std::sqrt(static_cast<double>(measure.blocks) / in_range);
     measure.telling = 2 * in_range >= measure.blocks;
+  }
+  if (codec != Codec::f32) {  // its exponents are limits, not steps
+    const Noise noise = noise_of(exponents, outcomes);
+    if (noise.square > 0) measure.codec_error = std::min(1.0, std::sqrt(noise.variance / noise.square));
   }
   return measure;
 }
@@ -210,16 +230,11 @@ int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> 
 /// Shift for the quantisation noise of these blocks (f32 has none).
 int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
   constexpr double half_pi = 1.5707963267948966;
-  double noise = 0;
   double normal = 0;
-  double square = 0;
-  for (std::size_t i = 0; i < exponents.size(); ++i) {
-    const double mean_abs = outcomes[i].mean_abs;
-    noise += std::ldexp(mean_abs, exponents[i]);
-    normal += half_pi * mean_abs * mean_abs;
-    square += outcomes[i].mean_square;
-  }
-  return noise_shift(noise, square, normal);
+  for (const BlockOutcome& outcome : outcomes)
+    normal += half_pi * static_cast<double>(outcome.mean_abs) * outcome.mean_abs;
+  const Noise noise = noise_of(exponents, outcomes);
+  return noise_shift(noise.variance, noise.square, normal);
 }
 
 /// The wide bitmap and the steps asked for, into the reply. Nothing if no block is wide.
@@ -384,7 +399,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     apply(request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes(), fragment.buffers.block_count(),
           target.in, target.out);
   }
-  result.measure = measure_of(outcomes, coarse);
+  result.measure = measure_of(request.codec, side.exponents, outcomes, coarse);
   result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   reply.differences = std::move(differences).share();
@@ -414,7 +429,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     result.wide.push_back(blocks[i]);
     result.wide_exponents.push_back(asked[i]);
   }
-  result.measure = measure_of(outcomes, coarse);
+  result.measure = measure_of(reply.codec, exponents, outcomes, coarse);
   result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   return result;

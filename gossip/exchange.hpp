@@ -27,6 +27,7 @@ struct ExchangeMeasure {
   float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
   double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
+  double codec_error = 0;           ///< most that quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
   double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks
   bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
 };

@@ -20,6 +20,7 @@
 #include <optional>
 #include <set>
 
+#include "gossip/age_counts.hpp"
 #include "gossip/byte_budget.hpp"
 #include "gossip/cadence.hpp"
 #include "gossip/exchange.hpp"
@@ -88,6 +89,8 @@ struct ReplicaCounters {
   std::uint64_t payload_bytes_sent = 0;  ///< frames of requests and replies, pulls apart
   double shift_sum = 0;                  ///< of initiated and answered exchanges, for their mean
   double mean_abs_sum = 0;               ///< of the same: mean |y_j − y_i|
+  double codec_error_sum = 0;            ///< of the same: see ExchangeMeasure
+  AgeCounts ages = {};                   ///< of what this replica brought to the same
 };
 
 class Replica {

@@ -556,6 +556,8 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   counters_.wide_blocks += measure.wide_blocks;
   counters_.shift_sum += shift;
   counters_.mean_abs_sum += measure.mean_abs;
+  counters_.codec_error_sum += measure.codec_error;
+  counters_.ages.add(age_of(fragment));
   const double interval = static_cast<double>(clock_ - std::min(clock_, fragment.exchange_clock));
   fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
   fragment.exchange_clock = clock_;

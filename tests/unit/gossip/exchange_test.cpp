@@ -282,6 +282,8 @@ TEST_CASE("both ends measure the same disagreement", "[exchange]") {
     CHECK(measure.blocks == 2);
     CHECK(measure.wide_blocks == 0);
     CHECK(measure.mean_abs == Approx(0.25));
+    // Each D is 4 steps of 1/16: the variance that quantisation adds is at most 1/16 · 1/4, a fourth of (1/4)².
+    CHECK(measure.codec_error == Approx(codec == Codec::f32 ? 0 : 0.5));
   }
   CHECK(done.answered.measure.ratio == Approx(0.25 / (1.25 / 32)));
   CHECK(done.concluded.measure.ratio == Approx(0.25 / (1.0 / 32)));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "catch.hpp"
@@ -343,6 +344,19 @@ TEST_CASE("a fragment is exchanged once a period", "[replica]") {
   CHECK(started > 2'000 / 40 * 3 / 4);
   CHECK(started < 2'000 / 40 * 5 / 4);
   CHECK(lone.counters().initiated == static_cast<std::uint64_t>(started));
+  const AgeCounts& ages = lone.counters().ages;
+  CHECK(std::accumulate(ages.counts.begin(), ages.counts.end(), std::uint64_t{0}) == lone.counters().initiated);
+}
+
+TEST_CASE("ages are counted in publication intervals, each below its bound") {
+  AgeCounts ages;
+  ages.add({.samples = 100, .cadence = 0});  // no interval yet
+  ages.add({.samples = 100, .cadence = 100});
+  ages.add({.samples = 101, .cadence = 100});
+  ages.add({.samples = 1'600, .cadence = 100});
+  ages.add({.samples = 6'401, .cadence = 100});
+  CHECK(ages.counts == std::array<std::uint64_t, 7>{2, 1, 0, 0, 1, 0, 1});
+  CHECK(ages.sum == Approx(0 + 1 + 1.01 + 16 + 64.01));
 }
 
 TEST_CASE("after a busy partner another is asked, soon", "[replica]") {

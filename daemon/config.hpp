@@ -86,6 +86,10 @@ struct LimitOptions {
   std::int64_t memory_per_client_mib = 0;
 };
 
+struct MetricsOptions {
+  std::string listen = "127.0.0.1:9746";  ///< host:port on this machine; empty: no metrics and no status page
+};
+
 struct LogOptions {
   LogLevel level = LogLevel::info;
   std::filesystem::path file;  ///< empty: stderr
@@ -96,6 +100,7 @@ struct Config {
   OverlayOptions overlay;
   GossipOptions gossip;
   LimitOptions limits;
+  MetricsOptions metrics;
   LogOptions log;
 };
 

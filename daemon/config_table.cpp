@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "daemon/http_server.hpp"
 #include "peer/address.hpp"
 #include "peer/denials.hpp"
 #include "peer/invitation.hpp"
@@ -28,6 +29,7 @@ constexpr OptionSection sections[] = {
     {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key."},
     {"gossip", "How replicas are averaged."},
     {"limits", "What local training processes may take."},
+    {"metrics", "What the node shows of itself: a status page, and metrics for Prometheus."},
     {"log", "What is written down, and where."},
 };
 
@@ -360,6 +362,15 @@ constexpr Option options[] = {
      .most = 1 << 30,
      .text = "Of the memory, that of one training process. 0: no limit of its own."},
 
+    {.section = "metrics",
+     .key = "listen",
+     .field = [](Config& c) -> OptionField { return &c.metrics.listen; },
+     .form = TextForm::loopback,
+     .text = "Where the status page (/) and the metrics (/metrics) are served, by plain HTTP. Only addresses of this "
+             "machine are taken: nothing there is encrypted or asks who you are, and every user of the machine may "
+             "look. To look from elsewhere, put an SSH tunnel or a reverse proxy in front, or collect on this machine. "
+             "Port 0 takes any free one, which `gossamerctl status` shows. Empty: neither page nor metrics."},
+
     {.section = "log",
      .key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },
@@ -443,6 +454,11 @@ std::string text_problem(TextForm form, const std::string& text) {
       const auto invitation = peer::parse_invitation(text);
       return invitation ? std::string{} : invitation.error();
     }
+    case TextForm::loopback: {
+      if (text.empty()) return {};
+      const auto endpoint = loopback_endpoint(text);
+      return endpoint ? std::string{} : endpoint.error();
+    }
     case TextForm::node_id:
       return peer::parse_node_id(text) ? std::string{}
                                        : fmt::format("\"{}\" is no node's id, which has 32 hexadecimal digits", text);
@@ -463,6 +479,8 @@ std::string allowed_values(const Option& option) {
         return "a string like \"tcp://host:7946\", \"none\", or \"\"";
       case TextForm::invitation:
         return "a line of gossamerctl invite, or \"\"";
+      case TextForm::loopback:
+        return "a string like \"127.0.0.1:9746\", or \"\"";
       case TextForm::node_id:
       case TextForm::any:
         break;

@@ -26,6 +26,7 @@ enum class TextForm : std::uint8_t {
   advertised,  ///< the same, "none", or empty
   invitation,  ///< a line of gossamerctl invite, or empty
   node_id,     ///< 32 hexadecimal digits
+  loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
 };
 
 struct Option {

@@ -613,6 +613,18 @@ JobStatus Job::status() const {
   status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
   status.mean_shift = mean(counters.shift_sum);
   status.mean_disagreement = replica_.disagreement();
+  status.busy_sent = counters.busy_sent;
+  status.refused_sent = counters.refused_sent;
+  status.follow_ups = counters.follow_ups;
+  status.repeats_sent = counters.repeats_sent;
+  status.clipped = counters.clipped;
+  status.outer_steps = counters.outer_steps;
+  status.quarantines = counters.quarantines;
+  status.consensus = replica_.consensus();
+  status.period_s = static_cast<double>(replica_.period_us()) / us_per_s;
+  status.codec_error_sum = counters.codec_error_sum;
+  status.age_sum = counters.ages.sum;
+  status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
   if (const auto& stranger = replica_.layout_stranger()) {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }

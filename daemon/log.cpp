@@ -54,6 +54,8 @@ bool journal_reads_stderr() {
   return stream != nullptr && ::fstat(2, &info) == 0 && fmt::format("{}:{}", info.st_dev, info.st_ino) == stream;
 }
 
+constexpr const char* dated_line = "%Y-%m-%d %H:%M:%S.%e %-7l %v";
+
 spdlog::sink_ptr stderr_sink() {
   if (!journal_reads_stderr()) {
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
@@ -71,7 +73,7 @@ std::expected<spdlog::sink_ptr, std::string> make_sink(const std::filesystem::pa
   if (file.empty()) return stderr_sink();
   try {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
-    sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
+    sink->set_pattern(dated_line);
     return sink;
   } catch (const spdlog::spdlog_ex& error) {
     return std::unexpected(fmt::format("{}: cannot be written: {}; set [log] file to another file or to \"\"",
@@ -86,7 +88,10 @@ std::expected<Log, std::string> Log::open(const LogOptions& options) {
   if (!sink) return std::unexpected(std::move(sink.error()));
   Log log;
   log.file_ = options.file;
-  log.sink_ = std::make_shared<spdlog::sinks::dist_sink_mt>(std::vector{std::move(*sink)});
+  log.recent_ = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(recent_log_lines);
+  log.recent_->set_pattern(dated_line);
+  log.sink_ =
+      std::make_shared<spdlog::sinks::dist_sink_mt>(std::vector<spdlog::sink_ptr>{std::move(*sink), log.recent_});
   log.logger_ = std::make_shared<spdlog::logger>("gossamerd", log.sink_);
   log.logger_->flush_on(spdlog::level::info);
   log.logger_->set_error_handler([](const std::string&) {});  // a full disk loses lines, nothing else
@@ -102,7 +107,7 @@ std::expected<void, std::string> Log::reopen() {
   if (file_.empty()) return {};
   std::expected<spdlog::sink_ptr, std::string> sink = make_sink(file_);
   if (!sink) return std::unexpected(std::move(sink.error()));
-  sink_->set_sinks({std::move(*sink)});
+  sink_->set_sinks({std::move(*sink), recent_});
   return {};
 }
 

@@ -8,14 +8,19 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/dist_sink.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 
 #include <expected>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/config.hpp"
 
 namespace gossamer::daemon {
+
+/// Lines of the log that are kept in memory.
+inline constexpr std::size_t recent_log_lines = 200;
 
 class Log {
  public:
@@ -25,12 +30,15 @@ class Log {
   void set_level(LogLevel level);
   /// Opens the file again, for when it was renamed to be rotated. An error leaves the old one in use.
   [[nodiscard]] std::expected<void, std::string> reopen();
+  /// The newest lines, the oldest of them first; at most recent_log_lines.
+  [[nodiscard]] std::vector<std::string> recent() const { return recent_->last_formatted(); }
 
  private:
   Log() = default;
 
   std::filesystem::path file_;
   std::shared_ptr<spdlog::sinks::dist_sink_mt> sink_;
+  std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> recent_;
   std::shared_ptr<spdlog::logger> logger_;
 };
 

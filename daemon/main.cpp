@@ -11,6 +11,7 @@
 
 #include "daemon/config.hpp"
 #include "daemon/log.hpp"
+#include "daemon/metrics.hpp"
 #include "daemon/node.hpp"
 #include "daemon/shell.hpp"
 #include "daemon/state_folder.hpp"
@@ -27,6 +28,7 @@ struct Arguments {
   std::string config_file;  // empty: the default file if it exists, else defaults
   bool print_config = false;
   bool check_config = false;
+  bool print_metrics = false;
 };
 
 std::expected<Config, std::string> read_config(const std::string& file) {
@@ -87,6 +89,7 @@ int main(int argc, char** argv) {
       ->type_name("FILE");
   app.add_flag("--print-config", arguments.print_config,
                "Print a commented configuration with every default, and exit");
+  app.add_flag("--print-metrics", arguments.print_metrics, "Print what each metric means, as Markdown, and exit");
   app.add_flag("--check-config", arguments.check_config, "Say what is wrong with the configuration, and exit");
   app.footer(
       "Exit status: 0 after a clean stop, 1 if it cannot start, 2 for wrong usage or configuration.\n"
@@ -98,6 +101,10 @@ int main(int argc, char** argv) {
   }
   if (arguments.print_config) {
     std::fputs(commented_defaults().c_str(), stdout);
+    return clean;
+  }
+  if (arguments.print_metrics) {
+    std::fputs(metrics_document().c_str(), stdout);
     return clean;
   }
   const std::expected<Config, std::string> config = read_config(arguments.config_file);

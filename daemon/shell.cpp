@@ -99,7 +99,25 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
       [](const std::string& command) { return command == "drain" || command == "leave" || is_for_owners(command); });
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
+  shell->open_page();
   return shell;
+}
+
+/// Nobody's training waits for a page: without its address the daemon goes on.
+void Shell::open_page() {
+  if (config_.metrics.listen.empty()) return;
+  PageSources sources{.observed =
+                          [this] {
+                            return Observed{node_status(), core_.peer_statuses(), core_.job_statuses()};
+                          },
+                      .members = [this] { return core_.member_statuses(); },
+                      .log = [this] { return log_.recent(); }};
+  auto page = Page::open(loop_, config_.metrics.listen, std::move(sources), log_.logger());
+  if (page) {
+    page_ = std::move(*page);
+  } else {
+    log_.logger().warn("no status page and no metrics: {}", page.error());
+  }
 }
 
 void Shell::run() {
@@ -180,6 +198,7 @@ NodeStatus Shell::node_status() const {
   status.memory_bytes = clients_->memory_bytes();
   status.clients_awaited = static_cast<std::uint32_t>(kept_.awaited());
   status.limits_near = clients_->limits_near();
+  if (page_) status.page = page_->url();
   return status;
 }
 

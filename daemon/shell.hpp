@@ -22,6 +22,7 @@
 #include "daemon/core.hpp"
 #include "daemon/kept_memory.hpp"
 #include "daemon/log.hpp"
+#include "daemon/page.hpp"
 #include "daemon/service_manager.hpp"
 
 namespace gossamer::daemon {
@@ -64,6 +65,7 @@ class Shell {
   void end_after(std::chrono::milliseconds patience);
   [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
   void report_status();
+  void open_page();
   [[nodiscard]] NodeStatus node_status() const;
 
   asio::io_context& loop_;
@@ -81,6 +83,7 @@ class Shell {
   bool leaving_ = false;
   std::unique_ptr<ClientListener> clients_;
   std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<Page> page_;  // none if it is not wanted, or its address is taken
 };
 
 /// The folder for the sockets: the configured one, created if need be, or by the rule of sdk/layout/socket_path.hpp.

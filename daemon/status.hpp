@@ -35,6 +35,7 @@ struct NodeStatus {
   std::uint64_t memory_bytes = 0;     ///< shared with clients, now
   std::uint32_t clients_awaited = 0;  ///< attached to the last daemon, and not back yet (with systemd only)
   std::string limits_near;            ///< those that are nearly used up; empty: none
+  std::string page;                   ///< where the status page and the metrics are, a URL; empty: nowhere
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
@@ -43,7 +44,11 @@ struct NodeStatus {
   std::uint64_t payload_bytes_received = 0;
   std::uint64_t messages_rejected = 0;   ///< malformed or out of bounds
   std::uint64_t admissions_refused = 0;  ///< wrong or no cluster key
-  double cpu_s = 0;                      ///< of the whole process
+  std::uint64_t handshakes_failed = 0;   ///< connections at the listening port that did not get through CURVE
+  std::uint64_t link_attempts = 0;       ///< dialled
+  std::uint64_t link_attempts_failed = 0;
+  std::uint64_t sends_full = 0;  ///< messages not taken because the link's queue was full
+  double cpu_s = 0;              ///< of the whole process
   /// In use on the heap. Pages that the process holds are more: the allocator keeps what it once had.
   std::uint64_t heap_bytes = 0;
 };
@@ -123,14 +128,27 @@ struct JobStatus {
   std::uint32_t in_flight = 0;
   double mean_shift = 0;         ///< of the exchanges done
   double mean_disagreement = 0;  ///< mean |difference| an element, estimated
-  std::string note;              ///< what is wrong, for people; empty if nothing is
+  std::uint64_t busy_sent = 0;   ///< answers given that said busy
+  std::uint64_t refused_sent = 0;
+  std::uint64_t follow_ups = 0;    ///< exchanges of wide blocks, as initiator
+  std::uint64_t repeats_sent = 0;  ///< requests and replies said again
+  std::uint64_t clipped = 0;       ///< exchanges with a partner beyond [gossip] clip
+  std::uint64_t outer_steps = 0;
+  std::uint64_t quarantines = 0;    ///< times a fragment was found to hold NaN or infinity
+  double consensus = 0;             ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
+  double period_s = 0;              ///< between two exchanges of a fragment that the node starts
+  double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
+  double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
+  std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
+  std::string note;                 ///< what is wrong, for people; empty if nothing is
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
                                    peers, links_lost, members, view, passive_view, partial_view, health, deaths,
-                                   refutations, jobs, clients, memory_bytes, clients_awaited, limits_near,
+                                   refutations, jobs, clients, memory_bytes, clients_awaited, limits_near, page,
                                    messages_sent, messages_received, bytes_sent, bytes_received, payload_bytes_sent,
-                                   payload_bytes_received, messages_rejected, admissions_refused, cpu_s, heap_bytes)
+                                   payload_bytes_received, messages_rejected, admissions_refused, handshakes_failed,
+                                   link_attempts, link_attempts_failed, sends_full, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
@@ -142,7 +160,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
-                                   mean_shift, mean_disagreement, note)
+                                   mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
+                                   clipped, outer_steps, quarantines, consensus, period_s, codec_error_sum, age_sum,
+                                   ages, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

@@ -87,6 +87,7 @@ class Node:
         self.options: Options = {
             "node": {"name": name, "state_dir": str(folder / "state"), "socket_dir": str(self.sockets), "workers": 1},
             "overlay": {"listen": f"tcp://{host.address if host else '127.0.0.1'}:0"},
+            "metrics": {"listen": ""},
         }
         for section, values in options.items():
             self.options.setdefault(section, {}).update(values)

@@ -93,6 +93,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     jobs_per_user = 5
     memory_per_user_mib = 6
     memory_per_client_mib = 7
+    [metrics]
+    listen = "[::1]:0"
     [log]
     level = "debug"
     file = "/l"
@@ -142,6 +144,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->limits.jobs_per_user == 5);
   CHECK(config->limits.memory_per_user_mib == 6);
   CHECK(config->limits.memory_per_client_mib == 7);
+  CHECK(config->metrics.listen == "[::1]:0");
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   // Nothing was forgotten above: every row of the table differs from its default.
@@ -171,7 +174,10 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[log]\nverbose = true", "f:2: [log] verbose: no such option; there are level, file"},
       {"[gossip]\npeers = []", "f:2: [gossip] peers: no such option here; it belongs under [overlay]"},
       {"[gosip]\nseed = 1", "f:1: gosip: no such section; did you mean [gossip]?"},
-      {"[quantum]\nx = 1", "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [log]"},
+      {"[quantum]\nx = 1",
+       "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [metrics], [log]"},
+      {"[metrics]\nlisten = \"0.0.0.0:9746\"", "f:2: [metrics] listen: \"0.0.0.0:9746\" is not of this machine alone"},
+      {"[metrics]\nlisten = \"9746\"", "f:2: [metrics] listen: \"9746\" is no address"},
       {"listen = \"x\"", "f:1: listen: stands outside a section; it belongs under [overlay]"},
       {"node = 3", "f:1: node: is a whole number; it must be a section, written [node]"},
       {"[[node]]\nname = \"a\"", "f:1: node: is a list; it must be a section, written [node]"},

@@ -25,6 +25,21 @@ TEST_CASE("the log keeps what its level says, and goes on in a new file after ro
   CHECK_THAT(test::read_file(file), Contains("third"));
 }
 
+TEST_CASE("the newest lines are kept in memory, of what the level lets through, also after rotation") {
+  const test::TemporaryFolder folder;
+  auto log = Log::open({LogLevel::info, folder.path() / "log"});
+  REQUIRE(log);
+  log->logger().debug("hidden");
+  for (std::size_t i = 0; i <= recent_log_lines; ++i)
+    log->logger().info("line {}.", i);
+  REQUIRE(log->reopen());
+  log->logger().warn("last");
+  const std::vector<std::string> recent = log->recent();
+  REQUIRE(recent.size() == recent_log_lines);
+  CHECK_THAT(recent.front(), Contains("info") && Contains("line 2."));
+  CHECK_THAT(recent.back(), Contains("warning") && Contains("last"));
+}
+
 TEST_CASE("a log file that cannot be written is a clear error at the start, and no error later") {
   const test::TemporaryFolder folder;
   const auto log = Log::open({LogLevel::info, folder.path()});

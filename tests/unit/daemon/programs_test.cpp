@@ -82,8 +82,9 @@ class Program {
 };
 
 std::string config_text(const std::filesystem::path& folder, const std::string& more = "") {
-  return "[node]\nname = \"tested\"\nstate_dir = \"" + (folder / "state").string() + "\"\nsocket_dir = \"" +
-         (folder / "sockets").string() + "\"\nworkers = 1\n[overlay]\nlisten = \"tcp://127.0.0.1:0\"\n" + more;
+  return "[metrics]\nlisten = \"\"\n[node]\nname = \"tested\"\nstate_dir = \"" + (folder / "state").string() +
+         "\"\nsocket_dir = \"" + (folder / "sockets").string() +
+         "\"\nworkers = 1\n[overlay]\nlisten = \"tcp://127.0.0.1:0\"\n" + more;
 }
 
 struct Place {

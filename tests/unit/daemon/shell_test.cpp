@@ -12,9 +12,16 @@
 using namespace gossamer;
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 using nlohmann::json;
 
 namespace {
+
+Config usual_config() {
+  Config config;
+  config.metrics.listen = "127.0.0.1:0";
+  return config;
+}
 
 struct RememberingCore : Core {
   std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override {
@@ -51,7 +58,7 @@ struct RememberingCore : Core {
 struct Running {
   Running() {
     auto opened = Shell::open(
-        loop, Config{}, [this] { return next; }, folder.path(), core, log);
+        loop, usual_config(), [this] { return next; }, folder.path(), core, log);
     REQUIRE(opened);
     shell = std::move(*opened);
   }
@@ -61,7 +68,7 @@ struct Running {
   std::filesystem::path log_file = folder.path() / "log";
   Log log = *Log::open({LogLevel::info, log_file});
   RememberingCore core;
-  std::expected<Config, std::string> next = Config{};
+  std::expected<Config, std::string> next = usual_config();
   std::unique_ptr<Shell> shell;
 };
 
@@ -80,12 +87,56 @@ TEST_CASE("commands are answered from the core, and unknown ones named") {
   CHECK_THAT(daemon.shell->answer({{"command", "dance"}}).at("error").get<std::string>(), Contains("dance"));
 }
 
+TEST_CASE("the status page says what the commands do, and metrics the same") {
+  Running daemon;
+  const std::string url = daemon.shell->answer({{"command", "status"}}).at("node").at("page");
+  CHECK_THAT(url, StartsWith("http://127.0.0.1:"));
+  const auto page = Page::open(daemon.loop, "[::1]:0",
+                               {.observed =
+                                    [&] {
+                                      return Observed{daemon.core.node_status(), daemon.core.peer_statuses(), {}};
+                                    },
+                                .members = [&] { return daemon.core.member_statuses(); },
+                                .log =
+                                    [&] {
+                                      return std::vector<std::string>{"short", std::string(10'000, 'x'), "\xff"};
+                                    }},
+                               daemon.log.logger());
+  REQUIRE(page);
+  CHECK_THAT((*page)->url(), StartsWith("http://[::1]:"));
+  const HttpReply reply = (*page)->answer("/status.json");
+  REQUIRE(reply.status == 200);
+  const json shown = json::parse(*reply.body);
+  CHECK(shown.at("node").at("name") == "tested");
+  CHECK(shown.at("peers").size() == 2);
+  CHECK(shown.at("members").size() == 4);
+  CHECK(shown.at("log").at(0) == "short");
+  CHECK(shown.at("log").at(1).get<std::string>().size() < 2 * max_page_log_line_bytes);
+  CHECK((*page)->answer("/status.json").body == reply.body);  // asked at once, not made again
+  CHECK_THAT(*(*page)->answer("/metrics").body, Contains("gossamer_build_info"));
+  CHECK((*page)->answer("/etc/passwd").status == 404);
+}
+
+TEST_CASE("a daemon whose page has no address goes on without it, and says so") {
+  Running daemon;
+  const test::TemporaryFolder folder;
+  Config config = usual_config();
+  const std::string url = daemon.shell->answer({{"command", "status"}}).at("node").at("page");
+  config.metrics.listen = url.substr(7, url.size() - 8);
+  RememberingCore core;
+  const auto second = Shell::open(
+      daemon.loop, config, [&] { return config; }, folder.path(), core, daemon.log);
+  REQUIRE(second);
+  CHECK((*second)->answer({{"command", "status"}}).at("node").at("page") == "");
+  CHECK_THAT(test::read_file(daemon.log_file), Contains("no status page and no metrics: " + config.metrics.listen));
+}
+
 TEST_CASE("a second daemon at the same sockets is refused") {
   Running daemon;
   asio::io_context loop;
   RememberingCore core;
   const auto second = Shell::open(
-      loop, Config{}, [] { return Config{}; }, daemon.folder.path(), core, daemon.log);
+      loop, usual_config(), [] { return usual_config(); }, daemon.folder.path(), core, daemon.log);
   REQUIRE_FALSE(second);
   CHECK_THAT(second.error(), Contains("another program answers"));
 }

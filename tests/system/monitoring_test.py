@@ -1,0 +1,161 @@
+"""What a node shows of itself over HTTP: metrics while it trains, whatever is sent to that port, and that gossip goes on
+meanwhile.
+"""
+
+import json
+import re
+import socket
+import threading
+import unittest
+import urllib.error
+import urllib.request
+from typing import Dict, List
+
+import numpy as np
+
+from support import JOB, PATIENCE_S, Node, SystemTest, wait_until
+
+# Any free port; gossamerctl status says which.
+PAGE = {"metrics": {"listen": "127.0.0.1:0"}}
+SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (NaN|[+-]Inf|[-+0-9.e]+)$')
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
+        return reply.read().decode()
+
+
+def metrics(node: Node) -> Dict[str, float]:
+    """By name and labels, as they stand in the text; each line of which is checked."""
+    samples: Dict[str, float] = {}
+    for line in get(node.status()["page"] + "metrics").splitlines():
+        if line.startswith("# HELP ") or line.startswith("# TYPE "):
+            continue
+        match = SAMPLE.match(line)
+        if match is None or match.group(1) + (match.group(2) or "") in samples:
+            raise AssertionError(f"not in the text format, or said twice: {line}")
+        samples[match.group(1) + (match.group(2) or "")] = float(match.group(3))
+    return samples
+
+
+def of_job(name: str) -> str:
+    return f'{name}{{job_name="{JOB}"}}'
+
+
+class Metrics(SystemTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.nodes = self.start_nodes(3, PAGE)
+        for index, node in enumerate(self.nodes):
+            self.attach(node, np.full(3000, float(index + 1)))
+
+    def test_a_scrape_tells_what_happened(self) -> None:
+        # With training, so that replicas differ and age.
+        def exchanged() -> bool:
+            for client in self.clients:
+                client.array += np.random.default_rng().normal(0, 0.01, client.array.shape).astype(np.float32)
+                client.step(samples=16)
+            return all(client.job()["exchanges"] >= 20 for client in self.clients)
+
+        wait_until(exchanged, PATIENCE_S, "all have exchanged")
+        for node, client in zip(self.nodes, self.clients):
+            shown = metrics(node)
+            job = client.job()
+            self.assertEqual(shown["gossamer_neighbours"], 2)
+            self.assertEqual(shown['gossamer_node_state{state="running"}'], 1)
+            self.assertEqual(shown[of_job("gossamer_job_elements")], 3000)
+            done = shown[of_job("gossamer_job_exchanges_initiated_total")] + shown[
+                of_job("gossamer_job_exchanges_answered_total")
+            ]
+            self.assertGreaterEqual(done, 20)
+            self.assertLessEqual(done, job["exchanges"])
+            self.assertEqual(shown[of_job("gossamer_job_exchange_age_intervals_count")], done)
+            self.assertEqual(shown[of_job("gossamer_job_codec_error_ratio_count")], done)
+            self.assertGreater(shown[of_job("gossamer_job_codec_error_ratio_sum")], 0)
+            self.assertGreater(shown[of_job("gossamer_job_consensus_distance_ratio")], 0)
+            self.assertGreater(shown[of_job("gossamer_job_sent_payload_bytes_total")], 0)
+            for other in self.nodes:
+                if other is not node:
+                    self.assertEqual(shown[f'gossamer_link_up{{peer="{other.status()["node"]}"}}'], 1)
+
+    def test_the_history_has_points_with_time(self) -> None:
+        def curve() -> List[float]:
+            for client in self.clients:
+                client.step()
+            status = json.loads(get(self.nodes[0].status()["page"] + "status.json"))
+            return status["history"]["jobs"].get(JOB, {}).get("clock", [])
+
+        wait_until(lambda: len(curve()) >= 2, PATIENCE_S, "two points of the curve")
+        status = json.loads(get(self.nodes[0].status()["page"] + "status.json"))
+        self.assertEqual({peer["name"] for peer in status["peers"]}, {"node-2", "node-3"})
+        self.assertTrue(any("runs as node node-1" in line for line in status["log"]))
+
+    def test_nothing_sent_there_disturbs_gossip(self) -> None:
+        url = self.nodes[0].status()["page"]
+        port = int(url.rsplit(":", 1)[1].rstrip("/"))
+        stop = threading.Event()
+        asked = []
+
+        def connect() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+        def flood(what: bytes) -> None:
+            held: List[socket.socket] = []
+            while not stop.is_set():
+                try:
+                    connection = connect()
+                    connection.sendall(what)
+                    held.append(connection)
+                except OSError:
+                    pass  # closed at the other end, to make way
+                if len(held) > 100:
+                    held.pop(0).close()
+                asked.append(1)
+            for connection in held:
+                connection.close()
+
+        floods = [
+            b"",  # says nothing
+            b"GET / HT",  # never ends
+            b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n",  # never reads
+            b"\x16\x03\x01" + bytes(range(256)) * 64,
+        ]
+        threads = [threading.Thread(target=flood, args=(what,), daemon=True) for what in floods]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_until(lambda: len(asked) > 600, PATIENCE_S, "many connections")
+            before = [client.job()["exchanges_answered"] + client.job()["exchanges_initiated"] for client in self.clients]
+            self.assert_still_exchanges(self.clients)
+            self.step_until(
+                lambda: all(client.job()["exchanges"] >= count + 5 for client, count in zip(self.clients, before)),
+                "exchanges go on",
+            )
+            self.assertEqual([node.status()["links_lost"] for node in self.nodes], [0, 0, 0])
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        # And when it is over, it is there as before.
+        def answers() -> bool:
+            try:
+                return "gossamer_build_info" in get(url + "metrics")
+            except (OSError, urllib.error.URLError):
+                return False
+
+        wait_until(answers, PATIENCE_S, "the metrics are there again")
+
+
+class NoPage(SystemTest):
+    def test_an_address_beyond_this_machine_is_refused(self) -> None:
+        node = self.cluster.add("open", {"metrics": {"listen": "0.0.0.0:9746"}})
+        with self.assertRaisesRegex(Exception, r"\[metrics\] listen: .*not of this machine alone.*proxy"):
+            node.start()
+
+    def test_nothing_listens_if_nothing_is_to(self) -> None:
+        (node,) = self.start_nodes(1, {"metrics": {"listen": ""}})
+        self.assertEqual(node.status()["page"], "")
+
+
+if __name__ == "__main__":
+    unittest.main()

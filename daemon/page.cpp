@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "daemon/page_files.hpp"
+
 namespace gossamer::daemon {
 namespace {
 
@@ -47,7 +49,10 @@ HttpReply Page::answer(std::string_view path) {
   if (path == "/metrics")
     return cached(path, metrics_content_type, [this] { return metrics_text(sources_.observed()); });
   if (path == "/status.json") return cached(path, "application/json", [this] { return status_json(); });
-  return text_reply(404, "there is no such page; there are /metrics and /status.json");
+  for (const PageFile& file : page_files()) {
+    if (path == file.path) return {.type = file.type, .body = std::make_shared<const std::string>(file.text)};
+  }
+  return text_reply(404, "there is no such page; there are /, /metrics and /status.json");
 }
 
 HttpReply Page::cached(std::string_view path, const char* type, const std::function<std::string()>& make) {

@@ -114,6 +114,12 @@ TEST_CASE("the status page says what the commands do, and metrics the same") {
   CHECK(shown.at("log").at(1).get<std::string>().size() < 2 * max_page_log_line_bytes);
   CHECK((*page)->answer("/status.json").body == reply.body);  // asked at once, not made again
   CHECK_THAT(*(*page)->answer("/metrics").body, Contains("gossamer_build_info"));
+  const HttpReply index = (*page)->answer("/");
+  REQUIRE(index.status == 200);
+  CHECK_THAT(index.type, StartsWith("text/html"));
+  CHECK_THAT(*index.body, Contains("page.js") && Contains("page.css"));
+  CHECK_THAT(*(*page)->answer("/page.js").body, Contains("status.json"));
+  CHECK_THAT((*page)->answer("/page.css").type, StartsWith("text/css"));
   CHECK((*page)->answer("/etc/passwd").status == 404);
 }
 

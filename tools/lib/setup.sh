@@ -10,7 +10,8 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# What it takes to build and to run every test. The checks of .ci/run need clang-format and clang-tidy besides.
+# What it takes to build and to run every test, but two: without the packages prometheus and chromium, which are large,
+# system_prometheus and system_page are skipped. The checks of .ci/run need clang-format and clang-tidy besides.
 build_packages=(
   g++ cmake ninja-build pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
   catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev

@@ -1,0 +1,65 @@
+// Files of checkpoints as the disk has them: one that appears whole or not at all, and one to read from.
+//
+// Every call may block for as long as the disk does: never from the loop's thread of the daemon. Failures are values,
+// each text with the file's path, the cause, and what to do. One owner, one thread at a time.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace gossamer::checkpoint {
+
+/// What could not be done with a file, why (an errno), and what to do about it.
+[[nodiscard]] std::string failed(const std::filesystem::path& path, const char* what, int error);
+
+/// Is written beside its place and gets its name when it is complete and on the disk. Removed if it is not finished.
+class NewFile {
+ public:
+  /// `path`'s folder exists. The file lies at `path`'s folder / `partial` until finish(); what a process that was
+  /// killed left there is overwritten. Refused if the disk has no room for `size_bytes`, which are reserved where it
+  /// can.
+  [[nodiscard]] static std::expected<NewFile, std::string> begin(std::filesystem::path path, const std::string& partial,
+                                                                 std::uint64_t size_bytes);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&&) = delete;
+  ~NewFile();
+
+  [[nodiscard]] std::expected<void, std::string> write_at(std::span<const std::byte> bytes, std::uint64_t offset);
+  /// Brings everything to the disk, and then renames the file to `path`, in the same folder, replacing what was there.
+  [[nodiscard]] std::expected<void, std::string> finish(const std::filesystem::path& path);
+  [[nodiscard]] const std::filesystem::path& partial() const { return partial_; }
+
+ private:
+  NewFile(std::filesystem::path partial, int fd) : partial_(std::move(partial)), fd_(fd) {}
+  std::filesystem::path partial_;
+  int fd_ = -1;  // -1: finished, or moved from
+  std::uint64_t unsynced_bytes_ = 0;
+};
+
+class OldFile {
+ public:
+  /// Refused if it is no ordinary file.
+  [[nodiscard]] static std::expected<OldFile, std::string> open(const std::filesystem::path& path);
+  OldFile(OldFile&& other) noexcept;
+  OldFile& operator=(OldFile&&) = delete;
+  ~OldFile();
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+  /// All of `bytes`, or an error; also if the file has become shorter.
+  [[nodiscard]] std::expected<void, std::string> read_at(std::span<std::byte> bytes, std::uint64_t offset) const;
+
+ private:
+  OldFile(std::filesystem::path path, int fd, std::uint64_t size_bytes)
+      : path_(std::move(path)), fd_(fd), size_bytes_(size_bytes) {}
+  std::filesystem::path path_;
+  int fd_;
+  std::uint64_t size_bytes_;
+};
+
+}  // namespace gossamer::checkpoint

@@ -1,0 +1,44 @@
+// The folder in which a node keeps checkpoints: one folder for each job, in it
+//
+//   CLOCK-NODE.safetensors    what a daemon wrote: 20 digits, and the first 8 of the node's id
+//   import.safetensors        what the job is to begin with, the next time that it begins (gossamerctl import)
+//   CLOCK-import.safetensors  the same, after a job has begun with it
+//   .NODE.partial             one that is being written, or was when its daemon was killed
+//
+// Several nodes may share it. Blocks for as long as the disk does. Any thread.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gossamer::checkpoint {
+
+inline constexpr const char* import_name = "import.safetensors";
+inline constexpr const char* import_partial_name = ".import.partial";
+/// Of a node's id in the name of a file.
+inline constexpr std::size_t node_digits = 8;
+
+/// `node`: the first node_digits of its id, or "import".
+[[nodiscard]] std::string file_name(std::uint64_t clock, std::string_view node);
+[[nodiscard]] std::string partial_name(std::string_view node);
+
+/// Makes the folder of a job, and those above it, for their owner only. An error says what to do.
+[[nodiscard]] std::expected<std::filesystem::path, std::string> make_job_folder(const std::filesystem::path& folder,
+                                                                                const std::string& job);
+
+/// What lies there, the furthest clock first; not import.safetensors. None if the folder cannot be read.
+[[nodiscard]] std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& job_folder);
+
+/// Removes what this node wrote, but for the latest `keep` files and `newest`. The latest are those that were written
+/// last: the clock of a job that begins anew is smaller than before. Returns what could not be removed.
+[[nodiscard]] std::expected<void, std::string> remove_old(const std::filesystem::path& job_folder,
+                                                          std::string_view node, std::size_t keep,
+                                                          const std::filesystem::path& newest);
+
+}  // namespace gossamer::checkpoint

@@ -17,6 +17,7 @@ constexpr std::size_t max_waiting_pulls = 8;
 constexpr std::uint64_t pull_cadences =
     2;  // of a replica's usual publication interval: what a joiner is given is younger
 constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
+constexpr std::uint32_t copies_ahead = 8;          // fragments that are asked for before they are copied
 constexpr double patience_answers = 4;             // times the usual time of an answer, before a request is said again
 
 }  // namespace
@@ -375,20 +376,37 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
 
 bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (fragment.held || fragment.pulls.empty()) return false;
+  if (fragment.held) return false;
+  if (fragment.copy_clock && fragment.publication_clock >= *fragment.copy_clock) {
+    fragment.copy_clock.reset();
+    hold(fragment);
+    out.snapshot.push_back({f, self_});
+    return true;
+  }
+  if (fragment.pulls.empty()) return false;
   // A node that trained alone was never asked for a publication: what there is may be as old as the job. A client that
   // stands still is not waited for.
   const Age age = age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
   if (stale && now_us - fragment.pulls_since_us < pull_patience_us) {
-    fragment.wants_publication = true;
-    hand_over_if_wanted(f, out);
+    want_publication(f, out);
     return fragment.held;
   }
   const NodeId to = fragment.pulls.front();
   fragment.pulls.pop_front();
   hold(fragment);
   out.snapshot.push_back({f, to});
+  return true;
+}
+
+bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out) {
+  if ((state_ != ReplicaState::running && !drained_) || fragments_[f].quarantined) return false;
+  const std::uint32_t end = std::min(f + copies_ahead, fragment_count());
+  for (std::uint32_t next = f; next < end; ++next) {
+    if (fragments_[next].publication_clock < least_clock) want_publication(next, out);
+  }
+  fragments_[f].copy_clock = least_clock;
+  serve_pull(f, now_us, out);
   return true;
 }
 

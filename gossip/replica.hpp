@@ -109,7 +109,7 @@ class Replica {
     NodeId to;
     AnswerTask task;
   };
-  struct Snapshot {  ///< sum y into a buffer and send it to a joiner
+  struct Snapshot {  ///< sum y into a buffer and send it to a joiner, or keep it, if `to` is this node: see copy()
     std::uint32_t fragment;
     NodeId to;
   };
@@ -178,6 +178,12 @@ class Replica {
   void offered(std::uint32_t f, TimeUs now_us, Actions& out);
   /// Asks for a round though no exchange needs one.
   void want_publication(std::uint32_t f, Actions& out);
+
+  /// For a checkpoint: a snapshot of the fragment for this node, as soon as there is a publication of `least_clock` or
+  /// later. Asks the client for one if need be, and for those of the fragments behind it, which come next. False: there
+  /// is none to be had, since the replica does not run or the fragment is quarantined.
+  bool copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out);
+  [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const { return fragments_[f].publication_clock; }
 
   // --- the overlay
   void link_up(const NodeId& node, Actions& out);
@@ -272,14 +278,15 @@ class Replica {
     bool held = false;
     bool quarantined = false;
     bool wants_publication = false;
-    bool gather = false;                          ///< wanted, when nothing else works on it
-    bool gather_next = false;                     ///< or with the next publication: this one is not finite
-    bool starting = false;                        ///< its publication was asked for in order to start an exchange
-    bool fresh = false;                           ///< published since the last exchange was started
-    std::optional<Publication> publication = {};  ///< came while the fragment was held
-    std::optional<ExchangeReply> reply = {};      ///< likewise
-    std::deque<NodeId> pulls = {};                ///< joiners that wait for it, or for a publication worth giving
-    TimeUs pulls_since_us = 0;                    ///< since when the first of them waits
+    bool gather = false;                           ///< wanted, when nothing else works on it
+    bool gather_next = false;                      ///< or with the next publication: this one is not finite
+    bool starting = false;                         ///< its publication was asked for in order to start an exchange
+    bool fresh = false;                            ///< published since the last exchange was started
+    std::optional<Publication> publication = {};   ///< came while the fragment was held
+    std::optional<ExchangeReply> reply = {};       ///< likewise
+    std::deque<NodeId> pulls = {};                 ///< joiners that wait for it, or for a publication worth giving
+    TimeUs pulls_since_us = 0;                     ///< since when the first of them waits
+    std::optional<std::uint64_t> copy_clock = {};  ///< so does this node: see copy()
     std::optional<Own> own = {};
     std::uint64_t publication_clock = 0;
     double cadence = 0;  ///< smoothed samples between publications

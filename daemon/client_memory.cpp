@@ -186,6 +186,7 @@ ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
   std::swap(fragment_elements_, other.fragment_elements_);
   std::swap(job_, other.job_);
   std::swap(key_, other.key_);
+  std::swap(model_, other.model_);
   std::swap(statistics_, other.statistics_);
   return *this;
 }
@@ -272,6 +273,11 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
     if (Checked tensor = check_tensor(entry, i, name, next_element); !tensor) return tensor;
     if (static_cast<layout::Role>(entry.role) == layout::Role::buffer)
       statistics_.emplace_back(entry.first_element, entry.first_element + entry.elements);
+    if (static_cast<layout::Role>(entry.role) != layout::Role::local) {
+      model_.push_back({.name = std::string(name),
+                        .shape = {entry.shape, entry.shape + entry.dimensions},
+                        .elements = entry.elements});
+    }
     descriptions.push_back({name, static_cast<layout::Dtype>(entry.dtype), static_cast<layout::Role>(entry.role),
                             std::span(entry.shape, entry.dimensions)});
   }

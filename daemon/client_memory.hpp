@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/model_file.hpp"
 #include "gossip/outer.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
@@ -50,6 +51,8 @@ class ClientMemory {
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
   [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
+  /// The tensors that the replica consists of, in its order.
+  [[nodiscard]] const checkpoint::Model& model() const { return model_; }
   /// Elements of one fragment, padded to whole blocks: how much of its buffers is used.
   [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
   [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
@@ -124,6 +127,7 @@ class ClientMemory {
   std::uint32_t fragment_elements_ = 0;
   std::string job_;
   JobKey key_;
+  checkpoint::Model model_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> statistics_;  // elements [first, last) of the replica
 };
 

@@ -86,6 +86,7 @@ class Reader {
   std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
   std::string take(Profile* value, const Option& option, const toml::node& node) const;
+  std::string take(Restore* value, const Option& option, const toml::node& node) const;
   std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
 
   void problem(std::uint32_t line, std::string_view name, std::string_view what) {
@@ -185,6 +186,10 @@ std::string Reader::take(CodecChoice* value, const Option& option, const toml::n
 
 std::string Reader::take(Profile* value, const Option& option, const toml::node& node) const {
   return take_choice(value, profile_names, option, node);
+}
+
+std::string Reader::take(Restore* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, restore_names, option, node);
 }
 
 std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
@@ -390,6 +395,7 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
   if (config.node.workers == 0) config.node.workers = std::min<std::int64_t>(machine.cores, default_max_workers);
   if (config.node.io_threads == 0) config.node.io_threads = machine.cores < many_cores ? 1 : io_threads_of_many_cores;
   if (config.overlay.cluster_key_file.empty()) config.overlay.cluster_key_file = config.node.state_dir / "cluster.key";
+  if (config.checkpoints.folder.empty()) config.checkpoints.folder = config.node.state_dir / "checkpoints";
   return config;
 }
 

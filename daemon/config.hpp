@@ -90,6 +90,16 @@ struct MetricsOptions {
   std::string listen = "127.0.0.1:9746";  ///< host:port on this machine; empty: no metrics and no status page
 };
 
+/// What a job begins with when it begins at this node and nobody else runs it (daemon/checkpoint_search.hpp).
+enum class Restore : std::uint8_t { imported, latest };
+
+struct CheckpointOptions {
+  std::filesystem::path folder;  ///< empty until resolved(): then state_dir/checkpoints
+  std::int64_t period_s = 0;     ///< 0: only when asked for
+  std::int64_t keep = 3;         ///< of each job
+  Restore restore = Restore::imported;
+};
+
 struct LogOptions {
   LogLevel level = LogLevel::info;
   std::filesystem::path file;  ///< empty: stderr
@@ -101,6 +111,7 @@ struct Config {
   GossipOptions gossip;
   LimitOptions limits;
   MetricsOptions metrics;
+  CheckpointOptions checkpoints;
   LogOptions log;
 };
 

@@ -30,6 +30,7 @@ constexpr OptionSection sections[] = {
     {"gossip", "How replicas are averaged."},
     {"limits", "What local training processes may take."},
     {"metrics", "What the node shows of itself: a status page, and metrics for Prometheus."},
+    {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training."},
     {"log", "What is written down, and where."},
 };
 
@@ -371,6 +372,39 @@ constexpr Option options[] = {
              "look. To look from elsewhere, put an SSH tunnel or a reverse proxy in front, or collect on this machine. "
              "Port 0 takes any free one, which `gossamerctl status` shows. Empty: neither page nor metrics."},
 
+    {.section = "checkpoints",
+     .key = "folder",
+     .field = [](Config& c) -> OptionField { return &c.checkpoints.folder; },
+     .text = "Folder of the checkpoints, one folder for each job in it; several nodes may share it. Empty: checkpoints "
+             "in the state folder. The systemd unit lets the daemon write below /var/lib/gossamer only: for another "
+             "folder, add ReadWritePaths= to it (systemctl edit gossamerd)."},
+    {.section = "checkpoints",
+     .key = "period_s",
+     .field = [](Config& c) -> OptionField { return &c.checkpoints.period_s; },
+     .unit = "s",
+     .most = 30 * 86'400,
+     .reloads = true,
+     .text = "A checkpoint of every job that runs here is written once in this time. 0: only when gossamerctl "
+             "checkpoint asks. Shorter loses less to a crash of all nodes, and writes 4 bytes a parameter each time."},
+    {.section = "checkpoints",
+     .key = "keep",
+     .field = [](Config& c) -> OptionField { return &c.checkpoints.keep; },
+     .unit = "files",
+     .least = 1,
+     .most = 10'000,
+     .reloads = true,
+     .text =
+         "Of what this node has written for a job, so many files stay: the latest. Others' files, imported ones and "
+         "anything else in the folder are never removed. More take more of the disk."},
+    {.section = "checkpoints",
+     .key = "restore",
+     .field = [](Config& c) -> OptionField { return &c.checkpoints.restore; },
+     .reloads = true,
+     .text =
+         "What a job begins with at this node while no other runs it. \"imported\": the file that gossamerctl import "
+         "has placed, else the training process's own model. \"latest\": else the checkpoint in the folder that has "
+         "seen most, so that a cluster that was stopped as a whole goes on where it was; a job that is to begin "
+         "anew then needs another name, or an empty folder."},
     {.section = "log",
      .key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },
@@ -503,6 +537,7 @@ std::string allowed_values(const Option& option) {
                         [](CodecChoice*) { return quoted_choices(codec_names); },
                         [](LogLevel*) { return quoted_choices(log_level_names); },
                         [](Profile*) { return quoted_choices(profile_names); },
+                        [](Restore*) { return quoted_choices(restore_names); },
                         [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
                     },
                     option.field(config));
@@ -525,6 +560,7 @@ std::string toml_value(const Option& option, Config config) {
                         [](CodecChoice* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
                         [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
                         [](Profile* value) { return toml_string(profile_names[static_cast<std::size_t>(*value)]); },
+                        [](Restore* value) { return toml_string(restore_names[static_cast<std::size_t>(*value)]); },
                         [](gossip::PartnerPolicy* value) {
                           return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
                         },

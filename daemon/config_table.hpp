@@ -14,8 +14,9 @@
 namespace gossamer::daemon {
 
 /// Where an option's value lives in a Config; the alternative is its type.
-using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*,
-                                 std::vector<std::string>*, CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*>;
+using OptionField =
+    std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, std::vector<std::string>*, CodecChoice*,
+                 LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*>;
 
 /// What a string must look like.
 enum class TextForm : std::uint8_t {
@@ -51,6 +52,7 @@ struct OptionSection {
 
 inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "warning", "error"};
 inline constexpr const char* profile_names[] = {"lan", "internet"};        // in the order of the enumeration
+inline constexpr const char* restore_names[] = {"imported", "latest"};     // in the order of the enumeration
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};  // in the order of the enumeration
 
 /// What is wrong with a text of this form, as a phrase that says what is expected; empty if nothing.

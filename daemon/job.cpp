@@ -75,22 +75,39 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       started_us_(host.now_us()) {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     replica_.outer_state(f).leave_out(first_->memory().statistics(f));
+  if (Checkpoints* checkpoints = host.checkpoints()) {
+    CheckpointSource& source = *this;
+    checkpoint_writing_ = std::make_shared<CheckpointWriting>(
+        *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
+  }
 }
 
 void Job::start() {
   const ClientMemory& memory = first_->memory();
-  replica_.set_clock(first_->clock());
+  host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), first_->pid(),
+                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
   // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
   // says so all the time, or a successor would take it for a newcomer.
   if (first_->joins()) {
     first_->memory().set_state(layout::RunState::joining);
+    if (host_.checkpoints() != nullptr) return search_checkpoints();
+  }
+  begin();
+}
+
+/// From here on the others are told of the job. Neighbours linked already are met here.
+void Job::begin() {
+  const ClientMemory& memory = first_->memory();
+  // Founders agree by what they would begin with.
+  const std::uint64_t clock =
+      std::max(first_->clock(), candidates_.empty() ? 0 : candidates_.front().description.clock);
+  replica_.set_clock(clock);
+  if (first_->joins()) {
     std::vector<std::uint32_t> blocks;
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
       blocks.push_back(memory.block_count(f));
-    joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), first_->clock(), std::move(blocks));
+    joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
   }
-  host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), first_->pid(),
-                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
   decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
   for (const NodeId& node : host_.neighbours())
     link_up(node);
@@ -185,7 +202,7 @@ void Job::read_clock() {
     for (const auto& client : clients_)
       group_->observe_clock(client->number(), client->memory().clock());
   }
-  if (!joining_) replica_.set_clock(clock());
+  if (!joining_ && !restoring_) replica_.set_clock(clock());
 }
 
 std::uint64_t Job::clock() const {
@@ -197,7 +214,10 @@ bool Job::detached(const ClientSession& session) {
                                   [&](const auto& client) { return client->number() == session.number(); });
   if (found == clients_.end()) return false;
   host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
-  if (clients_.size() == 1) drain();
+  if (clients_.size() == 1) {
+    drain();
+    if (checkpoint_writing_) checkpoint_writing_->end();
+  }
   const std::shared_ptr<JobClient> client = std::move(*found);
   clients_.erase(found);
   if (group_) {
@@ -212,6 +232,8 @@ bool Job::detached(const ClientSession& session) {
 
 void Job::drain() {
   joining_.reset();
+  searching_ = false;
+  restoring_.reset();
   tell_state(layout::RunState::draining);
   if (replica_.state() == ReplicaState::draining && !replica_.drained()) return;
   decide([&](Actions& out) { replica_.set_state(ReplicaState::draining, out); });
@@ -227,6 +249,8 @@ void Job::leave(TimeUs deadline_us) {
   if (ended_ || leaving_) return;
   leaving_ = true;
   joining_.reset();
+  searching_ = false;
+  restoring_.reset();
   tell_state(layout::RunState::draining);
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
@@ -244,6 +268,7 @@ bool Job::done() const {
 
 void Job::end() {
   if (!ended_) tell_state(layout::RunState::detached);
+  if (checkpoint_writing_) checkpoint_writing_->end();
   ended_ = true;
 }
 
@@ -314,8 +339,13 @@ void Job::perform(Actions& actions) {
     };
     work(f, Fold{}, [f](Job& job, bool, Actions& out) { job.replica_.folded(f, job.host_.now_us(), out); });
   }
-  for (const auto& snapshot : actions.snapshot)
-    work_snapshot(snapshot);
+  for (const auto& snapshot : actions.snapshot) {
+    if (snapshot.to == host_.id()) {
+      work_copy(snapshot.fragment);
+    } else {
+      work_snapshot(snapshot);
+    }
+  }
   send(actions.send);
 }
 
@@ -354,6 +384,7 @@ void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
 
 void Job::link_up(const NodeId& node) {
   linked_.insert(node);
+  if (searching_) return;  // all are met when it begins
   decide([&](Actions& out) { replica_.link_up(node, out); });
   decide_joining([&](gossip::Joining::Actions& out) { joining_->link_up(node, host_.now_us(), out); });
 }
@@ -429,6 +460,17 @@ void Job::decide_joining(Feed feed) {
     first_->take_cursor(joining_->cursor());
     host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", name(), pulled_bytes_,
                      static_cast<double>(host_.now_us() - started_us_) / us_per_s);
+    if (!candidates_.empty() && candidates_.front().imported) {
+      host_.log().warn(
+          "job {}: {} was not taken over, since other nodes run the job already: stop the training "
+          "processes of the job on all nodes, and start those of this node first",
+          name(), candidates_.front().file->path().string());
+    }
+    candidates_.clear();
+  } else if (!candidates_.empty()) {
+    restoring_ = std::make_shared<Restoring>(Restoring{.candidates = std::exchange(candidates_, {})});
+    joining_.reset();
+    return restore_next();
   } else {
     host_.log().info("job {}: begins with this client's model", name());
   }
@@ -481,11 +523,13 @@ bool Job::replaces_pending() {
 
 /// Runs once the model is agreed on and the client has taken all of it over.
 void Job::run_if_joined() {
-  if (joining_ || ended_ || replica_.state() != ReplicaState::joining || replaces_pending()) return;
+  if (searching_ || joining_ || restoring_ || ended_) return;
+  if (replica_.state() != ReplicaState::joining || replaces_pending()) return;
   replica_.set_clock(first_->clock());
   joined_us_ = host_.now_us();
   decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
   first_->set_joined();
+  settle_import();
   tell_clients();
   first_->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
@@ -498,6 +542,7 @@ void Job::run_if_joined() {
 void Job::tick(bool settled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
+  if (searching_) stop_searching(now_us);
   read_clock();
   if (joining_) {
     for (const auto& [node, round_trip_us] : host_.round_trips_us())
@@ -513,6 +558,7 @@ void Job::tick(bool settled) {
   if (group_) tick_group();
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
   watch_finishing();
+  if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
 }
 
 /// What share of its time the client that lost most says that it spent serving fragments, for the cadence.
@@ -549,8 +595,13 @@ void Job::tell_clients() {
   }
 }
 
+/// The model is agreed on, and clients train it; whether it is exchanged or not.
+bool Job::runs() const {
+  return replica_.state() == ReplicaState::running || replica_.drained();
+}
+
 void Job::tell_run_state(JobClient& client) {
-  if ((replica_.state() != ReplicaState::running && !replica_.drained()) || client.joins()) return;
+  if (!runs() || client.joins()) return;
   const bool quarantined = replica_.quarantined() > 0 || (group_ && group_->quarantined(client.number()));
   client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
 }
@@ -625,6 +676,16 @@ JobStatus Job::status() const {
   status.codec_error_sum = counters.codec_error_sum;
   status.age_sum = counters.ages.sum;
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
+  if (checkpoint_writing_) {
+    status.checkpoints_written = checkpoint_writing_->written();
+    status.checkpoints_failed = checkpoint_writing_->failed();
+    status.checkpoint_clock = checkpoint_writing_->written_clock();
+    status.checkpoint_s = checkpoint_writing_->written() == 0
+                              ? 0
+                              : static_cast<double>(host_.now_us() - checkpoint_writing_->written_us()) / us_per_s;
+    if (const std::string& error = checkpoint_writing_->latest().error; !error.empty())
+      status.note = "no checkpoint was written: " + error;
+  }
   if (const auto& stranger = replica_.layout_stranger()) {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }

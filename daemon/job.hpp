@@ -21,6 +21,8 @@
 #include <optional>
 #include <set>
 
+#include "daemon/checkpoint_search.hpp"
+#include "daemon/checkpoint_writing.hpp"
 #include "daemon/client_listener.hpp"
 #include "daemon/config.hpp"
 #include "daemon/job_client.hpp"
@@ -50,9 +52,13 @@ class JobHost {
   [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
   [[nodiscard]] virtual spdlog::logger& log() = 0;
+  /// Null: none are kept.
+  [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
+  /// What people call the node.
+  [[nodiscard]] virtual std::string node_name() const { return {}; }
 };
 
-class Job : public std::enable_shared_from_this<Job> {
+class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
  public:
   /// Refused if the client's words do not make sense.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
@@ -63,7 +69,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Begins to join, or runs at once if the client resumes. Neighbours linked already are met here.
+  /// Begins to join, after a look for checkpoints, or runs at once if the client resumes.
   void start();
   void set_options(const GossipOptions& options);
 
@@ -84,6 +90,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void node_dead(const NodeId& node);
   void received(const NodeId& from, Message&& message);
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
+  /// False: where it stands is not known yet, and nobody is to be told anything.
+  [[nodiscard]] bool has_begun() const { return !searching_; }
   /// See gossip::Replica: what one client's replica has answered, the next one's must not.
   void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.add_seen(seen); }
   void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.begin_after(seen); }
@@ -105,6 +113,12 @@ class Job : public std::enable_shared_from_this<Job> {
 
   [[nodiscard]] JobStatus status() const;
 
+  // --- checkpoints
+  /// Begins one, or says why there is none to be had. Returns its number: see CheckpointWriting.
+  [[nodiscard]] std::expected<std::uint64_t, std::string> request_checkpoint();
+  /// Null if the node keeps none.
+  [[nodiscard]] const CheckpointWriting* checkpoint_writing() const { return checkpoint_writing_.get(); }
+
  private:
   Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options, gossip::ExchangeCounter& counter,
       std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
@@ -120,6 +134,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void work_snapshot(const gossip::Replica::Snapshot& snapshot);
   void mirror(std::uint32_t fragment);
   [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
+  void work_copy(std::uint32_t fragment);
+  [[nodiscard]] bool runs() const;
   void tell_state(layout::RunState state);
   void published(JobClient& client, std::uint32_t fragment);
 
@@ -139,6 +155,24 @@ class Job : public std::enable_shared_from_this<Job> {
   void tick_group();
   [[nodiscard]] bool all_gathered();
   void tell_readiness(JobClient& client);
+
+  // --- what the job begins with (job_checkpoint.cpp)
+  struct Restoring {
+    std::vector<CheckpointCandidate> candidates;  // the first is the one that is tried
+    std::uint32_t next = 0;                       // fragment
+  };
+  void begin();
+  void search_checkpoints();
+  void searched(CheckpointsFound&& found);
+  void stop_searching(TimeUs now_us);
+  void restore_next();
+  void restore_failed(const std::string& why);
+  void restored();
+  void settle_import();
+
+  // --- CheckpointSource
+  bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) override;
+  [[nodiscard]] checkpoint::Description describe() const override;
 
   template <class Feed>
   void decide_joining(Feed feed);
@@ -185,6 +219,11 @@ class Job : public std::enable_shared_from_this<Job> {
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;
   std::set<NodeId> linked_;
+  std::shared_ptr<CheckpointWriting> checkpoint_writing_;
+  bool searching_ = false;                       // for checkpoints; it begins when that is over
+  std::vector<CheckpointCandidate> candidates_;  // that it may begin with, until it is decided who begins
+  std::shared_ptr<Restoring> restoring_;
+  bool import_pending_ = false;  // it begins with the imported file
 };
 
 template <class Feed>

@@ -143,7 +143,7 @@ void Job::tick_group() {
   const std::vector<std::uint32_t> rounds(group_->under_way().begin(), group_->under_way().end());
   for (const std::uint32_t f : rounds)
     end_round_if_over(f);
-  if (replica_.state() != ReplicaState::running && !replica_.drained()) return;
+  if (!runs()) return;
   const TimeUs period_us = all_stopped_ ? std::min(replica_.period_us(), gossip::finish_wait_us) : replica_.period_us();
   for (const std::uint32_t f : group_->wanted(period_us, host_.now_us(), rounds_per_tick))
     decide([&](Actions& out) { replica_.want_publication(f, out); });

@@ -9,6 +9,7 @@
 #include <asio/io_context.hpp>
 #include <cstdio>
 
+#include "daemon/checkpoints.hpp"
 #include "daemon/config.hpp"
 #include "daemon/log.hpp"
 #include "daemon/metrics.hpp"
@@ -62,7 +63,8 @@ int serve(const Config& config, const std::string& config_file) {
   // A fragment has at most one task under way, so no more than this can ever wait.
   Workers workers(loop, static_cast<std::size_t>(config.node.workers),
                   static_cast<std::size_t>(config.limits.jobs) * max_fragments);
-  auto node = Node::open(loop, config, *state, workers, logger);
+  Checkpoints checkpoints(loop, config.checkpoints);
+  auto node = Node::open(loop, config, *state, workers, checkpoints, logger);
   if (!node) return cannot(node.error());
   auto shell = Shell::open(
       loop, config, [&] { return read_config(config_file); }, *sockets, **node, *log);
@@ -73,6 +75,7 @@ int serve(const Config& config, const std::string& config_file) {
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
   (*shell)->run();
   workers.stop();
+  checkpoints.stop();
   logger.info("stopped");
   return clean;
 }
@@ -114,5 +117,6 @@ int main(int argc, char** argv) {
     return clean;
   }
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error like a full disk
   return serve(*config, arguments.config_file);
 }

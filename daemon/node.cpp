@@ -68,14 +68,14 @@ const JobKey* key_of(const Message& message) {
 
 std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& loop, const Config& config,
                                                              const StateFolder& state, Workers& workers,
-                                                             spdlog::logger& log) {
+                                                             Checkpoints& checkpoints, spdlog::logger& log) {
   auto identity = peer::load_or_create_identity(state.path());
   if (!identity) return std::unexpected(identity.error());
   auto cluster = ClusterState::load(state, config.overlay.cluster_key_file, !config.overlay.join.empty());
   if (!cluster) return std::unexpected(cluster.error());
   const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
-  std::unique_ptr<Node> node(new Node(loop, config, state, std::move(*identity), std::move(*cluster), workers, log,
-                                      seed_of(config), incarnation));
+  std::unique_ptr<Node> node(new Node(loop, config, state, std::move(*identity), std::move(*cluster), workers,
+                                      checkpoints, log, seed_of(config), incarnation));
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
@@ -107,11 +107,13 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
 }
 
 Node::Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-           ClusterState cluster, Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation)
+           ClusterState cluster, Workers& workers, Checkpoints& checkpoints, spdlog::logger& log, std::uint64_t seed,
+           std::uint64_t incarnation)
     : config_(config),
       identity_(std::move(identity)),
       cluster_(std::move(cluster)),
       workers_(workers),
+      checkpoints_(checkpoints),
       log_(log),
       random_(seed),
       counter_(incarnation),  // above every counter of an earlier life
@@ -247,7 +249,7 @@ void Node::received(const NodeId& from, Message&& message) {
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
-    send(from, job == nullptr ? JobInfo{.job = key} : job->info());
+    if (job == nullptr || job->has_begun()) send(from, job == nullptr ? JobInfo{.job = key} : job->info());
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {
@@ -362,7 +364,31 @@ void Node::finish_stop_if_idle() {
   std::exchange(stopped_, nullptr)();
 }
 
+/// checkpoint {job} begins one and tells its number; checkpoint_status {job} tells of the latest that is over; import
+/// {job} tells the folder that a file is to be placed in, if the job does not run.
+nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
+  const auto name = request.at("job").get<std::string>();
+  Job* job = job_named(job_name_hash(name));
+  if (request.at("command") == "import") {
+    if (job == nullptr) return {{"folder", checkpoints_.options().folder.string()}};
+    return {{"error", fmt::format("job {} runs here, and a running job is not overwritten: end its training processes "
+                                  "on all nodes, import, and start those of this node first; or choose another job",
+                                  name)}};
+  }
+  if (job == nullptr) return {{"error", fmt::format("no training process of a job \"{}\" is attached here", name)}};
+  if (request.at("command") == "checkpoint") {
+    const auto number = job->request_checkpoint();
+    if (!number) return {{"error", number.error()}};
+    return {{"number", *number}};
+  }
+  const CheckpointWriting::Outcome& latest = job->checkpoint_writing()->latest();
+  return {{"number", latest.number}, {"path", latest.path}, {"clock", latest.clock}, {"failure", latest.error}};
+}
+
 std::optional<nlohmann::json> Node::answer(const nlohmann::json& request) {
+  const std::string command = request.at("command");
+  if (command == "checkpoint" || command == "checkpoint_status" || command == "import")
+    return answer_checkpoint(request);
   auto answer = commands_->answer(request);
   if (denials_to_keep_) keep_denials();  // before the operator is told that it is done
   return answer;
@@ -376,6 +402,7 @@ void Node::reconfigure(const Config& config) {
     log_.error("others are told to dial the same address as before: {}", set.error());
   overlay_->set_denied(denied_by(config));
   overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
+  checkpoints_.set_options(config.checkpoints);
   for (auto& [name, held] : jobs_)
     held.job->set_options(config.gossip);
 }

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "daemon/acquaintances.hpp"
+#include "daemon/checkpoints.hpp"
 #include "daemon/cluster_commands.hpp"
 #include "daemon/cluster_state.hpp"
 #include "daemon/core.hpp"
@@ -32,10 +33,9 @@ inline constexpr TimeUs job_grace_us = 3 * us_per_s;
 class Node final : public Core, private JobHost, private peer::OverlayEvents {
  public:
   /// Loads or makes the keys, binds the overlay's address and begins to dial. All references outlive the node.
-  [[nodiscard]] static std::expected<std::unique_ptr<Node>, std::string> open(asio::io_context& loop,
-                                                                              const Config& config,
-                                                                              const StateFolder& state,
-                                                                              Workers& workers, spdlog::logger& log);
+  [[nodiscard]] static std::expected<std::unique_ptr<Node>, std::string> open(
+      asio::io_context& loop, const Config& config, const StateFolder& state, Workers& workers,
+      Checkpoints& checkpoints, spdlog::logger& log);
   ~Node() override;
 
   // --- Core
@@ -58,7 +58,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
 
  private:
   Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-       ClusterState cluster, Workers& workers, spdlog::logger& log, std::uint64_t seed, std::uint64_t incarnation);
+       ClusterState cluster, Workers& workers, Checkpoints& checkpoints, spdlog::logger& log, std::uint64_t seed,
+       std::uint64_t incarnation);
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;
@@ -69,6 +70,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override;
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }
+  [[nodiscard]] Checkpoints* checkpoints() override { return &checkpoints_; }
+  [[nodiscard]] std::string node_name() const override { return config_.node.name; }
 
   // --- peer::OverlayEvents
   void link_up(const NodeId& node) override;
@@ -84,6 +87,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   };
   Job* job_of(const ClientSession& session);
   Job* job_named(std::uint64_t name_hash);
+  [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void remove(std::map<std::uint64_t, Held>::iterator position);
@@ -98,6 +102,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   peer::Identity identity_;
   ClusterState cluster_;
   Workers& workers_;
+  Checkpoints& checkpoints_;
   spdlog::logger& log_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;

@@ -96,7 +96,10 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
       loop, socket_folder / layout::control_socket_name,
       [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger(),
       default_control_timeout,
-      [](const std::string& command) { return command == "drain" || command == "leave" || is_for_owners(command); });
+      [](const std::string& command) {
+        return command == "drain" || command == "leave" || command == "checkpoint" || command == "import" ||
+               is_for_owners(command);
+      });
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
   shell->open_page();
@@ -225,9 +228,11 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
   if (command == "leave") return answer_leave(request);
   if (command == "doctor") return self_report(config_);
   if (auto answer = core_.answer(request)) return *std::move(answer);
-  return {{"error",
-           fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave and doctor",
-                       command)}};
+  return {
+      {"error",
+       fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave, checkpoint and "
+                   "doctor",
+                   command)}};
 }
 
 void Shell::report_status() {

@@ -140,7 +140,11 @@ struct JobStatus {
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
   std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
-  std::string note;                 ///< what is wrong, for people; empty if nothing is
+  std::uint64_t checkpoints_written = 0;
+  std::uint64_t checkpoints_failed = 0;
+  std::uint64_t checkpoint_clock = 0;  ///< of the latest that was written
+  double checkpoint_s = 0;             ///< since it was
+  std::string note;                    ///< what is wrong, for people; empty if nothing is
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
@@ -162,7 +166,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
                                    clipped, outer_steps, quarantines, consensus, period_s, codec_error_sum, age_sum,
-                                   ages, note)
+                                   ages, checkpoints_written, checkpoints_failed, checkpoint_clock, checkpoint_s, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "sdk/layout/socket_path.hpp"
+#include "tools/ctl/checkpoint_tool.hpp"
 #include "tools/ctl/cluster_tool.hpp"
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/doctor_tool.hpp"
@@ -139,6 +140,7 @@ int main(int argc, char** argv) {
   ctl::NodeTool node(app);
   ctl::DoctorTool doctor(app);
   ctl::ClusterTool cluster(app);
+  ctl::CheckpointTool checkpoint(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -147,6 +149,7 @@ int main(int argc, char** argv) {
   if (node.chosen()) return carry_out(node, arguments);
   if (doctor.chosen()) return examine(doctor, arguments);
   if (cluster.chosen()) return carry_out(cluster, arguments);
+  if (checkpoint.chosen()) return carry_out(checkpoint, arguments);
   for (const Command& command : commands)
     if (app.got_subcommand(command.name))
       return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);

@@ -95,6 +95,11 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     memory_per_client_mib = 7
     [metrics]
     listen = "[::1]:0"
+    [checkpoints]
+    folder = "/d"
+    period_s = 600
+    keep = 2
+    restore = "latest"
     [log]
     level = "debug"
     file = "/l"
@@ -145,6 +150,10 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->limits.memory_per_user_mib == 6);
   CHECK(config->limits.memory_per_client_mib == 7);
   CHECK(config->metrics.listen == "[::1]:0");
+  CHECK(config->checkpoints.folder == "/d");
+  CHECK(config->checkpoints.period_s == 600);
+  CHECK(config->checkpoints.keep == 2);
+  CHECK(config->checkpoints.restore == Restore::latest);
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   // Nothing was forgotten above: every row of the table differs from its default.
@@ -175,7 +184,8 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[gossip]\npeers = []", "f:2: [gossip] peers: no such option here; it belongs under [overlay]"},
       {"[gosip]\nseed = 1", "f:1: gosip: no such section; did you mean [gossip]?"},
       {"[quantum]\nx = 1",
-       "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [metrics], [log]"},
+       "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [metrics], [checkpoints], "
+       "[log]"},
       {"[metrics]\nlisten = \"0.0.0.0:9746\"", "f:2: [metrics] listen: \"0.0.0.0:9746\" is not of this machine alone"},
       {"[metrics]\nlisten = \"9746\"", "f:2: [metrics] listen: \"9746\" is no address"},
       {"listen = \"x\"", "f:1: listen: stands outside a section; it belongs under [overlay]"},

@@ -1,9 +1,11 @@
 """Checkpoints: written while training goes on, whole or not at all, and read by whoever reads safetensors."""
 
 import base64
+import importlib.util
 import json
 import resource
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -144,25 +146,68 @@ class Writing(CheckpointTest):
         tensors, _ = read(self.checkpoint(node))
         np.testing.assert_allclose(tensors["w"], 2, atol=1e-6)
 
-    def test_frameworks_read_it(self) -> None:
-        try:
-            import safetensors.numpy as library
-        except ImportError:
-            self.skipTest("the safetensors package is not installed")
-        [node] = self.start_nodes(1)
-        client = self.attach(node, self.model())
-        path = self.checkpoint(node)
-        np.testing.assert_array_equal(library.load_file(path)["w"], client.array)
-        from safetensors import safe_open
-
-        with safe_open(path, framework="numpy") as file:
-            self.assertEqual(file.metadata()["gossamer.job"], JOB)
+    def test_pytorch_takes_it_over(self) -> None:
         try:
             import torch
-            from safetensors.torch import load_file
         except ImportError:
-            return
-        self.assertTrue(torch.equal(load_file(path)["w"], torch.from_numpy(client.array)))
+            self.skipTest("PyTorch is not installed")
+        import gossamer.torch
+
+        def network() -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.BatchNorm1d(30), torch.nn.Linear(30, 4))
+
+        [node] = self.start_nodes(1)
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = gossamer.torch.attach(model, optimizer, job=JOB, socket=str(node.client_socket), samples_per_step=8)
+        self.addCleanup(run.close)
+
+        def train() -> None:
+            optimizer.zero_grad()
+            model(torch.randn(8, 20)).square().mean().backward()
+            optimizer.step()
+
+        for _ in range(20):
+            train()
+        optimizer.param_groups[0]["lr"] = 0  # from here on only the statistics change
+        tool = self.begin(node, "checkpoint", JOB)
+        wait_until(lambda: train() or tool.poll() is not None, PATIENCE_S, "it is written")
+        tensors, _ = read(files(node)[0])
+        self.assertEqual(set(tensors), set(model.state_dict()) - {"1.num_batches_tracked"})
+        other = network()
+        left = other.load_state_dict({name: torch.tensor(values) for name, values in tensors.items()}, strict=False)
+        self.assertEqual(left.unexpected_keys, [])
+        for name, parameter in model.named_parameters():
+            self.assertTrue(torch.equal(dict(other.named_parameters())[name], parameter), name)
+        self.assertTrue(float(other[1].running_var.sub(1).abs().max()) > 0, "the statistics have come along")
+
+    def test_the_library_of_the_format_reads_it(self) -> None:
+        """In a process of its own, whose NumPy and PyTorch may be others than this one's."""
+        if subprocess.run([sys.executable, "-c", "import safetensors.numpy"], capture_output=True).returncode != 0:
+            self.skipTest("the safetensors package is not installed: tools/test --frameworks does so")
+        [node] = self.start_nodes(1)
+        client = self.attach_big(node, self.model())
+        path = self.checkpoint(node)
+        program = (
+            "import array, importlib, sys\n"
+            "from safetensors import safe_open\n"
+            "path, framework = sys.argv[1:]\n"
+            "values = importlib.import_module(f'safetensors.{framework}').load_file(path)['w']\n"
+            "with safe_open(path, framework=framework) as file:\n"
+            "    print(file.metadata()['gossamer.job'], values.dtype, tuple(values.shape), file=sys.stderr)\n"
+            "sys.stdout.buffer.write(array.array('f', values.tolist()).tobytes())\n"
+        )
+        for framework, dtype in (("numpy", "float32"), ("torch", "torch.float32")):
+            with self.subTest(framework=framework):
+                if framework == "torch" and not importlib.util.find_spec("torch"):
+                    self.skipTest("PyTorch is not installed")
+                ran = subprocess.run(
+                    [sys.executable, "-c", program, str(path), framework], capture_output=True, timeout=PATIENCE_S
+                )
+                said = ran.stderr.decode()
+                self.assertEqual(ran.returncode, 0, said)
+                self.assertEqual(ran.stdout, client.array.tobytes())
+                self.assertIn(f"{JOB} {dtype} ({client.array.size},)", said)
 
 
 class Failing(CheckpointTest):

@@ -70,11 +70,11 @@ setup_build() {
 setup_frameworks() {
   setup_packages python3-torch python3-pip python3-mypy
   local folder=$build_dir/frameworks
-  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX && [[ -d $folder/keras ]] && return
-  say "installing JAX, Keras and tensorboardX from PyPI in ${folder#"$repository"/}"
+  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors && [[ -d $folder/keras ]] && return
+  say "installing JAX, Keras, tensorboardX and safetensors from PyPI in ${folder#"$repository"/}"
   /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
-    --target "$folder" jax keras tensorboardX </dev/null >&2 ||
-    say "JAX, Keras and tensorboardX could not be installed: their tests will be skipped"
+    --target "$folder" jax keras tensorboardX safetensors </dev/null >&2 ||
+    say "JAX, Keras, tensorboardX and safetensors could not be installed: their tests will be skipped"
 }
 
 has_modules() {

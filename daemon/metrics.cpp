@@ -240,6 +240,15 @@ constexpr Row<JobStatus> job_rows[] = {
      [](const JobStatus& j) { return real(j.pulled_bytes); }},
     {{"gossamer_job_join_seconds", gauge, "seconds", "How long joining took; 0 while it goes on.", "For comparison."},
      [](const JobStatus& j) { return j.join_s; }},
+    {{"gossamer_job_checkpoints_total", counter, "", "Checkpoints that were written.",
+      "0 with [checkpoints] period_s = 0."},
+     [](const JobStatus& j) { return real(j.checkpoints_written); }},
+    {{"gossamer_job_checkpoints_failed_total", counter, "", "Checkpoints that could not be written.",
+      "Grows: the disk is full or failing, or the client takes no step; the log and gossamerctl jobs say which."},
+     [](const JobStatus& j) { return real(j.checkpoints_failed); }},
+    {{"gossamer_job_checkpoint_clock_samples", gauge, "samples", "Clock of the latest checkpoint; 0: there is none.",
+      "What the job's clock is ahead of it is lost if all nodes are."},
+     [](const JobStatus& j) { return real(j.checkpoint_clock); }},
 };
 
 constexpr Metric codec_error = {

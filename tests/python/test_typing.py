@@ -24,7 +24,7 @@ state: int = run.info().state
 
 def mypy(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--cache-dir", "/dev/null", *arguments]
-    return subprocess.run(command, cwd=SDK, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=SDK, capture_output=True, text=True, timeout=220)
 
 
 class Typing(unittest.TestCase):

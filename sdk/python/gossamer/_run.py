@@ -15,18 +15,16 @@ import types
 import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
 from ._progress import Progress
-from ._shared import Shared
+from ._shared import Shared, slice_ms
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
-# How long the C library waits at a time, so that Ctrl-C is heard.
-WAIT_SLICE_MS = 100
 # Of samples, bytes: what the C library takes.
 MAX_COUNT = 2**62
 
@@ -219,6 +217,22 @@ class Transfer:
             self.error = error
 
 
+class HostCopies(Transfer):
+    """A transfer to arrays on the host; remembers what has changed there until the framework's tensors are given it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed: Dict[int, List[Tuple[int, int]]] = {}
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        self._changed.setdefault(tensor, []).append((first, count))
+
+    def taken_changes(self) -> Dict[int, List[Tuple[int, int]]]:
+        """By tensor, the pieces (first, count) that have changed since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+
 class _Periodic:
     """Something that is called from step() when it is time."""
 
@@ -235,9 +249,12 @@ def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> No
         raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
 
 
-def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer]) -> None:
+def _close(
+    lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer] = None
+) -> None:
+    """`transfer`: to be ended before, since nobody would see what it transfers, and at exit what it needs may be gone."""
     if transfer is not None:
-        transfer.ended = True  # nobody would see what is transferred; at exit, what it needs may be gone
+        transfer.ended = True
     lib.gossamer_close(handle)
     handle.value = None  # what is called on the run from now on is refused by the library
     owners.clear()
@@ -269,9 +286,7 @@ class Run(Shared):
         # Also runs when the object is collected and at exit; keeps the tensors' memory alive until then.
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
         if transfer is not None:
-            status = self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None)
-            if status != _library.OK:
-                self._report(status)
+            self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
         self._on_event: Optional[Callable[[Event], None]] = None
         self._seen = self.info()  # when it was last looked for events
         self.on_event = options.on_event
@@ -309,8 +324,7 @@ class Run(Shared):
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
         while True:
-            left_ms = (begin + limit_s - time.monotonic()) * 1000
-            status = self._lib.gossamer_wait_ready(self._open_handle(), int(max(0, min(WAIT_SLICE_MS, left_ms))))
+            status = self._lib.gossamer_wait_ready(self._open_handle(), slice_ms(begin + limit_s))
             waited_s = time.monotonic() - begin
             if progress is not None:
                 progress.show(self.info())
@@ -329,9 +343,7 @@ class Run(Shared):
 
     def info(self) -> RunInfo:
         c_info = _library.Info(size=ctypes.sizeof(_library.Info))
-        status = self._lib.gossamer_info(self._open_handle(), ctypes.byref(c_info))
-        if status != _library.OK:
-            self._report(status)
+        self._check(self._lib.gossamer_info(self._open_handle(), ctypes.byref(c_info)))
         node_id = bytes(c_info.node_id)
         return RunInfo(
             state=State(c_info.state),
@@ -434,9 +446,7 @@ class Run(Shared):
         finally:  # also if one of them raises
             self._periodic = []
             if self._finalizer.detach() is not None:
-                self._lib.gossamer_close(self._handle)
-                self._handle.value = None
-                self._owners.clear()
+                _close(self._lib, self._handle, self._owners)
         self._raise_transfer_error()
 
     def __enter__(self) -> Run:
@@ -492,7 +502,5 @@ class Run(Shared):
 
     def _move_tensor(self, index: int, pointer: int, owner: Any) -> None:
         """The values of a tensor are at `pointer` from now on."""
-        status = self._lib.gossamer_set_tensor_data(self._open_handle(), index, pointer)
-        if status != _library.OK:
-            self._report(status)
+        self._check(self._lib.gossamer_set_tensor_data(self._open_handle(), index, pointer))
         self._owners[index] = owner

@@ -14,7 +14,7 @@ from ._library import GossamerError
 MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
 # How long the C library waits at a time, so that Ctrl-C is heard.
-FINISH_SLICE_MS = 100
+WAIT_SLICE_MS = 100
 
 Cursor = Union[Dict[str, Any], bytes, None]
 
@@ -30,6 +30,11 @@ class Finish:
     clock: int  # samples: the largest clock of any replica that is known
 
 
+def slice_ms(end_s: float) -> int:
+    """How long to wait next if all waiting is to end at that monotonic time."""
+    return int(max(0, min(WAIT_SLICE_MS, (end_s - time.monotonic()) * 1000)))
+
+
 class Shared:
     """Needs of its subclass: _lib, _open_handle(), _report(status)."""
 
@@ -41,6 +46,10 @@ class Shared:
     def _report(self, status: int) -> None:
         raise NotImplementedError
 
+    def _check(self, status: int) -> None:
+        if status != _library.OK:
+            self._report(status)
+
     @property
     def cursor(self) -> Cursor:
         """Where the program is in its data: a dict, or bytes, of 4096 bytes at most (a dict as JSON). It travels with the
@@ -48,9 +57,7 @@ class Shared:
         sets its own. None if there is none."""
         buffer = ctypes.create_string_buffer(MAX_CURSOR_BYTES)
         length = ctypes.c_size_t()
-        status = self._lib.gossamer_get_cursor(self._open_handle(), buffer, len(buffer), ctypes.byref(length))
-        if status != _library.OK:
-            self._report(status)
+        self._check(self._lib.gossamer_get_cursor(self._open_handle(), buffer, len(buffer), ctypes.byref(length)))
         content = buffer.raw[: length.value]
         if not content:
             return None
@@ -76,9 +83,7 @@ class Shared:
                 raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the cursor cannot be written as JSON: {error}") from None
         else:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the cursor is a {type(value).__name__}; use a dict or bytes")
-        status = self._lib.gossamer_set_cursor(self._open_handle(), content, len(content))
-        if status != _library.OK:
-            self._report(status)
+        self._check(self._lib.gossamer_set_cursor(self._open_handle(), content, len(content)))
 
     @property
     def members(self) -> List[str]:
@@ -86,9 +91,7 @@ class Shared:
         cluster a node knows only some of the others."""
         ids = ((ctypes.c_uint8 * 16) * MAX_MEMBERS)()
         count = ctypes.c_size_t()
-        status = self._lib.gossamer_members(self._open_handle(), ids, MAX_MEMBERS, ctypes.byref(count))
-        if status != _library.OK:
-            self._report(status)
+        self._check(self._lib.gossamer_members(self._open_handle(), ids, MAX_MEMBERS, ctypes.byref(count)))
         return [bytes(one).hex() for one in ids[: min(count.value, MAX_MEMBERS)]]
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
@@ -99,11 +102,9 @@ class Shared:
         limit_s = float("inf") if timeout_s is None else timeout_s
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
         while True:
-            left_ms = (begin + limit_s - time.monotonic()) * 1000
-            slice_ms = int(max(0, min(FINISH_SLICE_MS, left_ms)))
-            status = self._lib.gossamer_finish(self._open_handle(), slice_ms, ctypes.byref(found))
-            if status not in (_library.OK, _library.TIMEOUT):
-                self._report(status)
+            status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
+            if status != _library.TIMEOUT:
+                self._check(status)
             if status != _library.TIMEOUT or time.monotonic() - begin >= limit_s:
                 return Finish(
                     agreed=bool(found.agreed),

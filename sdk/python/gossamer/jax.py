@@ -13,7 +13,7 @@ objects for all others. Between exchanges it copies nothing and waits for no dev
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
+from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
 
 __all__ = [
     "attach",
@@ -91,14 +91,13 @@ def _is_on_cpu(value: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in value.devices())
 
 
-class _HostCopies(Transfer):
+class _HostCopies(HostCopies):
     """Between the leaves and the host memory that the C library reads and writes."""
 
     def __init__(self, leaves: List[_Leaf], values: List[Any]):
         super().__init__()
         self._leaves = leaves
         self.values = values  # the leaves' present arrays
-        self._changed: Dict[int, List[Tuple[int, int]]] = {}
 
     def load(self, tensor: int, first: int, count: int) -> None:
         value, host = self.values[tensor], self._leaves[tensor].host
@@ -108,12 +107,9 @@ class _HostCopies(Transfer):
             piece = np.asarray(jax.lax.dynamic_slice(value.reshape(-1), (first,), (count,)))
         host[first : first + count] = piece
 
-    def store(self, tensor: int, first: int, count: int) -> None:
-        self._changed.setdefault(tensor, []).append((first, count))
-
     def take_changes(self) -> bool:
         """Replaces the arrays of leaves that have changed; whether there were any."""
-        changed, self._changed = self._changed, {}
+        changed = self.taken_changes()
         for tensor, pieces in changed.items():
             self.values[tensor] = self._changed_array(tensor, pieces)
         return bool(changed)

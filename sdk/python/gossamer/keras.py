@@ -9,7 +9,7 @@ Variables are copied to host memory and assigned from there, and only those of w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
+from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
 
 __all__ = [
     "GossamerCallback",
@@ -70,7 +70,7 @@ def _spec(name: str, variable: Any, role: str) -> TensorSpec:
     return TensorSpec(name, _DTYPES[dtype], role, shape, host.ctypes.data, host)
 
 
-class _HostCopies(Transfer):
+class _HostCopies(HostCopies):
     """Between the variables and the host memory that the C library reads and writes. `variables()` gives them as they
     are now: with JAX, training keeps their values elsewhere until somebody asks."""
 
@@ -78,7 +78,6 @@ class _HostCopies(Transfer):
         super().__init__()
         self._variables = variables
         self._specs = specs
-        self._changed: Dict[int, List[Tuple[int, int]]] = {}
 
     def load(self, tensor: int, first: int, count: int) -> None:
         host = self._specs[tensor].owner
@@ -87,11 +86,8 @@ class _HostCopies(Transfer):
             value = keras.ops.reshape(value, (-1,))[first : first + count]
         host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
 
-    def store(self, tensor: int, first: int, count: int) -> None:
-        self._changed.setdefault(tensor, []).append((first, count))
-
     def assign_changes(self) -> None:
-        changed, self._changed = self._changed, {}
+        changed = self.taken_changes()
         variables = self._variables() if changed else []
         for tensor, pieces in changed.items():
             host, variable = self._specs[tensor].owner, variables[tensor]

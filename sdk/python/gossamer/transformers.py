@@ -8,7 +8,7 @@ One process per node. What is averaged, and what is refused, is as in gossamer.t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Optional
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -16,7 +16,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._run import Run, RunInfo, RunStats, State
-from .torch import TorchRun, attach
+from ._trainer import TrainerRun
+from .torch import TorchRun
 
 __all__ = [
     "GossamerCallback",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-class GossamerCallback(TrainerCallback):
+class GossamerCallback(TrainerRun, TrainerCallback):
     """Attaches the model when training begins, steps after each optimiser step, and closes the run at the end. `run` is
     the gossamer.torch.TorchRun in between.
 
@@ -45,36 +46,6 @@ class GossamerCallback(TrainerCallback):
     The rest is as in gossamer.torch.attach().
     """
 
-    def __init__(
-        self,
-        *,
-        job: str,
-        samples_per_step: Optional[int] = None,
-        roles: Optional[Mapping[str, str]] = None,
-        wait: bool = True,
-        timeout_s: Optional[float] = None,
-        socket: Optional[str] = None,
-        fragment_elements: int = 0,
-        step_budget_bytes: int = 0,
-        initial_clock: Optional[int] = None,
-        on_event: Optional[Callable[[Event], None]] = None,
-        progress: Optional[bool] = None,
-    ):
-        self.run: Optional[TorchRun] = None
-        self._samples_per_step = samples_per_step
-        self._initial_clock = initial_clock
-        self._arguments: Dict[str, Any] = {
-            "job": job,
-            "roles": roles,
-            "wait": wait,
-            "timeout_s": timeout_s,
-            "socket": socket,
-            "fragment_elements": fragment_elements,
-            "step_budget_bytes": step_budget_bytes,
-            "on_event": on_event,
-            "progress": progress,
-        }
-
     def on_train_begin(
         self,
         args: TrainingArguments,
@@ -83,22 +54,15 @@ class GossamerCallback(TrainerCallback):
         model: Optional[torch.nn.Module] = None,
         **_: Any,
     ) -> None:
-        if args.world_size > 1:
-            raise GossamerError(
-                "GOSSAMER_UNSUPPORTED",
-                f"the trainer runs in {args.world_size} processes: one on each node, please, with Gossamer between them",
-            )
         assert model is not None
-        samples = self._samples_per_step or args.train_batch_size * args.gradient_accumulation_steps
-        clock = state.global_step * samples if self._initial_clock is None else self._initial_clock
-        self.run = attach(model, samples_per_step=samples, initial_clock=clock, **self._arguments)
+        samples = args.train_batch_size * args.gradient_accumulation_steps
+        self._open_run(model, processes=args.world_size, steps=state.global_step, samples_per_step=samples)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
     ) -> None:
-        if self.run is not None and not self.run.closed and not getattr(optimizer, "step_was_skipped", False):
-            self.run.step()
+        if (run := self._open) is not None and not getattr(optimizer, "step_was_skipped", False):
+            run.step()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.run is not None:
-            self.run.close()
+        self._close_run()

@@ -7,21 +7,20 @@ Takes the packages' dependencies from the distribution's mirror. Needs root.
 """
 
 import argparse
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
-from typing import List, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "lib"))
+
+from machine import PATIENCE_S, Machine, why_not  # noqa: E402
+from processes import wait_until  # noqa: E402
 
 DEBOOTSTRAP_TIMEOUT_S = 600
 APT_TIMEOUT_S = 600
-PATIENCE_S = 60.0
-POLL_S = 0.1
 STATE = "var/lib/gossamer"
 CONFIG = "etc/gossamer/gossamer.toml"
 # What the trainer runs: says "trained N attached A" after each second, A counting attachments, and an error if a step
@@ -69,93 +68,41 @@ def base_root() -> Path:
     return root
 
 
-class Machine:
-    """A copy of the root, not booted yet."""
+class InstalledMachine(Machine):
+    """A copy of the base root, to install in and to boot."""
 
     def __init__(self, folder: Path):
-        self.root = folder / "root"
+        super().__init__(folder / "root", folder / "console")
         subprocess.run(["cp", "-a", "--reflink=auto", str(base_root()), str(self.root)], check=True)
-        self._boot: Optional[subprocess.Popen] = None
 
     def path(self, relative: str) -> Path:
         return self.root / relative
 
     def chroot(self, *command: str) -> str:
         """With the network of this machine, and nothing running."""
-        ran = subprocess.run(
-            ["systemd-nspawn", "--quiet", f"--directory={self.root}", "--register=no", "--keep-unit", "--pipe"]
-            + ["--bind-ro=/etc/resolv.conf", "--setenv=DEBIAN_FRONTEND=noninteractive", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=APT_TIMEOUT_S,
-            check=False,
+        chrooted = ["systemd-nspawn", "--quiet", f"--directory={self.root}", "--register=no", "--keep-unit", "--pipe"]
+        chrooted += ["--bind-ro=/etc/resolv.conf", "--setenv=DEBIAN_FRONTEND=noninteractive", *command]
+        return succeeded(
+            subprocess.run(
+                chrooted, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=APT_TIMEOUT_S, check=False
+            )
         )
-        if ran.returncode != 0:
-            raise AssertionError(f"{' '.join(command)}: status {ran.returncode}\n{ran.stdout[-3000:]}")
-        return ran.stdout
 
-    def boot(self) -> None:
-        self._log = open(self.root.parent / "console", "ab")
-        self._boot = subprocess.Popen(
-            ["systemd-nspawn", f"--directory={self.root}", "--boot", "--register=no", "--keep-unit"]
-            + ["--private-network", "--console=pipe"],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-        )
-        wait_until(lambda: self.leader() and self._booted(), "the machine boots")
+    def inside(self, *command: str) -> str:
+        return succeeded(self.enter(*command, timeout_s=APT_TIMEOUT_S))
 
-    def _booted(self) -> bool:
-        return self.enter("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
-
-    def leader(self) -> List[str]:
-        assert self._boot is not None
-        if self._boot.poll() is not None:
-            raise AssertionError("the machine does not boot:\n" + (self.root.parent / "console").read_text())
-        return Path(f"/proc/{self._boot.pid}/task/{self._boot.pid}/children").read_text().split()[:1]
-
-    def _entered(self, *command: str) -> List[str]:
-        return ["nsenter", "-t", self.leader()[0], "-m", "-u", "-i", "-n", "-p", "-C", *command]
-
-    def enter(self, *command: str, check: bool = True) -> str:
-        ran = subprocess.run(
-            self._entered(*command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=APT_TIMEOUT_S,
-            check=False,
-        )
-        if check and ran.returncode != 0:
-            raise AssertionError(f"{' '.join(command)}: status {ran.returncode}\n{ran.stdout[-3000:]}")
-        return ran.stdout
-
-    def start(self, *command: str) -> subprocess.Popen:
+    def start(self, *command: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            self._entered(*command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.entered(*command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def halt(self) -> None:
-        if self._boot is None or self._boot.poll() is not None:
-            return
-        os.kill(int(self.leader()[0]), signal.SIGRTMIN + 3)
-        try:
-            self._boot.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._boot.kill()
-            self._boot.wait()
-        self._log.close()
 
-
-def wait_until(condition, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE_S:g} s in vain: {what}")
-        time.sleep(POLL_S)
+def succeeded(ran: "subprocess.CompletedProcess[str]") -> str:
+    """What it printed."""
+    if ran.returncode != 0:
+        command = " ".join(map(str, ran.args))
+        raise AssertionError(f"{command}: status {ran.returncode}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}")
+    return ran.stdout
 
 
 def a_later_version(package: Path, folder: Path) -> Path:
@@ -179,7 +126,7 @@ class Packages(unittest.TestCase):
         # Beside the base root, where a copy may cost nothing.
         folder = tempfile.TemporaryDirectory(prefix="machine-", dir=options.roots)
         self.addCleanup(folder.cleanup)
-        self.machine = Machine(Path(folder.name))
+        self.machine = InstalledMachine(Path(folder.name))
         self.addCleanup(self.machine.halt)
         self.machine.path("packages").mkdir()
         for package in options.packages.glob("*.deb"):
@@ -191,13 +138,13 @@ class Packages(unittest.TestCase):
         self.machine.chroot("apt-get", "-q", "install", "-y", "--no-install-recommends", *names)
 
     def status(self) -> str:
-        return self.machine.enter("gossamerctl", "status", check=False)
+        return self.machine.enter("gossamerctl", "status").stdout
 
     def test_from_installation_to_purge(self) -> None:
         machine = self.machine
         self.install()
         machine.boot()
-        wait_until(lambda: "uptime" in self.status() or "up " in self.status(), "the daemon runs after the first boot")
+        wait_until(lambda: "up " in self.status(), PATIENCE_S, "the daemon runs after the first boot")
         self.assertEqual(machine.path(STATE).stat().st_mode & 0o777, 0o700)
         key = (machine.path(STATE) / "node.key").read_bytes()
         config = machine.path(CONFIG).read_text() + '\n# kept by the operator\n'
@@ -213,8 +160,8 @@ class Packages(unittest.TestCase):
         for package in sorted(options.packages.glob("*.deb")):
             shutil.move(str(a_later_version(package, machine.root.parent)), machine.path("packages"))
         later = [f"/packages/{package.name}" for package in machine.path("packages").glob("*+next*.deb")]
-        machine.enter("dpkg", "--force-confold", "-i", *later)
-        self.assertIn("+next", machine.enter("dpkg-query", "-W", "-f", "${Version}", "gossamer"))
+        machine.inside("dpkg", "--force-confold", "-i", *later)
+        self.assertIn("+next", machine.inside("dpkg-query", "-W", "-f", "${Version}", "gossamer"))
         line = ""
         while "attached 2 now 1" not in line:
             line = trainer.stdout.readline()
@@ -225,11 +172,11 @@ class Packages(unittest.TestCase):
         self.assertIn("ended", trainer.stdout.read())
         trainer.stdout.close()
 
-        machine.enter("dpkg", "--remove", "gossamer")
-        self.assertEqual(machine.enter("systemctl", "is-active", "gossamerd", check=False).strip(), "inactive")
+        machine.inside("dpkg", "--remove", "gossamer")
+        self.assertEqual(machine.enter("systemctl", "is-active", "gossamerd").stdout.strip(), "inactive")
         self.assertTrue((machine.path(STATE) / "node.key").exists(), "removed, not purged")
         names = ["gossamer", "libgossamer1", "libgossamer-dev", "python3-gossamer"]
-        machine.enter("dpkg", "--purge", *names)
+        machine.inside("dpkg", "--purge", *names)
         left = [
             str(path.relative_to(machine.root))
             for top in ("etc", "usr", "var/lib", "lib")
@@ -245,6 +192,6 @@ if __name__ == "__main__":
     parser.add_argument("--release", default=this_release())
     options = parser.parse_args()
     options.roots = options.roots.resolve()
-    if os.geteuid() != 0:
-        sys.exit("install_test.py: only root can make and boot a machine")
+    if reason := why_not():
+        sys.exit(f"install_test.py: a machine cannot be made and booted: {reason}")
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -4,23 +4,19 @@ skipped, and says so.
 """
 
 import json
-import os
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from support import BUILD, PATIENCE_S, REPOSITORY, wait_until
-from processes import Program, end
+from machine import Machine, why_not
 
 SKIPPED = 77  # what CTest takes for "skipped"
 UNIT = REPOSITORY / "daemon" / "gossamerd.service.in"
 INSTALLED = "/opt/gossamer"
-MACHINE = f"gossamer-{os.getpid()}"
 CONTROL = "/run/gossamer/control.sock"
 # Trains for ever, in the machine.
 TRAINER = """
@@ -32,29 +28,23 @@ while True:
 """
 
 
-def why_not() -> str:
-    """What is missing; empty if nothing is."""
-    if os.geteuid() != 0:
-        return "one must be root"
-    if shutil.which("systemd-nspawn") is None:
-        return "not installed: systemd-container (apt-get install systemd-container)"
-    if not Path("/usr/lib/systemd/systemd").exists():
-        return "not installed: systemd"
-    return ""
-
-
 class Service(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="g-")
         self.addCleanup(folder.cleanup)
-        self.machine = Program(
-            ["systemd-nspawn", "--directory=/", "--volatile=yes", "--boot", "--register=no", "--keep-unit"]
-            + ["--private-network", "--console=pipe", f"--machine={MACHINE}"]
-            + [f"--bind-ro={BUILD / part}:{INSTALLED}/{part}" for part in ("bin", "lib", "python")],
+        self.machine = Machine(
+            Path("/"),
             Path(folder.name) / "machine.log",
+            ["--volatile=yes", *(f"--bind-ro={BUILD / part}:{INSTALLED}/{part}" for part in ("bin", "lib", "python"))],
         )
-        self.addCleanup(self.stop)
-        self.wait_until_booted()
+        self.addCleanup(self.machine.halt)
+        # Where systemd itself does not get up (in a container without rights over its cgroups, say), there is nothing to
+        # test ours with.
+        try:
+            self.machine.boot()
+        except TimeoutError as error:
+            print(f"SKIPPED, systemd-nspawn does not boot here: {error}", file=sys.stderr)
+            self.skipTest("systemd-nspawn does not boot here")
         self.inside("systemd-sysusers", "-", given=self.users())
         unit = UNIT.read_text().replace("@CMAKE_INSTALL_FULL_BINDIR@", f"{INSTALLED}/bin")
         self.inside("cp", "/dev/stdin", "/run/systemd/system/gossamerd.service", given=unit)
@@ -62,63 +52,16 @@ class Service(unittest.TestCase):
         self.inside("systemctl", "mask", "--runtime", "systemd-networkd-wait-online.service")
         self.inside("systemctl", "daemon-reload")
 
-    def stop(self) -> None:
-        for leader in self.leader():
-            os.kill(leader, signal.SIGRTMIN + 3)  # halt
-        end([self.machine])
-        folder = Path("/run/systemd/nspawn/propagate") / MACHINE  # which it leaves behind
-        if folder.exists():
-            folder.rmdir()
-
-    def leader(self) -> List[int]:
-        """The process that is the first one inside; none yet."""
-        if not self.machine.running():
-            return []
-        children = Path(f"/proc/{self.machine.pid}/task/{self.machine.pid}/children").read_text(encoding="ascii")
-        return [int(child) for child in children.split()][:1]
-
-    def wait_until_booted(self) -> None:
-        """Where systemd itself does not get up (in a container without rights over its cgroups, say), there is nothing
-        to test ours with."""
-
-        def booted() -> bool:
-            if not self.machine.running():
-                raise TimeoutError
-            return bool(self.leader()) and self.boots()
-
-        try:
-            wait_until(booted, PATIENCE_S, "the machine boots")
-        except TimeoutError:
-            print(f"SKIPPED, systemd-nspawn does not boot here:\n{self.machine.log_text()[-2000:]}", file=sys.stderr)
-            self.skipTest("systemd-nspawn does not boot here")
-
-    def boots(self) -> bool:
-        return self.enter("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
-
     def users(self) -> str:
         return (REPOSITORY / "daemon" / "gossamer.sysusers").read_text(encoding="utf-8")
 
-    def entered(self, *command: str) -> List[str]:
-        """The command, in the machine."""
-        return ["nsenter", "-t", str(self.leader()[0]), "-m", "-u", "-i", "-n", "-p", "-C", *command]
-
-    def enter(self, *command: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            self.entered(*command),
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
     def inside(self, *command: str, given: str = "") -> str:
-        result = self.enter(*command, given=given)
+        result = self.machine.enter(*command, given=given)
         self.assertEqual(result.returncode, 0, f"{command}: {result.stderr}{self.journal()}")
         return result.stdout
 
     def journal(self) -> str:
-        return self.enter("journalctl", "--unit=gossamerd", "--no-pager", "--lines=30").stdout
+        return self.machine.enter("journalctl", "--unit=gossamerd", "--no-pager", "--lines=30").stdout
 
     def shown(self) -> Dict[str, str]:
         properties = "--property=ActiveState,NRestarts,MainPID,Result,NFileDescriptorStore"
@@ -126,7 +69,7 @@ class Service(unittest.TestCase):
         return dict(line.split("=", 1) for line in lines)
 
     def asked(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        return self.enter(f"{INSTALLED}/bin/gossamerctl", "--socket", CONTROL, *command)
+        return self.machine.enter(f"{INSTALLED}/bin/gossamerctl", "--socket", CONTROL, *command)
 
     def wait_until_it_answers(self) -> None:
         try:
@@ -151,7 +94,7 @@ class Service(unittest.TestCase):
             # NumPy finds these through links in /etc, which is empty there.
             "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack",
         ]
-        trainer = subprocess.Popen(self.entered("env", *environment, "/usr/bin/python3", "-c", TRAINER))
+        trainer = subprocess.Popen(self.machine.entered("env", *environment, "/usr/bin/python3", "-c", TRAINER))
         self.addCleanup(trainer.wait)
         self.addCleanup(trainer.kill)
         wait_until(lambda: self.status().get("clients") == 1, PATIENCE_S, "the trainer is attached")

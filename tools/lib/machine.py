@@ -1,0 +1,91 @@
+"""A machine that systemd-nspawn boots, with a systemd of its own, for tests of what is installed or started there. Needs
+root and the packages systemd and systemd-container.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from processes import Program, end, wait_until
+
+# How long it may take to boot, a command in it to run, and to halt.
+PATIENCE_S = 60.0
+
+
+def why_not() -> str:
+    """What is missing; empty if nothing is."""
+    if os.geteuid() != 0:
+        return "one must be root"
+    if shutil.which("systemd-nspawn") is None:
+        return "not installed: systemd-container (apt-get install systemd-container)"
+    if not Path("/usr/lib/systemd/systemd").exists():
+        return "not installed: systemd"
+    return ""
+
+
+class Machine:
+    """Boots in the constructor's root folder when boot() is called, and has no network but its own loopback."""
+
+    def __init__(self, root: Path, log: Path, arguments: Sequence[str] = ()):
+        """`arguments`: more of systemd-nspawn's. Its console goes to `log`."""
+        self.root = root
+        self.name = f"gossamer-{os.getpid()}"
+        self._log = log
+        self._arguments = list(arguments)
+        self._nspawn: Optional[Program] = None
+
+    def boot(self) -> None:
+        """Returns when systemd is up. Raises TimeoutError with the console's last lines if it does not get there."""
+        self._nspawn = Program(
+            ["systemd-nspawn", f"--directory={self.root}", f"--machine={self.name}", "--boot", "--register=no"]
+            + ["--keep-unit", "--private-network", "--console=pipe", *self._arguments],
+            self._log,
+        )
+        try:
+            wait_until(self._booted, PATIENCE_S, "the machine boots")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self._nspawn.log_text()[-2000:]}") from None
+
+    def _booted(self) -> bool:
+        if self._nspawn is None or not self._nspawn.running():
+            raise TimeoutError("systemd-nspawn has ended")
+        state = self.enter("systemctl", "is-system-running").stdout.strip() if self._leader() else ""
+        return state in ("running", "degraded")
+
+    def _leader(self) -> List[str]:
+        """The process that is the first one inside; none yet."""
+        if self._nspawn is None or not self._nspawn.running():
+            return []
+        return Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text("ascii").split()[:1]
+
+    def entered(self, *command: str) -> List[str]:
+        """The command, in the machine."""
+        return ["nsenter", "-t", self._leader()[0], "-m", "-u", "-i", "-n", "-p", "-C", *command]
+
+    def enter(
+        self, *command: str, given: str = "", timeout_s: float = PATIENCE_S
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs the command in the machine; `given` is its standard input."""
+        return subprocess.run(
+            self.entered(*command), input=given, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def halt(self) -> None:
+        """Also of one that has not booted, or is halted already."""
+        if self._nspawn is None:
+            return
+        for leader in self._leader():
+            os.kill(int(leader), signal.SIGRTMIN + 3)  # what systemd takes for: halt
+            try:
+                self._nspawn.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                pass
+        end([self._nspawn])
+        folder = Path("/run/systemd/nspawn/propagate") / self.name  # which it leaves behind
+        if folder.exists():
+            folder.rmdir()

@@ -618,6 +618,38 @@ ClientStatus Job::client_status(const JobClient& client) const {
           .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s};
 }
 
+namespace {
+
+const char* state_name(ReplicaState state) {
+  switch (state) {
+    case ReplicaState::absent:
+      return "absent";
+    case ReplicaState::joining:
+      return "joining";
+    case ReplicaState::running:
+      return "running";
+    case ReplicaState::draining:
+      return "draining";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
+  const double exchanged_s = static_cast<double>(host_.now_us() - report.exchanged_us) / us_per_s;
+  return {.node = report.node.full(),
+          .state = report.other_layout ? "other layout" : state_name(report.info.state),
+          .linked = report.linked,
+          .clock = report.info.clock,
+          .exchanges = report.exchanges,
+          .busy = report.busy,
+          .exchanged_s = report.exchanges == 0 ? 0 : exchanged_s,
+          .answer_ms = report.answer_us / us_per_ms,
+          .goodput_mbit_s = report.bytes_per_s * 8 / 1e6,
+          .consensus = report.relative_distance};
+}
+
 JobStatus Job::status() const {
   const gossip::ReplicaCounters& counters = replica_.counters();
   const std::uint64_t exchanges = counters.initiated + counters.answered;
@@ -676,6 +708,9 @@ JobStatus Job::status() const {
   status.codec_error_sum = counters.codec_error_sum;
   status.age_sum = counters.ages.sum;
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
+  status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
+  for (const gossip::PartnerReport& report : replica_.partner_reports())
+    status.partners.push_back(partner_status(report));
   if (checkpoint_writing_) {
     status.checkpoints_written = checkpoint_writing_->written();
     status.checkpoints_failed = checkpoint_writing_->failed();

@@ -190,6 +190,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void tell_clients();
   void tell_run_state(JobClient& client);
   [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
+  [[nodiscard]] PartnerStatus partner_status(const gossip::PartnerReport& report) const;
   void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
 

@@ -92,6 +92,20 @@ struct ClientStatus {
   double published_s = 0;  ///< since its last publication, or its coming
 };
 
+/// A neighbour as one job sees it.
+struct PartnerStatus {
+  std::string node;
+  std::string state;  ///< joining, running or draining; absent: it does not run the job; "other layout"
+  bool linked = false;
+  std::uint64_t clock = 0;      ///< samples, as it told last
+  std::uint64_t exchanges = 0;  ///< done with it, both roles, since it is known
+  std::uint64_t busy = 0;       ///< requests that it turned down because it was busy
+  double exchanged_s = 0;       ///< since the last exchange with it; 0: none yet
+  double answer_ms = 0;         ///< smoothed, from request to reply; 0: not known
+  double goodput_mbit_s = 0;    ///< of the same exchanges
+  double consensus = 0;         ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
+};
+
 struct JobStatus {
   std::string job;
   std::string state;  ///< joining, running, draining or quarantined
@@ -137,14 +151,16 @@ struct JobStatus {
   std::uint64_t quarantines = 0;    ///< times a fragment was found to hold NaN or infinity
   double consensus = 0;             ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
   double period_s = 0;              ///< between two exchanges of a fragment that the node starts
+  double wanted_period_s = 0;       ///< as configured: it is longer to keep to its shares of time and network
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
   std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
   std::uint64_t checkpoints_written = 0;
   std::uint64_t checkpoints_failed = 0;
-  std::uint64_t checkpoint_clock = 0;  ///< of the latest that was written
-  double checkpoint_s = 0;             ///< since it was
-  std::string note;                    ///< what is wrong, for people; empty if nothing is
+  std::uint64_t checkpoint_clock = 0;   ///< of the latest that was written
+  double checkpoint_s = 0;              ///< since it was
+  std::vector<PartnerStatus> partners;  ///< the neighbours
+  std::string note;                     ///< what is wrong, for people; empty if nothing is
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
@@ -159,14 +175,17 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
+                                   goodput_mbit_s, consensus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
-                                   clipped, outer_steps, quarantines, consensus, period_s, codec_error_sum, age_sum,
-                                   ages, checkpoints_written, checkpoints_failed, checkpoint_clock, checkpoint_s, note)
+                                   clipped, outer_steps, quarantines, consensus, period_s, wanted_period_s,
+                                   codec_error_sum, age_sum, ages, checkpoints_written, checkpoints_failed,
+                                   checkpoint_clock, checkpoint_s, partners, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

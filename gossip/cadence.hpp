@@ -2,7 +2,10 @@
 // training's time or of the network.
 //
 // Both shares fall as 1 / period, so the controller needs no model of what an exchange costs: it compares what was
-// measured with what is allowed and scales the period by the larger excess. One owner, one thread.
+// measured with what is allowed and scales the period by the larger excess. The period rules over the exchanges that
+// the node begins, and those may take half of what is allowed: as many are begun by others, where all do so. If what
+// others begin counted against a node's own, one node would come to begin all of them and the rest none. One owner, one
+// thread.
 
 #pragma once
 
@@ -24,6 +27,9 @@ class Cadence {
   /// Within this of the allowance nothing is changed.
   static constexpr double slack = 0.1;
 
+  /// Of the allowance, for the exchanges that a node begins.
+  static constexpr double own_share = 0.5;
+
   explicit Cadence(TimeUs least_us) : least_us_(least_us), period_us_(least_us) {}
 
   void set_least(TimeUs least_us) {
@@ -31,7 +37,8 @@ class Cadence {
     period_us_ = std::clamp(period_us_, least_us, std::max(least_us, most_us));
   }
 
-  /// `excess`: what gossip took since the last adjustment over what it may take, of the tighter of its shares.
+  /// `excess`: what exchanges that the node began have taken since the last adjustment over what they may take, of the
+  /// tighter of its shares.
   void adjust(double excess) {
     if (excess > 1 - slack && excess < 1 + slack / 2) return;
     // Aims a little below the allowance, so that it is kept and not straddled.

@@ -482,14 +482,22 @@ TimeUs Replica::patience_us(const NodeId& node) const {
 }
 
 void Replica::adjust_cadence(TimeUs now_us) {
+  constexpr double fading = 0.25;  // of what was counted, an adjustment
+  const std::uint64_t begun = counters_.initiated + counters_.follow_ups;
+  begun_lately_ += fading * (static_cast<double>(begun - begun_at_adjustment_) - begun_lately_);
+  answered_lately_ += fading * (static_cast<double>(counters_.answered - answered_at_adjustment_) - answered_lately_);
+  begun_at_adjustment_ = begun;
+  answered_at_adjustment_ = counters_.answered;
+  const double lately = begun_lately_ + answered_lately_;
   const auto elapsed_us = static_cast<double>(now_us - info_sent_us_);
   const double sent = static_cast<double>(counters_.payload_bytes_sent - bytes_at_adjustment_);
   bytes_at_adjustment_ = counters_.payload_bytes_sent;
-  double excess = options_.time_share > 0 ? time_taken_ / options_.time_share : 0;
+  double taken = options_.time_share > 0 ? time_taken_ / options_.time_share : 0;
   if (options_.network_share > 0 && capacity_ > 0 && elapsed_us > 0) {
-    excess = std::max(excess, sent / elapsed_us * us_per_s / (capacity_ * options_.network_share));
+    taken = std::max(taken, sent / elapsed_us * us_per_s / (capacity_ * options_.network_share));
   }
-  cadence_.adjust(excess);
+  const double own_part = lately > 0 ? begun_lately_ / lately : Cadence::own_share;
+  cadence_.adjust(taken * own_part / Cadence::own_share);
 }
 
 /// What a full queue or a broken link kept from being sent, and what the other end must hear nevertheless.
@@ -568,6 +576,23 @@ double Replica::consensus() const {
     ++measured;
   }
   return measured == 0 ? 0 : sum / static_cast<double>(measured);
+}
+
+std::vector<PartnerReport> Replica::partner_reports() const {
+  std::vector<PartnerReport> reports;
+  for (const auto& [node, neighbour] : neighbours_)
+    reports.push_back(
+        {.node = node,
+         .info = neighbour.info,
+         .linked = neighbour.linked,
+         .other_layout = neighbour.info.state != ReplicaState::absent && neighbour.info.job != description_.job,
+         .exchanges = neighbour.exchanges,
+         .busy = neighbour.busy,
+         .exchanged_us = neighbour.exchanged_us,
+         .answer_us = neighbour.answer_us,
+         .bytes_per_s = neighbour.goodput,
+         .relative_distance = neighbour.relative_distance});
+  return reports;
 }
 
 double Replica::disagreement() const {

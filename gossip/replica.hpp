@@ -93,6 +93,20 @@ struct ReplicaCounters {
   AgeCounts ages = {};                   ///< of what this replica brought to the same
 };
 
+/// A neighbour that the job is, or could be, exchanged with, as this replica sees it. Shown to people.
+struct PartnerReport {
+  NodeId node;
+  JobInfo info;  ///< as it has told last; absent: nothing yet
+  bool linked = false;
+  bool other_layout = false;     ///< it runs another model under the job's name
+  std::uint64_t exchanges = 0;   ///< done with it, both roles, since the link was first seen
+  std::uint64_t busy = 0;        ///< requests that it turned down because it was busy
+  TimeUs exchanged_us = 0;       ///< when the last exchange with it was done; 0: none
+  double answer_us = 0;          ///< smoothed, from request to reply; 0: not known
+  double bytes_per_s = 0;        ///< smoothed, of the same exchanges; 0: not known
+  double relative_distance = 0;  ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it; 0: not known
+};
+
 class Replica {
  public:
   struct Send {
@@ -237,6 +251,8 @@ class Replica {
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
   /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
+  /// The neighbours that run the job or have linked, by id.
+  [[nodiscard]] std::vector<PartnerReport> partner_reports() const;
   /// Of a neighbour with another layout under the job's name, if there is one.
   [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
 
@@ -318,6 +334,10 @@ class Replica {
     LinkLoad load;
     std::size_t own_count = 0;  ///< exchanges that the node has under way with it
     ClipRecord clips;
+    std::uint64_t exchanges = 0;  ///< this and the following: see PartnerReport
+    std::uint64_t busy = 0;
+    TimeUs exchanged_us = 0;
+    double relative_distance = 0;
   };
 
   void hold(Fragment& fragment);
@@ -415,7 +435,11 @@ class Replica {
   Cadence cadence_;
   double time_taken_ = 0;
   double capacity_ = 0;
-  std::uint64_t bytes_at_adjustment_ = 0;
+  std::uint64_t bytes_at_adjustment_ = 0;  ///< of the cadence; likewise the following
+  std::uint64_t begun_at_adjustment_ = 0;
+  std::uint64_t answered_at_adjustment_ = 0;
+  double begun_lately_ = 0;  ///< exchanges between two adjustments, smoothed
+  double answered_lately_ = 0;
   std::optional<NodeId> layout_stranger_;
   ReplicaCounters counters_;
 };

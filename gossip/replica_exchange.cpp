@@ -291,6 +291,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   }
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
+    if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
     fragment->was_busy = from;
     let_rest(from, now_us);
     end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
@@ -355,6 +356,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   Fragment& fragment = fragments_[f];
   GOSSAMER_CHECK(fragment.own && fragment.own->stage == Stage::concluding);
   const Own own = std::move(*fragment.own);
+  fragment.exchanged_us = now_us;
   if (result.commit) fragment.buffers.finish_commit();
   if (result.accepted) {
     if (own.follow_up == 0) ++counters_.initiated;
@@ -366,7 +368,6 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     ++counters_.unresolved;
   }
   fragment.was_busy.reset();
-  fragment.exchanged_us = now_us;
   fragment.begun_here = true;
   end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
@@ -528,7 +529,9 @@ void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack) {
 // --- what exchanges teach -----------------------------------------------------------------------------------------
 
 void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts) {
-  if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end() && measure.blocks > 0) {
+  const auto neighbour = neighbours_.find(partner);
+  const bool known = neighbour != neighbours_.end();
+  if (known && measure.blocks > 0) {
     const double usual = options_.clip * fragment.distances.median().value_or(0.0F);
     if (usual > 0 && measure.blocks > measure.wide_blocks) {
       neighbour->second.clips.observe(measure.distance / usual);
@@ -542,14 +545,18 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
       fragment.relative_distance = smoothed(fragment.relative_distance, relative);
       fragment.measured = true;
+      if (known) neighbour->second.relative_distance = smoothed(neighbour->second.relative_distance, relative);
     }
   }
   if (!counts) return;
+  if (known) {
+    ++neighbour->second.exchanges;
+    neighbour->second.exchanged_us = fragment.exchanged_us;
+  }
   if (finish_) {
-    const auto neighbour = neighbours_.find(partner);
-    const bool known = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
-    fragment.agreement.observe(partner, known ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
-                               neighbour != neighbours_.end() && neighbour->second.info.finishing != Finishing::no);
+    const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+    fragment.agreement.observe(partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
+                               known && neighbour->second.info.finishing != Finishing::no);
   }
   ++fragment.outer_exchanges;
   counters_.blocks += measure.blocks;

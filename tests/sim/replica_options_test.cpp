@@ -139,6 +139,9 @@ TEST_CASE("The cadence keeps gossip to its share of the training's time") {
   cluster.link_all();
   cluster.run_until(30 * us_per_s);
   std::vector<TimeUs> before;
+  std::vector<std::uint64_t> begun_before;
+  for (std::size_t i = 0; i < 4; ++i)
+    begun_before.push_back(cluster.node(i).replica->counters().initiated);
   for (std::size_t i = 0; i < 4; ++i)
     before.push_back(cluster.node(i).client.served_us);
   cluster.run_until(90 * us_per_s);
@@ -148,6 +151,13 @@ TEST_CASE("The cadence keeps gossip to its share of the training's time") {
     CHECK(share < 0.022);
     CHECK(share > 0.012);
   }
+  // Nobody leaves it to the others to begin.
+  std::vector<std::uint64_t> begun;
+  for (std::size_t i = 0; i < 4; ++i)
+    begun.push_back(cluster.node(i).replica->counters().initiated - begun_before[i]);
+  const auto [least, most] = std::minmax_element(begun.begin(), begun.end());
+  CHECK(*least > 100);
+  CHECK(*most < 2 * *least);
 }
 
 }  // namespace gossamer::sim

@@ -29,16 +29,6 @@ constexpr std::uint64_t enough_somaxconn = 128;
 constexpr std::uint64_t enough_socket_buffer_bytes = 2 * mebibyte;
 constexpr unsigned not_others = 077;
 
-Finding ok(std::string topic, std::string text) {
-  return {Grade::ok, std::move(topic), std::move(text), ""};
-}
-Finding warning(std::string topic, std::string text, std::string advice) {
-  return {Grade::warning, std::move(topic), std::move(text), std::move(advice)};
-}
-Finding problem(std::string topic, std::string text, std::string advice) {
-  return {Grade::problem, std::move(topic), std::move(text), std::move(advice)};
-}
-
 std::optional<std::uint64_t> number(const json& object, const char* name) {
   if (!object.is_object() || !object.contains(name) || !object.at(name).is_number()) return std::nullopt;
   return object.at(name).get<std::uint64_t>();
@@ -216,13 +206,6 @@ KeyFile key_file_of(const json& key) {
           .own = key.value("own", true)};
 }
 
-Tone tone_of(Grade grade) {
-  return grade == Grade::ok ? Tone::good : grade == Grade::problem ? Tone::bad : Tone::plain;
-}
-const char* name_of(Grade grade) {
-  return grade == Grade::ok ? "ok" : grade == Grade::problem ? "problem" : "warning";
-}
-
 }  // namespace
 
 Finding examine_key(const KeyFile& file) {
@@ -267,32 +250,6 @@ std::vector<Finding> examine_daemon(const DaemonFacts& daemon) {
   examine_limits(daemon.process, findings);
   examine_state(daemon.process, findings);
   return findings;
-}
-
-Grade worst(const std::vector<Finding>& findings) {
-  Grade grade = Grade::ok;
-  for (const Finding& finding : findings)
-    grade = std::max(grade, finding.grade);
-  return grade;
-}
-
-json as_json(const std::vector<Finding>& findings) {
-  json list = json::array();
-  for (const Finding& finding : findings)
-    list.push_back({{"grade", name_of(finding.grade)},
-                    {"topic", finding.topic},
-                    {"text", finding.text},
-                    {"advice", finding.advice}});
-  return {{"findings", std::move(list)}, {"worst", name_of(worst(findings))}};
-}
-
-std::string as_text(const std::vector<Finding>& findings, bool colour) {
-  Table table;
-  for (const Finding& finding : findings) {
-    table.rows.push_back({{name_of(finding.grade), false, tone_of(finding.grade)}, {finding.topic}, {finding.text}});
-    if (!finding.advice.empty()) table.rows.push_back({{""}, {""}, {"-> " + finding.advice, false, Tone::dim}});
-  }
-  return table.render(colour);
 }
 
 }  // namespace gossamer::ctl

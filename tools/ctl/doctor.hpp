@@ -11,16 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/ctl/finding.hpp"
+
 namespace gossamer::ctl {
-
-enum class Grade : std::uint8_t { ok, warning, problem };
-
-struct Finding {
-  Grade grade;
-  std::string topic;   ///< "keys", "links"
-  std::string text;    ///< what was found
-  std::string advice;  ///< what to do; empty if nothing
-};
 
 /// What this tool sees of the machine itself.
 struct MachineFacts {
@@ -63,9 +56,5 @@ struct KeyFile {
 [[nodiscard]] std::vector<Finding> examine_machine(const MachineFacts& machine);
 [[nodiscard]] std::vector<Finding> examine_daemon(const DaemonFacts& daemon);
 [[nodiscard]] Finding examine_key(const KeyFile& file);
-
-[[nodiscard]] Grade worst(const std::vector<Finding>& findings);
-[[nodiscard]] nlohmann::json as_json(const std::vector<Finding>& findings);
-[[nodiscard]] std::string as_text(const std::vector<Finding>& findings, bool colour);
 
 }  // namespace gossamer::ctl

@@ -1,8 +1,8 @@
 // gossamerctl: shows what the daemon of this machine does, and tells it what to do. Asks over the control socket and
 // prints tables, or the daemon's own JSON for scripts.
 //
-// Exit status: 0 done, 1 no daemon answers or doctor found a problem, 2 wrong usage, 3 the daemon answered with an
-// error or not intelligibly.
+// Exit status: 0 done, 1 no daemon answers, or doctor or explain found a problem, 2 wrong usage, 3 the daemon answered
+// with an error or not intelligibly.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,10 +17,13 @@
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/checkpoint_tool.hpp"
 #include "tools/ctl/cluster_tool.hpp"
+#include "tools/ctl/config_tool.hpp"
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/doctor_tool.hpp"
+#include "tools/ctl/explain_tool.hpp"
 #include "tools/ctl/node_tool.hpp"
 #include "tools/ctl/tables.hpp"
+#include "tools/ctl/top_tool.hpp"
 
 namespace {
 
@@ -99,12 +102,35 @@ int carry_out(Tool& tool, const Arguments& arguments) {
   }
 }
 
+int print(const std::vector<ctl::Finding>& findings, const Arguments& arguments) {
+  fmt::print("{}", arguments.json ? ctl::as_json(findings).dump() + "\n" : ctl::as_text(findings, want_colour()));
+  return ctl::worst(findings) == ctl::Grade::problem ? unsound : done;
+}
+
 int examine(const ctl::DoctorTool& doctor, const Arguments& arguments) {
   const auto ask = [&](const nlohmann::json& request) { return ctl::request(sockets_for(arguments), request); };
   try {
-    const std::vector<ctl::Finding> findings = doctor.run(ask);
-    fmt::print("{}", arguments.json ? ctl::as_json(findings).dump() + "\n" : ctl::as_text(findings, want_colour()));
-    return ctl::worst(findings) == ctl::Grade::problem ? unsound : done;
+    return print(doctor.run(ask), arguments);
+  } catch (const nlohmann::json::exception& error) {
+    return fail(error);
+  }
+}
+
+int explain(const ctl::ExplainTool& tool, const Arguments& arguments) {
+  const auto ask = [&](const std::string& command) { return ctl::ask(sockets_for(arguments), command); };
+  try {
+    const auto findings = tool.run(ask);
+    return findings ? print(*findings, arguments) : fail(findings.error());
+  } catch (const nlohmann::json::exception& error) {
+    return fail(error);
+  }
+}
+
+int watch_live(const ctl::TopTool& top, const Arguments& arguments) {
+  const auto ask = [&](const std::string& command) { return ctl::ask(sockets_for(arguments), command); };
+  try {
+    const auto ended = top.run(ask, arguments.json, want_colour());
+    return ended ? int{done} : fail(ended.error());
   } catch (const nlohmann::json::exception& error) {
     return fail(error);
   }
@@ -125,7 +151,8 @@ int main(int argc, char** argv) {
   CLI::App app("Shows what the Gossamer daemon of this machine does, and tells it what to do.");
   app.set_version_flag("--version", std::string("gossamerctl ") + GOSSAMER_VERSION);
   app.footer(
-      "Exit status: 0 done, 1 no daemon answers, 2 wrong usage, 3 the daemon answered with an error.\n"
+      "Exit status: 0 done, 1 no daemon answers or a problem was found, 2 wrong usage, 3 the daemon answered with an "
+      "error.\n"
       "The daemon's socket is found in the usual places, or by GOSSAMER_CONTROL_SOCKET, or by --socket.");
   Arguments arguments;
   app.require_subcommand(1);
@@ -137,6 +164,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 86'400.0));
   for (const Command& command : commands)
     app.add_subcommand(command.name, command.text);
+  ctl::TopTool top(app);
+  ctl::ExplainTool explaining(app);
+  ctl::ConfigTool config(app);
   ctl::NodeTool node(app);
   ctl::DoctorTool doctor(app);
   ctl::ClusterTool cluster(app);
@@ -146,6 +176,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? done : wrong_usage;
   }
+  if (explaining.chosen()) return explain(explaining, arguments);
+  if (top.chosen()) return watch_live(top, arguments);
+  if (config.chosen()) return fail(bad_answer, config.run());
   if (node.chosen()) return carry_out(node, arguments);
   if (doctor.chosen()) return examine(doctor, arguments);
   if (cluster.chosen()) return carry_out(cluster, arguments);

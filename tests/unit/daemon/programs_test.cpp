@@ -116,6 +116,9 @@ TEST_CASE("gossamerd refuses wrong usage and configuration with status 2") {
     CHECK(wrong.exit_status() == 2);
     CHECK_THAT(wrong.errors(), Contains("gossamer.toml:2: [gossip] codecs: no such option; did you mean codec?"));
   }
+  Program checked = place.ctl({"config", "check", place.config});
+  CHECK(checked.exit_status() == 2);
+  CHECK_THAT(checked.errors(), Contains("did you mean codec?"));
   Program printed = place.daemon({"--print-config"});
   CHECK(printed.exit_status() == 0);
   CHECK(printed.output() == test::read_file(GOSSAMER_SAMPLE_CONFIG));
@@ -135,6 +138,9 @@ TEST_CASE("a daemon starts, answers, reloads and stops") {
     CHECK_THAT(table.output(), !Contains("\033"));
     CHECK_FALSE(table.output().empty());
   }
+  Program top = place.ctl({"top", "--frames", "2", "--interval", "0.1", "--socket", place.control});
+  CHECK(top.exit_status() == 0);
+  CHECK_THAT(top.output(), Contains("tested") && Contains("no job: no training process") && !Contains("\033"));
 
   Program second = place.daemon({"--config", place.config});
   CHECK(second.exit_status() == 1);

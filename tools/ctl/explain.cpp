@@ -1,0 +1,328 @@
+// See explain.hpp. The members are those of daemon/status.hpp.
+
+#include "tools/ctl/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/ctl/format.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// Of the job's clock: who is less behind is not.
+constexpr double behind_share = 0.05;
+/// Of this node's pace: who trains slower than that is why it is behind.
+constexpr double slow_share = 0.8;
+/// Queues that add less do not matter to anybody.
+constexpr double queue_ms = 20;
+constexpr double queue_factor = 3;
+/// Of the other links' median.
+constexpr double slow_link_share = 0.2;
+constexpr double drift_factor = 3;
+constexpr double busy_share = 0.5;
+constexpr double silent_s = 5;
+constexpr double unresolved_share = 0.01;
+constexpr double wide_share = 0.2;
+constexpr double slowed_factor = 2;
+
+double number(const json& object, const char* name) {
+  return object.contains(name) ? object.at(name).get<double>() : 0;
+}
+std::string text(const json& object, const char* name) {
+  return safe_text(object.value(name, ""));
+}
+std::string period_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1e3) : duration_text(seconds);
+}
+const json* with(const json& list, const char* member, const std::string& value) {
+  const auto found = std::ranges::find_if(list, [&](const json& entry) { return entry.value(member, "") == value; });
+  return found == list.end() ? nullptr : &*found;
+}
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+/// Of the entries other than `id`'s, those that are known.
+double median_of_others(const json& list, const std::string& id, const char* member) {
+  std::vector<double> values;
+  for (const json& entry : list)
+    if (entry.value("node", "") != id && number(entry, member) > 0) values.push_back(number(entry, member));
+  return median(std::move(values));
+}
+
+// --- another node -------------------------------------------------------------------------------------------------
+
+void explain_membership(const Look& look, const std::string& id, std::vector<Finding>& findings) {
+  const json* member = with(look.members, "node", id);
+  if (member == nullptr) {
+    findings.push_back(
+        warning("member", "it is not in the cluster that this node knows",
+                "it is dead, or has left; or the cluster is so large that this node knows a part of it"));
+    return;
+  }
+  const std::string heard = fmt::format("heard of first hand {} ago", duration_text(number(*member, "heard_s")));
+  if (text(*member, "state") == "alive") {
+    findings.push_back(ok("member", "alive, " + heard));
+  } else {
+    findings.push_back(problem("member", fmt::format("{}, {}", text(*member, "state"), heard),
+                               "nobody reaches it: look whether its machine and gossamerd run, and for its network"));
+  }
+}
+
+/// False if there is none, so that nothing measured of it means anything.
+bool explain_link(const Look& look, const std::string& id, std::vector<Finding>& findings) {
+  const json* peer = with(look.peers, "node", id);
+  if (peer == nullptr) {
+    findings.push_back(ok("link", "none is kept: this node exchanges with others of its view"));
+    return false;
+  }
+  if (!peer->value("up", false)) {
+    const std::string note = text(*peer, "note");
+    findings.push_back(problem("link", "down" + (note.empty() ? "" : ": " + note),
+                               "'gossamerctl doctor' at both ends says what keeps them apart"));
+    return false;
+  }
+  findings.push_back(ok("link", fmt::format("up for {}, dialled by {}", duration_text(number(*peer, "up_s")),
+                                            peer->value("dialled_by_us", false) ? "us" : "them")));
+  const double least_ms = number(*peer, "least_round_trip_ms");
+  const double last_ms = number(*peer, "round_trip_ms");
+  const std::string round_trip = fmt::format("{:.1f} ms, at least {:.1f} ms", last_ms, least_ms);
+  if (least_ms > 0 && last_ms > queue_factor * least_ms && last_ms - least_ms > queue_ms) {
+    findings.push_back(
+        warning("round trip", fmt::format("{}: {:.0f} ms stand in queues", round_trip, last_ms - least_ms),
+                "something else fills the line, or a processor on the way is busy; [gossip] link_max_mbit_s keeps "
+                "gossip off it"));
+  } else {
+    findings.push_back(ok("round trip", round_trip));
+  }
+  const double goodput = number(*peer, "goodput_mbit_s");
+  const double usual = median_of_others(look.peers, id, "goodput_mbit_s");
+  if (goodput > 0 && usual > 0 && goodput < slow_link_share * usual) {
+    findings.push_back(warning("goodput",
+                               fmt::format("{:.3g} Mbit/s; this node's other links reach {:.3g}", goodput, usual),
+                               "exchanges with it are rarer than with others: a faster line, or codec = \"q4\", or a "
+                               "longer period_ms so that it keeps up"));
+  } else if (goodput > 0) {
+    findings.push_back(ok("goodput", fmt::format("{:.3g} Mbit/s", goodput)));
+  }
+  const double queued_s = goodput > 0 ? number(*peer, "queued_bytes") * 8 / (goodput * 1e6) : 0;
+  if (queued_s > 1)
+    findings.push_back(warning("queue",
+                               fmt::format("{} wait to be sent, {} at this rate",
+                                           bytes_text(number(*peer, "queued_bytes")), duration_text(queued_s)),
+                               "the link carries less than is asked of it: lower [gossip] link_max_mbit_s, or raise "
+                               "period_ms"));
+  return true;
+}
+
+struct Pace {
+  double own_per_s = 0;
+  double its_per_s = 0;
+};
+
+void explain_clock(const json& job, const json& partner, const Pace& pace, std::vector<Finding>& findings) {
+  const std::string topic = "job " + text(job, "job");
+  const double all = number(job, "global_clock");
+  const double behind = all - number(partner, "clock");
+  const std::string paces =
+      fmt::format("it trains {} samples/s, this node {}", count_text(pace.its_per_s), count_text(pace.own_per_s));
+  if (behind <= behind_share * all) {
+    findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; {}", count_text(number(partner, "clock")),
+                                             count_text(all), paces)));
+    return;
+  }
+  const std::string found = fmt::format("behind by {} of {} samples ({:.0f} %); {}", count_text(behind),
+                                        count_text(all), 100 * behind / all, paces);
+  if (pace.its_per_s == 0) {
+    findings.push_back(warning(topic, found, "its training stands still: look at the training process there"));
+  } else if (pace.its_per_s < slow_share * pace.own_per_s) {
+    findings.push_back(warning(topic, found,
+                               "its machine is slower, or shared: it learns all the same, and what it learns counts by "
+                               "what it has seen"));
+  } else {
+    findings.push_back(
+        ok(topic, found + ": it came later, and its clock counts from the model that it took over or began with"));
+  }
+}
+
+void explain_partner(const json& job, const json* partner, const Pace& pace, std::vector<Finding>& findings) {
+  const std::string topic = "job " + text(job, "job");
+  const std::string state = partner == nullptr ? "absent" : text(*partner, "state");
+  if (state == "absent") {
+    findings.push_back(warning(topic, "it does not run this job", "start a training process there, if it should"));
+    return;
+  }
+  if (state == "other layout") {
+    findings.push_back(
+        problem(topic, "it runs another model under this name",
+                "the same program at the same version must run everywhere, or the job be called otherwise"));
+    return;
+  }
+  if (state != "running") {
+    findings.push_back(ok(topic, state == "joining" ? "it is taking the model over" : "it is draining, or leaving"));
+    return;
+  }
+  explain_clock(job, *partner, pace, findings);
+  const double exchanges = number(*partner, "exchanges");
+  const double exchanged_s = number(*partner, "exchanged_s");
+  const double period_s = number(job, "period_s");
+  const double busy = number(*partner, "busy");
+  const std::string done = fmt::format("{} exchanges, the last {} ago; {:.0f} of its answers were busy",
+                                       count_text(exchanges), duration_text(exchanged_s), busy);
+  if (exchanges == 0) {
+    findings.push_back(warning(topic, fmt::format("no exchange with it yet; {:.0f} of its answers were busy", busy),
+                               "give it some periods; then 'gossamerctl doctor' here and there"));
+  } else if (exchanged_s > std::max(silent_s, 10 * period_s)) {
+    findings.push_back(warning(topic, done,
+                               "partners are chosen at random, faster links more often; if it stays so, look "
+                               "at the link's lines above"));
+  } else if (busy > busy_share * (busy + exchanges)) {
+    findings.push_back(warning(topic, done,
+                               "it is asked more than it can answer: raise period_ms, or give it more "
+                               "workers"));
+  } else {
+    findings.push_back(ok(topic, done));
+  }
+  const double apart = number(*partner, "consensus");
+  const double usual = median_of_others(job.value("partners", json::array()), text(*partner, "node"), "consensus");
+  if (usual > 0 && apart > drift_factor * usual) {
+    findings.push_back(warning(
+        topic, fmt::format("it drifts: {:.2g} from this node's model; the others are {:.2g} away", apart, usual),
+        "it is averaged too rarely for what it learns: a faster link, or a shorter period_ms there"));
+  } else if (apart > 0) {
+    findings.push_back(ok(topic, fmt::format("its model is {:.2g} from this node's (|y_j - y_i| / |y|)", apart)));
+  }
+}
+
+// --- this node ----------------------------------------------------------------------------------------------------
+
+void explain_own_job(const json& job, double samples_per_s, std::vector<Finding>& findings) {
+  const std::string topic = "job " + text(job, "job");
+  const std::string state = text(job, "state");
+  if (state == "quarantined") {
+    findings.push_back(problem(topic,
+                               fmt::format("{:.0f} fragments hold NaN or infinity and are kept out of gossip",
+                                           number(job, "quarantined_fragments")),
+                               "look at the training's loss; it takes part again when its values are finite"));
+  } else if (state != "running") {
+    findings.push_back(ok(topic, state));
+  }
+  if (const std::string note = text(job, "note"); !note.empty()) findings.push_back(warning(topic, note, ""));
+  if (number(job, "neighbours") == 0)
+    findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
+  const double period_s = number(job, "period_s");
+  const double wanted_s = number(job, "wanted_period_s");
+  const std::string paced = fmt::format("each fragment is exchanged every {}", period_text(period_s));
+  if (wanted_s > 0 && period_s > slowed_factor * wanted_s) {
+    findings.push_back(
+        warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),
+                "gossip keeps to its share of the training's time and of the network: [gossip] time_share and "
+                "bandwidth_share allow it more"));
+  } else {
+    findings.push_back(ok(topic, paced));
+  }
+  const double clock = number(job, "clock");
+  const double all = number(job, "global_clock");
+  findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; it trains {} samples/s", count_text(clock),
+                                           count_text(all), count_text(samples_per_s))));
+  const double exchanges = number(job, "exchanges");
+  const double unresolved = number(job, "unresolved");
+  if (unresolved > std::max(1.0, unresolved_share * exchanges))
+    findings.push_back(warning(topic,
+                               fmt::format("of {} exchanges with {} one end may not have heard",
+                                           count_text(exchanges + unresolved), count_text(unresolved)),
+                               "links break in the middle of exchanges, or partners die: see links_lost in "
+                               "'gossamerctl --json status'"));
+  const double wide = number(job, "blocks") > 0 ? number(job, "wide_blocks") / number(job, "blocks") : 0;
+  if (wide > wide_share)
+    findings.push_back(warning(topic,
+                               fmt::format("{:.0f} % of all blocks differ by more than the codec's range", 100 * wide),
+                               "replicas move apart faster than they are averaged: a shorter period_ms, or a smaller "
+                               "learning rate"));
+}
+
+void explain_this_node(const Look& look, std::vector<Finding>& findings) {
+  const std::string state = text(look.node, "state");
+  findings.push_back(
+      state == "running"
+          ? ok("node", "running")
+          : warning("node", state, state == "drained" ? "'gossamerctl drain --off' ends it" : "it is about to end"));
+  if (const std::string near = text(look.node, "limits_near"); !near.empty())
+    findings.push_back(warning("limits", near, "raise it under [limits]; more training processes will be refused"));
+  std::size_t up = 0;
+  for (const json& peer : look.peers)
+    up += peer.value("up", false) ? 1 : 0;
+  if (up == 0) {
+    findings.push_back(warning("links", "none", "'gossamerctl peers' says why"));
+  } else {
+    findings.push_back(ok("links", fmt::format("{} of {} known nodes", up, look.peers.size())));
+  }
+  if (number(look.node, "health") > 0)
+    findings.push_back(warning("health",
+                               fmt::format("this node answers late, and is {:.0f} times as patient with others",
+                                           number(look.node, "health") + 1),
+                               "its processors are busy: leave the daemon a core, or raise its CPUWeight"));
+}
+
+}  // namespace
+
+std::expected<std::string, std::string> find_node(const Look& look, const std::string& name) {
+  const std::string own = look.node.at("node").get<std::string>();
+  if (name.empty() || name == look.node.value("name", "")) return own;
+  std::map<std::string, std::string> names{{own, look.node.value("name", "")}};
+  for (const json* list : {&look.members, &look.peers})
+    for (const json& entry : *list)
+      if (std::string& known = names[entry.at("node").get<std::string>()]; known.empty())
+        known = entry.value("name", "");
+  std::set<std::string> found;
+  for (const auto& [id, known] : names)
+    if (known == name || id.starts_with(name)) found.insert(id);
+  if (found.size() == 1) return *found.begin();
+  std::string list;
+  for (const auto& [id, known] : names)
+    if (found.empty() || found.contains(id))
+      list += fmt::format("\n  {}  {}", id.substr(0, 8), known.empty() ? "-" : safe_text(known));
+  return std::unexpected(found.empty() ? fmt::format("no node is called {}; known are:{}", name, list)
+                                       : fmt::format("several nodes are called {}: say more of the id:{}", name, list));
+}
+
+std::vector<Finding> explain(const Look& earlier, const Look& later, const std::string& id) {
+  std::vector<Finding> findings;
+  const bool own = id == later.node.at("node").get<std::string>();
+  const double elapsed_s = later.at_s - earlier.at_s;
+  const auto per_s = [&](const json* before, const json* now) {
+    if (before == nullptr || now == nullptr || elapsed_s <= 0) return 0.0;
+    return std::max(0.0, number(*now, "clock") - number(*before, "clock")) / elapsed_s;
+  };
+  bool linked = false;
+  if (own) {
+    explain_this_node(later, findings);
+  } else {
+    explain_membership(later, id, findings);
+    linked = explain_link(later, id, findings);
+  }
+  for (const json& job : later.jobs) {
+    const json* before = with(earlier.jobs, "job", job.value("job", ""));
+    const double own_per_s = per_s(before, &job);
+    if (own) {
+      explain_own_job(job, own_per_s, findings);
+    } else if (linked) {
+      const json none = json::array();
+      const json* partner = with(job.contains("partners") ? job.at("partners") : none, "node", id);
+      const json* partner_before =
+          before == nullptr || !before->contains("partners") ? nullptr : with(before->at("partners"), "node", id);
+      explain_partner(job, partner, {.own_per_s = own_per_s, .its_per_s = per_s(partner_before, partner)}, findings);
+    }
+  }
+  return findings;
+}
+
+}  // namespace gossamer::ctl

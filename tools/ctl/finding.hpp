@@ -1,0 +1,29 @@
+// What a command that looks for causes has found: one line for each thing, and what to do about it. Pure.
+
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gossamer::ctl {
+
+enum class Grade : std::uint8_t { ok, warning, problem };
+
+struct Finding {
+  Grade grade;
+  std::string topic;   ///< "keys", "links"
+  std::string text;    ///< what was found
+  std::string advice;  ///< what to do; empty if nothing
+};
+
+[[nodiscard]] Finding ok(std::string topic, std::string text);
+[[nodiscard]] Finding warning(std::string topic, std::string text, std::string advice);
+[[nodiscard]] Finding problem(std::string topic, std::string text, std::string advice);
+
+[[nodiscard]] Grade worst(const std::vector<Finding>& findings);
+[[nodiscard]] nlohmann::json as_json(const std::vector<Finding>& findings);
+[[nodiscard]] std::string as_text(const std::vector<Finding>& findings, bool colour);
+
+}  // namespace gossamer::ctl

@@ -1,0 +1,166 @@
+// See top_tool.hpp.
+
+#include "tools/ctl/top_tool.hpp"
+
+#include <fmt/format.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "tools/ctl/top.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+volatile std::sig_atomic_t asked_to_end = 0;
+
+/// While it lives the terminal shows a screen of our own, and keys come at once and unseen.
+class Terminal {
+ public:
+  Terminal() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { asked_to_end = 1; };  // and poll() returns
+    for (const int number : {SIGINT, SIGTERM, SIGHUP})
+      sigaction(number, &action, nullptr);
+    action.sa_handler = [](int) {};
+    sigaction(SIGWINCH, &action, nullptr);
+    if (::tcgetattr(STDIN_FILENO, &before_) == 0) {
+      termios raw = before_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      known_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    }
+    std::fputs("\033[?1049h\033[?25l", stdout);  // the other screen, without a cursor
+  }
+  ~Terminal() {
+    std::fputs("\033[?25h\033[?1049l", stdout);
+    std::fflush(stdout);
+    if (known_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  /// False if the user wants no more.
+  [[nodiscard]] bool wait(std::chrono::steady_clock::time_point until) {
+    while (asked_to_end == 0) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+      if (left.count() <= 0) return true;
+      pollfd input{.fd = known_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&input, 1, static_cast<int>(left.count()));
+      if (ready < 0) return asked_to_end == 0;  // the window's size has changed, or it is the end
+      if (ready == 0) return true;
+      char key = 0;
+      if (::read(STDIN_FILENO, &key, 1) != 1) return false;
+      if (key == 'q' || key == 'Q') return false;
+      if (key == ' ') return true;
+    }
+    return false;
+  }
+
+ private:
+  termios before_{};
+  bool known_ = false;
+};
+
+Screen present_screen(bool colour) {
+  Screen screen{.colour = colour, .unicode = std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0};
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    screen.columns = size.ws_col;
+    screen.rows = size.ws_row;
+  }
+  return screen;
+}
+
+struct Answers {
+  json status, peers, jobs;
+};
+
+std::expected<Answers, ControlError> ask_all(const TopTool::Ask& ask) {
+  Answers answers;
+  const std::pair<const char*, json&> wanted[] = {
+      {"status", answers.status}, {"peers", answers.peers}, {"jobs", answers.jobs}};
+  for (const auto& [command, answer] : wanted) {
+    auto got = ask(command);
+    if (!got) return std::unexpected(got.error());
+    answer = std::move(*got);
+  }
+  return answers;
+}
+
+}  // namespace
+
+TopTool::TopTool(CLI::App& app) {
+  CLI::App* top =
+      app.add_subcommand("top", "The node, its jobs and links, live: rates, clocks, how far replicas are apart");
+  top->add_option("--interval", interval_s_, "Seconds between two looks")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  top->add_option("--frames", frames_, "End after so many screens; 0: go on until q (one if this is no terminal)")
+      ->type_name("N")
+      ->capture_default_str();
+  top->footer(
+      "Keys: q ends, the space bar looks now. Bars are the last looks, from 0 to the largest of them: of what the "
+      "node\n"
+      "sends and receives, of each job's clock, of each link's round trip. WITH: replicas in reach. APART: the "
+      "consensus\n"
+      "distance |y_j - y_i| / |y|. AGE: samples since what is gossiped was published.");
+  top->callback([this] { chosen_ = true; });
+}
+
+std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, bool colour) const {
+  using Clock = std::chrono::steady_clock;
+  std::setlocale(LC_CTYPE, "");
+  const bool live = !as_json && ::isatty(STDOUT_FILENO) == 1;
+  const unsigned frames = frames_ == 0 && !live ? 1 : frames_;
+  std::optional<Terminal> terminal;
+  if (live) terminal.emplace();
+  Top top;
+  const auto begin = Clock::now();
+  // A rate needs two looks: outside a terminal the first is not shown.
+  for (unsigned look = live || as_json ? 1 : 0; frames == 0 || look <= frames; ++look) {
+    const auto now = Clock::now();
+    auto answers = ask_all(ask);
+    if (!answers && !live) return std::unexpected(answers.error());
+    if (as_json) {
+      fmt::print("{}\n", json{{"node", answers->status.at("node")},
+                              {"peers", answers->peers.at("peers")},
+                              {"jobs", answers->jobs.at("jobs")}}
+                             .dump());
+    } else {
+      if (answers)
+        top.add(std::chrono::duration<double>(now - begin).count(), answers->status, answers->peers, answers->jobs);
+      const std::string note = answers ? "q ends" : answers.error().message;
+      const std::string screen = top.render(present_screen(colour), live ? note : "");
+      if (live) {
+        // From the upper left corner over what is there, and nothing below.
+        fmt::print("\033[H\033[J{}", screen);
+      } else if (look > 0) {
+        fmt::print("{}\n", screen);
+      }
+    }
+    std::fflush(stdout);
+    if (look == frames && frames != 0) break;
+    const auto next = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(interval_s_));
+    if (terminal) {
+      if (!terminal->wait(next)) break;
+    } else {
+      ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count()));
+    }
+  }
+  return {};
+}
+
+}  // namespace gossamer::ctl

@@ -297,6 +297,43 @@ TEST_CASE("fragments take turns", "[replica]") {
   CHECK(*most - *least <= 3);  // the only partner asks for nothing: its half only begins later
 }
 
+TEST_CASE("a copy for the node itself is of a publication that is not older than was asked for", "[replica]") {
+  Lone lone({}, 12);
+  lone.replica->set_clock(100);
+  REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
+  CHECK(lone.out.due == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});  // those that come next, too
+  // A client that stands still is waited for, however long that is.
+  lone.tick(60 * us_per_s);
+  CHECK(lone.out.snapshot.empty());
+  lone.publish(100);
+  REQUIRE(lone.out.snapshot.size() == 1);
+  CHECK(lone.out.snapshot[0].fragment == 0);
+  CHECK(lone.out.snapshot[0].to == node_id(100));
+  lone.out.snapshot.clear();
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());  // once
+  REQUIRE(lone.replica->copy(1, 100, lone.now_us, lone.out));
+  CHECK(lone.out.snapshot.size() == 1);  // published already
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  CHECK_FALSE(lone.replica->copy(2, 100, lone.now_us, lone.out));
+}
+
+TEST_CASE("a joiner does not wait for the node's own copy, nor that for a joiner", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_clock(100);
+  REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
+  lone.replica->pull(node_id(1), {.job = {7, 9}, .fragment = 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  lone.tick(4 * us_per_s);  // the joiner is not kept waiting by a client that stands still
+  REQUIRE(lone.out.snapshot.size() == 1);
+  CHECK(lone.out.snapshot[0].to == node_id(1));
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  lone.publish(100);
+  REQUIRE(lone.out.snapshot.size() == 2);
+  CHECK(lone.out.snapshot[1].to == node_id(100));
+}
+
 TEST_CASE("two replicas that have only each other begin with different fragments", "[replica]") {
   const auto asked_for = [](Lone& lone) {
     lone.tick();

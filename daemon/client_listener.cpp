@@ -142,7 +142,10 @@ void ClientListener::Core::accept_some() {
       continue;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
-    log_.error("cannot accept a client: {}; trying again", std::strerror(errno));
+    log_.error(
+        "cannot accept a client: {}; trying again; if it stays, raise the limit on open files (LimitNOFILE= of "
+        "the unit)",
+        std::strerror(errno));
     retry_.expires_after(accept_retry);
     retry_.async_wait([weak = weak_from_this()](std::error_code error) {
       const std::shared_ptr<Core> self = weak.lock();
@@ -250,7 +253,10 @@ void ClientListener::Core::watch_socket(std::uint64_t number) {
         const ssize_t got = ::recv(connection.socket.native_handle(), &byte, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return self.watch_socket(number);
         if (got > 0)
-          self.log_.warn("client {} sent what it must not after attaching: detached", connection.session->pid());
+          self.log_.warn(
+              "client {} sent what it must not after attaching: detached; use the client library "
+              "that came with this daemon",
+              connection.session->pid());
         self.finish(number);
       }));
 }

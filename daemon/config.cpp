@@ -85,6 +85,7 @@ class Reader {
   std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
   std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
+  std::string take(LogFormat* value, const Option& option, const toml::node& node) const;
   std::string take(Profile* value, const Option& option, const toml::node& node) const;
   std::string take(Restore* value, const Option& option, const toml::node& node) const;
   std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
@@ -194,6 +195,10 @@ std::string Reader::take(Restore* value, const Option& option, const toml::node&
 
 std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
   return take_choice(value, gossip::policy_names, option, node);
+}
+
+std::string Reader::take(LogFormat* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, log_format_names, option, node);
 }
 
 std::string Reader::take(LogLevel* value, const Option& option, const toml::node& node) const {

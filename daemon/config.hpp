@@ -19,6 +19,7 @@
 namespace gossamer::daemon {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warning, error };
+enum class LogFormat : std::uint8_t { text, keyvalue, json };
 
 struct NodeOptions {
   std::string name;                  ///< empty until resolved(): then the host's name
@@ -103,6 +104,7 @@ struct CheckpointOptions {
 struct LogOptions {
   LogLevel level = LogLevel::info;
   std::filesystem::path file;  ///< empty: stderr
+  LogFormat format = LogFormat::text;
 };
 
 struct Config {

@@ -416,6 +416,12 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.log.file; },
      .text = "File to append to; opened again on reload, so that it can be rotated. Empty: standard error, which "
              "systemd keeps in the journal."},
+    {.section = "log",
+     .key = "format",
+     .field = [](Config& c) -> OptionField { return &c.log.format; },
+     .text = "\"text\" is for people. \"keyvalue\" (key=value, as in logfmt) and \"json\" (an object a line) are for "
+             "programs that collect logs: time in UTC, level, the job that a line is about, message. Whatever the "
+             "format, warnings that are alike but for numbers are said five times a minute, and counted beyond that."},
 };
 
 std::string quoted_choices(std::span<const char* const> names) {
@@ -536,6 +542,7 @@ std::string allowed_values(const Option& option) {
                         },
                         [](CodecChoice*) { return quoted_choices(codec_names); },
                         [](LogLevel*) { return quoted_choices(log_level_names); },
+                        [](LogFormat*) { return quoted_choices(log_format_names); },
                         [](Profile*) { return quoted_choices(profile_names); },
                         [](Restore*) { return quoted_choices(restore_names); },
                         [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
@@ -544,28 +551,30 @@ std::string allowed_values(const Option& option) {
 }
 
 std::string toml_value(const Option& option, Config config) {
-  return std::visit(Overloaded{
-                        [](std::string* value) { return toml_string(*value); },
-                        [](std::filesystem::path* value) { return toml_string(value->string()); },
-                        [](std::int64_t* value) { return fmt::format("{}", *value); },
-                        [](double* value) {
-                          std::string text = number(*value);
-                          return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-                        },
-                        [](std::vector<std::string>* value) {
-                          std::vector<std::string> items;
-                          std::ranges::transform(*value, std::back_inserter(items), toml_string);
-                          return fmt::format("[{}]", fmt::join(items, ", "));
-                        },
-                        [](CodecChoice* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
-                        [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
-                        [](Profile* value) { return toml_string(profile_names[static_cast<std::size_t>(*value)]); },
-                        [](Restore* value) { return toml_string(restore_names[static_cast<std::size_t>(*value)]); },
-                        [](gossip::PartnerPolicy* value) {
-                          return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
-                        },
-                    },
-                    option.field(config));
+  return std::visit(
+      Overloaded{
+          [](std::string* value) { return toml_string(*value); },
+          [](std::filesystem::path* value) { return toml_string(value->string()); },
+          [](std::int64_t* value) { return fmt::format("{}", *value); },
+          [](double* value) {
+            std::string text = number(*value);
+            return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+          },
+          [](std::vector<std::string>* value) {
+            std::vector<std::string> items;
+            std::ranges::transform(*value, std::back_inserter(items), toml_string);
+            return fmt::format("[{}]", fmt::join(items, ", "));
+          },
+          [](CodecChoice* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
+          [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
+          [](LogFormat* value) { return toml_string(log_format_names[static_cast<std::size_t>(*value)]); },
+          [](Profile* value) { return toml_string(profile_names[static_cast<std::size_t>(*value)]); },
+          [](Restore* value) { return toml_string(restore_names[static_cast<std::size_t>(*value)]); },
+          [](gossip::PartnerPolicy* value) {
+            return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
+          },
+      },
+      option.field(config));
 }
 
 std::string commented_defaults() {

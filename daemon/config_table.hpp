@@ -16,7 +16,7 @@ namespace gossamer::daemon {
 /// Where an option's value lives in a Config; the alternative is its type.
 using OptionField =
     std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, std::vector<std::string>*, CodecChoice*,
-                 LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*>;
+                 LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*>;
 
 /// What a string must look like.
 enum class TextForm : std::uint8_t {
@@ -51,9 +51,10 @@ struct OptionSection {
 [[nodiscard]] std::span<const Option> option_table();
 
 inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "warning", "error"};
-inline constexpr const char* profile_names[] = {"lan", "internet"};        // in the order of the enumeration
-inline constexpr const char* restore_names[] = {"imported", "latest"};     // in the order of the enumeration
-inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};  // in the order of the enumeration
+inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};  // in the order of the enumeration
+inline constexpr const char* profile_names[] = {"lan", "internet"};              // in the order of the enumeration
+inline constexpr const char* restore_names[] = {"imported", "latest"};           // in the order of the enumeration
+inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};        // in the order of the enumeration
 
 /// What is wrong with a text of this form, as a phrase that says what is expected; empty if nothing.
 [[nodiscard]] std::string text_problem(TextForm form, const std::string& text);

@@ -123,7 +123,10 @@ void ControlServer::Core::accept_some() {
     UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) break;
     if (!socket) {
-      log_.error("cannot accept a control connection: {}; trying again", std::strerror(errno));
+      log_.error(
+          "cannot accept a control connection: {}; trying again; if it stays, raise the limit on open files "
+          "(LimitNOFILE= of the unit)",
+          std::strerror(errno));
       retry_.expires_after(accept_retry);
       return retry_.async_wait([weak = weak_from_this()](std::error_code error) {
         const std::shared_ptr<Core> self = weak.lock();

@@ -38,7 +38,9 @@ std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_d
   const std::uint64_t previous = previous_incarnation(state, log);
   const std::uint64_t incarnation = incarnation_after(previous, time_of_day_us);
   if (incarnation != time_of_day_us) {
-    log.warn("the clock is behind the time of an earlier start of this node: was it set back?");
+    log.warn(
+        "the clock is behind the time of an earlier start of this node: was it set back? Look at timedatectl; "
+        "this start is numbered after that one all the same");
   }
   if (const auto stored = state.store(file_name, fmt::format("{}\n", incarnation)); !stored) {
     log.warn("{}; other nodes may not listen to this one if the clock is set back before its next start",

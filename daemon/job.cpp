@@ -174,8 +174,10 @@ void Job::woken(const ClientSession& session) {
         published(*client, f);
         break;
       case JobClient::Served::breach:
-        host_.log().error("job {}: process {} broke the shared-memory contract at fragment {}: letting it go", name(),
-                          client->pid(), f);
+        host_.log().error(
+            "job {}: process {} broke the shared-memory contract at fragment {}: letting it go; something "
+            "overwrites its memory, or its client library is not the one that came with this daemon",
+            name(), client->pid(), f);
         client->session().close();
         return;
     }

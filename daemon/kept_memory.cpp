@@ -62,8 +62,10 @@ void KeptMemory::forget(std::uint64_t inode) {
 
 void KeptMemory::give_up() {
   for (const auto& [inode, awaited] : awaited_) {
-    log_.warn("job {}: the process that trained it when the last daemon ended has not come back: its memory is let go",
-              awaited.job);
+    log_.warn(
+        "job {}: the process that trained it when the last daemon ended has not come back: its memory is let go; "
+        "start it again if it is to train on",
+        awaited.job);
     manager_.forget(name_of(inode));
   }
   awaited_.clear();

@@ -2,7 +2,9 @@
 //
 // To standard error it writes for whoever reads there: with time and level for a person; as the journal wants it
 // (a "<N>" severity, no time) when systemd collects it. Any thread may log; set_level() and reopen() are the main
-// thread's. A log that cannot be written, because the disk is full for one, never stops the daemon.
+// thread's. Other formats have fields for programs: time in UTC, level, the job that a line is about, the message.
+// Warnings and errors of which many are alike are said a few times a minute, with how many more there were
+// (repeat_filter.hpp). A log that cannot be written, because the disk is full for one, never stops the daemon.
 
 #pragma once
 
@@ -37,6 +39,7 @@ class Log {
   Log() = default;
 
   std::filesystem::path file_;
+  LogFormat format_ = LogFormat::text;
   std::shared_ptr<spdlog::sinks::dist_sink_mt> sink_;
   std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> recent_;
   std::shared_ptr<spdlog::logger> logger_;

@@ -103,6 +103,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     [log]
     level = "debug"
     file = "/l"
+    format = "json"
   )",
                             "f");
   REQUIRE(config);
@@ -156,6 +157,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->checkpoints.restore == Restore::latest);
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
+  CHECK(config->log.format == LogFormat::json);
   // Nothing was forgotten above: every row of the table differs from its default.
   CHECK(reload(Config{}, *config).changed.size() + reload(Config{}, *config).need_restart.size() ==
         option_table().size());
@@ -180,7 +182,7 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[node\nname = 1", "f:1: not valid TOML: "},
       {"[gossip]\ncodec = ", "f:2: not valid TOML: "},
       {"[gossip]\n\nperiod_msec = 5", "f:3: [gossip] period_msec: no such option; did you mean period_ms?"},
-      {"[log]\nverbose = true", "f:2: [log] verbose: no such option; there are level, file"},
+      {"[log]\nverbose = true", "f:2: [log] verbose: no such option; there are level, file, format"},
       {"[gossip]\npeers = []", "f:2: [gossip] peers: no such option here; it belongs under [overlay]"},
       {"[gosip]\nseed = 1", "f:1: gosip: no such section; did you mean [gossip]?"},
       {"[quantum]\nx = 1",
@@ -238,7 +240,8 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
 
 TEST_CASE("all problems of a file are said, up to a bound") {
   CHECK(problem("[log]\na = 1\nb = 2") ==
-        "f:2: [log] a: no such option; there are level, file\nf:3: [log] b: no such option; there are level, file");
+        "f:2: [log] a: no such option; there are level, file, format\nf:3: [log] b: no such option; there are level, "
+        "file, format");
   std::string many = "[log]\n";
   for (std::size_t i = 0; i < max_config_problems + 5; ++i)
     many += "option" + std::to_string(i) + " = 1\n";

@@ -2,11 +2,16 @@
 
 #include "daemon/log.hpp"
 
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 
 TEST_CASE("the log keeps what its level says, and goes on in a new file after rotation") {
   const test::TemporaryFolder folder;
@@ -50,4 +55,50 @@ TEST_CASE("a log file that cannot be written is a clear error at the start, and 
     REQUIRE(full);
     full->logger().info("nowhere");
   }
+}
+
+TEST_CASE("a log for programs has fields, whatever is in a line") {
+  const test::TemporaryFolder folder;
+  const auto lines_of = [&](LogFormat format) {
+    const auto file = folder.path() / "log";
+    std::filesystem::remove(file);
+    auto log = Log::open({LogLevel::info, file, format});
+    REQUIRE(log);
+    log->logger().warn("job digits: the disk is full: free \"some\"\nspace");
+    log->logger().info("started");
+    log->logger().error("job of nobody: \xff");
+    return test::read_file(file);
+  };
+  std::istringstream json(lines_of(LogFormat::json));
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(json, line);)
+    objects.push_back(nlohmann::json::parse(line));
+  REQUIRE(objects.size() == 3);
+  CHECK(objects[0].at("job") == "digits");
+  CHECK(objects[0].at("level") == "warning");
+  CHECK(objects[0].at("message") == "the disk is full: free \"some\"\nspace");
+  CHECK(objects[0].at("time").get<std::string>().size() == 24);
+  CHECK_FALSE(objects[1].contains("job"));
+  CHECK_FALSE(objects[2].contains("job"));
+  std::istringstream pairs(lines_of(LogFormat::keyvalue));
+  std::string line;
+  std::getline(pairs, line);
+  CHECK_THAT(line, StartsWith("time=20") &&
+                       EndsWith(R"( level=warning job=digits message="the disk is full: free \"some\"\nspace")"));
+  std::getline(pairs, line);
+  CHECK_THAT(line, EndsWith(" level=info message=started"));
+}
+
+TEST_CASE("a warning that is said again and again does not fill the disk") {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "log";
+  auto log = Log::open({LogLevel::info, file});
+  REQUIRE(log);
+  for (int i = 0; i < 1000; ++i)
+    log->logger().warn("refused {}.", i);
+  for (int i = 0; i < 20; ++i)
+    log->logger().info("information {}.", i);
+  const std::string text = test::read_file(file);
+  CHECK_THAT(text, Contains("refused 0.") && Contains("refused 4.") && !Contains("refused 5."));
+  CHECK_THAT(text, Contains("information 19."));
 }

@@ -1,0 +1,58 @@
+// What the log holds back.
+
+#include "daemon/repeat_filter.hpp"
+
+#include "tests/unit/catch.hpp"
+
+using namespace gossamer::daemon;
+
+namespace {
+
+const RepeatFilter::Time begin{std::chrono::hours(1'000'000)};
+
+}  // namespace
+
+TEST_CASE("lines that differ in numbers only are said a few times a minute, and the rest is counted") {
+  RepeatFilter filter;
+  for (std::uint64_t i = 0; i < 20; ++i)
+    CHECK(filter.say("job 7: no memory for " + std::to_string(i * 1000) + " bytes", begin) ==
+          (i < RepeatFilter::burst));
+  CHECK(filter.say("job seven: no memory", begin));
+  CHECK(filter.over(begin + std::chrono::seconds(59)).empty());
+  const auto over = filter.over(begin + RepeatFilter::window);
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].line == "job 7: no memory for 0 bytes");
+  CHECK(over[0].count == 20 - RepeatFilter::burst);
+  CHECK(filter.over(begin + RepeatFilter::window).empty());
+  CHECK(filter.say("job 7: no memory for 5 bytes", begin + RepeatFilter::window));
+}
+
+TEST_CASE("what is remembered is bounded, and nothing that was held back is lost") {
+  RepeatFilter filter;
+  const auto name = [](std::size_t i) {
+    std::string text;
+    for (; i > 0; i /= 26)
+      text += static_cast<char>('a' + i % 26);
+    return text + "!";
+  };
+  std::uint64_t said = 0;
+  std::uint64_t told = 0;
+  const std::size_t kinds = 3 * RepeatFilter::max_kinds;
+  constexpr std::uint64_t repeats = 8;
+  for (std::size_t i = 0; i < kinds; ++i) {
+    for (std::uint64_t n = 0; n < repeats; ++n)
+      said += filter.say(name(i), begin + std::chrono::milliseconds(i)) ? 1 : 0;
+  }
+  for (const auto& held_back : filter.over(begin + std::chrono::hours(1)))
+    told += held_back.count;
+  CHECK(said == kinds * RepeatFilter::burst);
+  CHECK(said + told == kinds * repeats);
+}
+
+TEST_CASE("a clock that is set back holds nothing back for ever") {
+  RepeatFilter filter;
+  for (int i = 0; i < 10; ++i)
+    static_cast<void>(filter.say("x", begin));
+  CHECK(filter.over(begin - std::chrono::hours(24)).size() == 1);
+  CHECK(filter.say("x", begin - std::chrono::hours(24)));
+}

@@ -370,7 +370,7 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
   Job* job = job_named(job_name_hash(name));
   if (request.at("command") == "import") {
-    if (job == nullptr) return {{"folder", checkpoints_.options().folder.string()}};
+    if (job == nullptr || job->client_gone()) return {{"folder", checkpoints_.options().folder.string()}};
     return {{"error", fmt::format("job {} runs here, and a running job is not overwritten: end its training processes "
                                   "on all nodes, import, and start those of this node first; or choose another job",
                                   name)}};

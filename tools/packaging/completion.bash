@@ -6,7 +6,7 @@ _gossamer() {
     [[ $other == [a-z]* ]] && subcommands+=("$other")
   done
   case $previous in
-    --config | --socket | --state-dir | --state-directory | --daemon)
+    --config | --socket | --mean | --output | --state-dir | --state-directory | --daemon)
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       return
       ;;

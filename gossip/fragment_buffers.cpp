@@ -8,7 +8,7 @@ namespace gossamer::gossip {
 
 FragmentView FragmentBuffers::y() const {
   if (is_gathered_) return {.publication = gathered_.data()};
-  GOSSAMER_CHECK(!parts_.replace);
+  GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   return {.publication = buffers_[parts_.publication],
           .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr,
           .pending = pending_.empty() ? nullptr : pending_.data()};
@@ -16,7 +16,7 @@ FragmentView FragmentBuffers::y() const {
 
 FragmentBuffers::Target FragmentBuffers::begin_commit() {
   if (is_gathered_) return {.in = gathered_.data(), .out = gathered_.data()};
-  GOSSAMER_CHECK(!parts_.replace);
+  GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   if (parts_.with_client) {
     const bool first = pending_.empty();
     if (first) pending_.assign(block_count_ * block_elements, 0.0F);
@@ -59,8 +59,14 @@ bool FragmentBuffers::take_back(std::uint32_t generation) {
   parts_.correction_valid = false;
   parts_.replace = false;
   parts_.with_client = false;
+  parts_.empty = false;
   parts_.generation = generation;
   return is_gathered_ || !pending_.empty();
+}
+
+void FragmentBuffers::drop() {
+  GOSSAMER_CHECK(!is_gathered_ && !parts_.with_client && !has_correction());
+  parts_.empty = true;
 }
 
 void FragmentBuffers::fold() {

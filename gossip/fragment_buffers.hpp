@@ -12,6 +12,9 @@
 // into one buffer of the node's own, y, which commits change in place. `with_client` then means that a round among the
 // clients is under way; no death can leave a commit half done, since the buffer dies with the daemon.
 //
+// In lean memory a fragment that nothing is done with is *empty*: there is no publication, and its buffers are not to
+// be touched, but for a correction that replaces.
+//
 // One owner, one thread at a time; the floats are touched by tasks on workers between begin_* and finish_*, and nothing
 // else may change the parts in between (Replica's `held` flag sees to that).
 
@@ -28,6 +31,7 @@ struct FragmentParts {
   bool correction_valid = false;
   bool replace = false;
   bool with_client = false;
+  bool empty = false;
 
   [[nodiscard]] std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
   friend bool operator==(const FragmentParts&, const FragmentParts&) = default;
@@ -44,6 +48,10 @@ class FragmentBuffers {
   [[nodiscard]] std::size_t pending_bytes() const {
     return (pending_.capacity() + (committed_ ? gathered_.size() : 0)) * sizeof(float);
   }
+  /// There is no publication: y() is not to be had.
+  [[nodiscard]] bool empty() const { return parts_.empty; }
+  /// What was published is not needed any more. Only while the daemon holds the fragment, and owes the client nothing.
+  void drop();
   /// True if the client has something to collect, or will have once it hands back what it holds.
   [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_ || !pending_.empty(); }
 

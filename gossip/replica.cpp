@@ -93,7 +93,8 @@ void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
     Fragment& fragment = fragments_[f];
     fragment.agreement = {};
     fragment.start_after_us = std::min(fragment.start_after_us, now_us);
-    fragment.wants_publication = fragment.wants_publication || fragment.publication_clock != clock_;
+    const bool old = fragment.publication_clock != clock_ && !fragment.buffers.empty();
+    fragment.wants_publication = fragment.wants_publication || old;
     hand_over_if_wanted(f, out);
   }
   tell_neighbours(out);
@@ -163,8 +164,9 @@ std::uint32_t Replica::fragments_handed_over() const {
 }
 
 bool Replica::idle() const {
-  const bool held = std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held; });
-  return own_count_ == 0 && !held && cache_.unacknowledged() == 0 && unsent_acks_.empty();
+  const bool busy =
+      std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held || f.asked; });
+  return own_count_ == 0 && !busy && cache_.unacknowledged() == 0 && unsent_acks_.empty();
 }
 
 // --- the client ---------------------------------------------------------------------------------------------------
@@ -189,15 +191,20 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   fragment.fresh = true;
   fragment.wants_publication = false;
   if (std::exchange(fragment.gather_next, false)) fragment.gather = true;
-  if (std::exchange(fragment.starting, false)) --starting_count_;
+  if (std::exchange(fragment.starting, false)) {
+    --starting_count_;
+    fragment.begins = lean();
+  }
   ++counters_.publications;
   if (fragment.buffers.take_back(publication.generation)) {
     hold(fragment);
     out.fold.push_back(f);
     return;
   }
-  if (gather_if_wanted(f, out) || serve_pull(f, now_us, out)) return;
+  if (gather_if_wanted(f, out) || answer_asked(f, now_us, out) || serve_pull(f, now_us, out)) return;
+  begin_if_wanted(f, now_us, out);
   start_exchanges(now_us, out);
+  vacate_if_idle(f, out);
 }
 
 void Replica::folded(std::uint32_t f, TimeUs now_us, Actions& out) {
@@ -211,7 +218,7 @@ void Replica::hold(Fragment& fragment) {
 }
 
 /// What waited for the fragment goes on, in this order: the client's publication, our partner's reply, its move to the
-/// node's own memory, joiners' pulls, corrections for the client, the next exchange.
+/// node's own memory, another's request, joiners' pulls, corrections for the client, the next exchange.
 void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   fragment.held = false;
@@ -228,15 +235,19 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
     return;
   }
   if (gather_if_wanted(f, out)) return;
+  if (answer_asked(f, now_us, out)) return;
   if (serve_pull(f, now_us, out)) return;
   if (take_outer_step(f, now_us, out)) return;
+  begin_if_wanted(f, now_us, out);
   hand_over_if_wanted(f, out);
   start_exchanges(now_us, out);
+  vacate_if_idle(f, out);
 }
 
 bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (!options_.outer.on() || finish_ || state_ != ReplicaState::running || fragment.quarantined) return false;
+  if (fragment.buffers.empty()) return false;
   if (fragment.outer_exchanges < options_.outer.least_exchanges) return false;
   if (now_us - fragment.outer_us < options_.outer.period_us) return false;
   fragment.outer_us = now_us;
@@ -258,6 +269,7 @@ void Replica::hand_over_if_wanted(std::uint32_t f, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (fragment.held || fragment.buffers.parts().with_client) return;
   if (!fragment.buffers.has_correction() && !fragment.wants_publication) return;
+  if (!has_memory(f, out)) return;
   fragment.buffers.hand_over();
   if (fragment.buffers.gathered()) hold(fragment);  // until every client has been given its own
   out.due.push_back(f);
@@ -323,6 +335,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   counters_.unresolved += cache_.drop(node);
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);
+    if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
     if (!fragment.own || fragment.own->partner != node) continue;
     if (fragment.own->stage == Stage::awaiting) {
       if (fragment.reply) continue;  // its answer is here and only waits for the fragment
@@ -377,7 +390,8 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
 bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (fragment.held) return false;
-  if (fragment.copy_clock && fragment.publication_clock >= *fragment.copy_clock) {
+  const bool empty = fragment.buffers.empty();
+  if (fragment.copy_clock && !empty && fragment.publication_clock >= *fragment.copy_clock) {
     fragment.copy_clock.reset();
     hold(fragment);
     out.snapshot.push_back({f, self_});
@@ -388,7 +402,7 @@ bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
   // stands still is not waited for.
   const Age age = age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
-  if (stale && now_us - fragment.pulls_since_us < pull_patience_us) {
+  if (empty || (stale && now_us - fragment.pulls_since_us < pull_patience_us)) {
     want_publication(f, out);
     return fragment.held;
   }
@@ -401,11 +415,13 @@ bool Replica::serve_pull(std::uint32_t f, TimeUs now_us, Actions& out) {
 
 bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out) {
   if ((state_ != ReplicaState::running && !drained_) || fragments_[f].quarantined) return false;
-  const std::uint32_t end = std::min(f + copies_ahead, fragment_count());
-  for (std::uint32_t next = f; next < end; ++next) {
-    if (fragments_[next].publication_clock < least_clock) want_publication(next, out);
-  }
   fragments_[f].copy_clock = least_clock;
+  // In lean memory a publication is dropped if it is not used at once.
+  const std::uint32_t end = std::min(f + (lean() ? 1 : copies_ahead), fragment_count());
+  for (std::uint32_t next = f; next < end; ++next) {
+    if (fragments_[next].publication_clock < least_clock || fragments_[next].buffers.empty())
+      want_publication(next, out);
+  }
   serve_pull(f, now_us, out);
   return true;
 }
@@ -440,11 +456,13 @@ void Replica::tick(TimeUs now_us, Actions& out) {
   }
   send_again(out);
   update_finishing(now_us, out);
+  look_after_window(now_us, out);
   start_exchanges(now_us, out);
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {
   counters_.unresolved += cache_.expire(now_us);
+  out_of_memory_ = false;
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     serve_pull(f, now_us, out);  // those that waited long enough
   for (Fragment& fragment : fragments_) {

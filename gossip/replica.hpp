@@ -11,6 +11,9 @@
 // and of an answered one:
 //   request → answer (decode, weigh, commit) → reply sent and kept → acknowledgement
 //
+// In lean memory (gossip/replica_lean.cpp) a fragment has a publication only while something is done with it: it is
+// asked for first, and dropped afterwards.
+//
 // One owner, one thread (the loop of the daemon, or of a simulation).
 
 #pragma once
@@ -137,6 +140,8 @@ class Replica {
     std::vector<Run<ConcludeTask>> conclude;
     std::vector<Snapshot> snapshot;
     std::vector<Run<OuterTask>> outer;
+    std::vector<std::uint32_t> provide;  ///< take memory for the fragment's buffers, then provided()
+    std::vector<std::uint32_t> vacate;   ///< mirror its parts, give its buffers' memory back, then vacated()
   };
 
   /// `description`: the job's key, name and sizes, as neighbours are told them.
@@ -198,6 +203,21 @@ class Replica {
   /// is none to be had, since the replica does not run or the fragment is quarantined.
   bool copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out);
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const { return fragments_[f].publication_clock; }
+
+  // --- lean memory
+  /// The buffers of at most `window` fragments, 2 or more, have memory at once; those that are not empty have it
+  /// already. Before anything else.
+  void keep_lean(std::size_t window);
+  [[nodiscard]] bool lean() const { return window_ > 0; }
+  /// There is memory now, or there is none to be had.
+  void provided(std::uint32_t f, bool there, TimeUs now_us, Actions& out);
+  void vacated(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// Pulled values are about to be written to the fragment: keeps its room until end_taking(). False: there is none
+  /// now. The memory is the caller's to provide; `there`: it did, or could not.
+  [[nodiscard]] bool begin_taking(std::uint32_t f);
+  void end_taking(std::uint32_t f, bool there);
+  /// Fragments whose buffers have memory; 0 in resident memory.
+  [[nodiscard]] std::size_t provided_fragments() const { return provided_.size(); }
 
   // --- the overlay
   void link_up(const NodeId& node, Actions& out);
@@ -287,6 +307,12 @@ class Replica {
     std::uint32_t generation;
     std::uint64_t clock;
   };
+  /// A request that waits for a publication, in lean memory.
+  struct Asked {
+    NodeId from;
+    ExchangeRequest request;
+    TimeUs since_us;
+  };
   struct Fragment {
     FragmentBuffers buffers;
     BlockSteps steps;
@@ -297,6 +323,10 @@ class Replica {
     bool gather = false;                           ///< wanted, when nothing else works on it
     bool gather_next = false;                      ///< or with the next publication: this one is not finite
     bool starting = false;                         ///< its publication was asked for in order to start an exchange
+    bool begins = false;                           ///< it has come, and the exchange is to start: in lean memory
+    bool taking = false;                           ///< see begin_taking()
+    bool wants_room = false;                       ///< is among those that wait for it
+    std::optional<Asked> asked = {};               ///< lean
     bool fresh = false;                            ///< published since the last exchange was started
     std::optional<Publication> publication = {};   ///< came while the fragment was held
     std::optional<ExchangeReply> reply = {};       ///< likewise
@@ -348,6 +378,23 @@ class Replica {
   /// Gives the fragment to the first joiner that waits for it, if it can; true if it did, and so holds it.
   bool serve_pull(std::uint32_t f, TimeUs now_us, Actions& out);
 
+  /// Lean: true if the fragment's buffers have memory; else asks for it, or waits for room.
+  bool has_memory(std::uint32_t f, Actions& out);
+  /// Lean: gives the memory back of a fragment that nothing is done with.
+  void vacate_if_idle(std::uint32_t f, Actions& out);
+  [[nodiscard]] bool window_open() const { return provided_.size() < window_ && !out_of_memory_; }
+  void let_in(Actions& out);
+  void look_after_window(TimeUs now_us, Actions& out);
+  /// Keeps a request for an empty fragment until the client has published; false if it cannot wait.
+  bool let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out);
+  /// Answers the request that waited for a publication; true if that holds the fragment.
+  bool answer_asked(std::uint32_t f, TimeUs now_us, Actions& out);
+  void turn_down_asked(Fragment& fragment, TimeUs now_us, Actions& out);
+  /// Starts the exchange that the fragment's publication was asked for.
+  void begin_if_wanted(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// Most exchanges of its own that are under way at once.
+  [[nodiscard]] std::size_t most_in_flight() const;
+
   /// Takes an outer step if one is due; true if it did, and so holds the fragment.
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
   void start_exchanges(TimeUs now_us, Actions& out);
@@ -379,6 +426,7 @@ class Replica {
   void adjust_cadence(TimeUs now_us);
   /// How long nothing may be heard of a message to this node before it is said again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node) const;
+  void begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out);
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
@@ -429,6 +477,10 @@ class Replica {
   std::size_t own_count_ = 0;
   std::size_t starting_count_ = 0;
   std::size_t next_fragment_ = 0;
+  std::size_t window_ = 0;            // 0: resident
+  std::set<std::uint32_t> provided_;  // lean: at most window_ unless they were there before
+  std::deque<std::uint32_t> wait_for_room_;
+  bool out_of_memory_ = false;  // nothing more is provided before the next look at what is old
   TimeUs info_sent_us_ = 0;
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it

@@ -34,7 +34,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
   std::size_t passed_over = 0;
-  while (own_count_ + starting_count_ < options_.in_flight && may_spend(now_us)) {
+  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
@@ -46,16 +46,19 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
       continue;
     }
     next_fragment_ = (*f + 1) % fragments_.size();
-    if (wait_for_publication(*f, out)) continue;
-    ++fragment.begun;
-    answered_last_ = false;
-    start(*f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
+    if (!wait_for_publication(*f, out)) begin(*f, *partner, now_us, out);
   }
+}
+
+void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
+  ++fragments_[f].begun;
+  answered_last_ = false;
+  start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
 }
 
 bool Replica::wait_for_publication(std::uint32_t f, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (fragment.fresh || fragment.publication_clock == clock_) return false;
+  if (!fragment.buffers.empty() && (fragment.fresh || fragment.publication_clock == clock_)) return false;
   // Old values would be averaged: the client's publication starts the exchange.
   fragment.wants_publication = fragment.starting = true;
   ++starting_count_;
@@ -70,14 +73,14 @@ void Replica::start_last_exchanges(TimeUs now_us, Actions& out) {
     ++leaving_->first;
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(count, leaving_->first + schedule_window));
   for (std::uint32_t f = leaving_->first; f < end && may_spend(now_us); ++f) {
-    if (fragments_[f].starting || own_count_ + starting_count_ < options_.in_flight)
-      start_last_exchange(f, now_us, out);
+    if (fragments_[f].starting || own_count_ + starting_count_ < most_in_flight()) start_last_exchange(f, now_us, out);
   }
 }
 
 void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (fragment.starting && now_us >= leaving_->publications_until_us) {
+  const bool empty = fragment.buffers.empty();
+  if (fragment.starting && now_us >= (empty ? leaving_->deadline_us : leaving_->publications_until_us)) {
     fragment.starting = false;
     --starting_count_;
     fragment.fresh = true;
@@ -87,10 +90,8 @@ void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) 
     return fragment.handover.give_up();
   const auto partner = choose_partner(fragment, now_us);
   if (!partner) return;  // those left are let rest, or have had their rate
-  if (now_us < leaving_->publications_until_us && wait_for_publication(f, out)) return;
-  ++fragment.begun;
-  answered_last_ = false;
-  start(f, *partner, 0, codec_for(*partner), {}, {}, now_us, out);
+  if ((empty || now_us < leaving_->publications_until_us) && wait_for_publication(f, out)) return;
+  begin(f, *partner, now_us, out);
 }
 
 bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
@@ -142,6 +143,8 @@ std::optional<std::uint32_t> Replica::turn_of_only_partner() const {
 
 bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
+  // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
+  if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
   return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
 }
 
@@ -438,12 +441,18 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
   const RefuseReason reason = objection(request);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
   Fragment& fragment = fragments_[request.fragment];
+  if (fragment.asked && fragment.asked->from == from && fragment.asked->request.counter == request.counter) {
+    ++counters_.repeated_requests;
+    return;
+  }
+  if (let_wait(from, request, now_us, out)) return;
   // Both ends asked each other: the larger id answers, the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
   const auto neighbour = neighbours_.find(from);
-  if (state_ != ReplicaState::running || fragment.held || !shift || neighbour == neighbours_.end() ||
-      (crossing && self_ < from) || !affordable(neighbour->second, fragment, now_us)) {
+  if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
+      neighbour == neighbours_.end() || (crossing && self_ < from) ||
+      !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   hold(fragment);

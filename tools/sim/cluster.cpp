@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "gossip/check.hpp"
 #include "tools/sim/draw.hpp"
@@ -29,6 +30,12 @@ std::size_t payload_of(const Message& message) {
   if (const auto* reply = std::get_if<ExchangeReply>(&message)) return payload_bytes(*reply);
   if (const auto* pulled = std::get_if<PullReply>(&message)) return pulled->values.size();
   return 0;
+}
+
+/// Memory that was given back holds what shows if anybody looks at it: NaN.
+void forget(std::vector<std::vector<float>>& buffers) {
+  for (std::vector<float>& buffer : buffers)
+    std::fill(buffer.begin(), buffer.end(), std::numeric_limits<float>::quiet_NaN());
 }
 
 }  // namespace
@@ -97,6 +104,17 @@ void Cluster::make_buffers(Client& client) {
     std::copy(client.model.begin() + static_cast<std::ptrdiff_t>(first),
               client.model.begin() + static_cast<std::ptrdiff_t>(last), three[0].begin());
   }
+  if (options_.lean_window == 0) return;
+  for (FragmentParts& word : client.words)
+    word = {.empty = true};
+  vacate_unused(client);
+}
+
+void Cluster::vacate_unused(Client& client) const {
+  for (std::uint32_t f = 0; f < fragments_; ++f) {
+    const FragmentParts& word = client.words[f];
+    if (word.empty && !word.with_client && !word.correction_valid) forget(client.buffers[f]);
+  }
 }
 
 void Cluster::start_daemon(std::size_t i, bool joins) {
@@ -125,6 +143,10 @@ void Cluster::attach(std::size_t i, bool joins) {
   ++node.replica_life;
   node.replica = std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
                                            *node.counter, gossip::Random(random_.next()));
+  if (options_.lean_window > 0) {
+    vacate_unused(node.client);
+    node.replica->keep_lean(options_.lean_window);
+  }
   node.replica->begin_after(node.seen);
   const std::uint64_t clock = node.client.clock_base + node.client.clock;
   node.replica->set_clock(clock);
@@ -342,8 +364,8 @@ std::vector<double> Cluster::whole(std::size_t i, std::uint32_t f) const {
     for (std::size_t e = 0; e < values.size(); ++e)
       values[e] += three[parts.correction][e];
   }
-  const float* pending =
-      node.replica && !node.replica->buffers(f).parts().replace ? node.replica->buffers(f).y().pending : nullptr;
+  const bool has_y = node.replica && !node.replica->buffers(f).parts().replace && !node.replica->buffers(f).empty();
+  const float* pending = has_y ? node.replica->buffers(f).y().pending : nullptr;
   for (std::size_t e = 0; pending != nullptr && e < values.size(); ++e)
     values[e] += pending[e];
   return values;
@@ -598,8 +620,13 @@ void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply&
   if (!node.joining || reply.fragment >= fragments_) return;
   FragmentBuffers& buffers = node.replica->buffers(reply.fragment);
   if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
+  if (!node.replica->begin_taking(reply.fragment)) {
+    at_replica(i, now_us() + options_.tick_us, [this, i, from, reply] { receive_pulled(i, from, reply); });
+    return;
+  }
   if (reply.reason == RefuseReason::none && reply.values.size() == padded_of(reply.fragment) * sizeof(float))
     std::memcpy(buffers.begin_replace(), reply.values.data.data(), reply.values.size());
+  node.replica->end_taking(reply.fragment, true);
   Joining::Actions asks;
   node.joining->pulled(from, reply, now_us(), asks);
   perform(i, asks);
@@ -694,11 +721,35 @@ void Cluster::perform(std::size_t i, Actions& actions) {
   }
   for (const auto& [f, to] : actions.snapshot)
     take_snapshot(i, f, number_of(to));
+  for (const std::uint32_t f : actions.provide)
+    provide(i, f);
+  for (const std::uint32_t f : actions.vacate)
+    vacate(i, f);
   for (auto& send : actions.send)
     deliver(i, number_of(send.to), std::move(send.message));
   for (std::uint32_t f = 0; f < fragments_; ++f)
     mirror(i, f);
   say({.kind = Event::Kind::turned, .node = i});
+}
+
+void Cluster::provide(std::size_t i, std::uint32_t f) {
+  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
+    for (std::vector<float>& buffer : nodes_[i].client.buffers[f])
+      std::fill(buffer.begin(), buffer.end(), 0.0F);
+    Actions out;
+    nodes_[i].replica->provided(f, true, now_us(), out);
+    perform(i, out);
+  });
+}
+
+void Cluster::vacate(std::size_t i, std::uint32_t f) {
+  mirror(i, f);
+  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
+    forget(nodes_[i].client.buffers[f]);
+    Actions out;
+    nodes_[i].replica->vacated(f, now_us(), out);
+    perform(i, out);
+  });
 }
 
 void Cluster::conclude(std::size_t i, std::uint32_t f, ConcludeTask task) {

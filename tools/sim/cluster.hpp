@@ -38,6 +38,7 @@ struct ClusterOptions {
   double serve_bytes_per_s = 0;   ///< a step takes longer by the memory traffic of what is due, at this rate; 0: not
   std::size_t step_budget_bytes = 0;   ///< of fragments that a client serves in one step; 0: all that are due
   TimeUs client_grace_us = 3'000'000;  ///< what is under way when a client dies may take this long to end
+  std::size_t lean_window = 0;         ///< clients keep lean memory, of so many fragments; 0: resident
   double byte_scale = 1;               ///< payloads count this many times: a small model that stands for a large one
   std::uint64_t seed = 1;
 };
@@ -226,6 +227,7 @@ class Cluster {
   [[nodiscard]] std::size_t padded_of(std::uint32_t f) const;
   [[nodiscard]] JobInfo description() const;
   void make_buffers(Client& client);
+  void vacate_unused(Client& client) const;
 
   /// Runs `action` at the node's replica if it is still the same one; later, if its daemon is paused.
   void at_replica(std::size_t i, TimeUs time_us, Schedule::Action action);
@@ -252,6 +254,8 @@ class Cluster {
   void run_if_joined(std::size_t i);
   void mirror(std::size_t i, std::uint32_t f);
   void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);
+  void provide(std::size_t i, std::uint32_t f);
+  void vacate(std::size_t i, std::uint32_t f);
   template <class Task, class Report>
   void work(std::size_t i, std::uint32_t f, Task task, Report report);
 

@@ -67,7 +67,7 @@ Invariants::Parts Invariants::measure(std::size_t i, std::uint32_t f) const {
   };
   if (!word.replace) add(node.client.model.data() + first, parts.model);
   if (word.correction_valid) add(three[word.correction].data(), parts.correction);
-  if (node.replica && !node.replica->buffers(f).parts().replace) {
+  if (node.replica && !node.replica->buffers(f).parts().replace && !node.replica->buffers(f).empty()) {
     const float* pending = node.replica->buffers(f).y().pending;
     if (pending != nullptr) add(pending, parts.pending);
   }

@@ -82,6 +82,11 @@ void draw_overlay(gossip::Random random, Swarm& swarm) {
   if (policy != gossip::PartnerPolicy::weighted) policy = gossip::PartnerPolicy::random;
 }
 
+/// Likewise: whether clients keep lean memory, and for how many fragments.
+void draw_memory(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -117,6 +122,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   const TimeUs slowest_us = (swarm.path.reorder > 0 ? 11 : 1) * swarm.path.latency_us + swarm.path.jitter_us;
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
+  draw_memory(gossip::Random(seed ^ 0x1ea2ULL), swarm);
   return swarm;
 }
 
@@ -136,6 +142,7 @@ std::string describe(const Swarm& swarm) {
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
+  if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
   say(swarm.partitions, "partitions");
   say(swarm.one_way, "one-way cuts");
   say(swarm.isolation, "isolation");

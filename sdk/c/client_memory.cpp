@@ -24,22 +24,42 @@ namespace {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-/// A memfd of this size with its pages taken, that neither side can resize.
-[[nodiscard]] Result<FileDescriptor> make_file(std::uint64_t bytes) {
+/// How much of this memory's buffers may have pages at once; 0: all of it.
+[[nodiscard]] Result<std::uint64_t> choose_window(const layout::Plan& plan, gossamer_memory memory) {
   const std::optional<std::uint64_t> available_bytes = available_memory_bytes();
-  if (available_bytes && *available_bytes < bytes) {
-    return fail(GOSSAMER_NO_MEMORY, "the model takes " + mebibytes(bytes) +
-                                        " of shared memory, three times its size in fp32, and " +
-                                        mebibytes(*available_bytes) +
-                                        " of memory are available: train a smaller model, or attach a part of it");
+  const std::uint64_t lean_window = layout::window_for(plan);
+  if (memory == GOSSAMER_MEMORY_LEAN && lean_window == 0) {
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "lean memory needs fragments of at least " + std::to_string(layout::page_bytes / sizeof(float)) +
+                    " elements, and those of this run have " + std::to_string(plan.buffer_stride / sizeof(float)) +
+                    ": choose larger fragment_elements, or leave memory at auto");
   }
+  const bool fits = !available_bytes || plan.total_bytes <= *available_bytes;
+  const bool lean = memory == GOSSAMER_MEMORY_LEAN || (memory == GOSSAMER_MEMORY_AUTO && !fits && lean_window != 0);
+  const std::uint64_t window = lean ? lean_window : 0;
+  const std::uint64_t needed_bytes = layout::most_bytes(plan, window);
+  if (!available_bytes || needed_bytes <= *available_bytes) return window;
+  const std::string what = lean ? " of shared memory, though it is opened lean, and "
+                                : " of shared memory, three times its size in fp32, and ";
+  const std::string advice = lean ? "choose smaller fragment_elements, or free memory"
+                             : memory == GOSSAMER_MEMORY_RESIDENT && lean_window != 0
+                                 ? "open it with the memory auto or lean"
+                                 : "train a smaller model, or attach a part of it";
+  return fail(GOSSAMER_NO_MEMORY, "the model takes " + mebibytes(needed_bytes) + what + mebibytes(*available_bytes) +
+                                      " of memory are available: " + advice);
+}
+
+/// A memfd of this size that neither side can resize, with the pages taken that it has from the beginning.
+[[nodiscard]] Result<FileDescriptor> make_file(const layout::Plan& plan, std::uint64_t window_bytes) {
   FileDescriptor file(memfd_create("gossamer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail_errno("could not create shared memory");
-  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return fail_errno("could not size shared memory");
-  if (fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-    return fail(GOSSAMER_NO_MEMORY,
-                "could not take " + mebibytes(bytes) +
-                    " of shared memory, three times the model's size in fp32: " + std::strerror(errno));
+  if (ftruncate(file.get(), static_cast<off_t>(plan.total_bytes)) != 0)
+    return fail_errno("could not size shared memory");
+  const std::uint64_t taken_bytes = window_bytes == 0 ? plan.total_bytes : plan.buffers_offset;
+  if (fallocate(file.get(), 0, 0, static_cast<off_t>(taken_bytes)) != 0) {
+    return fail(GOSSAMER_NO_MEMORY, "could not take " + mebibytes(taken_bytes) +
+                                        " of shared memory: " + std::strerror(errno) +
+                                        (window_bytes == 0 ? "; opened lean the model takes less" : ""));
   }
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return fail_errno("could not seal shared memory");
@@ -49,24 +69,36 @@ namespace {
 
 }  // namespace
 
-Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_view job, std::uint64_t clock) {
+Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_view job, std::uint64_t clock,
+                                          gossamer_memory memory_kind) {
   const layout::Plan plan = layout::plan(replica.elements(), replica.fragment_elements(),
                                          static_cast<std::uint32_t>(replica.tensors().size()), names_bytes(replica));
-  auto file = make_file(plan.total_bytes);
+  const auto window = choose_window(plan, memory_kind);
+  if (!window) return std::unexpected(window.error());
+  const bool lean = *window != 0;
+  auto file = make_file(plan, *window);
   if (!file) return std::unexpected(file.error());
-  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file->get(), 0);
+  const int populate = lean ? 0 : MAP_POPULATE;
+  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | populate, file->get(), 0);
   if (base == MAP_FAILED) return fail_errno("could not map shared memory");
   // A forked child (a data loader, say) neither needs the memory nor should keep it alive.
   madvise(base, plan.total_bytes, MADV_DONTFORK);
-  ClientMemory memory(std::move(*file), static_cast<std::byte*>(base), plan);
+  ClientMemory memory(std::move(*file), static_cast<std::byte*>(base), plan, *window);
   memory.describe(replica, job, clock);
-  memory.publish_all(replica, clock);
+  if (lean) {
+    memory.publish_nothing(clock);
+  } else {
+    memory.publish_all(replica, clock);
+  }
   memory.header().version.store(layout::version, std::memory_order_release);
   return memory;
 }
 
 ClientMemory::ClientMemory(ClientMemory&& other) noexcept
-    : file_(std::move(other.file_)), base_(std::exchange(other.base_, nullptr)), plan_(other.plan_) {}
+    : file_(std::move(other.file_)),
+      base_(std::exchange(other.base_, nullptr)),
+      plan_(other.plan_),
+      window_bytes_(other.window_bytes_) {}
 
 ClientMemory::~ClientMemory() {
   if (base_ != nullptr) munmap(base_, plan_.total_bytes);
@@ -89,6 +121,7 @@ void ClientMemory::describe(const Replica& replica, std::string_view job, std::u
   header->buffers_offset = plan_.buffers_offset;
   header->buffer_stride = plan_.buffer_stride;
   std::memcpy(header->job, job.data(), job.size());  // is_job_name() bounds it; the rest is zero
+  header->window_bytes = window_bytes_;
   header->clock.store(clock, std::memory_order_relaxed);
 
   std::uint64_t name_offset = plan_.names_offset;
@@ -116,6 +149,21 @@ void ClientMemory::publish_all(const Replica& replica, std::uint64_t clock) {
     entry->publication_clock.store(clock, std::memory_order_relaxed);
     entry->word.store(first.pack(), std::memory_order_release);
   }
+}
+
+void ClientMemory::publish_nothing(std::uint64_t clock) {
+  constexpr layout::Word nothing{.publication = 0, .correction = 1, .empty = true};
+  for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
+    auto* entry = new (&fragment(f)) layout::FragmentEntry{};
+    entry->publication_clock.store(clock, std::memory_order_relaxed);
+    entry->word.store(nothing.pack(), std::memory_order_release);
+  }
+}
+
+bool ClientMemory::prepare(std::uint32_t fragment, std::uint8_t index, std::uint64_t bytes, bool write) const {
+  const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  // An older kernel (before 5.14) does not know them, and maps page by page.
+  return madvise(buffer(fragment, index), bytes, advice) == 0 || errno == EINVAL;
 }
 
 }  // namespace gossamer::client

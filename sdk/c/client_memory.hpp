@@ -18,8 +18,9 @@ namespace gossamer::client {
 class ClientMemory {
  public:
   /// Takes the memory (all of it, so that no step has to), describes the replica in it and publishes its present values
-  /// in every fragment.
-  [[nodiscard]] static Result<ClientMemory> create(const Replica& replica, std::string_view job, std::uint64_t clock);
+  /// in every fragment. Lean memory is only described: the daemon provides for each fragment when it wants it.
+  [[nodiscard]] static Result<ClientMemory> create(const Replica& replica, std::string_view job, std::uint64_t clock,
+                                                   gossamer_memory memory);
 
   ClientMemory(ClientMemory&& other) noexcept;
   ClientMemory& operator=(ClientMemory&&) = delete;
@@ -36,6 +37,11 @@ class ClientMemory {
   [[nodiscard]] std::byte* job_cursor() const { return base_ + layout::cursors_offset + 2 * layout::slot_bytes; }
   [[nodiscard]] std::byte* members() const { return base_ + layout::members_offset; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+  /// 0: resident. Else the most that the buffers of lean memory take.
+  [[nodiscard]] std::uint64_t window_bytes() const { return window_bytes_; }
+  /// Maps a buffer of lean memory that is about to be read or written: one call instead of a fault for each page.
+  /// False: the daemon has not provided for it, and there is no memory.
+  [[nodiscard]] bool prepare(std::uint32_t fragment, std::uint8_t index, std::uint64_t bytes, bool write) const;
 
   /// The memfd, to be handed to the daemon. May be given away once: the mapping stays.
   [[nodiscard]] FileDescriptor take_file() { return std::move(file_); }
@@ -44,15 +50,17 @@ class ClientMemory {
   void abandon() { base_ = nullptr; }
 
  private:
-  ClientMemory(FileDescriptor file, std::byte* base, const layout::Plan& plan)
-      : file_(std::move(file)), base_(base), plan_(plan) {}
+  ClientMemory(FileDescriptor file, std::byte* base, const layout::Plan& plan, std::uint64_t window_bytes)
+      : file_(std::move(file)), base_(base), plan_(plan), window_bytes_(window_bytes) {}
 
   void describe(const Replica& replica, std::string_view job, std::uint64_t clock);
   void publish_all(const Replica& replica, std::uint64_t clock);
+  void publish_nothing(std::uint64_t clock);
 
   FileDescriptor file_;
   std::byte* base_;
   layout::Plan plan_;
+  std::uint64_t window_bytes_;
 };
 
 }  // namespace gossamer::client

@@ -121,11 +121,12 @@ struct gossamer_run {
   [[nodiscard]] const char* last_error() const { return last_error_.c_str(); }
 
  private:
-  enum class Served { nothing, fragment, impossible, not_loaded };
+  enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
 
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
   [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
+  [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
   [[nodiscard]] bool load(std::uint32_t fragment) const;
   void store(std::uint32_t fragment) const;
   void ring_doorbell();
@@ -166,11 +167,14 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
                                            " letters, digits, '.', '_' or '-', not starting with '.'");
   }
   if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
+  if (options.memory > GOSSAMER_MEMORY_LEAN || options.reserved != 0)
+    return fail(GOSSAMER_BAD_ARGUMENT, "memory is none of gossamer_memory, or a reserved field of the options not 0");
   if (options.initial_clock_samples > max_samples)
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
-  auto memory = ClientMemory::create(*replica, options.job, options.initial_clock_samples);
+  auto memory = ClientMemory::create(*replica, options.job, options.initial_clock_samples,
+                                     static_cast<gossamer_memory>(options.memory));
   if (!memory) return std::unexpected(memory.error());
   auto guard = ForkGuard::create();
   if (!guard) return std::unexpected(guard.error());
@@ -216,6 +220,7 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
   bool more_due = false;
   bool impossible = false;
   bool not_loaded = false;
+  bool no_memory = false;
   const std::uint32_t count = replica_.fragment_count();
   const std::uint32_t start = next_fragment_;
   for (std::uint32_t i = 0; i < count && !more_due; ++i) {
@@ -231,15 +236,20 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
     if (served == Served::fragment) served_bytes += bytes;
     impossible = impossible || served == Served::impossible;
     not_loaded = not_loaded || served == Served::not_loaded;
+    no_memory = no_memory || served == Served::no_memory;
   }
   if (served_bytes > 0) ring_doorbell();
   // If the attachment's thread asked for another look meanwhile, its value stays.
-  seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded ? look_again : due,
+  seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded || no_memory ? look_again : due,
                                              std::memory_order_relaxed);
   if (impossible) {
     return fail(GOSSAMER_BAD_MEMORY,
                 "gossamerd left an impossible word in shared memory; its fragment is left alone. Training goes on; "
                 "restart gossamerd, and report this if it was not tampered with");
+  }
+  if (no_memory) {
+    return fail(GOSSAMER_NO_MEMORY,
+                "there is no memory for a fragment that gossamerd wants; it stays due. Training goes on");
   }
   if (not_loaded) return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
   return {};
@@ -248,11 +258,12 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
 gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   layout::FragmentEntry& entry = memory_.fragment(fragment);
   layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
-  if (!word.valid()) return Served::impossible;
+  if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
   if (!word.with_client) return Served::nothing;
   const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
                                    : word.replace         ? Replica::Correction::replace
                                                           : Replica::Correction::add;
+  if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
   if (mode != Replica::Correction::replace && !load(fragment)) return Served::not_loaded;
   const std::uint8_t snapshot = word.spare();
   dither_ = mix(dither_ + 1);
@@ -262,10 +273,17 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
   ++word.generation;
   word.publication = snapshot;
-  word.correction_valid = word.replace = word.with_client = false;
+  word.correction_valid = word.replace = word.with_client = word.empty = false;
   entry.word.store(word.pack(), std::memory_order_release);
   if (mode != Replica::Correction::none) store(fragment);
   return Served::fragment;
+}
+
+/// Maps what the pass over a fragment of lean memory reads and writes.
+bool gossamer_run::prepare(std::uint32_t fragment, const layout::Word& word) const {
+  const std::uint64_t bytes = replica_.fragment_bytes(fragment);
+  if (word.correction_valid && !memory_.prepare(fragment, word.correction, bytes, false)) return false;
+  return memory_.prepare(fragment, word.spare(), bytes, true);
 }
 
 bool gossamer_run::load(std::uint32_t fragment) const {
@@ -353,6 +371,7 @@ void gossamer_run::info(gossamer_run_info& info) const {
   info.serving_ns = serving_ns_;
   const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
   info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
+  info.window_bytes = memory_.window_bytes();
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
@@ -456,8 +475,15 @@ void gossamer_run::abandon() {
 namespace {
 
 /// The size of a structure's first version: what every program passes at least.
-constexpr std::size_t first_options_bytes = sizeof(gossamer_options);
+constexpr std::size_t first_options_bytes = offsetof(gossamer_options, memory);
 constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
+
+/// Of a program that was built with an earlier version: what it does not know is as by default.
+[[nodiscard]] gossamer_options whole_options(const gossamer_options& options) {
+  gossamer_options whole{};
+  std::memcpy(&whole, &options, options.size);
+  return whole;
+}
 
 /// Calls `function` on the run, unless it is another process's, and turns what it throws into a status.
 template <class Function>
@@ -490,11 +516,11 @@ gossamer_status gossamer_open(const gossamer_options* options, const gossamer_te
   *run = nullptr;
   Error problem{GOSSAMER_BAD_ARGUMENT, ""};
   try {
-    if (options == nullptr || options->size != first_options_bytes) {
+    if (options == nullptr || options->size < first_options_bytes || options->size > sizeof *options) {
       problem.message = "options are missing or of another version of this library: call gossamer_options_init() first";
     } else if (tensors == nullptr) {
       problem.message = "no tensors given";
-    } else if (auto opened = gossamer_run::open(*options, {tensors, tensor_count}); opened) {
+    } else if (auto opened = gossamer_run::open(whole_options(*options), {tensors, tensor_count}); opened) {
       *run = opened->release();
       return GOSSAMER_OK;
     } else {

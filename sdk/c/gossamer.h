@@ -73,6 +73,16 @@ typedef enum gossamer_role {
   GOSSAMER_LOCAL = 2   /* never leaves this process; listed so that replicas can compare their models */
 } gossamer_role;
 
+/* How much memory a run shares with the daemon. Replicas of a job may differ in it. */
+typedef enum gossamer_memory {
+  GOSSAMER_MEMORY_AUTO = 0,     /* resident if that fits into the memory that is there, else lean */
+  GOSSAMER_MEMORY_RESIDENT = 1, /* 12 bytes for each element, all the time: three copies of the model in fp32 */
+  GOSSAMER_MEMORY_LEAN = 2      /* only for the fragments that something is done with, taken when they are needed: 12
+                                   bytes for each element of at most 8 fragments, or 64 MiB if that is more. Serving a
+                                   fragment takes longer, and exchanges wait for a step more. Fragments need 1024
+                                   elements. One client a job and node */
+} gossamer_memory;
+
 /* What the daemon does for the run. */
 typedef enum gossamer_state {
   GOSSAMER_DETACHED = 0,   /* no daemon: training alone */
@@ -94,6 +104,8 @@ typedef struct gossamer_options {
   uint64_t step_budget_bytes;     /* most bytes of fragments (4 an element) that one step publishes, but at least one
                                      fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
   uint64_t initial_clock_samples; /* trained before, when the program continues from a checkpoint */
+  uint32_t memory;                /* gossamer_memory */
+  uint32_t reserved;              /* 0 */
 } gossamer_options;
 
 typedef struct gossamer_tensor {
@@ -138,6 +150,7 @@ typedef struct gossamer_run_info {
   uint64_t serving_ns;     /* time that steps have spent on due fragments, in all; counted by the library */
   uint32_t client_index;   /* which of the job's clients at this node it is, from 0, in the order of their coming; */
   uint32_t clients;        /* and of how many; 1 without a daemon */
+  uint64_t window_bytes;   /* 0: the run's memory is resident. Else it is lean: the most that fragments take at once */
 } gossamer_run_info;
 
 /* How a run came to its end: see gossamer_finish(). */
@@ -155,8 +168,8 @@ typedef struct gossamer_finish_info {
 GOSSAMER_API void gossamer_options_init(gossamer_options* options);
 
 /* Registers the model and starts to look for a daemon in the background; does not wait for one. Takes three times the
- * model's size (fp32) of shared memory. On failure *run is NULL and `error`, if not NULL, holds a message cut to
- * `error_bytes` with its terminator. */
+ * model's size (fp32) of shared memory, unless it is opened lean (gossamer_memory). On failure *run is NULL and
+ * `error`, if not NULL, holds a message cut to `error_bytes` with its terminator. */
 GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, const gossamer_tensor* tensors,
                                            size_t tensor_count, gossamer_run** run, char* error, size_t error_bytes);
 

@@ -108,6 +108,7 @@ struct Options {
   std::uint32_t fragment_elements = 0;
   std::uint64_t step_budget_bytes = 0;
   std::uint64_t initial_clock_samples = 0;
+  gossamer_memory memory = GOSSAMER_MEMORY_AUTO;
 };
 
 class Run {
@@ -120,6 +121,7 @@ class Run {
     c_options.fragment_elements = options.fragment_elements;
     c_options.step_budget_bytes = options.step_budget_bytes;
     c_options.initial_clock_samples = options.initial_clock_samples;
+    c_options.memory = static_cast<std::uint32_t>(options.memory);
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
     for (const Tensor& tensor : tensors) {

@@ -26,9 +26,15 @@
 //   3. At its next step the client does one pass: x += correction (or x = correction if `replace`), s = x into the
 //      spare, and stores the word with owner = daemon, publication = that spare, correction invalid, generation + 1.
 //   4. The daemon's corrections made between 2 and 3 are kept privately and become the next correction.
+//
+// In *lean* memory (Header::window_bytes is not 0) a fragment that nothing is done with is `empty`: there is no
+// publication, and its buffers have no pages. Before the daemon hands an empty fragment over it provides pages for all
+// three buffers, so that the client's pass never takes memory; when nothing is done with the fragment any more it
+// stores an empty word and gives the pages back.
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -102,12 +108,14 @@ struct Word {
   bool correction_valid = false;  ///< otherwise the correction is zero
   bool replace = false;           ///< the correction holds values to take over, not to add
   bool with_client = false;       ///< owner: false the daemon, true the client (due)
+  bool empty = false;             ///< only in lean memory: there is no publication, nor a correction to add to one
 
   [[nodiscard]] constexpr std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{generation} << 32 | std::uint64_t{publication} << 4 | std::uint64_t{correction} << 6 |
-           std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{with_client};
+           std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{empty} << 3 |
+           std::uint64_t{with_client};
   }
   /// The word that `bits` hold, or one for which valid() is false.
   [[nodiscard]] static constexpr Word unpack(std::uint64_t bits) {
@@ -117,13 +125,17 @@ struct Word {
     word.correction = static_cast<std::uint8_t>(bits >> 6 & 3);
     word.correction_valid = bits >> 1 & 1;
     word.replace = bits >> 2 & 1;
+    word.empty = bits >> 3 & 1;
     word.with_client = bits & 1;
-    if (bits & 0xffffff08) word.publication = 3;  // bits 3 and 8–31 are reserved, zero
+    if (bits & 0xffffff00) word.publication = 3;  // bits 8–31 are reserved, zero
     return word;
   }
   [[nodiscard]] constexpr bool valid() const {
-    return publication < 3 && correction < 3 && publication != correction && (!replace || correction_valid);
+    return publication < 3 && correction < 3 && publication != correction && (!replace || correction_valid) &&
+           (!empty || correction_valid == replace);
   }
+  /// Nothing in the fragment's buffers is of any use.
+  [[nodiscard]] constexpr bool vacant() const { return empty && !with_client && !correction_valid; }
 };
 static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation == 7);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
@@ -179,8 +191,10 @@ struct Header {
   std::uint64_t names_bytes;
   std::uint64_t fragments_offset;
   std::uint64_t buffers_offset;
-  std::uint64_t buffer_stride;  ///< bytes: fragment_elements · 4
-  char job[64];                 ///< zero-terminated
+  std::uint64_t buffer_stride;     ///< bytes: fragment_elements · 4
+  char job[64];                    ///< zero-terminated
+  std::uint64_t window_bytes;      ///< 0: all buffers have pages. Else the memory is lean: the most that have, together
+  std::uint64_t reserved_once[3];  ///< 0
 
   // Client-written while training.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
@@ -220,9 +234,10 @@ struct Header {
   std::atomic<std::uint64_t> reserved[3];             ///< 0
 };
 static_assert(sizeof(Header) <= page_bytes);
-static_assert(offsetof(Header, clock) == 192 && offsetof(Header, serving_ns) == 216 &&
-              offsetof(Header, own_cursor) == 232 && offsetof(Header, due_sequence) == 256 &&
-              offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
+static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, clock) == 192 &&
+              offsetof(Header, serving_ns) == 216 && offsetof(Header, own_cursor) == 232 &&
+              offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320 &&
+              offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 inline constexpr std::uint64_t cursors_offset = page_bytes;
@@ -253,6 +268,30 @@ struct Plan {
 /// Offset of buffer `index` (0–2) of a fragment.
 [[nodiscard]] constexpr std::uint64_t buffer_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {
   return p.buffers_offset + (std::uint64_t{fragment} * buffers_per_fragment + index) * p.buffer_stride;
+}
+/// Of all three buffers of a fragment.
+[[nodiscard]] constexpr std::uint64_t fragment_bytes(const Plan& p) {
+  return buffers_per_fragment * p.buffer_stride;
+}
+
+/// Of lean memory: so many bytes of buffers may have pages at once, but of so many fragments in any case.
+inline constexpr std::uint64_t window_least_bytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t window_least_fragments = 8;
+/// What the client puts into Header::window_bytes of lean memory; 0 if such a model cannot be lean, because two buffers
+/// would share a page.
+[[nodiscard]] constexpr std::uint64_t window_for(const Plan& p) {
+  if (p.buffer_stride < page_bytes) return 0;
+  const std::uint64_t fragments = std::max(window_least_bytes / fragment_bytes(p), window_least_fragments);
+  return std::min<std::uint64_t>(fragments, p.fragment_count) * fragment_bytes(p);
+}
+/// Whether a client may put this into Header::window_bytes.
+[[nodiscard]] constexpr bool is_window(const Plan& p, std::uint64_t bytes) {
+  return bytes == 0 || (p.buffer_stride >= page_bytes && bytes % fragment_bytes(p) == 0 &&
+                        bytes / fragment_bytes(p) <= p.fragment_count);
+}
+/// The most memory that a client and its daemon share.
+[[nodiscard]] constexpr std::uint64_t most_bytes(const Plan& p, std::uint64_t window_bytes) {
+  return window_bytes == 0 ? p.total_bytes : p.buffers_offset + window_bytes;
 }
 
 }  // namespace gossamer::layout

@@ -29,7 +29,7 @@ JOB, CLOCK, FINISHING, FINISH_ANSWER = 96, 192, 224, 472
 DUE_SEQUENCE, STATE, GLOBAL_CLOCK, FRAGMENTS_PULLED, NEIGHBOURS, EXCHANGES = 256, 260, 264, 272, 276, 280
 BYTES_SENT, BYTES_RECEIVED, CONSENSUS, AGE_SAMPLES, PERIOD_US = 400, 408, 416, 424, 448
 
-WITH_CLIENT, CORRECTION_VALID, REPLACE = 1, 2, 4
+WITH_CLIENT, CORRECTION_VALID, REPLACE, EMPTY = 1, 2, 4, 8
 
 
 def eventually(condition) -> bool:
@@ -90,14 +90,15 @@ class Client:
         return list(struct.unpack_from(f"={count}f", self.memory, self._buffer_offset(fragment, index)))
 
     def make_due(self, correction: Optional[List[float]], fragment: int = 0, replace: bool = False) -> None:
-        """Hands a fragment over, with a correction unless that is None, and announces it."""
+        """Hands a fragment over, with a correction unless that is None, and announces it. Of lean memory, the kernel
+        takes pages when they are touched here and by the client."""
         word = self.u64(self._word_offset(fragment))
         publication, old = word >> 4 & 3, word >> 6 & 3
         spare = 3 - publication - old
         values = array.array("f", correction or [])
         struct.pack_into(f"={len(values)}f", self.memory, self._buffer_offset(fragment, spare), *values)
         flags = WITH_CLIENT | (REPLACE if replace else 0) | (0 if correction is None else CORRECTION_VALID)
-        self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | flags)
+        self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | word & EMPTY | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
 
     def close(self) -> None:

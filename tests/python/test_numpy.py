@@ -204,8 +204,11 @@ class Arguments(unittest.TestCase):
         no_reserve = 0x4000
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
         with self.assertRaisesRegex(gossamer.GossamerError, r"takes \d+ MiB of shared memory.* \d+ MiB .* available") as caught:
-            alone([np.frombuffer(memory, np.float32)])
+            alone([np.frombuffer(memory, np.float32)], memory="resident")
         self.assertEqual(caught.exception.status, "GOSSAMER_NO_MEMORY")
+        self.assertEqual(alone([np.frombuffer(memory, np.float32)]).info().window_bytes, 8 * 12 << 20)
+        with self.assertRaisesRegex(gossamer.GossamerError, "auto, resident, lean, not 'small'"):
+            alone([np.zeros(3, np.float32)], memory="small")
 
 
 class Lifetime(unittest.TestCase):

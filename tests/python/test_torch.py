@@ -9,6 +9,8 @@ except ImportError as error:
     print(f"SKIPPED: PyTorch cannot be imported ({error}); Debian: apt install python3-torch", file=sys.stderr)
     sys.exit(77)  # CTest: skipped
 
+import numpy
+
 import gossamer.torch as gossamer
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
 from gossamer.sampling import ShuffledSampler
@@ -23,6 +25,11 @@ def train(net, optimizer):
     optimizer.zero_grad()
     net(torch.randn(8, 3)).square().mean().backward()
     optimizer.step()
+
+
+def available_bytes():
+    with open("/proc/meminfo", encoding="ascii") as meminfo:
+        return next(int(line.split()[1]) << 10 for line in meminfo if line.startswith("MemAvailable:"))
 
 
 def alone(net, optimizer=None, **options):
@@ -51,6 +58,29 @@ class Training(unittest.TestCase):
             run.samples_per_step = 2
             train(net, optimizer)
             self.assertEqual(run.clock, 10)
+
+    def test_a_model_larger_than_half_of_memory_trains(self):
+        rows, width = available_bytes() // 8 * 5 // 4 // 64, 64
+        # The kernel gives no memory for zeros that nobody writes, and few rows are trained.
+        weight = torch.from_numpy(numpy.zeros((rows, width), numpy.float32))
+        net = torch.nn.Embedding(rows, width, sparse=True, _weight=weight)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        with ContractDaemon() as daemon, gossamer.attach(net, optimizer, job="test", socket=daemon.path) as run:
+            self.assertEqual(run.info().window_bytes, 8 * 12 << 20)
+            self.assertGreater(run.info().elements * 4, available_bytes() // 2)
+            client = daemon.client()
+            net(torch.tensor([0, 3])).sum().backward()
+            client.make_due(None)
+            optimizer.step()
+            self.assertEqual(client.publication(2 * width), [-0.5] * width + [0.0] * width)
+            client.make_due([0.25] * width)  # of the fragment that has been published; zeros for the rest
+            optimizer.step()
+            self.assertEqual(net.weight[0, 0].item(), -0.75)
+            last = run.info().fragments - 1
+            client.make_due([2.0] * width, fragment=last, replace=True)
+            optimizer.zero_grad()
+            optimizer.step()
+            self.assertEqual(net.weight[last * (1 << 20) // width].tolist(), [2.0] * width)
 
     def test_a_schedule_goes_on_where_the_job_is(self):
         net = model()

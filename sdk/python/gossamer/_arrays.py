@@ -58,6 +58,7 @@ def attach(
     fragment_elements: int = 0,
     step_budget_bytes: int = 0,
     initial_clock: int = 0,
+    memory: str = "auto",
     on_event: Optional[Callable[[Event], None]] = None,
     progress: Optional[bool] = None,
 ) -> Run:
@@ -70,6 +71,8 @@ def attach(
     wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
     socket: the daemon's socket; by default $GOSSAMER_SOCKET or where gossamerd puts it.
     fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
+    memory: how much is shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
+        8 fragments, whichever is more; steps and exchanges take longer), or "auto": lean if resident does not fit.
     on_event: called when something happens to the run (see Run.on_event).
     progress: shows on standard error how far joining is; by default if that is a terminal.
     """
@@ -81,7 +84,8 @@ def attach(
     roles = dict(roles or {})
     check_roles(roles, named, "arrays")
     specs = [_spec(name, array, roles.get(name, "param")) for name, array in named.items()]
-    run = Run(specs, RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress))
+    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
+    run = Run(specs, options)
     if wait:
         run.wait(timeout_s)
     return run

@@ -42,6 +42,7 @@ F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
 
 # gossamer_role, by the names that users give
 ROLES = {"param": 0, "buffer": 1, "local": 2}
+MEMORIES = {"auto": 0, "resident": 1, "lean": 2}
 
 
 class Options(ctypes.Structure):
@@ -53,6 +54,8 @@ class Options(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("step_budget_bytes", ctypes.c_uint64),
         ("initial_clock_samples", ctypes.c_uint64),
+        ("memory", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -99,6 +102,7 @@ class Info(ctypes.Structure):
         ("serving_ns", ctypes.c_uint64),
         ("client_index", ctypes.c_uint32),
         ("clients", ctypes.c_uint32),
+        ("window_bytes", ctypes.c_uint64),
     ]
 
 

@@ -71,6 +71,7 @@ class RunInfo:
     serving_ns: int  # time that steps have spent on due fragments, in all
     client_index: int  # which of the job's clients at this node it is, from 0, in the order of their coming
     clients: int  # and of how many
+    window_bytes: int  # 0: its memory is resident; else it is lean: the most that fragments take at once
 
     @property
     def ready(self) -> bool:
@@ -118,6 +119,7 @@ class RunOptions:
     fragment_elements: int = 0
     step_budget_bytes: int = 0
     initial_clock: int = 0
+    memory: str = "auto"
     on_event: Optional[Callable[[Event], None]] = None
     progress: Optional[bool] = None
 
@@ -155,6 +157,9 @@ def _c_options(options: RunOptions) -> _library.Options:
     result.fragment_elements = _count(options.fragment_elements, "fragment_elements", 2**32 - 1)
     result.step_budget_bytes = _count(options.step_budget_bytes, "step_budget_bytes")
     result.initial_clock_samples = _count(options.initial_clock, "initial_clock")
+    if options.memory not in _library.MEMORIES:
+        raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {options.memory!r}")
+    result.memory = _library.MEMORIES[options.memory]
     return result
 
 
@@ -373,6 +378,7 @@ class Run(Shared):
             serving_ns=c_info.serving_ns,
             client_index=c_info.client_index,
             clients=c_info.clients,
+            window_bytes=c_info.window_bytes,
         )
 
     @property

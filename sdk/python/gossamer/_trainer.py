@@ -34,6 +34,7 @@ class TrainerRun:
         fragment_elements: int = 0,
         step_budget_bytes: int = 0,
         initial_clock: Optional[int] = None,
+        memory: str = "auto",
         on_event: Optional[Callable[[Event], None]] = None,
         progress: Optional[bool] = None,
     ):
@@ -49,6 +50,7 @@ class TrainerRun:
             "socket": socket,
             "fragment_elements": fragment_elements,
             "step_budget_bytes": step_budget_bytes,
+            "memory": memory,
             "on_event": on_event,
             "progress": progress,
         }

@@ -185,6 +185,7 @@ def attach(
     fragment_elements: int = 0,
     step_budget_bytes: int = 0,
     initial_clock: int = 0,
+    memory: str = "auto",
     on_event: Optional[Callable[[Event], None]] = None,
     progress: Optional[bool] = None,
 ) -> JaxRun:
@@ -195,7 +196,7 @@ def attach(
     roles: leaf -> "param", "buffer" or "local", where that is not wanted; leaves are named "dense.0.kernel".
     The rest is as in gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress)
+    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
     run = JaxRun(params, options, dict(roles or {}))
     if wait:
         run.wait(timeout_s)

@@ -120,6 +120,7 @@ class GossamerCallback(keras.callbacks.Callback):
         fragment_elements: int = 0,
         step_budget_bytes: int = 0,
         initial_clock: int = 0,
+        memory: str = "auto",
         on_event: Optional[Callable[[Event], None]] = None,
         progress: Optional[bool] = None,
     ):
@@ -127,7 +128,7 @@ class GossamerCallback(keras.callbacks.Callback):
         self.samples_per_step = samples_per_step
         self.run: Optional[Run] = None
         self._options = RunOptions(
-            job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress
+            job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress
         )
         self._roles = dict(roles or {})
         self._wait = wait

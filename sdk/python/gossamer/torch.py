@@ -296,6 +296,7 @@ def attach(
     fragment_elements: int = 0,
     step_budget_bytes: int = 0,
     initial_clock: int = 0,
+    memory: str = "auto",
     on_event: Optional[Callable[[Event], None]] = None,
     progress: Optional[bool] = None,
 ) -> TorchRun:
@@ -312,7 +313,7 @@ def attach(
         are averaged then, and what changes is copied into the model.
     The rest is as in gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, on_event, progress)
+    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
     run = TorchRun(model, options, samples_per_step, roles, masters)
     if optimizer is not None:
         run.check_updated_by(optimizer)

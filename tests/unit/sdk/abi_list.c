@@ -16,6 +16,8 @@ int main(void) {
   FIELD(gossamer_options, flags);
   FIELD(gossamer_options, step_budget_bytes);
   FIELD(gossamer_options, initial_clock_samples);
+  FIELD(gossamer_options, memory);
+  FIELD(gossamer_options, reserved);
   STRUCTURE(gossamer_tensor);
   FIELD(gossamer_tensor, name);
   FIELD(gossamer_tensor, dtype);
@@ -54,6 +56,7 @@ int main(void) {
   FIELD(gossamer_run_info, serving_ns);
   FIELD(gossamer_run_info, client_index);
   FIELD(gossamer_run_info, clients);
+  FIELD(gossamer_run_info, window_bytes);
   STRUCTURE(gossamer_finish_info);
   FIELD(gossamer_finish_info, size);
   FIELD(gossamer_finish_info, agreed);
@@ -88,6 +91,9 @@ int main(void) {
   NUMBER(GOSSAMER_PARAM);
   NUMBER(GOSSAMER_BUFFER);
   NUMBER(GOSSAMER_LOCAL);
+  NUMBER(GOSSAMER_MEMORY_AUTO);
+  NUMBER(GOSSAMER_MEMORY_RESIDENT);
+  NUMBER(GOSSAMER_MEMORY_LEAN);
   NUMBER(GOSSAMER_DETACHED);
   NUMBER(GOSSAMER_JOINING);
   NUMBER(GOSSAMER_RUNNING);

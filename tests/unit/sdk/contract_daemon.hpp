@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -111,6 +112,19 @@ class ContractClient {
     }
     next.with_client = true;
     fragment(index).word.store(next.pack(), std::memory_order_release);
+  }
+  /// Takes memory for the buffers of a fragment of lean memory.
+  void provide(std::uint32_t index) {
+    const std::uint64_t bytes = layout::buffers_per_fragment * header().buffer_stride;
+    const auto at = static_cast<off_t>(header().buffers_offset + index * bytes);
+    if (posix_fallocate(memory_.get(), at, static_cast<off_t>(bytes)) != 0) throw std::runtime_error("no memory");
+  }
+  /// And gives it back.
+  void vacate(std::uint32_t index) {
+    const std::uint64_t bytes = layout::buffers_per_fragment * header().buffer_stride;
+    const auto at = static_cast<off_t>(header().buffers_offset + index * bytes);
+    if (fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, static_cast<off_t>(bytes)) != 0)
+      throw std::runtime_error("no hole");
   }
   void announce() { header().due_sequence.fetch_add(1, std::memory_order_release); }
 

@@ -52,16 +52,87 @@ TEST_CASE("a plain model opens") {
   CHECK(open({good()}).status == GOSSAMER_OK);
 }
 
-TEST_CASE("a model that does not fit into memory is refused before anything is taken") {
-  const auto machine_bytes =
-      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(getpagesize());
-  const std::size_t model_bytes = machine_bytes / 2;
-  void* model = mmap(nullptr, model_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  REQUIRE(model != MAP_FAILED);
-  const Outcome outcome = open({param("large", std::span(static_cast<float*>(model), model_bytes / sizeof(float)))});
-  CHECK(munmap(model, model_bytes) == 0);
-  const std::string needed = std::to_string(3 * (model_bytes >> 20)).substr(0, 2);
-  check_refused(outcome, GOSSAMER_NO_MEMORY, {"takes " + needed, "three times", "are available"});
+/// Half of the machine's memory, of which nothing is taken: three times as much are not there.
+class LargeModel {
+ public:
+  LargeModel()
+      : bytes_(static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(getpagesize()) / 2),
+        data_(mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    REQUIRE(data_ != MAP_FAILED);
+  }
+  LargeModel(const LargeModel&) = delete;
+  LargeModel& operator=(const LargeModel&) = delete;
+  ~LargeModel() { munmap(data_, bytes_); }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] Tensor tensor() const {
+    return param("large", std::span(static_cast<float*>(data_), bytes_ / sizeof(float)));
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+TEST_CASE("a model that does not fit into memory is refused before anything is taken, if it is to be resident") {
+  const LargeModel model;
+  const Outcome outcome =
+      open({model.tensor()}, {.job = "test", .socket_path = "/nonexistent/socket", .memory = GOSSAMER_MEMORY_RESIDENT});
+  const std::string needed = std::to_string(3 * (model.bytes() >> 20)).substr(0, 2);
+  check_refused(outcome, GOSSAMER_NO_MEMORY, {"takes " + needed, "three times", "are available", "auto or lean"});
+}
+
+TEST_CASE("a model that does not fit is opened lean, and takes nothing but its tables") {
+  const LargeModel model;
+  test::ContractDaemon daemon;
+  const Tensor tensors[] = {model.tensor()};
+  const Run run({.job = "test", .socket_path = daemon.path()}, tensors);
+  const auto client = daemon.accept();
+  CHECK(run.info().window_bytes == 8 * 3 * 4 << 20);
+  CHECK(client->header().window_bytes == run.info().window_bytes);
+  CHECK(client->request.memory_bytes > 3 * (model.bytes() - 4096));
+  struct stat file {};
+  REQUIRE(fstat(client->memory_file(), &file) == 0);
+  CHECK(static_cast<std::uint64_t>(file.st_blocks) * 512 <= client->header().buffers_offset);
+  for (std::uint32_t f = 0; f < client->header().fragment_count; ++f)
+    REQUIRE(client->word(f).vacant());
+}
+
+TEST_CASE("a model that fits is resident unless it is to be lean") {
+  std::vector<float> weights(5000);
+  const Tensor tensors[] = {param("weights", weights)};
+  const Options options{.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 1024};
+  CHECK(Run(options, tensors).info().window_bytes == 0);
+  Options lean = options;
+  lean.memory = GOSSAMER_MEMORY_LEAN;
+  CHECK(Run(lean, tensors).info().window_bytes == 5 * 3 * 4096);
+  lean.fragment_elements = 512;
+  check_refused(open({param("weights", weights)}, lean), GOSSAMER_BAD_ARGUMENT,
+                {"at least 1024 elements", "have 512", "choose larger fragment_elements"});
+  lean.memory = static_cast<gossamer_memory>(3);
+  check_refused(open({param("weights", weights)}, lean), GOSSAMER_BAD_ARGUMENT, {"none of gossamer_memory"});
+}
+
+TEST_CASE("a program that was built before there was lean memory opens a run as before") {
+  std::vector<float> weights(300);
+  const std::uint64_t shape[] = {300};
+  gossamer_tensor tensor{};
+  tensor.name = "weights";
+  tensor.dimensions = 1;
+  tensor.shape = shape;
+  tensor.data = weights.data();
+  gossamer_options options;
+  gossamer_options_init(&options);
+  options.job = "test";
+  options.socket_path = "/nonexistent/socket";
+  options.size = offsetof(gossamer_options, memory);
+  options.memory = 77;  // beyond what such a program has
+  gossamer_run* run = nullptr;
+  CHECK(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
+  gossamer_close(run);
+  options.size = sizeof options + 8;
+  CHECK(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(run == nullptr);
 }
 
 TEST_CASE("tensors that cannot be averaged are refused by name") {

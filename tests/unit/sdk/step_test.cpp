@@ -361,6 +361,56 @@ TEST_CASE("a budget smaller than a fragment serves one fragment a step, all in t
   CHECK(times_served == std::vector<int>(model_fragments, 3));
 }
 
+TEST_CASE("a fragment of lean memory is published when it is wanted, and taken over into an empty one") {
+  std::vector<float> weights(3'000);
+  std::iota(weights.begin(), weights.end(), 1.0f);
+  ContractDaemon daemon;
+  const Tensor tensors[] = {param("weights", weights)};
+  Run run({.job = "test", .socket_path = daemon.path(), .fragment_elements = 1024, .memory = GOSSAMER_MEMORY_LEAN},
+          tensors);
+  const auto client = attach(run, daemon);
+  const auto taken_bytes = [&] {
+    struct stat file {};
+    REQUIRE(fstat(client->memory_file(), &file) == 0);
+    return static_cast<std::uint64_t>(file.st_blocks) * 512;
+  };
+  const std::uint64_t tables_bytes = client->header().buffers_offset;
+  CHECK(taken_bytes() <= tables_bytes);
+  run.step(8);
+  CHECK(taken_bytes() <= tables_bytes);
+
+  client->provide(1);
+  client->make_due(1);
+  client->announce();
+  run.step(8);
+  layout::Word word = client->word(1);
+  CHECK((!word.empty && !word.with_client && word.generation == 1));
+  CHECK(client->publication(1)[0] == 1'025.0f);
+  CHECK(client->fragment(1).publication_clock == 16);
+  CHECK(client->word(0).vacant());
+  CHECK(taken_bytes() <= tables_bytes + 3 * 4096);
+
+  client->make_due(1, std::vector<float>(1024, 0.5f));
+  client->provide(2);
+  client->make_due(2, std::vector<float>(1024, -3.0f), true);
+  client->announce();
+  run.step(8);
+  CHECK(weights[1'024] == 1'025.5f);
+  CHECK(client->publication(1)[0] == 1'025.5f);
+  CHECK(weights[2'047] == 2'048.5f);
+  CHECK(weights[2'048] == -3.0f);
+  CHECK(weights[2'999] == -3.0f);
+  CHECK(client->publication(2)[951] == -3.0f);
+  word = client->word(2);
+  CHECK((!word.empty && !word.replace && !word.correction_valid && word.generation == 1));
+
+  layout::Word impossible{.correction_valid = true, .with_client = true, .empty = true};  // to add, to nothing
+  client->fragment(0).word.store(impossible.pack(), std::memory_order_release);
+  client->announce();
+  CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_BAD_MEMORY);
+  CHECK(weights[0] == 1.0f);
+}
+
 TEST_CASE("impossible words from a hostile daemon are reported and change nothing") {
   Model model;
   ContractDaemon daemon;
@@ -369,7 +419,7 @@ TEST_CASE("impossible words from a hostile daemon are reported and change nothin
   const layout::Word due{.generation = 1, .with_client = true};
   const std::uint64_t impossible[] = {
       0xffffffffffffffff,
-      due.pack() | 1u << 3,
+      due.pack() | 1u << 3,  // empty, in memory that is not lean
       due.pack() | 1u << 20,
       layout::Word{.publication = 3, .correction = 1, .with_client = true}.pack(),
       layout::Word{.publication = 1, .correction = 3, .correction_valid = true, .with_client = true}.pack(),

@@ -197,12 +197,12 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   socklen_t size = sizeof peer;
   if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return refused(AttachStatus::bad_layout, "the kernel does not say who is asking");
-  if (auto objection = ledger_.objection(peer.uid, offer.memory_bytes))
+  if (auto objection = ledger_.objection(peer.uid, 0))
     return refused(AttachStatus::limit_reached, *std::move(objection));
-  std::expected<ClientMemory, AttachRefusal> memory =
-      ClientMemory::map(offer.memory.get(), offer.memory_bytes, offer.memory_bytes);
+  std::expected<ClientMemory, AttachRefusal> memory = ClientMemory::map(
+      offer.memory.get(), offer.memory_bytes, [&](std::uint64_t bytes) { return ledger_.objection(peer.uid, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
-  const ClientLedger::Entry entry{peer.uid, memory->key().name_hash, memory->size_bytes()};
+  const ClientLedger::Entry entry{peer.uid, memory->key().name_hash, memory->most_bytes()};
   if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
   auto session = std::make_shared<ClientSession>(std::move(*memory), peer.pid, peer.uid, offer.resume, number);
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)

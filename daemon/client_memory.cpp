@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -58,7 +59,7 @@ void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
 /// What the client wrote into the header before handing it over.
 struct Declared {
   std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
-      buffers_offset, buffer_stride;
+      buffers_offset, buffer_stride, window_bytes;
   std::uint32_t fragment_elements, fragment_count, tensor_count, header_bytes;
   char job[sizeof Header::job];
 };
@@ -82,6 +83,7 @@ Declared copy_declared(const std::byte* base) {
   take(declared.tensor_count, offsetof(Header, tensor_count));
   take(declared.header_bytes, offsetof(Header, header_bytes));
   take(declared.job, offsetof(Header, job));
+  take(declared.window_bytes, offsetof(Header, window_bytes));
   return declared;
 }
 
@@ -167,10 +169,21 @@ std::uint64_t job_name_hash(std::string_view job) {
 
 std::expected<ClientMemory, AttachRefusal> ClientMemory::map(int memfd, std::uint64_t memory_bytes,
                                                              std::uint64_t most_bytes) {
+  return map(memfd, memory_bytes, [most_bytes](std::uint64_t bytes) -> std::optional<std::string> {
+    if (bytes <= most_bytes) return std::nullopt;
+    return fmt::format(
+        "{} MiB are needed and {} MiB are left of this daemon's limit: raise [limits] memory_mib in its "
+        "configuration",
+        bytes >> 20, most_bytes >> 20);
+  });
+}
+
+std::expected<ClientMemory, AttachRefusal> ClientMemory::map(int memfd, std::uint64_t memory_bytes,
+                                                             const Objection& objection) {
   ClientMemory memory;
-  if (Checked mapped = memory.map_pages(memfd, memory_bytes, most_bytes); !mapped)
+  if (Checked mapped = memory.map_pages(memfd, memory_bytes); !mapped)
     return std::unexpected(std::move(mapped.error()));
-  if (Checked taken = memory.take_header(); !taken) return std::unexpected(std::move(taken.error()));
+  if (Checked taken = memory.take_header(objection); !taken) return std::unexpected(std::move(taken.error()));
   return memory;
 }
 
@@ -181,6 +194,8 @@ ClientMemory::ClientMemory(ClientMemory&& other) noexcept {
 ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(memfd_, other.memfd_);
+  std::swap(window_bytes_, other.window_bytes_);
   std::swap(plan_, other.plan_);
   std::swap(elements_, other.elements_);
   std::swap(fragment_elements_, other.fragment_elements_);
@@ -193,10 +208,11 @@ ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
 
 ClientMemory::~ClientMemory() {
   if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
+  if (memfd_ >= 0) ::close(memfd_);
 }
 
 /// After this no access inside the mapping can fault: the file cannot shrink, and it is ordinary memory.
-Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes, std::uint64_t most_bytes) {
+Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   const int seals = ::fcntl(memfd, F_GET_SEALS);
   if (seals < 0) return bad("the first descriptor is not a memfd: make it with memfd_create(MFD_ALLOW_SEALING)");
   if ((seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0)
@@ -214,19 +230,16 @@ Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes, std::uint
   if (size_bytes < layout::tensors_at)
     return bad(
         fmt::format("the memfd has {} bytes; what precedes the model alone has {}", size_bytes, layout::tensors_at));
-  if (size_bytes > most_bytes)
-    return refusal(AttachStatus::limit_reached,
-                   fmt::format("{} MiB are needed and {} MiB are left of this daemon's limit: raise [limits] "
-                               "memory_mib in its configuration",
-                               size_bytes >> 20, most_bytes >> 20));
   void* base = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (base == MAP_FAILED) return bad(fmt::format("the memfd cannot be mapped: {}", std::strerror(errno)));
   base_ = static_cast<std::byte*>(base);
   mapped_bytes_ = size_bytes;
+  memfd_ = ::fcntl(memfd, F_DUPFD_CLOEXEC, 0);
+  if (memfd_ < 0) return bad(fmt::format("the memfd cannot be kept: {}", std::strerror(errno)));
   return {};
 }
 
-Checked ClientMemory::take_header() {
+Checked ClientMemory::take_header(const Objection& objection) {
   const std::uint32_t version = header().version.load(std::memory_order_acquire);
   std::uint64_t magic = 0;
   copy_once(&magic, base_ + offsetof(Header, magic), sizeof magic);
@@ -239,6 +252,12 @@ Checked ClientMemory::take_header() {
   if (Checked bounds = check_bounds(declared); !bounds) return bounds;
   plan_ = layout::plan(declared.elements, declared.fragment_elements, declared.tensor_count, declared.names_bytes);
   if (Checked same = check_plan(declared, plan_, mapped_bytes_); !same) return same;
+  if (!layout::is_window(plan_, declared.window_bytes))
+    return bad(fmt::format("window_bytes is {}; it must be 0, or the size of whole fragments of at least {} elements",
+                           declared.window_bytes, layout::page_bytes / sizeof(float)));
+  window_bytes_ = declared.window_bytes;
+  if (auto objected = objection(most_bytes())) return refusal(AttachStatus::limit_reached, *std::move(objected));
+  if (!lean()) ::close(std::exchange(memfd_, -1));
   elements_ = declared.elements;
   fragment_elements_ = declared.fragment_elements;
 
@@ -249,9 +268,58 @@ Checked ClientMemory::take_header() {
                            layout::max_job_bytes));
   key_ = {job_name_hash(job_), declared.layout_hash};
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
-  for (std::uint32_t f = 0; f < fragment_count(); ++f)
-    if (!load_word(f).valid()) return bad(fmt::format("the word of fragment {} is not valid", f));
+  return check_words();
+}
+
+Checked ClientMemory::check_words() const {
+  std::uint32_t occupied = 0;
+  for (std::uint32_t f = 0; f < fragment_count(); ++f) {
+    const layout::Word word = load_word(f);
+    if (!word.valid()) return bad(fmt::format("the word of fragment {} is not valid", f));
+    if (word.empty && !lean())
+      return bad(fmt::format("the word of fragment {} says that it is empty, but the memory is not lean", f));
+    occupied += word.vacant() ? 0 : 1;
+  }
+  if (lean() && occupied > window_fragments())
+    return bad(fmt::format("{} fragments are not empty; window_bytes allows {}", occupied, window_fragments()));
   return {};
+}
+
+std::uint32_t ClientMemory::window_fragments() const {
+  return static_cast<std::uint32_t>(window_bytes_ / layout::fragment_bytes(plan_));
+}
+
+int ClientMemory::provide(std::uint32_t fragment) const {
+  GOSSAMER_CHECK(lean() && fragment < fragment_count());
+  const std::uint64_t offset = layout::buffer_offset(plan_, fragment, 0);
+  const std::uint64_t size_bytes = layout::fragment_bytes(plan_);
+  if (::fallocate(memfd_, 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
+    const int error = errno;
+    vacate(fragment);  // what it had taken before it failed
+    return error;
+  }
+  // Zeroed and mapped here, so that neither the kernels nor the client's step do it page by page. Not known to kernels
+  // before 5.14.
+  (void)::madvise(base_ + offset, size_bytes, MADV_POPULATE_WRITE);
+  return 0;
+}
+
+void ClientMemory::vacate(std::uint32_t first, std::uint32_t count) const {
+  GOSSAMER_CHECK(lean() && first < fragment_count() && count <= fragment_count() - first);
+  const std::uint64_t offset = layout::buffer_offset(plan_, first, 0);
+  const std::uint64_t size_bytes = count * layout::fragment_bytes(plan_);
+  // It fails only where the kernel has no memory for its own books: then the pages stay until the next time.
+  (void)::fallocate(memfd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                    static_cast<off_t>(size_bytes));
+}
+
+void ClientMemory::vacate_unused() const {
+  std::uint32_t first = 0;
+  for (std::uint32_t f = 0; f <= fragment_count(); ++f) {
+    if (f < fragment_count() && load_word(f).vacant()) continue;
+    if (f > first) vacate(first, f - first);
+    first = f + 1;
+  }
 }
 
 Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash) {

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <expected>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,10 +37,16 @@ struct AttachRefusal {
 
 class ClientMemory {
  public:
+  /// What speaks against taking so much memory; none if nothing does.
+  using Objection = std::function<std::optional<std::string>(std::uint64_t bytes)>;
+
   /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is what the client
-  /// said its size is; `most_bytes` is how much may be mapped.
+  /// said its size is; `most_bytes` is how much it may take.
   [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
                                                                       std::uint64_t most_bytes);
+  /// The same; asked how much it may take.
+  [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
+                                                                      const Objection& objection);
   ClientMemory(ClientMemory&& other) noexcept;
   ClientMemory& operator=(ClientMemory&& other) noexcept;
   ~ClientMemory();
@@ -47,6 +55,12 @@ class ClientMemory {
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+  /// What it takes at most: of lean memory less than its size.
+  [[nodiscard]] std::uint64_t most_bytes() const { return layout::most_bytes(plan_, window_bytes_); }
+  /// Buffers have memory only while something is done with their fragment.
+  [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
+  /// Fragments of lean memory whose buffers may have memory at once.
+  [[nodiscard]] std::uint32_t window_fragments() const;
   /// Elements of the replica, before padding.
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
@@ -62,6 +76,14 @@ class ClientMemory {
 
   /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, aligned to at least 1024 bytes.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
+
+  // Of lean memory; any thread.
+  /// Takes memory for all buffers of a fragment, zero where they had none. 0, or errno: then nothing is taken.
+  [[nodiscard]] int provide(std::uint32_t fragment) const;
+  /// Gives the memory back of `count` fragments from `first`, whose words say that nothing is in them.
+  void vacate(std::uint32_t first, std::uint32_t count = 1) const;
+  /// Likewise of all fragments whose words say so: what a daemon that died may have left.
+  void vacate_unused() const;
 
   /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
@@ -114,14 +136,17 @@ class ClientMemory {
  private:
   ClientMemory() = default;
 
-  std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes, std::uint64_t most_bytes);
-  std::expected<void, AttachRefusal> take_header();
+  std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
+  std::expected<void, AttachRefusal> take_header(const Objection& objection);
+  std::expected<void, AttachRefusal> check_words() const;
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
 
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
+  int memfd_ = -1;  // of lean memory
+  std::uint64_t window_bytes_ = 0;
   layout::Plan plan_{};
   std::uint64_t elements_ = 0;
   std::uint32_t fragment_elements_ = 0;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
+constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 /// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
@@ -60,6 +61,7 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
     fragments.emplace_back(std::array<float*, 3>{memory.buffer(f, 0), memory.buffer(f, 1), memory.buffer(f, 2)},
                            memory.block_count(f), parts_of(client->word(f)));
   }
+  if (memory.lean()) memory.vacate_unused();
   return std::shared_ptr<Job>(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
 }
 
@@ -80,12 +82,14 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
     checkpoint_writing_ = std::make_shared<CheckpointWriting>(
         *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
   }
+  if (first_->memory().lean()) replica_.keep_lean(first_->memory().window_fragments());
 }
 
 void Job::start() {
   const ClientMemory& memory = first_->memory();
-  host_.log().info("job {}: process {} {}, {} elements in {} fragments", name(), first_->pid(),
-                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count());
+  host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), first_->pid(),
+                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count(),
+                   memory.lean() ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20) : "");
   // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
   // says so all the time, or a successor would take it for a newcomer.
   if (first_->joins()) {
@@ -134,6 +138,12 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   }
   if (ended_ || leaving_ || (replica_.state() == ReplicaState::draining && !replica_.drained()))
     return refused(layout::AttachStatus::stopping, "this daemon is stopping");
+  if (session->memory().lean() || replica_.lean()) {
+    return refused(layout::AttachStatus::limit_reached,
+                   fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
+                               "give both the memory resident, or start one process a node",
+                               name()));
+  }
   if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
     return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
   if (clients_.size() >= gossip::LocalGroup::max_clients) {
@@ -328,6 +338,10 @@ void Job::perform(Actions& actions) {
   }
   for (const std::uint32_t f : actions.gather)
     gather(f);
+  for (const std::uint32_t f : actions.provide)
+    provide(f);
+  for (const std::uint32_t f : actions.vacate)
+    vacate(f);
   for (const std::uint32_t f : actions.fold) {
     if (replica_.buffers(f).gathered()) {
       take_in(f);
@@ -350,6 +364,44 @@ void Job::perform(Actions& actions) {
   }
   send(actions.send);
 }
+
+// --- lean memory --------------------------------------------------------------------------------------------------
+
+void Job::provide(std::uint32_t f) {
+  struct Provide {
+    std::shared_ptr<JobClient> client;
+    std::uint32_t fragment;
+    int run(gossip::HeldFragment) && { return client->memory().provide(fragment); }
+  };
+  work(f, Provide{first_, f}, [f](Job& job, int error, Actions& out) {
+    if (error != 0) job.warn_of_no_memory(error);
+    job.replica_.provided(f, error == 0, job.host_.now_us(), out);
+  });
+}
+
+/// The word comes first: what a daemon that dies in between leaves, the next one gives back.
+void Job::vacate(std::uint32_t f) {
+  struct Vacate {
+    std::shared_ptr<JobClient> client;
+    std::uint32_t fragment;
+    bool run(gossip::HeldFragment) && {
+      client->memory().vacate(fragment);
+      return true;
+    }
+  };
+  mirror(f);
+  work(f, Vacate{first_, f}, [f](Job& job, bool, Actions& out) { job.replica_.vacated(f, job.host_.now_us(), out); });
+}
+
+void Job::warn_of_no_memory(int error) {
+  const TimeUs now_us = host_.now_us();
+  if (warned_of_memory_us_ && now_us - *warned_of_memory_us_ < no_memory_warning_period_us) return;
+  warned_of_memory_us_ = now_us;
+  host_.log().warn("job {}: no memory for a fragment that is to be exchanged: {}; it is tried again once a second",
+                   name(), std::strerror(error));
+}
+
+// --- what leaves --------------------------------------------------------------------------------------------------
 
 void Job::send(std::vector<gossip::Replica::Send>& messages) {
   for (const auto& [to, message] : messages) {
@@ -444,10 +496,7 @@ void Job::decide_joining(Feed feed) {
   for (const auto& ask : actions.ask)
     host_.send(ask.to, ask.message);  // asked again by time if it is lost
   for (const auto& take : actions.take) {
-    gossip::FragmentBuffers& buffers = replica_.buffers(take.fragment);
-    buffers.finish_replace();
-    buffers.hand_over();
-    mirror(take.fragment);
+    hand_over_values(take.fragment);
     pulled_bytes_ += take.values.size();
   }
   first_->tell_due();
@@ -489,20 +538,33 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
   const std::size_t size_bytes = buffers.block_count() * block_elements * sizeof(float);
   if (reply.reason != RefuseReason::none || reply.values.size() != size_bytes)
     return finish_pull(from, std::move(reply));
+  if (!replica_.begin_taking(f)) return hold_back(from, std::move(reply));
+  struct Outcome {
+    int memory_error = 0;
+    bool good = false;
+  };
   copying_[f] = true;
   float* target = buffers.begin_replace();
   const Bytes values = reply.values;
   const std::uint64_t hash = reply.hash;
   const bool taken = host_.workers().submit(
-      [values, hash, target, blocks = buffers.block_count(), self = shared_from_this()] {
+      [values, hash, target, f, blocks = buffers.block_count(), self = shared_from_this()] {
+        const ClientMemory& memory = self->first_->memory();
+        if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Outcome{.memory_error = error};
         std::memcpy(target, values.data.data(), values.size());
         const gossip::FragmentView view{.publication = target};
-        return XXH3_64bits(target, values.size()) == hash && gossip::sum(view, blocks, target);
+        return Outcome{.good = XXH3_64bits(target, values.size()) == hash && gossip::sum(view, blocks, target)};
       },
-      [self = shared_from_this(), from, reply = std::move(reply)](bool good) mutable {
-        self->copying_[reply.fragment] = false;
+      [self = shared_from_this(), from, reply = std::move(reply)](Outcome outcome) mutable {
+        const std::uint32_t f = reply.fragment;
+        self->copying_[f] = false;
         if (self->ended_) return;
-        if (!good) {
+        self->replica_.end_taking(f, outcome.memory_error == 0);
+        if (outcome.memory_error != 0) {
+          self->warn_of_no_memory(outcome.memory_error);
+          return self->hold_back(from, std::move(reply));
+        }
+        if (!outcome.good) {
           self->host_.log().warn("job {}: node {} sent fragment {} damaged or with NaN: asking another node",
                                  self->name(), from.brief(), reply.fragment);
           reply.reason = RefuseReason::not_finite;
@@ -514,6 +576,19 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
 
 void Job::finish_pull(const NodeId& from, PullReply&& reply) {
   decide_joining([&](gossip::Joining::Actions& out) { joining_->pulled(from, reply, host_.now_us(), out); });
+}
+
+/// Values that lean memory has no room for yet. A few are asked for at once; one that is let fall is asked for again.
+void Job::hold_back(const NodeId& from, PullReply&& reply) {
+  if (pulls_held_back_.size() < first_->memory().window_fragments())
+    pulls_held_back_.emplace_back(from, std::move(reply));
+}
+
+void Job::take_held_back() {
+  std::vector<std::pair<NodeId, PullReply>> replies;
+  replies.swap(pulls_held_back_);
+  for (auto& [from, reply] : replies)
+    pulled(from, std::move(reply));
 }
 
 bool Job::replaces_pending() {
@@ -553,6 +628,8 @@ void Job::tick(bool settled) {
   decide_joining([&](gossip::Joining::Actions& out) {
     joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
   });
+  take_held_back();
+  if (restoring_ && restoring_->waits_for_room) restore_next();
   measure_time_taken(now_us);
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));

@@ -131,6 +131,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void send(std::vector<gossip::Replica::Send>& messages);
   template <class Task, class Report>
   void work(std::uint32_t fragment, Task task, Report report);
+  void provide(std::uint32_t fragment);
+  void vacate(std::uint32_t fragment);
+  void warn_of_no_memory(int error);
   void work_snapshot(const gossip::Replica::Snapshot& snapshot);
   void mirror(std::uint32_t fragment);
   [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
@@ -160,12 +163,16 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   struct Restoring {
     std::vector<CheckpointCandidate> candidates;  // the first is the one that is tried
     std::uint32_t next = 0;                       // fragment
+    // Into lean memory the file is read twice: to check it, and then to hand each fragment over as there is room.
+    bool checked = false;
+    bool waits_for_room = false;
   };
   void begin();
   void search_checkpoints();
   void searched(CheckpointsFound&& found);
   void stop_searching(TimeUs now_us);
   void restore_next();
+  void hand_over_values(std::uint32_t fragment);
   void restore_failed(const std::string& why);
   void restored();
   void settle_import();
@@ -178,6 +185,8 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void decide_joining(Feed feed);
   void pulled(const NodeId& from, PullReply&& reply);
   void finish_pull(const NodeId& from, PullReply&& reply);
+  void hold_back(const NodeId& from, PullReply&& reply);
+  void take_held_back();
   void run_if_joined();
   void read_clock();
   /// Of the replica, in samples.
@@ -201,7 +210,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
   gossip::Replica replica_;
   std::optional<gossip::Joining> joining_;
-  std::vector<bool> copying_;  // fragments whose pulled values are being copied
+  std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
+  std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
+  std::optional<TimeUs> warned_of_memory_us_;
   std::optional<gossip::LocalGroup> group_;
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
   bool drained_ = false;                                          // as told; the replica is once it has joined

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "checkpoint/folder.hpp"
@@ -110,15 +111,22 @@ void Job::restore_next() {
   if (f == replica_.fragment_count()) return restored();
   gossip::FragmentBuffers& buffers = replica_.buffers(f);
   // One that a daemon before this gave to the client is not to be had: it is read all the same, for the check.
-  const bool given = buffers.parts().with_client || buffers.parts().replace;
+  const bool given =
+      buffers.parts().with_client || buffers.parts().replace || (replica_.lean() && !restoring_->checked);
+  restoring_->waits_for_room = !given && !replica_.begin_taking(f);
+  if (restoring_->waits_for_room) return;
   struct Read {
     std::shared_ptr<Job> job;  // keeps the memory
     std::shared_ptr<checkpoint::ModelReader> file;
     std::size_t blocks;
     std::uint64_t elements;
     float* target;  // null: nowhere
+    std::uint32_t fragment;
 
     std::string operator()() const {
+      const ClientMemory& memory = job->first_->memory();
+      if (const int error = target != nullptr && memory.lean() ? memory.provide(fragment) : 0; error != 0)
+        return fmt::format("there is no memory for a fragment of the model: {}", std::strerror(error));
       std::vector<float> nowhere(target == nullptr ? blocks * block_elements : 0);
       float* const values = target == nullptr ? nowhere.data() : target;
       if (auto read = file->read({values, elements}); !read) return read.error();
@@ -132,11 +140,17 @@ void Job::restore_next() {
             .file = restoring_->candidates.front().file,
             .blocks = buffers.block_count(),
             .elements = std::min<std::uint64_t>(description_.elements - first, description_.fragment_elements),
-            .target = given ? nullptr : buffers.begin_replace()};
+            .target = given ? nullptr : buffers.begin_replace(),
+            .fragment = f};
   const bool taken = host_.checkpoints()->disk().submit(
-      std::move(task), [self = shared_from_this(), restoring = restoring_](std::string&& problem) {
+      std::move(task), [self = shared_from_this(), restoring = restoring_, f, given](std::string&& problem) {
+        if (!given) self->replica_.end_taking(f, true);
         if (self->ended_ || self->restoring_ != restoring) return;
         if (!problem.empty()) return self->restore_failed(problem);
+        if (!given && self->replica_.lean()) {
+          self->hand_over_values(f);
+          self->first_->tell_due();
+        }
         ++restoring->next;
         self->first_->memory().set_fragments_pulled(restoring->next);
         self->restore_next();
@@ -144,8 +158,22 @@ void Job::restore_next() {
   if (!taken) restore_failed("the daemon is stopping");
 }
 
+/// What stands in the fragment's spare is what the client takes over.
+void Job::hand_over_values(std::uint32_t f) {
+  gossip::FragmentBuffers& buffers = replica_.buffers(f);
+  buffers.finish_replace();
+  buffers.hand_over();
+  mirror(f);
+}
+
 void Job::restore_failed(const std::string& why) {
   host_.log().warn("job {}: cannot begin with this checkpoint: {}", name(), why);
+  if (restoring_->checked) {
+    // A part of it has been taken over: the client comes back, and all of it is tried again.
+    restoring_.reset();
+    first_->session().close();
+    return;
+  }
   restoring_->candidates.erase(restoring_->candidates.begin());
   restoring_->next = 0;
   if (!restoring_->candidates.empty()) return restore_next();
@@ -156,14 +184,18 @@ void Job::restore_failed(const std::string& why) {
 
 void Job::restored() {
   const CheckpointCandidate candidate = restoring_->candidates.front();
-  if (auto checked = candidate.file->check(); !checked) return restore_failed(checked.error());
+  if (!restoring_->checked) {
+    if (auto checked = candidate.file->check(); !checked) return restore_failed(checked.error());
+  }
+  if (replica_.lean() && !std::exchange(restoring_->checked, true)) {
+    if (auto again = candidate.file->take(first_->memory().model()); !again) return restore_failed(again.error());
+    restoring_->next = 0;
+    return restore_next();
+  }
   restoring_.reset();
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    gossip::FragmentBuffers& buffers = replica_.buffers(f);
-    if (buffers.parts().with_client || buffers.parts().replace) continue;
-    buffers.finish_replace();
-    buffers.hand_over();
-    mirror(f);
+  for (std::uint32_t f = 0; f < replica_.fragment_count() && !replica_.lean(); ++f) {
+    const gossip::FragmentParts& parts = replica_.buffers(f).parts();
+    if (!parts.with_client && !parts.replace) hand_over_values(f);
   }
   // As for a model that was pulled.
   const std::uint64_t own = first_->memory().clock();

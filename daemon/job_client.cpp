@@ -13,7 +13,8 @@ gossip::FragmentParts parts_of(const layout::Word& word) {
           .correction = word.correction,
           .correction_valid = word.correction_valid,
           .replace = word.replace,
-          .with_client = word.with_client};
+          .with_client = word.with_client,
+          .empty = word.empty};
 }
 
 layout::Word word_of(const gossip::FragmentParts& parts) {
@@ -22,7 +23,8 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
           .correction = parts.correction,
           .correction_valid = parts.correction_valid,
           .replace = parts.replace,
-          .with_client = parts.with_client};
+          .with_client = parts.with_client,
+          .empty = parts.empty};
 }
 
 JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)

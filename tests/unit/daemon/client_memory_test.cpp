@@ -100,6 +100,99 @@ TEST_CASE("what the client changes later does not change what was validated") {
   CHECK_FALSE(memory->load_word(0).valid());
 }
 
+namespace {
+
+const std::vector<test::TestTensor> larger_model = {{"weights", layout::Role::param, {5000}}};
+constexpr std::uint64_t fragment_bytes = 3 * 4096;
+
+void make_lean(const test::TestMemory& memory, std::uint64_t window_bytes) {
+  memory.header().window_bytes = window_bytes;
+  for (std::uint32_t f = 0; f < memory.plan.fragment_count; ++f)
+    memory.fragment(f).word = layout::Word{.empty = true}.pack();
+}
+
+std::uint64_t taken_bytes(const test::TestMemory& memory) {
+  struct stat file {};
+  REQUIRE(::fstat(memory.fd.get(), &file) == 0);
+  return static_cast<std::uint64_t>(file.st_blocks) * 512;
+}
+
+}  // namespace
+
+TEST_CASE("lean memory takes pages for a fragment when they are wanted, and gives them back") {
+  test::TestMemory raw(larger_model, 1024);
+  make_lean(raw, 2 * fragment_bytes);
+  raw.seal();
+  const std::uint64_t tables_bytes = taken_bytes(raw);
+  auto memory = map(raw);
+  REQUIRE(memory);
+  CHECK(memory->lean());
+  CHECK(memory->window_fragments() == 2);
+  CHECK(memory->most_bytes() == raw.plan.buffers_offset + 2 * fragment_bytes);
+  CHECK(memory->size_bytes() == raw.plan.total_bytes);
+  const std::uint64_t before = taken_bytes(raw);
+  CHECK(before <= tables_bytes + 4096);  // the page of the words, at most
+
+  REQUIRE(memory->provide(2) == 0);
+  CHECK(taken_bytes(raw) == before + fragment_bytes);
+  memory->buffer(2, 1)[1023] = 7;
+  REQUIRE(memory->provide(2) == 0);  // what is there stays
+  CHECK(memory->buffer(2, 1)[1023] == 7);
+  REQUIRE(memory->provide(4) == 0);
+  CHECK(taken_bytes(raw) == before + 2 * fragment_bytes);
+  memory->vacate(2);
+  CHECK(taken_bytes(raw) == before + fragment_bytes);
+
+  // What a daemon that died left: pages of 4, whose word is empty; 1 has a publication.
+  memory->store_word(1, {.generation = 1});
+  REQUIRE(memory->provide(1) == 0);
+  memory->buffer(1, 0)[0] = 3;
+  memory->vacate_unused();
+  CHECK(taken_bytes(raw) == before + fragment_bytes);
+  CHECK(memory->buffer(1, 0)[0] == 3);
+}
+
+TEST_CASE("lean memory that breaks its own rules is refused") {
+  test::TestMemory raw(larger_model, 1024);
+  raw.seal();
+  const auto why = [&] {
+    const auto memory = map(raw);
+    return memory ? "" : memory.error().message;
+  };
+  make_lean(raw, fragment_bytes + 4096);
+  CHECK_THAT(why(), Contains("window_bytes is 16384"));
+  make_lean(raw, 6 * fragment_bytes);  // of five fragments
+  CHECK_THAT(why(), Contains("window_bytes is"));
+  make_lean(raw, 2 * fragment_bytes);
+  CHECK(why().empty());
+  for (std::uint32_t f = 0; f < 3; ++f)
+    raw.fragment(f).word = layout::Word{.generation = 1}.pack();
+  CHECK_THAT(why(), Contains("3 fragments are not empty; window_bytes allows 2"));
+  make_lean(raw, 0);
+  CHECK_THAT(why(), Contains("the word of fragment 0 says that it is empty"));
+  make_lean(raw, 2 * fragment_bytes);
+  raw.fragment(3).word = layout::Word{.correction_valid = true, .empty = true}.pack();
+  CHECK_THAT(why(), Contains("the word of fragment 3 is not valid"));
+
+  test::TestMemory fine(larger_model, 512);
+  fine.seal();
+  make_lean(fine, 2 * 3 * 2048);
+  const auto memory = map(fine);
+  REQUIRE_FALSE(memory);
+  CHECK_THAT(memory.error().message, Contains("at least 1024 elements"));
+}
+
+TEST_CASE("a limit is for what lean memory takes, not for its size") {
+  test::TestMemory raw(larger_model, 1024);
+  raw.seal();
+  make_lean(raw, 2 * fragment_bytes);
+  const std::uint64_t most_bytes = raw.plan.buffers_offset + 2 * fragment_bytes;
+  CHECK(map(raw, most_bytes));
+  const auto refused = map(raw, most_bytes - 1);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().status == layout::AttachStatus::limit_reached);
+}
+
 TEST_CASE("descriptors that are no sealed memfd of the right size are refused") {
   const auto refused = [](int fd, std::uint64_t bytes, std::uint64_t most_bytes = no_limit) {
     const auto memory = ClientMemory::map(fd, bytes, most_bytes);

@@ -164,6 +164,24 @@ class Lean(SystemTest):
         self.clients[0].run.close()
         self.step_until(lambda: second.run.info().attached, "it is taken", [second])
 
+    def test_a_checkpoint_is_written_from_lean_memory_and_begun_with(self) -> None:
+        (node,) = self.start_nodes(1, {"checkpoints": {"restore": "latest"}})
+        values = np.arange(ELEMENTS, dtype=np.float32)
+        first = self.attach(node, values, fragment_elements=FRAGMENT, memory="lean")
+        tool = subprocess.Popen(
+            [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "checkpoint", JOB],
+            stdout=subprocess.DEVNULL,
+        )
+        self.addCleanup(tool.wait)
+        self.addCleanup(tool.kill)
+        self.step_until(lambda: tool.poll() is not None, "it is written")
+        self.assertEqual(tool.returncode, 0)
+        first.run.close()
+        self.clients.remove(first)
+        wait_until(lambda: node.job(JOB) is None, PATIENCE_S, "the job has ended")
+        second = self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT, memory="lean")
+        self.assertTrue(np.array_equal(second.array, values))
+
     def test_a_model_larger_than_a_third_of_memory_attaches(self) -> None:
         (node,) = self.start_nodes(1)
         available = next(

@@ -24,6 +24,8 @@ class Core : public ClientEvents {
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
   [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
+  /// Of the other nodes, as they tell; a part of them in a large cluster.
+  [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
   /// The answer to a command that is not the shell's; nothing if it is not the core's either.
   [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }

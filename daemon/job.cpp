@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "daemon/config_table.hpp"
+#include "daemon/state_name.hpp"
 #include "gossip/check.hpp"
 
 namespace gossamer::daemon {
@@ -696,24 +697,6 @@ ClientStatus Job::client_status(const JobClient& client) const {
           .steps = client.memory().steps(),
           .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s};
 }
-
-namespace {
-
-const char* state_name(ReplicaState state) {
-  switch (state) {
-    case ReplicaState::absent:
-      return "absent";
-    case ReplicaState::joining:
-      return "joining";
-    case ReplicaState::running:
-      return "running";
-    case ReplicaState::draining:
-      return "draining";
-  }
-  return "unknown";
-}
-
-}  // namespace
 
 PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
   const double exchanged_s = static_cast<double>(host_.now_us() - report.exchanged_us) / us_per_s;

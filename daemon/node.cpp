@@ -103,6 +103,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, log);
   if (node->cluster_.waits_to_join()) node->commands_->join_until_granted(config.overlay.join);
   node->schedule_tick();
+  node->cluster_view_.start();
   return node;
 }
 
@@ -119,6 +120,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       counter_(incarnation),  // above every counter of an earlier life
       incarnation_(incarnation),
       acquaintances_(state, log),
+      cluster_view_(loop, identity_.node, cluster_view_host(), gossip::Random(random_.next())),
       timer_(loop) {}
 
 Node::~Node() {
@@ -246,6 +248,7 @@ void Node::received(const NodeId& from, Message&& message) {
       held.job->received(from, Message(message));
     return;
   }
+  if (const auto* said = std::get_if<Summaries>(&message)) return cluster_view_.hear(*said);
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
@@ -444,6 +447,25 @@ NodeStatus Node::node_status() const {
   status.link_attempts_failed = counters.attempts_failed;
   status.sends_full = counters.sends_full;
   return status;
+}
+
+ClusterViewHost Node::cluster_view_host() {
+  return {.now_us = [this] { return now_us(); },
+          .own = [this] { return own_summary(); },
+          .neighbours = [this] { return neighbours(); },
+          .send = [this](const NodeId& to, const Message& message) { send(to, message); }};
+}
+
+NodeSummary Node::own_summary() const {
+  NodeSummary summary;
+  summary.incarnation = incarnation_;
+  summary.name = config_.node.name;
+  summary.neighbours = static_cast<std::uint32_t>(neighbours().size());
+  summary.goodput_bytes_s = static_cast<std::uint64_t>(overlay_->goodput_bytes_s());
+  for (const auto& [name, held] : jobs_) {
+    if (summary.jobs.size() < max_summary_jobs) summary.jobs.push_back(summary_of(held.job->status()));
+  }
+  return summary;
 }
 
 std::vector<PeerStatus> Node::peer_statuses() const {

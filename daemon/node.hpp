@@ -19,6 +19,7 @@
 #include "daemon/checkpoints.hpp"
 #include "daemon/cluster_commands.hpp"
 #include "daemon/cluster_state.hpp"
+#include "daemon/cluster_view.hpp"
 #include "daemon/core.hpp"
 #include "daemon/job.hpp"
 #include "daemon/state_folder.hpp"
@@ -44,6 +45,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
+  [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
   [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request) override;
   void reconfigure(const Config& config) override;
   void set_drained(bool drained) override;
@@ -96,6 +98,8 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void schedule_tick();
   void tick();
   void keep_acquaintances();
+  [[nodiscard]] ClusterViewHost cluster_view_host();
+  [[nodiscard]] NodeSummary own_summary() const;
   void finish_stop_if_idle();
 
   Config config_;
@@ -114,6 +118,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   std::unique_ptr<ClusterCommands> commands_;
   bool denials_to_keep_ = false;
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
+  ClusterView cluster_view_;
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping
   TimeUs stop_at_us_ = 0;          // done or not

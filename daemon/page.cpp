@@ -72,6 +72,7 @@ std::string Page::status_json() {
   status.update(peers_answer(observed.peers));
   status.update(members_answer(sources_.members()));
   status.update(jobs_answer(observed.jobs));
+  status["cluster"] = sources_.cluster();
   status["history"] = history_.json(seconds(Clock::now()));
   status["log"] = std::move(log);
   // What other nodes call themselves may be no UTF-8.

@@ -28,6 +28,7 @@ inline constexpr std::size_t max_page_log_line_bytes = 500;
 struct PageSources {
   std::function<Observed()> observed;
   std::function<std::vector<MemberStatus>()> members;
+  std::function<std::vector<SummaryStatus>()> cluster;
   std::function<std::vector<std::string>()> log;  ///< the oldest first
 };
 

@@ -114,6 +114,7 @@ void Shell::open_page() {
                             return Observed{node_status(), core_.peer_statuses(), core_.job_statuses()};
                           },
                       .members = [this] { return core_.member_statuses(); },
+                      .cluster = [this] { return core_.summary_statuses(); },
                       .log = [this] { return log_.recent(); }};
   auto page = Page::open(loop_, config_.metrics.listen, std::move(sources), log_.logger());
   if (page) {

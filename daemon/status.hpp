@@ -83,6 +83,23 @@ struct MemberStatus {
   double heard_s = 0;  ///< since it was last heard of first hand
 };
 
+/// What another node said of itself, or others of it, some time ago.
+struct JobSummaryStatus {
+  std::string job;
+  std::string state;
+  std::uint64_t clock = 0;
+  double consensus = 0;
+};
+
+struct SummaryStatus {
+  std::string node;
+  std::string name;
+  double age_s = 0;
+  std::uint32_t neighbours = 0;
+  double goodput_mbit_s = 0;  ///< of its fastest link
+  std::vector<JobSummaryStatus> jobs;
+};
+
 /// One client of a job at this node.
 struct ClientStatus {
   std::uint64_t pid = 0;
@@ -174,6 +191,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
                                    note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
                                    goodput_mbit_s, consensus)

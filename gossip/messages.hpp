@@ -150,6 +150,36 @@ struct PullReply {
   std::vector<std::byte> cursor = {};
 };
 
+/// How a job of a node stands, for people (gossip/summaries.hpp).
+struct JobSummary {
+  std::string name = {};
+  ReplicaState state = ReplicaState::absent;
+  std::uint64_t clock = 0;
+  float consensus = 0;  ///< distance to its partners over the model's norm; finite, not negative
+};
+
+inline constexpr std::size_t max_summaries = 32;  ///< in one message
+inline constexpr std::size_t max_summary_jobs = 4;
+inline constexpr std::size_t max_summary_name_bytes = 63;
+/// What is older is not passed on.
+inline constexpr std::uint32_t max_summary_age_ms = 3'600'000;
+
+/// What a node said of itself, `age_ms` ago, as those who passed it on have added up.
+struct NodeSummary {
+  NodeId node = {};
+  std::uint64_t incarnation = 0;  ///< of the node's life
+  std::uint64_t number = 0;       ///< in that life; the larger is the newer
+  std::uint32_t age_ms = 0;
+  std::string name = {};
+  std::uint32_t neighbours = 0;
+  std::uint64_t goodput_bytes_s = 0;  ///< of its fastest link; 0: not measured lately
+  std::vector<JobSummary> jobs = {};  ///< at most max_summary_jobs
+};
+
+struct Summaries {
+  std::vector<NodeSummary> nodes = {};  ///< at most max_summaries
+};
+
 /// Bytes of a message's frames beside its header: what the codec determines.
 [[nodiscard]] inline std::size_t payload_bytes(const ExchangeRequest& request) {
   return request.blocks.size() + request.side.size() + request.values.size();
@@ -158,7 +188,8 @@ struct PullReply {
   return reply.wide.size() + reply.asked.size() + reply.differences.size();
 }
 
-using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply>;
+using Message =
+    std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply, Summaries>;
 
 /// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, and but for f32 checks.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {

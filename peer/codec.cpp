@@ -3,6 +3,7 @@
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "gossip/check.hpp"
@@ -183,6 +184,66 @@ std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
   return reply;
 }
 
+void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
+  auto nodes = header.initSummaries().initNodes(static_cast<unsigned>(summaries.nodes.size()));
+  for (unsigned i = 0; i < nodes.size(); ++i) {
+    const NodeSummary& summary = summaries.nodes[i];
+    auto out = nodes[i];
+    out.setNode({summary.node.bytes.data(), summary.node.bytes.size()});
+    out.setIncarnation(summary.incarnation);
+    out.setNumber(summary.number);
+    out.setAgeMs(summary.age_ms);
+    out.setName({summary.name.c_str(), summary.name.size()});
+    out.setNeighbours(summary.neighbours);
+    out.setGoodputBytesS(summary.goodput_bytes_s);
+    auto jobs = out.initJobs(static_cast<unsigned>(summary.jobs.size()));
+    for (unsigned j = 0; j < jobs.size(); ++j) {
+      const JobSummary& job = summary.jobs[j];
+      jobs[j].setName({job.name.c_str(), job.name.size()});
+      jobs[j].setState(static_cast<std::uint8_t>(job.state));
+      jobs[j].setClock(job.clock);
+      jobs[j].setConsensus(job.consensus);
+    }
+  }
+}
+std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
+  const capnp::Text::Reader name = in.getName();
+  const auto jobs = in.getJobs();
+  NodeSummary summary;
+  const auto node = in.getNode();
+  if (node.size() != summary.node.bytes.size() || name.size() > max_summary_name_bytes ||
+      jobs.size() > max_summary_jobs) {
+    return std::nullopt;
+  }
+  std::ranges::copy(node, summary.node.bytes.begin());
+  summary.incarnation = in.getIncarnation();
+  summary.number = in.getNumber();
+  summary.age_ms = in.getAgeMs();
+  summary.name.assign(name.cStr(), name.size());
+  summary.neighbours = in.getNeighbours();
+  summary.goodput_bytes_s = in.getGoodputBytesS();
+  for (const auto job : jobs) {
+    const capnp::Text::Reader job_name = job.getName();
+    if (job_name.size() > max_job_name_bytes) return std::nullopt;
+    summary.jobs.push_back({.name = std::string(job_name.cStr(), job_name.size()),
+                            .state = static_cast<ReplicaState>(job.getState()),
+                            .clock = job.getClock(),
+                            .consensus = job.getConsensus()});
+  }
+  return summary;
+}
+std::optional<Message> read(wire::Summaries::Reader in, const Frames& frames) {
+  const auto nodes = in.getNodes();
+  if (frames.payload_count != 0 || nodes.size() > max_summaries) return std::nullopt;
+  Summaries summaries;
+  for (const auto node : nodes) {
+    auto summary = read(node);
+    if (!summary) return std::nullopt;
+    summaries.nodes.push_back(std::move(*summary));
+  }
+  return summaries;
+}
+
 void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
   auto out = header.initBulkPart();
   out.setMessage(part.message);
@@ -268,6 +329,8 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       if (!message || !valid(*message)) return malformed("a membership message outside its bounds");
       return Packet(std::move(*message));
     }
+    case wire::Header::SUMMARIES:
+      return checked(read(header.getSummaries(), frames));
     case wire::Header::BULK_PART:
       return checked(read(header.getBulkPart(), frames));
   }

@@ -136,6 +136,31 @@ Fault check(const PullReply& reply) {
   return {};
 }
 
+Fault check(const JobSummary& job) {
+  if (!is_plain_text(job.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
+  if (static_cast<std::uint8_t>(job.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
+  if (!std::isfinite(job.consensus) || job.consensus < 0) return "a distance that is no number";
+  return {};
+}
+
+Fault check(const NodeSummary& summary) {
+  if (!is_plain_text(summary.name, max_summary_name_bytes)) return "name is too long or not plain UTF-8";
+  if (summary.age_ms > max_summary_age_ms) return "a summary is too old";
+  if (summary.jobs.size() > max_summary_jobs) return "too many jobs";
+  for (const JobSummary& job : summary.jobs) {
+    if (const Fault fault = check(job)) return fault;
+  }
+  return {};
+}
+
+Fault check(const Summaries& summaries) {
+  if (summaries.nodes.size() > max_summaries) return "too many summaries";
+  for (const NodeSummary& summary : summaries.nodes) {
+    if (const Fault fault = check(summary)) return fault;
+  }
+  return {};
+}
+
 bool is_address(std::string_view address) {
   return parse_address(address, AddressUse::listen).has_value();
 }

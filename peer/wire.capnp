@@ -37,6 +37,8 @@ struct Header {
     # Flow of bulk: a slice of a message on the bulk channel, and on control how much of bulk has arrived.
     bulkPart @18 :BulkPart;
     bulkAck @19 :BulkAck;
+    # How nodes stand, for people who look (gossip/summaries.hpp), on the control channel.
+    summaries @20 :Summaries;
   }
 }
 
@@ -274,4 +276,28 @@ struct BulkAck {
   received @0 :UInt64;              # bytes of frames received on bulk since the link came up, heartbeats apart
   receivedAt @1 :Int64;             # when the last of them came in, in microseconds by the sender's clock, which counts
                                     # from any moment; 0: not told
+}
+
+# Fields and their bounds: gossip/messages.hpp.
+
+struct JobSummary {
+  name @0 :Text;
+  state @1 :UInt8;
+  clock @2 :UInt64;
+  consensus @3 :Float32;
+}
+
+struct NodeSummary {
+  node @0 :Data;            # 16 bytes
+  incarnation @1 :UInt64;
+  number @2 :UInt64;
+  ageMs @3 :UInt32;
+  name @4 :Text;
+  neighbours @5 :UInt32;
+  goodputBytesS @6 :UInt64;
+  jobs @7 :List(JobSummary);
+}
+
+struct Summaries {
+  nodes @0 :List(NodeSummary);
 }

@@ -125,26 +125,44 @@ function drawGraph(node, peers, members) {
   graph.replaceChildren(picture, ...(left > 0 ? [element("p", { class: "faint" }, `and ${left} more`)] : []));
 }
 
+// Columns: title, what to show of a row, class of its cells.
+function drawTable(table, columns, rows) {
+  const head = element("tr", {}, ...columns.map(([title, , kind = ""]) => element("th", { scope: "col", class: kind }, title)));
+  const body = rows.map((row) => element("tr", {}, ...columns.map(([title, value, kind = "", tone = () => ""]) =>
+    element("td", { "data-title": title, class: `${kind} ${tone(row)}`.trim() }, value(row)))));
+  table.replaceChildren(...(rows.length ? [element("thead", {}, head), element("tbody", {}, ...body)] : []));
+}
+
+const goodput = (row) => (row.goodput_mbit_s > 0 ? row.goodput_mbit_s.toPrecision(3) + " Mbit/s" : "–");
+
 function drawLinks(peers) {
-  const columns = [
-    ["node", (peer) => nameOf(peer)],
-    ["state", (peer) => (peer.up ? "up" : "down")],
-    ["round trip", (peer) => milliseconds(peer.round_trip_ms), true],
-    ["least", (peer) => milliseconds(peer.least_round_trip_ms), true],
-    ["goodput", (peer) => (peer.goodput_mbit_s > 0 ? peer.goodput_mbit_s.toPrecision(3) + " Mbit/s" : "–"), true],
-    ["sent", (peer) => bytes(peer.bytes_sent), true],
-    ["received", (peer) => bytes(peer.bytes_received), true],
-    ["waiting", (peer) => bytes(peer.queued_bytes), true],
-    ["", (peer) => peer.note],
-  ];
-  const head = element("tr", {}, ...columns.map(([title, , isNumber]) =>
-    element("th", { scope: "col", class: isNumber ? "number-cell" : "" }, title)));
-  const rows = peers.map((peer) => element("tr", {}, ...columns.map(([title, value, isNumber]) => {
-    const tone = title === "state" ? (peer.up ? "good" : "bad") : isNumber ? "number-cell" : title ? "" : "note wide-cell";
-    return element("td", { "data-title": title, class: tone }, value(peer));
-  })));
-  byId("links").replaceChildren(...(rows.length
-    ? [element("thead", {}, head), element("tbody", {}, ...rows)] : []));
+  drawTable(byId("links"), [
+    ["node", nameOf],
+    ["state", (peer) => (peer.up ? "up" : "down"), "", (peer) => (peer.up ? "good" : "bad")],
+    ["round trip", (peer) => milliseconds(peer.round_trip_ms), "number-cell"],
+    ["least", (peer) => milliseconds(peer.least_round_trip_ms), "number-cell"],
+    ["goodput", goodput, "number-cell"],
+    ["sent", (peer) => bytes(peer.bytes_sent), "number-cell"],
+    ["received", (peer) => bytes(peer.bytes_received), "number-cell"],
+    ["waiting", (peer) => bytes(peer.queued_bytes), "number-cell"],
+    ["", (peer) => peer.note, "note wide-cell"],
+  ], peers);
+}
+
+// What other nodes have said of themselves, here or elsewhere.
+function drawCluster(cluster) {
+  const told = (job) =>
+    `${job.job}: ${job.state}, ${count(job.clock)} samples, ${share(job.consensus)} from its partners`;
+  byId("cluster-about").textContent = cluster.length
+    ? `${cluster.length} other node${cluster.length === 1 ? " was" : "s were"} heard of in the last minute.`
+    : "Nothing was heard of other nodes in the last minute.";
+  drawTable(byId("cluster"), [
+    ["node", nameOf],
+    ["as of", (node) => `${duration(node.age_s)} ago`, "number-cell"],
+    ["neighbours", (node) => String(node.neighbours), "number-cell", (node) => (node.neighbours ? "" : "warn")],
+    ["goodput", goodput, "number-cell"],
+    ["jobs", (node) => node.jobs.map(told).join("\n") || "none", "lines wide-cell"],
+  ], cluster);
 }
 
 // --- curves
@@ -251,6 +269,7 @@ function draw(status) {
   byId("jobs").replaceChildren(...(status.jobs.length
     ? status.jobs.map((job) => drawJob(job, status.history))
     : [element("p", { class: "faint" }, "No training process is attached to this node.")]));
+  drawCluster(status.cluster);
   drawLog(status.log);
 }
 

@@ -146,6 +146,27 @@ class Metrics(SystemTest):
         wait_until(answers, PATIENCE_S, "the metrics are there again")
 
 
+class OfOthers(SystemTest):
+    def test_a_node_hears_of_one_to_which_it_has_no_link(self) -> None:
+        far, between = self.start_nodes(2)
+        near = self.cluster.start("near", {**PAGE, "overlay": {"denied": [far.status()["node"]]}})
+        self.attach(far, np.ones(300))
+
+        def heard() -> bool:
+            self.clients[0].array += 1
+            self.clients[0].step(samples=8)
+            told = {node["name"]: node for node in json.loads(get(near.status()["page"] + "status.json"))["cluster"]}
+            jobs = told.get(far.name, {}).get("jobs", [])
+            return len(jobs) == 1 and jobs[0]["job"] == JOB and jobs[0]["clock"] > 0
+
+        wait_until(heard, PATIENCE_S, "the node between has passed on what the far one told it")
+        self.assertEqual([peer["name"] for peer in near.peers() if peer["up"]], [between.name])
+
+        far.kill()  # what was heard of it is forgotten in a minute; until then its age shows
+        shown = [node for node in json.loads(get(near.status()["page"] + "status.json"))["cluster"]]
+        self.assertIn(far.name, [node["name"] for node in shown])
+
+
 class NoPage(SystemTest):
     def test_an_address_beyond_this_machine_is_refused(self) -> None:
         node = self.cluster.add("open", {"metrics": {"listen": "0.0.0.0:9746"}})

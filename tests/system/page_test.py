@@ -70,10 +70,16 @@ class Shown(SystemTest):
                 client.array += np.random.default_rng().normal(0, 0.01, client.array.shape).astype(np.float32)
                 client.step(samples=16)
             with urllib.request.urlopen(url + "status.json", timeout=PATIENCE_S) as reply:
-                past = json.load(reply)["history"]["jobs"].get(JOB, {})
-            return sum(rate is not None and rate > 0 for rate in past.get("exchanges_s", [])) >= 2
+                status = json.load(reply)
+            past = status["history"]["jobs"].get(JOB, {})
+            told = {
+                summary["name"]: [(job["job"], job["state"]) for job in summary["jobs"]] for summary in status["cluster"]
+            }
+            running = [(JOB, "running")]
+            known = told == {"node-2": running, "node-3": running, "<img src=x>": []}
+            return known and sum(rate is not None and rate > 0 for rate in past.get("exchanges_s", [])) >= 2
 
-        wait_until(has_curves, PATIENCE_S, "the history has points")
+        wait_until(has_curves, PATIENCE_S, "the history has points, and the others have told of themselves")
         for width in (1280, 500):
             dom = self.look(url, width)
             text = self.text(dom)
@@ -81,6 +87,8 @@ class Shown(SystemTest):
                 self.assertIn(name, text)
             self.assertNotIn("<img", dom)
             self.assertIn("&lt;img src=x&gt;", dom)
+            self.assertIn("3 other nodes were heard of", text)
+            self.assertIn(f"{JOB}: running, ", text)
             self.assertEqual(dom.count('class="edge"'), 3)
             self.assertGreaterEqual(dom.count('class="path"'), 6)  # the codec's error may have gaps
             self.assertEqual(dom.count('<article class="job"'), 1)

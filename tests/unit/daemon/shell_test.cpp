@@ -39,6 +39,7 @@ struct RememberingCore : Core {
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override { return std::vector<PeerStatus>(2); }
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override { return std::vector<MemberStatus>(4); }
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override { return std::vector<JobStatus>(3); }
+  [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return std::vector<SummaryStatus>(5); }
   void reconfigure(const Config& config) override { reconfigured.push_back(config); }
   void set_drained(bool drain) override { is_drained = drain; }
   [[nodiscard]] bool drained() const override { return is_drained; }
@@ -97,6 +98,7 @@ TEST_CASE("the status page says what the commands do, and metrics the same") {
                                       return Observed{daemon.core.node_status(), daemon.core.peer_statuses(), {}};
                                     },
                                 .members = [&] { return daemon.core.member_statuses(); },
+                                .cluster = [&] { return daemon.core.summary_statuses(); },
                                 .log =
                                     [&] {
                                       return std::vector<std::string>{"short", std::string(10'000, 'x'), "\xff"};
@@ -110,6 +112,7 @@ TEST_CASE("the status page says what the commands do, and metrics the same") {
   CHECK(shown.at("node").at("name") == "tested");
   CHECK(shown.at("peers").size() == 2);
   CHECK(shown.at("members").size() == 4);
+  CHECK(shown.at("cluster").size() == 5);
   CHECK(shown.at("log").at(0) == "short");
   CHECK(shown.at("log").at(1).get<std::string>().size() < 2 * max_page_log_line_bytes);
   CHECK((*page)->answer("/status.json").body == reply.body);  // asked at once, not made again

@@ -137,6 +137,15 @@ bool same(const Frames& a, const Frames& b) {
   return true;
 }
 
+/// The largest that there may be.
+Summaries fullest_summaries() {
+  NodeSummary node{.incarnation = 1, .number = 2, .age_ms = max_summary_age_ms, .neighbours = 3, .goodput_bytes_s = 4};
+  node.name = std::string(max_summary_name_bytes, 'n');
+  const JobSummary job{std::string(max_job_name_bytes, 'j'), ReplicaState::running, 5, 0.5F};
+  node.jobs.assign(max_summary_jobs, job);
+  return {std::vector(max_summaries, node)};
+}
+
 std::vector<Message> all_messages() {
   ExchangeRequest whole = a_request(Codec::q4, 4);
   whole.blocks = {};
@@ -164,6 +173,8 @@ std::vector<Message> all_messages() {
           a_job(),
           JobInfo{},
           JobQuery{{1, 2}},
+          fullest_summaries(),
+          Summaries{},
           PullRequest{{1, 2}, 3},
           a_pull(),
           nothing};
@@ -487,4 +498,24 @@ TEST_CASE("the channel of each message") {
   CHECK(channel_of(ExchangeAck{}) == Channel::control);
   CHECK(channel_of(JobInfo{}) == Channel::control);
   CHECK(channel_of(JobQuery{}) == Channel::control);
+  CHECK(channel_of(Summaries{}) == Channel::control);
+}
+
+TEST_CASE("summaries out of bounds are refused") {
+  const auto fault = [](auto change) {
+    Summaries summaries = fullest_summaries();
+    change(summaries);
+    return fault_of(Message(summaries)).has_value();
+  };
+  CHECK_FALSE(fault([](Summaries&) {}));
+  CHECK(encode(Message(fullest_summaries())).header.size() < 20'000);
+  CHECK(fault([](Summaries& s) { s.nodes.emplace_back(); }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs.emplace_back(); }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].name += 'n'; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].name[3] = '\x1b'; }));
+  CHECK(fault([](Summaries& s) { ++s.nodes[1].age_ms; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].name += 'j'; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].state = static_cast<ReplicaState>(4); }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].consensus = -1; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].consensus = std::numeric_limits<float>::quiet_NaN(); }));
 }

@@ -35,7 +35,7 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{{"version-1", 32}, {"version-1-agreement", 46}};
+const std::vector<Recording> files{{"version-1", 32}, {"version-1-agreement", 46}, {"version-1-summaries", 48}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -99,6 +99,13 @@ Frames refusal(ReplyStatus status, RefuseReason reason) {
 }
 Frames pull_reply() {
   return encode(Message(PullReply{.job = {1, 2}, .fragment = 3, .clock = 4, .hash = 5, .values = filled(2048, 7)}));
+}
+
+Frames summaries() {
+  NodeSummary own{.node = node(50), .incarnation = 51, .number = 52, .name = "left", .neighbours = 3};
+  own.jobs = {{"digits", ReplicaState::running, 53, 0.25F}, {"words", ReplicaState::joining, 0, 0}};
+  const NodeSummary other{.node = node(54), .incarnation = 55, .age_ms = 56, .goodput_bytes_s = 57};
+  return encode(Message(Summaries{{own, other}}));
 }
 
 Denial denial(std::uint8_t number, bool denied) {
@@ -169,6 +176,8 @@ std::map<std::string, Frames> samples() {
           {"exchangeAck", encode(Message(ExchangeAck{42}))},
           {"jobInfo", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256}))},
           {"jobInfo.draining", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::draining, 9, 1000, 4, 256}))},
+          {"summaries", summaries()},
+          {"summaries.none", encode(Message(Summaries{}))},
           {"jobQuery", encode(Message(JobQuery{{1, 2}}))},
           {"pullRequest", encode(Message(PullRequest{{1, 2}, 3}))},
           {"pullReply", pull_reply()},

@@ -1,0 +1,59 @@
+// See cluster_view.hpp.
+
+#include "daemon/cluster_view.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "daemon/config.hpp"
+#include "daemon/state_name.hpp"
+
+namespace gossamer::daemon {
+
+JobSummary summary_of(const JobStatus& job) {
+  const auto consensus = static_cast<float>(job.consensus);
+  return {.name = job.job,
+          .state = job.state == "joining"    ? ReplicaState::joining
+                   : job.state == "draining" ? ReplicaState::draining
+                                             : ReplicaState::running,
+          .clock = job.clock,
+          .consensus = std::isfinite(consensus) && consensus > 0 ? consensus : 0};
+}
+
+ClusterView::ClusterView(asio::io_context& loop, const NodeId& self, ClusterViewHost host, gossip::Random random)
+    : host_(std::move(host)), table_(self), random_(random), timer_(loop) {}
+
+void ClusterView::start() {
+  timer_.expires_after(std::chrono::microseconds(gossip::summary_period_us));
+  timer_.async_wait([this](std::error_code error) {
+    if (error) return;
+    speak();
+    start();
+  });
+}
+
+void ClusterView::speak() {
+  const std::vector<NodeId> neighbours = host_.neighbours();
+  if (neighbours.empty()) return;
+  const NodeId& to = neighbours[random_.below(neighbours.size())];
+  host_.send(to, table_.say(host_.own(), host_.now_us(), random_));
+}
+
+std::vector<SummaryStatus> ClusterView::statuses() const {
+  std::vector<SummaryStatus> statuses;
+  for (const NodeSummary& summary : table_.others(host_.now_us())) {
+    SummaryStatus status;
+    status.node = summary.node.full();
+    status.name = summary.name;
+    status.age_s = static_cast<double>(summary.age_ms) / 1e3;
+    status.neighbours = summary.neighbours;
+    status.goodput_mbit_s = static_cast<double>(summary.goodput_bytes_s) / bytes_per_mbit;
+    for (const JobSummary& job : summary.jobs)
+      status.jobs.push_back({job.name, state_name(job.state), job.clock, job.consensus});
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+}  // namespace gossamer::daemon

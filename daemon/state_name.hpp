@@ -1,0 +1,23 @@
+// What a replica's state is called where people read it: in status, on the status page.
+
+#pragma once
+
+#include "gossip/messages.hpp"
+
+namespace gossamer::daemon {
+
+[[nodiscard]] constexpr const char* state_name(ReplicaState state) {
+  switch (state) {
+    case ReplicaState::absent:
+      return "absent";
+    case ReplicaState::joining:
+      return "joining";
+    case ReplicaState::running:
+      return "running";
+    case ReplicaState::draining:
+      return "draining";
+  }
+  return "unknown";
+}
+
+}  // namespace gossamer::daemon

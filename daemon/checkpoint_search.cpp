@@ -5,7 +5,7 @@
 #include <expected>
 #include <utility>
 
-#include "checkpoint/folder.hpp"
+#include "daemon/checkpoint/folder.hpp"
 
 namespace gossamer::daemon {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 #include "daemon/config.hpp"
 
 namespace gossamer::daemon {

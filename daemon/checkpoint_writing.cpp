@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/folder.hpp"
+#include "daemon/checkpoint/folder.hpp"
 #include "gossip/check.hpp"
 
 namespace gossamer::daemon {

@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 #include "daemon/checkpoints.hpp"
 #include "gossip/types.hpp"
 

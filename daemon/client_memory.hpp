@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 #include "gossip/outer.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"

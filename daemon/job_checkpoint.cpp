@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "checkpoint/folder.hpp"
+#include "daemon/checkpoint/folder.hpp"
 #include "daemon/job.hpp"
 
 namespace gossamer::daemon {

@@ -25,13 +25,13 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "sdk/python": frozenset({"sdk/c"}),
     "sdk/examples": frozenset({"sdk/cpp"}),
     # The names of jobs and the sizes of cursors are the layout's.
-    "checkpoint": frozenset({"sdk/layout"}),
-    "daemon": frozenset({"peer", "gossip", "checkpoint", "sdk/layout"}),
+    "daemon/checkpoint": frozenset({"sdk/layout"}),
+    "daemon": frozenset({"peer", "gossip", "daemon/checkpoint", "sdk/layout"}),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's.
-    "tools/ctl": frozenset({"sdk/c", "sdk/layout", "checkpoint"}),
+    "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint"}),
     # The benchmark and the simulator look into everything.
-    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "checkpoint", "daemon"}),
+    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "daemon/checkpoint", "daemon"}),
 }
 TESTS = "tests"  # may include everything
 

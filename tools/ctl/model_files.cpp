@@ -12,8 +12,8 @@
 #include <functional>
 #include <utility>
 
-#include "checkpoint/folder.hpp"
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/folder.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 
 namespace gossamer::ctl {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/description.hpp"
+#include "daemon/checkpoint/description.hpp"
 
 namespace gossamer::ctl {
 

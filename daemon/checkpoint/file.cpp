@@ -1,6 +1,6 @@
 // The system calls of file.hpp.
 
-#include "checkpoint/file.hpp"
+#include "daemon/checkpoint/file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

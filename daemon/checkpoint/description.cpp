@@ -1,4 +1,4 @@
-#include "checkpoint/description.hpp"
+#include "daemon/checkpoint/description.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // Writing and reading headers (safetensors.hpp). A header is read event by event: what is kept is bounded by its
 // length, however deep and often its brackets open.
 
-#include "checkpoint/safetensors.hpp"
+#include "daemon/checkpoint/safetensors.hpp"
 
 #include <fmt/format.h>
 

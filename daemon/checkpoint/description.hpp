@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.hpp"
+#include "daemon/checkpoint/safetensors.hpp"
 
 namespace gossamer::checkpoint {
 

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/description.hpp"
-#include "checkpoint/file.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "daemon/checkpoint/description.hpp"
+#include "daemon/checkpoint/file.hpp"
+#include "daemon/checkpoint/safetensors.hpp"
 
 namespace gossamer::checkpoint {
 

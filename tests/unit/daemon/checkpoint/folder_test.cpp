@@ -1,6 +1,6 @@
 // The folder of checkpoints: what is found there, and what is removed.
 
-#include "checkpoint/folder.hpp"
+#include "daemon/checkpoint/folder.hpp"
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/folder.hpp"
+#include "daemon/checkpoint/folder.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/file.hpp"
+#include "daemon/checkpoint/file.hpp"
 
 namespace gossamer::checkpoint {
 namespace {

@@ -1,6 +1,6 @@
 // Models in files: written whole or not at all, read as they were written, and refused if they are not that.
 
-#include "checkpoint/model_file.hpp"
+#include "daemon/checkpoint/model_file.hpp"
 
 #include <sys/resource.h>
 

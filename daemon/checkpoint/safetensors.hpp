@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file.hpp"
+#include "daemon/checkpoint/file.hpp"
 
 namespace gossamer::checkpoint {
 

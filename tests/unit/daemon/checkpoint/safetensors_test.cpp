@@ -1,7 +1,7 @@
 // Headers of safetensors files: what is written is read again, and everything that breaks a rule of the format is
 // refused with what is wrong.
 
-#include "checkpoint/safetensors.hpp"
+#include "daemon/checkpoint/safetensors.hpp"
 
 #include <fstream>
 

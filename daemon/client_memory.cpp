@@ -38,6 +38,8 @@ static_assert(block_elements == layout::block_elements && max_fragment_elements 
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
               max_cursor_bytes == layout::max_cursor_bytes);
 
+/// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
+constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
 constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
 
 using Checked = std::expected<void, AttachRefusal>;
@@ -408,6 +410,20 @@ std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
   return entry(fragment).publication_clock.load(std::memory_order_relaxed);  // ordered by the word, loaded before
 }
 
+std::optional<ClientMemory::Receipt> ClientMemory::receipt(std::uint32_t fragment, std::uint32_t generation) const {
+  const layout::Receipt& kept = entry(fragment).receipts[generation % 2];
+  const auto mark = layout::ReceiptMark::unpack(kept.mark.load(std::memory_order_acquire));
+  const std::uint64_t number = kept.number.load(std::memory_order_relaxed);
+  if (number == 0 || number > max_receipt_number || mark.generation != generation) return std::nullopt;
+  return Receipt{number, mark};
+}
+void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt) {
+  layout::Receipt& kept = entry(fragment).receipts[receipt.mark.generation % 2];
+  // The number first: with the old mark it is about a publication that nobody asks for any more.
+  kept.number.store(receipt.number, std::memory_order_release);
+  kept.mark.store(receipt.mark.pack(), std::memory_order_release);
+}
+
 std::uint64_t ClientMemory::clock() const {
   return header().clock.load(std::memory_order_relaxed);
 }
@@ -479,6 +495,10 @@ void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double 
 }
 void ClientMemory::set_place(std::uint32_t index, std::uint32_t count) {
   header().place.store(std::uint64_t{count} << 32 | index, std::memory_order_relaxed);
+}
+ClientMemory::Place ClientMemory::place() const {
+  const std::uint64_t bits = header().place.load(std::memory_order_relaxed);
+  return {.index = static_cast<std::uint32_t>(bits), .count = static_cast<std::uint32_t>(bits >> 32)};
 }
 void ClientMemory::set_members(std::span<const NodeId> members) {
   static_assert(sizeof(NodeId) * layout::max_members == layout::slot_bytes);

@@ -90,6 +90,15 @@ class ClientMemory {
   /// Only while the daemon owns the word. The word must be valid.
   void store_word(std::uint32_t fragment, layout::Word word);
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
+  /// The daemon's own note about the publication of this generation, if the memory has one. A client can write there,
+  /// too: it can only misplace its own share of the model.
+  struct Receipt {
+    std::uint64_t number = 0;
+    layout::ReceiptMark mark;
+  };
+  [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
+  /// About mark.generation; takes the place of that two generations before.
+  void store_receipt(std::uint32_t fragment, const Receipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
@@ -121,6 +130,12 @@ class ClientMemory {
   void set_finish_answer(const layout::FinishAnswer& answer, double distance);
   /// Which of the job's clients at this node it is, and of how many.
   void set_place(std::uint32_t index, std::uint32_t count);
+  /// As a daemon said last, this one or one before.
+  struct Place {
+    std::uint32_t index = 0;
+    std::uint32_t count = 0;
+  };
+  [[nodiscard]] Place place() const;
   /// At most layout::max_members.
   void set_members(std::span<const NodeId> members);
   /// The program's cursor, if it has ever set one, and one that came with the model; they may be anything. The number

@@ -56,6 +56,10 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   const ClientMemory& memory = client->memory();
+  if (client->joins() && memory.place().index > 0 && host.now_us() - host.began_us() < return_us) {
+    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
+                                         "the job's other process here may have the model, and is waited for"});
+  }
   std::vector<gossip::FragmentBuffers> fragments;
   fragments.reserve(memory.fragment_count());
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
@@ -75,9 +79,12 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       first_(std::move(client)),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       copying_(replica_.fragment_count()),
+      copies_(replica_.fragment_count(), counter.next()),  // above every one of an earlier life
       started_us_(host.now_us()) {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     replica_.outer_state(f).leave_out(first_->memory().statistics(f));
+    copies_[f] = std::max(copies_[f], first_->last_noted(f));
+  }
   if (Checkpoints* checkpoints = host.checkpoints()) {
     CheckpointSource& source = *this;
     checkpoint_writing_ = std::make_shared<CheckpointWriting>(
@@ -112,6 +119,8 @@ void Job::begin() {
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
       blocks.push_back(memory.block_count(f));
     joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
+  } else {
+    awaited_clients_ = std::min<std::uint32_t>(memory.place().count, gossip::LocalGroup::max_clients);
   }
   decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
   for (const NodeId& node : host_.neighbours())
@@ -156,7 +165,10 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
                    client->session().resume() ? "is back" : "attached", clients_.size() + 1);
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    copies_[f] = std::max(copies_[f], client->last_noted(f));
   clients_.push_back(client);
+  tell_places();
   if (joined_us_ == 0) return {};  // until the node itself has joined
   if (group_) {
     add_to_group(*client);
@@ -233,6 +245,7 @@ bool Job::detached(const ClientSession& session) {
   }
   const std::shared_ptr<JobClient> client = std::move(*found);
   clients_.erase(found);
+  tell_places();
   if (group_) {
     remove_from_group(client);
   } else if (client == first_) {
@@ -300,6 +313,7 @@ void Job::mirror(std::uint32_t f) {
   const layout::Word mirrored = first_->word(f);
   if (word_of(parts).pack() == mirrored.pack() || mirrored.with_client) return;
   if (mirrored.generation != parts.generation) return;  // a publication is known that the replica has still to take
+  if (parts.with_client) first_->note_alone(f, ++copies_[f]);
   first_->store(f, word_of(parts));
 }
 
@@ -603,8 +617,10 @@ bool Job::replaces_pending() {
 void Job::run_if_joined() {
   if (searching_ || joining_ || restoring_ || ended_) return;
   if (replica_.state() != ReplicaState::joining || replaces_pending()) return;
+  if (awaits_clients()) return;
   replica_.set_clock(first_->clock());
   joined_us_ = host_.now_us();
+  begin_copies();
   decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
   first_->set_joined();
   settle_import();
@@ -612,7 +628,6 @@ void Job::run_if_joined() {
   first_->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
   host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.partners());
-  if (clients_.size() > 1) begin_group();
 }
 
 // --- time and status ----------------------------------------------------------------------------------------------
@@ -631,6 +646,7 @@ void Job::tick(bool settled) {
   });
   take_held_back();
   if (restoring_ && restoring_->waits_for_room) restore_next();
+  if (awaited_clients_ > 0) run_if_joined();
   measure_time_taken(now_us);
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));

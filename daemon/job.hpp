@@ -32,6 +32,7 @@
 #include "gossip/joining.hpp"
 #include "gossip/local_group.hpp"
 #include "gossip/replica.hpp"
+#include "gossip/reunion.hpp"
 
 namespace gossamer::daemon {
 
@@ -41,6 +42,8 @@ class JobHost {
   virtual ~JobHost() = default;
   [[nodiscard]] virtual NodeId id() const = 0;
   [[nodiscard]] virtual TimeUs now_us() const = 0;
+  /// Since when the daemon has been there for clients, by the same clock.
+  [[nodiscard]] virtual TimeUs began_us() const = 0;
   /// False if it cannot be sent now: no link, or its queue is full.
   virtual bool send(const NodeId& to, const Message& message) = 0;
   /// Nodes linked now.
@@ -123,6 +126,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options, gossip::ExchangeCounter& counter,
       std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
 
+  /// Clients that were here before the daemon was restarted come back within this: they try again every 2 s.
+  static constexpr TimeUs return_us = 3 * us_per_s;
+
   using Actions = gossip::Replica::Actions;
   /// Feeds the replica and carries out what it decides: `feed(actions)`.
   template <class Feed>
@@ -147,12 +153,21 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void begin_group();
   void add_to_group(JobClient& client);
   void remove_from_group(const std::shared_ptr<JobClient>& client);
+  void begin_copies();
   void gather(std::uint32_t fragment);
-  void gathered(std::uint32_t fragment, bool finite, Actions& out);
-  /// Runs a mean on the workers, hands the fragment to whom it is to be, and then `report`s.
-  template <class Report>
-  void work_mean(std::uint32_t fragment, gossip::LocalGroup::Work&& part, Report report);
+  void gathered(std::uint32_t fragment, bool together, bool finite, Actions& out);
+  /// Clients that were a former daemon's group are waited for, so that they go on together.
+  [[nodiscard]] bool awaits_clients() const;
+  struct Gather;
+  [[nodiscard]] Gather gathering(std::uint32_t fragment);
+  struct Mean;
+  [[nodiscard]] Mean mean_of(std::uint32_t fragment, const gossip::LocalGroup::Work& work);
+  [[nodiscard]] std::optional<std::size_t> note_copy(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
+                                                     const Clients& clients);
+  bool hand_over(std::uint32_t fragment, JobClient& client, const gossip::LocalGroup::Part& part,
+                 const gossip::LocalMeanTask::Outcome& outcome);
   void offer(std::uint32_t fragment);
+  void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round);
   void take_in(std::uint32_t fragment);
   void end_round_if_over(std::uint32_t fragment);
   void tick_group();
@@ -194,6 +209,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] bool replaces_pending();
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_place(JobClient& client);
+  void tell_places();
   void watch_finishing();
   void answer_finishing(JobClient& client);
   void tell_clients();
@@ -214,6 +230,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
   std::optional<TimeUs> warned_of_memory_us_;
   std::optional<gossip::LocalGroup> group_;
+  std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
+  std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
+  std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;

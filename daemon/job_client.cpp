@@ -101,6 +101,71 @@ void JobClient::store(std::uint32_t f, const layout::Word& word) {
   due_stored_ = due_stored_ || word.with_client;
 }
 
+void JobClient::note_alone(std::uint32_t f, std::uint64_t number) {
+  memory().store_receipt(f, {.number = number, .mark = {.generation = word(f).generation, .alone = true}});
+}
+
+void JobClient::note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten) {
+  const layout::Word own = word(f);
+  // What was written over once stays so until the client publishes anew.
+  const auto before = memory().receipt(f, own.generation);
+  overwritten = overwritten || (before && before->mark.overwritten && !own.with_client);
+  memory().store_receipt(f, {.number = number,
+                             .mark = {.generation = own.generation,
+                                      .corrected = own.with_client && own.correction_valid && !own.replace,
+                                      .overwritten = overwritten,
+                                      .replaced = replaces}});
+}
+
+std::uint64_t JobClient::last_noted(std::uint32_t f) const {
+  std::uint64_t last = 0;
+  for (const std::uint32_t generation : {word(f).generation, word(f).generation - 1}) {
+    if (const auto receipt = memory().receipt(f, generation)) last = std::max(last, receipt->number);
+  }
+  return last;
+}
+
+gossip::Standing JobClient::standing(std::uint32_t f) const {
+  using Kind = gossip::Standing::Kind;
+  const layout::Word own = word(f);
+  const auto now = memory().receipt(f, own.generation);
+  const auto before = memory().receipt(f, own.generation - 1);
+  if (own.with_client) return now ? gossip::Standing{.kind = Kind::holds, .number = now->number} : gossip::Standing{};
+  if (now && now->mark.alone) return {.kind = Kind::alone, .number = now->number};
+  if (own.correction_valid || (before && before->mark.alone)) {
+    // Of a copy that its publication is only to go into, it does not have the rest.
+    return {.kind = Kind::alone, .number = now ? now->number - 1 : before ? before->number : 0};
+  }
+  if (!before) return {};
+  return {.kind = Kind::moved,
+          .number = before->number,
+          .into = now ? now->number : 0,
+          .overwritten = now && now->mark.overwritten};
+}
+
+gossip::FragmentView JobClient::copy(std::uint32_t f, bool publication) const {
+  const layout::Word own = word(f);
+  const auto buffer = [&](std::uint8_t index) { return memory().buffer(f, index); };
+  if (publication) return {.publication = buffer(own.publication)};
+  if (standing(f).kind == gossip::Standing::Kind::moved) {
+    const auto before = memory().receipt(f, own.generation - 1);
+    if (before && before->mark.replaced) return {.publication = buffer(own.publication)};  // as it was given
+    const bool corrected = before && before->mark.corrected;
+    return {.publication = buffer(own.spare()), .correction = corrected ? buffer(own.correction) : nullptr};
+  }
+  return {.publication = buffer(own.publication),
+          .correction = own.correction_valid ? buffer(own.correction) : nullptr};
+}
+
+gossip::ClientFragment JobClient::progress_since(std::uint32_t f, const gossip::FragmentView& copy,
+                                                 float weight) const {
+  return {.snapshot = memory().buffer(f, word(f).publication),
+          .base = copy.publication,
+          .base_correction = copy.correction,
+          .take = gossip::Take::progress,
+          .weight = weight};
+}
+
 void JobClient::tell_due() {
   if (std::exchange(due_stored_, false)) memory().raise_due();
 }
@@ -114,8 +179,6 @@ gossip::ClientFragment JobClient::part_of(std::uint32_t f, const gossip::LocalGr
     // What it published before, and was given then, stays where it was until the next correction is written.
     fragment.base = buffer(own.spare());
     fragment.base_correction = was_corrected_[f] ? buffer(own.correction) : nullptr;
-  } else if (own.correction_valid && !own.replace) {
-    fragment.snapshot_correction = buffer(own.correction);
   }
   if (part.offer) fragment.correction = buffer(own.spare());
   return fragment;
@@ -129,6 +192,11 @@ void JobClient::offer(std::uint32_t f, const gossip::LocalGroup::Part& part,
   next.correction_valid = written;
   next.replace = written && part.replace;
   next.with_client = true;
+  if (auto noted = memory().receipt(f, next.generation)) {
+    noted->mark.corrected = written && !part.replace;
+    if (!outcome.finite) noted->number = 0;  // it is not given the copy
+    memory().store_receipt(f, *noted);
+  }
   store(f, next);
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/client_listener.hpp"
 #include "gossip/fragment_buffers.hpp"
 #include "gossip/local_group.hpp"
+#include "gossip/reunion.hpp"
 
 namespace gossamer::daemon {
 
@@ -61,6 +62,21 @@ class JobClient {
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
   /// Only while the daemon owns the word. tell_due() afterwards.
   void store(std::uint32_t f, const layout::Word& word);
+
+  // --- receipts, for a daemon that takes over (gossip/reunion.hpp)
+  /// Its memory is the node's copy `number`, and goes on alone.
+  void note_alone(std::uint32_t f, std::uint64_t number);
+  /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it
+  /// was handed before is about to be written over.
+  void note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten);
+  /// The largest number in any receipt of the fragment.
+  [[nodiscard]] std::uint64_t last_noted(std::uint32_t f) const;
+  [[nodiscard]] gossip::Standing standing(std::uint32_t f) const;
+  /// The copy that it was handed last, as standing() says; or its publication itself.
+  [[nodiscard]] gossip::FragmentView copy(std::uint32_t f, bool publication) const;
+  /// Its progress since a copy, to be taken with this weight.
+  [[nodiscard]] gossip::ClientFragment progress_since(std::uint32_t f, const gossip::FragmentView& copy,
+                                                      float weight) const;
   void tell_due();
 
   // --- among several

@@ -36,6 +36,11 @@ void Job::tell_place(JobClient& client) {
   client.tell_members(replica_.members());
 }
 
+void Job::tell_places() {
+  for (const auto& client : clients_)
+    tell_place(*client);
+}
+
 /// What the clients have asked for, and how far it has come.
 void Job::watch_finishing() {
   if (ended_ || clients_.empty() || host_.now_us() - finishing_seen_us_ < finishing_period_us) return;

@@ -2,6 +2,7 @@
 // each of them. gossip::LocalGroup decides, gossip::LocalMeanTask computes; this carries out.
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/job.hpp"
 
@@ -9,14 +10,26 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// Clients that were here before the daemon was restarted come back within this: they try again every 2 s.
-constexpr TimeUs return_us = 3 * us_per_s;
 /// Fragments of which a round is begun in one turn of the loop though no exchange asks for one.
 constexpr std::size_t rounds_per_tick = 64;
 
 }  // namespace
 
 // --- who takes part -----------------------------------------------------------------------------------------------
+
+bool Job::awaits_clients() const {
+  return clients_.size() < awaited_clients_ && host_.now_us() - started_us_ < return_us;
+}
+
+/// The replica has just joined. Clients that come back together after a restart make the node's copy of what they hold.
+void Job::begin_copies() {
+  const auto with_model = std::count_if(clients_.begin(), clients_.end(),
+                                        [this](const auto& client) { return client == first_ || !client->joins(); });
+  reuniting_.assign(replica_.fragment_count(), with_model > 1);
+  if (clients_.size() > 1) return begin_group();
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    first_->note_alone(f, ++copies_[f]);
+}
 
 void Job::begin_group() {
   group_.emplace(replica_.fragment_count(), first_->clock());
@@ -30,13 +43,8 @@ void Job::begin_group() {
 
 void Job::add_to_group(JobClient& client) {
   using Arrival = gossip::LocalGroup::Arrival;
-  Arrival arrival = Arrival::without_values;
-  if (!client.joins()) {
-    // All come back after a restart; one that was away alone is far behind, and would draw the others back.
-    const bool restarted = first_ && first_->session().resume() && host_.now_us() - started_us_ < return_us;
-    arrival = restarted ? Arrival::back : Arrival::behind;
-  }
-  group_->add(client.number(), arrival, client.memory().clock(), client.due_fragments());
+  group_->add(client.number(), client.joins() ? Arrival::without_values : Arrival::back, client.memory().clock(),
+              client.due_fragments());
   tell_readiness(client);
 }
 
@@ -65,17 +73,64 @@ void Job::tell_readiness(JobClient& client) {
 
 // --- the replica's move -------------------------------------------------------------------------------------------
 
-void Job::gather(std::uint32_t f) {
-  struct Gather {
-    bool run(gossip::HeldFragment fragment) && { return fragment.buffers.gather(); }
+struct Job::Gather {
+  std::optional<gossip::FragmentView> from;  // none: the replica's own
+  gossip::LocalMeanTask progress;
+  Clients clients;  // keeps their memory
+  gossip::LocalGroup::Work work;
+
+  struct Result {
+    bool finite = false;
+    std::vector<gossip::LocalMeanTask::Outcome> outcomes;
   };
-  work(f, Gather{}, [f](Job& job, bool finite, Actions& out) { job.gathered(f, finite, out); });
+  Result run(gossip::HeldFragment fragment) && {
+    gossip::FragmentBuffers& buffers = fragment.buffers;
+    if (!(from ? buffers.gather(*from) : buffers.gather())) return {};
+    return {.finite = true, .outcomes = progress.run(buffers.values())};
+  }
+};
+
+/// Of clients that came back together: the newest copy that one of them was handed, and what each has done since.
+Job::Gather Job::gathering(std::uint32_t f) {
+  Gather gather;
+  if (f >= reuniting_.size() || !reuniting_[f]) return gather;
+  for (const auto& client : clients_) {
+    if (client == first_ || !client->joins()) gather.clients.push_back(client);
+  }
+  std::vector<gossip::Standing> standings;
+  for (const auto& client : gather.clients)
+    standings.push_back(client->standing(f));
+  const gossip::Reunion reunion = gossip::reunite(standings);
+  if (!reunion.newest) return gather;
+  const auto read = [&](const gossip::CopyAt& at) { return gather.clients[at.client]->copy(f, at.publication); };
+  gather.from = read(*reunion.newest);
+  const float weight = 1.0F / static_cast<float>(gather.clients.size());
+  for (std::size_t i = 0; i < standings.size(); ++i) {
+    if (!reunion.progress_since[i]) continue;
+    const JobClient& client = *gather.clients[i];
+    gather.progress.clients.push_back(client.progress_since(f, read(*reunion.progress_since[i]), weight));
+    gather.work.parts.push_back({.id = client.number(), .take = gossip::Take::progress, .weight = weight});
+  }
+  return gather;
 }
 
-void Job::gathered(std::uint32_t f, bool finite, Actions& out) {
+void Job::gather(std::uint32_t f) {
+  Gather task = gathering(f);
+  const bool together = !task.clients.empty();
+  // Once more, if it is not finite, when there is no telling any more what has been published since.
+  if (together) reuniting_[f] = false;
+  work(f, std::move(task), [f, together, parts = task.work](Job& job, Gather::Result&& result, Actions& out) {
+    if (result.finite) job.group_->done(f, parts, result.outcomes);
+    job.gathered(f, together, result.finite, out);
+  });
+}
+
+void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
   const bool with_client = replica_.buffers(f).parts().with_client;
   if (finite) {
-    group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, host_.now_us());
+    // What clients that came back together hold says so itself.
+    if (!together) first_->note_copy(f, ++copies_[f], false, false);
+    group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, together, host_.now_us());
     if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
       group_->published(first_->number(), f, host_.now_us());
       group_->end(f);
@@ -87,18 +142,18 @@ void Job::gathered(std::uint32_t f, bool finite, Actions& out) {
 
 // --- rounds -------------------------------------------------------------------------------------------------------
 
-template <class Report>
-void Job::work_mean(std::uint32_t f, gossip::LocalGroup::Work&& part, Report report) {
-  struct Mean {
-    gossip::LocalMeanTask task;
-    Clients clients;  // keeps their memory
+struct Job::Mean {
+  gossip::LocalMeanTask task;
+  Clients clients;  // in the task's order; keeps their memory
 
-    std::vector<gossip::LocalMeanTask::Outcome> run(gossip::HeldFragment fragment) && {
-      return task.run(fragment.buffers.values());
-    }
-  };
+  std::vector<gossip::LocalMeanTask::Outcome> run(gossip::HeldFragment fragment) && {
+    return task.run(fragment.buffers.values());
+  }
+};
+
+Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
   Mean mean;
-  for (const gossip::LocalGroup::Part& one : part.parts) {
+  for (const gossip::LocalGroup::Part& one : work.parts) {
     const auto attached =
         std::find_if(clients_.begin(), clients_.end(), [&](const auto& client) { return client->number() == one.id; });
     const std::shared_ptr<JobClient>& client = attached != clients_.end() ? *attached : departed_.at(one.id);
@@ -106,30 +161,107 @@ void Job::work_mean(std::uint32_t f, gossip::LocalGroup::Work&& part, Report rep
     mean.clients.push_back(client);
   }
   std::erase_if(departed_, [this](const auto& item) { return !group_->needs(item.first); });
-  Clients clients = mean.clients;
+  return mean;
+}
+
+/// Notes, before anything of it is written, which publications the next copy contains. Returns whose part is to be
+/// written before the others': gossip/reunion.hpp says why.
+std::optional<std::size_t> Job::note_copy(std::uint32_t f, const gossip::LocalGroup::Work& work,
+                                          const Clients& clients) {
+  std::vector<gossip::Standing> standings;
+  std::vector<std::size_t> candidates;
+  std::vector<std::size_t> part_of;  // by standing
+  for (std::size_t i = 0; i < work.parts.size(); ++i) {
+    if (!work.parts[i].offer || work.parts[i].replace) continue;
+    candidates.push_back(standings.size());
+    standings.push_back(clients[i]->standing(f));
+    part_of.push_back(i);
+  }
+  for (const auto& client : clients_) {  // those that have the fragment hold a copy, too
+    if (!client->joins() && client->due(f)) standings.push_back(client->standing(f));
+  }
+  std::optional<std::size_t> first;
+  if (!candidates.empty()) first = part_of[gossip::safest_to_overwrite(standings, candidates)];
+  ++copies_[f];
+  for (std::size_t i = 0; i < work.parts.size(); ++i) {
+    if (work.parts[i].offer) clients[i]->note_copy(f, copies_[f], work.parts[i].replace, i == first);
+  }
+  return first;
+}
+
+/// False if it is gone.
+bool Job::hand_over(std::uint32_t f, JobClient& client, const gossip::LocalGroup::Part& part,
+                    const gossip::LocalMeanTask::Outcome& outcome) {
+  if (client_of(client.session()) == nullptr) return false;
+  client.offer(f, part, outcome);
+  client.tell_due();
+  return true;
+}
+
+/// The mean, with one client's correction, in one task; when that client has been handed it, the others' in another.
+void Job::offer(std::uint32_t f) {
+  using Outcomes = std::vector<gossip::LocalMeanTask::Outcome>;
+  gossip::LocalGroup::Work round = group_->begin(f, host_.now_us());
+  Mean mean = mean_of(f, round);
+  const std::optional<std::size_t> first = note_copy(f, round, mean.clients);
+  Mean rest;
+  gossip::LocalGroup::Work rest_of_round;
+  std::vector<std::size_t> rest_at;
+  for (std::size_t i = 0; i < round.parts.size(); ++i) {
+    if (!round.parts[i].offer || i == first) continue;
+    gossip::ClientFragment& fragment = mean.task.clients[i];
+    rest.task.clients.push_back({.snapshot = fragment.snapshot,
+                                 .correction = std::exchange(fragment.correction, nullptr),
+                                 .replace = fragment.replace});
+    rest.clients.push_back(mean.clients[i]);
+    rest_of_round.parts.push_back(round.parts[i]);
+    rest_at.push_back(i);
+  }
+  const std::shared_ptr<JobClient> first_client = first ? mean.clients[*first] : nullptr;
   work(f, std::move(mean),
-       [f, part = std::move(part), clients = std::move(clients), report](
-           Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
-         job.group_->done(f, part, outcomes);
-         for (std::size_t i = 0; i < clients.size(); ++i) {
-           if (part.parts[i].offer && job.client_of(clients[i]->session()) != nullptr) {
-             clients[i]->offer(f, part.parts[i], outcomes[i]);
-             clients[i]->tell_due();
-           }
+       [f, first, first_client, round = std::move(round), rest = std::move(rest),
+        rest_of_round = std::move(rest_of_round),
+        rest_at = std::move(rest_at)](Job& job, Outcomes&& outcomes, Actions&) mutable {
+         job.group_->done(f, round, outcomes);
+         const bool shown =
+             first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
+         for (std::size_t i = 0; i < rest_at.size(); ++i) {
+           if (!outcomes[rest_at[i]].finite) rest.task.clients[i].correction = nullptr;
+           if (!shown) rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
          }
-         report(job, out);
+         job.offer_rest(f, std::move(rest), std::move(rest_of_round));
        });
 }
 
-void Job::offer(std::uint32_t f) {
-  work_mean(f, group_->begin(f, host_.now_us()), [f](Job& job, Actions& out) {
+void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& round) {
+  Clients clients = rest.clients;
+  std::vector<bool> given;
+  for (const gossip::ClientFragment& fragment : rest.task.clients)
+    given.push_back(fragment.correction != nullptr);
+  const auto report = [f, clients = std::move(clients), given = std::move(given), round = std::move(round)](
+                          Job& job, std::vector<gossip::LocalMeanTask::Outcome> outcomes, Actions& out) {
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      outcomes[i].finite = given[i];
+      job.hand_over(f, *clients[i], round.parts[i], outcomes[i]);
+    }
     job.replica_.offered(f, job.host_.now_us(), out);
     job.end_round_if_over(f);
-  });
+  };
+  if (rest.clients.empty()) {
+    decide([&](Actions& out) { report(*this, {}, out); });
+  } else {
+    work(f, std::move(rest), report);
+  }
 }
 
 void Job::take_in(std::uint32_t f) {
-  work_mean(f, group_->take_in(f), [f](Job& job, Actions& out) { job.replica_.folded(f, job.host_.now_us(), out); });
+  gossip::LocalGroup::Work part = group_->take_in(f);
+  Mean mean = mean_of(f, part);
+  work(f, std::move(mean),
+       [f, part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
+         job.group_->done(f, part, outcomes);
+         job.replica_.folded(f, job.host_.now_us(), out);
+       });
 }
 
 void Job::end_round_if_over(std::uint32_t f) {

@@ -65,6 +65,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;
+  [[nodiscard]] TimeUs began_us() const override { return began_us_; }
   bool send(const NodeId& to, const Message& message) override;
   [[nodiscard]] std::vector<NodeId> neighbours() const override;
   [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
@@ -123,6 +124,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   std::function<void()> stopped_;  // set while stopping
   TimeUs stop_at_us_ = 0;          // done or not
   bool drained_ = false;
+  const TimeUs began_us_ = now_us();
 };
 
 }  // namespace gossamer::daemon

@@ -81,9 +81,9 @@ void FragmentBuffers::finish_fold() {
   std::vector<float>().swap(pending_);  // assigning {} would keep the memory
 }
 
-bool FragmentBuffers::gather() {
+bool FragmentBuffers::gather(const FragmentView& from) {
   gathered_.resize(block_count_ * block_elements);
-  return sum(y(), block_count_, gathered_.data());
+  return sum(from, block_count_, gathered_.data());
 }
 
 void FragmentBuffers::finish_gather() {

@@ -78,9 +78,10 @@ class FragmentBuffers {
   void fold();
   void finish_fold();
 
-  /// Moves y into the node's own memory: gather() the floats (any thread), finish_gather() the parts. False: y holds
-  /// NaN or infinity, and stays where it is.
-  [[nodiscard]] bool gather();
+  /// Moves y, or what is to be y from now on, into the node's own memory: gather() the floats (any thread),
+  /// finish_gather() the parts. False: it holds NaN or infinity, and y stays where it is.
+  [[nodiscard]] bool gather() { return gather(y()); }
+  [[nodiscard]] bool gather(const FragmentView& from);
   void finish_gather();
   [[nodiscard]] bool gathered() const { return is_gathered_; }
   /// y of a gathered fragment.

@@ -18,9 +18,6 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const st
     Slot& slot = client.slots[f];
     slot.apart = arrival == Arrival::without_values;
     slot.due = !due.empty() && due[f];
-    slot.difference = arrival == Arrival::back;
-    slot.untaken = arrival == Arrival::back && !slot.due;
-    client.untaken += slot.untaken ? 1 : 0;
   }
   if (arrival == Arrival::without_values) client.lacking = count;
   clients_.emplace(id, std::move(client));
@@ -83,9 +80,10 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
 
 // --- a round ------------------------------------------------------------------------------------------------------
 
-void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, TimeUs now_us) {
+void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us) {
   Round& round = rounds_[f];
   round.gathered = true;
+  round.moved = uneven;
   if (!holder) return;
   round.under_way = true;
   round.begun_us = now_us;
@@ -98,34 +96,26 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, TimeU
 
 Take LocalGroup::take_of(const Slot& slot) {
   if (slot.quarantined) return Take::check;  // what it came from is not finite
-  if (!slot.untaken) return Take::nothing;
-  return slot.difference ? Take::difference : Take::progress;
+  return slot.untaken ? Take::progress : Take::nothing;
 }
 
 /// Clients whose mean y is: those that take part, and are not quarantined.
 std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return !slot.apart && !slot.replacing && !slot.quarantined && !slot.difference &&
-           (!item.second.gone || slot.untaken);
+    return !slot.apart && !slot.replacing && !slot.quarantined && (!item.second.gone || slot.untaken);
   });
   return static_cast<std::size_t>(count);
 }
 
-/// Progress first; then those that come back, one by one: y + (v − y)/(n + 1) is the mean of n clients' y and one
-/// more's v.
 void LocalGroup::weigh(Work& work, std::size_t in_mean) {
-  std::stable_partition(work.parts.begin(), work.parts.end(),
-                        [](const Part& part) { return part.take != Take::difference; });
-  for (Part& part : work.parts) {
-    if (part.take == Take::difference) ++in_mean;
+  for (Part& part : work.parts)
     part.weight = 1.0F / static_cast<float>(std::max<std::size_t>(in_mean, 1));
-  }
 }
 
 void LocalGroup::taken(Client& client, Slot& slot) {
   if (!slot.untaken) return;
-  slot.untaken = slot.difference = false;
+  slot.untaken = false;
   --client.untaken;
 }
 

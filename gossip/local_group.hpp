@@ -47,8 +47,7 @@ class LocalGroup {
   enum class Arrival {
     with_values,     ///< its fragments are what y was gathered from
     without_values,  ///< it takes y over
-    back,            ///< it has been here before, and what it holds is as good as y: the mean of both is taken
-    behind,          ///< likewise, but y has gone on without it: only what it does from now on counts
+    back,            ///< it has been here before: only what it publishes from now on counts
   };
   /// `due`: the fragments that it holds already. `clock`: its own, in samples.
   void add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due = {});
@@ -80,8 +79,9 @@ class LocalGroup {
   struct Work {
     std::vector<Part> parts;
   };
-  /// The fragment has been gathered; `round`: while the client that it was gathered from holds it.
-  void gathered(std::uint32_t f, std::optional<ClientId> holder, TimeUs now_us);
+  /// The fragment has been gathered; `holder`: the client that it was gathered from, if that has it in its hands;
+  /// `uneven`: not all clients hold what was gathered.
+  void gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us);
   /// A round begins: takes in what came late, and hands the fragment to whoever does not have it.
   [[nodiscard]] Work begin(std::uint32_t f, TimeUs now_us);
   /// A client has published.
@@ -109,7 +109,6 @@ class LocalGroup {
     bool due : 1 = false;          ///< has the fragment
     bool awaited : 1 = false;      ///< was handed it in this round
     bool untaken : 1 = false;      ///< has published what is not in y
-    bool difference : 1 = false;   ///< and is taken in by its difference to y
     bool quarantined : 1 = false;  ///< the last one was not finite
   };
   struct Client {

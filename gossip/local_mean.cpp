@@ -32,22 +32,14 @@ bool all_finite(std::span<const float> values) {
   return bad == 0;
 }
 
-/// out += weight · (a + b − c − d); null is zero. True if anything was added. The arrays were looked at before, but are
-/// a client's, which may change them meanwhile: y stays finite nevertheless.
-struct Sum {
-  const float* a;
-  const float* b;
-  const float* c;
-  const float* d;
-};
-
-template <bool HasB, bool HasD>
-bool add(const Sum& of, float weight, float* __restrict out) {
+/// out += weight · (s − base − base's correction), of one block. True if anything was added. The arrays were looked at
+/// before, but are a client's, which may change them meanwhile: y stays finite nevertheless.
+template <bool HasCorrection>
+bool add(const float* snapshot, const float* base, const float* base_correction, float weight, float* __restrict out) {
   std::uint32_t any = 0;
   for (std::size_t e = 0; e < block_elements; ++e) {
-    const float stands = HasB ? of.a[e] + of.b[e] : of.a[e];
-    const float from = HasD ? of.c[e] + of.d[e] : of.c[e];
-    const float moved = stands - from;
+    const float from = HasCorrection ? base[e] + base_correction[e] : base[e];
+    const float moved = snapshot[e] - from;
     any |= magnitude(moved);
     const float sum = out[e] + weight * moved;
     out[e] = magnitude(sum) < beyond_y_bits ? sum : out[e];
@@ -55,25 +47,12 @@ bool add(const Sum& of, float weight, float* __restrict out) {
   return any != 0;
 }
 
-bool add(const Sum& sum, float weight, float* out) {
-  if (sum.b != nullptr)
-    return sum.d != nullptr ? add<true, true>(sum, weight, out) : add<true, false>(sum, weight, out);
-  return sum.d != nullptr ? add<false, true>(sum, weight, out) : add<false, false>(sum, weight, out);
-}
-
-const float* at(const float* values, std::size_t element) {
-  return values == nullptr ? nullptr : values + element;
-}
-
-/// One block of a client's publication into y.
+/// One block of a client's progress into y.
 bool take(const ClientFragment& client, std::size_t e, float* y) {
-  const float* stands = client.snapshot + e;
-  const float* given = at(client.snapshot_correction, e);
-  if (client.take == Take::progress)
-    return add({stands, given, client.base + e, at(client.base_correction, e)}, client.weight, y);
-  float before[block_elements];  // y is read and written
-  std::copy_n(y, block_elements, before);
-  return add({stands, given, before, nullptr}, client.weight, y);
+  const float* snapshot = client.snapshot + e;
+  const float* base = client.base + e;
+  if (client.base_correction == nullptr) return add<false>(snapshot, base, nullptr, client.weight, y);
+  return add<true>(snapshot, base, client.base_correction + e, client.weight, y);
 }
 
 bool correct(const ClientFragment& client, std::size_t first, const float* y) {
@@ -91,10 +70,6 @@ bool correct(const ClientFragment& client, std::size_t first, const float* y) {
   return any != 0;
 }
 
-bool takes_values(Take take) {
-  return take == Take::progress || take == Take::difference;
-}
-
 }  // namespace
 
 std::vector<LocalMeanTask::Outcome> LocalMeanTask::run(std::span<float> y) const {
@@ -107,7 +82,7 @@ std::vector<LocalMeanTask::Outcome> LocalMeanTask::run(std::span<float> y) const
   for (std::size_t begin = 0; begin < y.size(); begin += chunk) {
     const std::size_t end = std::min(y.size(), begin + chunk);
     for (std::size_t m = 0; m < clients.size(); ++m) {
-      if (!outcomes[m].finite || !takes_values(clients[m].take)) continue;
+      if (!outcomes[m].finite || clients[m].take != Take::progress) continue;
       for (std::size_t e = begin; e < end; e += block_elements)
         outcomes[m].moved |= take(clients[m], e, y.data() + e);
     }

@@ -22,17 +22,15 @@ namespace gossamer::gossip {
 /// What is taken of a client's publication into y.
 enum class Take : unsigned char {
   nothing,
-  check,       ///< nothing, but whether it is finite is to be known
-  progress,    ///< what it did since its base
-  difference,  ///< what sets it apart from y: its base is not known any more
+  check,     ///< nothing, but whether it is finite is to be known
+  progress,  ///< what it did since its base
 };
 
 /// One client's part. All arrays are as long as y; null: none.
 struct ClientFragment {
-  const float* snapshot = nullptr;             ///< s
-  const float* snapshot_correction = nullptr;  ///< on its way to the client, so that it stands at s plus this
-  const float* base = nullptr;                 ///< of progress: the snapshot before,
-  const float* base_correction = nullptr;      ///< and what it was given then
+  const float* snapshot = nullptr;         ///< s
+  const float* base = nullptr;             ///< of progress: the snapshot before,
+  const float* base_correction = nullptr;  ///< and what it was given then
   Take take = Take::nothing;
   float weight = 1;             ///< of what is taken
   float* correction = nullptr;  ///< where what the client is to add is written; may be a base

@@ -140,13 +140,43 @@ struct Word {
 static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation == 7);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
 
+/// What a receipt says beside the copy's number.
+struct ReceiptMark {
+  std::uint32_t generation = 0;  ///< of the publication that it is about
+  bool corrected = false;        ///< the client was given a correction with it
+  bool alone = false;            ///< this client's memory is the copy: no other shares it
+  bool overwritten = false;      ///< the correction may be half written, over the snapshot before
+  bool replaced = false;         ///< what the client was given was the copy itself, to take over
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return std::uint64_t{generation} | std::uint64_t{corrected} << 32 | std::uint64_t{alone} << 33 |
+           std::uint64_t{overwritten} << 34 | std::uint64_t{replaced} << 35;
+  }
+  [[nodiscard]] static constexpr ReceiptMark unpack(std::uint64_t bits) {
+    return {.generation = static_cast<std::uint32_t>(bits),
+            .corrected = (bits >> 32 & 1) != 0,
+            .alone = (bits >> 33 & 1) != 0,
+            .overwritten = (bits >> 34 & 1) != 0,
+            .replaced = (bits >> 35 & 1) != 0};
+  }
+};
+
+/// Which of the daemon's copies of a fragment contains a publication, and was or is to be handed out upon it: for the
+/// daemon that takes over from a dead one. The number is stored before the mark, both before the word.
+struct Receipt {
+  std::atomic<std::uint64_t> number;  ///< of the copy; 0: none
+  std::atomic<std::uint64_t> mark;    ///< ReceiptMark
+};
+
 /// One cache line a fragment.
 struct alignas(64) FragmentEntry {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> publication_clock;  ///< client: Header::clock when it published; stored before the word
-  std::uint64_t reserved[6];
+  Receipt receipts[2];                           ///< daemon: of publications with even, with odd generations
+  std::uint64_t reserved[2];
 };
 static_assert(sizeof(FragmentEntry) == 64);
+static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).overwritten);
 
 /// What the daemon tells the client about its run.
 enum class RunState : std::uint32_t {

@@ -1,4 +1,4 @@
-// Counts the stores of this process to a stretch of memory, one machine instruction after the other, and kills the
+// Counts the stores of this process to stretches of memory, one machine instruction after the other, and kills the
 // process in front of one of them: SIGKILL, as if somebody had pulled the plug. What a store is, the processor says,
 // not the source: a vectorised loop has one for each of its vectors.
 //
@@ -16,9 +16,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace gossamer {
 
@@ -31,11 +33,15 @@ constexpr std::uint64_t kill_stride = 1;
 
 class StoreTrap {
  public:
-  /// Kills the process before its store number `kill_at` (from 1; 0: never) to `bytes` bytes from `base` (whole pages).
-  /// `stores` counts them where the parent can read it.
-  static void arm(void* base, std::size_t bytes, std::uint64_t kill_at, std::atomic<std::uint64_t>& stores) {
-    base_ = static_cast<char*>(base);
-    bytes_ = bytes;
+  /// Kills the process before its store number `kill_at` (from 1; 0: never) to `bytes` bytes from `base` (whole pages),
+  /// or to a stretch that was armed before. `stores` counts them where the parent can read it. From `bulk_at` on, also
+  /// whole pages, one store is like the next: of a run of them two count, the first and one further on.
+  static void arm(void* base, std::size_t bytes, std::uint64_t kill_at, std::atomic<std::uint64_t>& stores,
+                  std::size_t bulk_at = SIZE_MAX) {
+    if (count_ == stretches_.size()) abort();
+    const std::size_t single_bytes = bulk_at < bytes ? bulk_at : bytes;
+    Stretch& stretch = stretches_[count_++];
+    stretch = {static_cast<char*>(base), single_bytes, bytes - single_bytes};
     kill_at_ = kill_at;
     stores_ = &stores;
     struct sigaction action {};
@@ -44,34 +50,81 @@ class StoreTrap {
     sigaction(SIGSEGV, &action, nullptr);
     action.sa_sigaction = &StoreTrap::after_store;
     sigaction(SIGTRAP, &action, nullptr);
-    mprotect(base_, bytes_, PROT_READ);
+    protect(stretch, false, PROT_READ);
+    protect(stretch, true, PROT_READ);
   }
-  static void disarm() { mprotect(base_, bytes_, PROT_READ | PROT_WRITE); }
+  static void disarm() {
+    for (; count_ > 0; --count_) {
+      protect(stretches_[count_ - 1], false, PROT_READ | PROT_WRITE);
+      protect(stretches_[count_ - 1], true, PROT_READ | PROT_WRITE);
+    }
+  }
 
  private:
-  static constexpr greg_t trap_flag = 0x100;  // of EFLAGS
+  static constexpr greg_t trap_flag = 0x100;       // of EFLAGS
+  static constexpr std::uint64_t further_on = 37;  // stores of a run: somewhere in the middle
+
+  struct Stretch {
+    char* base;
+    std::size_t single_bytes;
+    std::size_t bulk_bytes;  // after them
+  };
+  static void protect(const Stretch& stretch, bool bulk, int how) {
+    if (!bulk) mprotect(stretch.base, stretch.single_bytes, how);
+    if (bulk && stretch.bulk_bytes > 0) mprotect(stretch.base + stretch.single_bytes, stretch.bulk_bytes, how);
+  }
+  static void count() {
+    if (stores_->fetch_add(1) + 1 != kill_at_) return;
+    kill(getpid(), SIGKILL);
+    while (true) {
+    }
+  }
 
   static void before_store(int, siginfo_t* info, void* context) {
     const char* at = static_cast<const char*>(info->si_addr);
-    if (at < base_ || at >= base_ + bytes_) {  // a fault of its own: it comes again, and ends the process
+    open_ = 0;
+    while (open_ < count_ && (at < stretches_[open_].base || at >= end_of(stretches_[open_])))
+      ++open_;
+    if (open_ == count_) {  // a fault of its own: it comes again, and ends the process
       signal(SIGSEGV, SIG_DFL);
       return;
     }
-    if (stores_->fetch_add(1) + 1 == kill_at_) {
-      kill(getpid(), SIGKILL);
-      while (true) {
-      }
+    bulk_ = at >= stretches_[open_].base + stretches_[open_].single_bytes;
+    bool step = true;
+    if (!bulk_) {
+      count();
+      end_run();
+    } else if (run_ == 0) {
+      count();
+      // Stepping takes long, and is for nothing in a run that ends as it should.
+      step = stores_->fetch_add(1) + 1 == kill_at_;
+      run_ = 1;
+    } else if (step_through_ && ++run_ == further_on) {
+      stores_->fetch_sub(1);
+      count();
     }
-    mprotect(base_, bytes_, PROT_READ | PROT_WRITE);
-    static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] |= trap_flag;
+    if (bulk_) step_through_ = step;
+    protect(stretches_[open_], bulk_, PROT_READ | PROT_WRITE);
+    if (step) static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] |= trap_flag;
   }
   static void after_store(int, siginfo_t*, void* context) {
-    mprotect(base_, bytes_, PROT_READ);
+    protect(stretches_[open_], bulk_, PROT_READ);
     static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~trap_flag;
   }
+  /// What was let through is watched again.
+  static void end_run() {
+    for (std::size_t i = 0; run_ > 0 && i < count_; ++i)
+      protect(stretches_[i], true, PROT_READ);
+    run_ = 0;
+  }
+  static const char* end_of(const Stretch& stretch) { return stretch.base + stretch.single_bytes + stretch.bulk_bytes; }
 
-  inline static char* base_ = nullptr;
-  inline static std::size_t bytes_ = 0;
+  inline static std::array<Stretch, 4> stretches_{};
+  inline static std::size_t count_ = 0;
+  inline static std::size_t open_ = 0;       // where the present store goes
+  inline static bool bulk_ = false;          // and in which part of it
+  inline static std::uint64_t run_ = 0;      // stores of the present run that were seen
+  inline static bool step_through_ = false;  // one after the other
   inline static std::uint64_t kill_at_ = 0;
   inline static std::atomic<std::uint64_t>* stores_ = nullptr;
 };

@@ -1,16 +1,14 @@
 // Several clients of one job at one daemon: its own code, with its workers, beside trainers in threads of their own
 // that serve what is due at their own speeds. Steps are multiples of a power of two, so that the mean of four is exact.
 
-#include <spdlog/sinks/null_sink.h>
-
 #include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
 #include <thread>
 
-#include "daemon/job.hpp"
 #include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/played_host.hpp"
 #include "tests/unit/daemon/test_client.hpp"
 
 using namespace gossamer;
@@ -88,7 +86,7 @@ class Trainer {
 };
 
 /// The daemon: one job, its loop turned by the test.
-class Daemon : private JobHost {
+class Daemon : private test::PlayedHost {
  public:
   /// `resume`: its clients were a former one's.
   explicit Daemon(bool resume = false) : resume_(resume) {}
@@ -134,23 +132,17 @@ class Daemon : private JobHost {
   [[nodiscard]] JobStatus status() const { return job_->status(); }
 
  private:
-  [[nodiscard]] NodeId id() const override { return {}; }
   [[nodiscard]] TimeUs now_us() const override {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   }
-  bool send(const NodeId&, const Message&) override { return false; }
-  [[nodiscard]] std::vector<NodeId> neighbours() const override { return {}; }
-  [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override { return {}; }
-  [[nodiscard]] double capacity_bytes_s() const override { return 0; }
-  [[nodiscard]] gossip::LinkLoad link_load(const NodeId&) const override { return {}; }
+  [[nodiscard]] TimeUs began_us() const override { return began_us_; }
   [[nodiscard]] Workers& workers() override { return workers_; }
-  [[nodiscard]] spdlog::logger& log() override { return log_; }
 
   bool resume_;
+  const TimeUs began_us_ = now_us();
   asio::io_context loop_;
   Workers workers_{loop_, 2};
-  spdlog::logger log_{"none", std::make_shared<spdlog::sinks::null_sink_mt>()};
   gossip::ExchangeCounter counter_{1};
   std::uint64_t number_ = 0;
   std::vector<std::shared_ptr<ClientSession>> sessions_;

@@ -63,7 +63,7 @@ struct Played {
       trainers[id];
       group.add(id, LocalGroup::Arrival::with_values, 0);
     }
-    group.gathered(0, std::nullopt, now_us);
+    group.gathered(0, std::nullopt, false, now_us);
   }
   ClientFragment part_of(const LocalGroup::Part& part) {
     Trainer& trainer = trainers.at(part.id);
@@ -72,8 +72,6 @@ struct Played {
     if (part.take == Take::progress) {
       fragment.base = trainer.buffers[trainer.spare()].data();
       fragment.base_correction = trainer.was_corrected ? trainer.buffers[trainer.correction].data() : nullptr;
-    } else if (trainer.valid) {
-      fragment.snapshot_correction = trainer.buffers[trainer.correction].data();
     }
     if (part.offer) fragment.correction = trainer.buffers[trainer.spare()].data();
     fragment.replace = part.replace;
@@ -298,51 +296,36 @@ TEST_CASE("a client whose values are not finite is left out, whole, until they a
   CHECK(node.y == Values(elements, lattice * 5 / 2));
 }
 
-TEST_CASE("clients that come back together stand for their mean; one that comes later does not draw the others back") {
+TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on") {
   Played node(1);
   node.trainers[2].x = node.trainers[2].buffers[0] = Values(elements, 4);
-  node.trainers[2].progress = 0;
-  SECTION("together") {
+  SECTION("its fragment with the daemon") {
     node.group.add(2, LocalGroup::Arrival::back, 0);
-    node.round();
-    CHECK(node.y == Values(elements, 2));
-  }
-  SECTION("together, with the fragment in its hands") {
-    node.trainers[2].due = true;
-    node.group.add(2, LocalGroup::Arrival::back, 0, {true});
-    node.serve(2);
-    node.round();
-    CHECK(node.y == Values(elements, 2));
-  }
-  SECTION("later") {
-    node.group.add(2, LocalGroup::Arrival::behind, 0);
+    CHECK(node.group.ready(2));
     node.round();
     CHECK(node.y == Values(elements, 0));
   }
-  SECTION("three, one after the other, while the first train on") {
-    node.trainers[3].x = node.trainers[3].buffers[0] = Values(elements, 8);
-    node.trainers[3].due = true;
-    node.group.add(2, LocalGroup::Arrival::back, 0);
-    node.group.add(3, LocalGroup::Arrival::back, 0, {true});
-    node.begin();
-    CHECK(node.y == Values(elements, 2));
-    node.trainers[1].train(1);
-    node.serve(1);
+  SECTION("its fragment in its hands, and trained on") {
+    node.trainers[2].due = true;
+    node.group.add(2, LocalGroup::Arrival::back, 0, {true});
+    node.trainers[2].train(2);
     node.serve(2);
-    node.now_us += us_per_s;
-    REQUIRE(node.end_if_over());
-    CHECK(node.y == Values(elements, 2.5));
-    node.serve(3);
     node.round();
-    CHECK(node.y[0] == Approx((0 + 4 + 8 + 1) / 3.0));
-    node.round();
-    CHECK(node.trainers[3].x == node.y);
-    node.trainers.erase(3);
-    node.group.remove(3);
+    CHECK(node.y == Values(elements, 1));
   }
-  CHECK(node.group.ready(2));
   node.round();
   CHECK(node.trainers[2].x == node.y);
+  CHECK(node.trainers[1].x == node.y);
+}
+
+TEST_CASE("a copy that not all clients hold is handed to them, though nobody trains") {
+  LocalGroup group(1, 0);
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.add(2, LocalGroup::Arrival::with_values, 0);
+  const bool uneven = GENERATE(false, true);
+  group.gathered(0, std::nullopt, uneven, 0);
+  CHECK(group.even() != uneven);
+  CHECK(group.wanted(us_per_s, us_per_s, 1).size() == (uneven ? 1 : 0));
 }
 
 TEST_CASE("the group's clock is the mean of what its clients have trained, and never goes back") {

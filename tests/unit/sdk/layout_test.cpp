@@ -336,6 +336,7 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(TensorEntry, elements);
   CHECK_FIELD(FragmentEntry, word);
   CHECK_FIELD(FragmentEntry, publication_clock);
+  CHECK_FIELD(FragmentEntry, receipts);
   CHECK_FIELD(FragmentEntry, reserved);
   CHECK_FIELD(AttachRequest, magic);
   CHECK_FIELD(AttachRequest, version);

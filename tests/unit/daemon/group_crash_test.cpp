@@ -1,0 +1,305 @@
+// The daemon of two clients of one job is killed in front of each of its stores to either client's memory in turn; it
+// is started again, they come back, and what the node goes on with is exact: what each client trained is in it once, by
+// its share, and each exchange with another machine whole or not at all. As in crash_test.cpp; the second client joins
+// the first, serves only every third turn, and both train.
+
+#include "tests/unit/daemon/played_machine.hpp"
+
+#ifdef GOSSAMER_STORE_TRAP
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using namespace gossamer::daemon::test;
+
+namespace {
+
+constexpr std::uint32_t elements = 512;
+constexpr std::uint32_t fragments = 2;
+constexpr double first_a = 32;
+constexpr double first_b = 8;
+constexpr int period_ms = 50;                                       ///< two turns and a half
+constexpr int turns = 26;                                           ///< of a run that nobody kills
+constexpr int most_turns = 300;                                     ///< until what is waited for is there
+constexpr int still_turns = 8;                                      ///< without any change: nothing is under way
+constexpr int slow = 3;                                             ///< turns between two steps of the second trainer
+constexpr double share = 0.5;                                       ///< of what a client trains
+constexpr std::uint32_t first_only = 1, second_only = 2, both = 3;  ///< trainers that are there, by bits
+
+using Values = std::array<double, fragments>;
+
+/// How the clients come back.
+enum class Back : std::uint8_t { first_then_second, second_then_first, second_late };
+
+/// What is done to the memory before they do; the daemon's own care, or something wrong.
+enum class Meanwhile : std::uint8_t { nothing, receipts_lost };
+
+class Trial {
+ public:
+  struct Way {
+    Back back = Back::first_then_second;
+    bool with_b = false;
+    Meanwhile meanwhile = Meanwhile::nothing;
+    const std::vector<Values>* b_of_whole_run = nullptr;  ///< how machine B moves when nobody is killed
+  };
+  Trial(const Way& way, std::uint64_t kill_at) : way_(way) {
+    start_a({.incarnation = 2'000,
+             .trainers = {{&one_.memory, true}, {&two_.memory, false}},
+             .stores = &*stores_,
+             .kill_at = kill_at,
+             .bulk = true});
+    if (way.with_b) {
+      b_.emplace(Life{.id = node(2),
+                      .other = node(1),
+                      .incarnation = 1'000,
+                      .period_ms = period_ms,
+                      .trainers = {{&trainer_b_.memory}}});
+      a_link_ = b_link_ = Turn::Link::up;
+    }
+    note();
+  }
+
+  /// What was wrong; empty if nothing was.
+  std::string run() {
+    try {
+      for (int turn = 0; turn < turns; ++turn) {
+        present_ = turn < 2 ? first_only : both;
+        if (!exchange()) return after_death();
+        if (two_.state() == layout::RunState::running) train(turn);
+      }
+      stores_in_turns_ = *stores_;
+      if (!settled()) return died_ ? after_death() : "the replicas do not settle";
+      return judge_sum(Values{});
+    } catch (const Torn& torn) {
+      return torn.what();
+    }
+  }
+  /// Before all that is left is to settle.
+  [[nodiscard]] std::uint64_t stores() const { return stores_in_turns_; }
+  [[nodiscard]] std::uint64_t exchanges() const { return b_ ? b_->exchanges() : 0; }
+  [[nodiscard]] bool trained() const { return one_.trained(0) > 0 && two_.trained(0) > 0; }
+  [[nodiscard]] const std::vector<Values>& history_of_b() const { return history_b_; }
+
+ private:
+  void train(int turn) {
+    if (turn % 4 == 1) one_.train(0.5);
+    if (turn % 5 == 2) two_.train(2);
+  }
+
+  void start_a(Life life) {
+    life.period_ms = period_ms;
+    life.id = node(1);
+    life.other = node(2);
+    a_.emplace(life);
+  }
+  std::vector<Message> take_b(std::vector<Message> messages) {
+    if (!b_) return {};
+    auto answer = b_->take(
+        {.now_us = now_us_, .link = std::exchange(b_link_, Turn::Link::as_it_was), .messages = std::move(messages)});
+    if (!answer) throw std::runtime_error("machine B's daemon died");
+    return std::move(*answer);
+  }
+  void step_a() {
+    ++steps_;
+    one_.step();
+    if (steps_ % slow == 0) two_.step();
+  }
+
+  /// One turn of everybody; false if machine A's daemon died in it.
+  bool exchange() {
+    now_us_ += turn_us;
+    auto from_a = a_->take({.now_us = now_us_,
+                            .link = std::exchange(a_link_, Turn::Link::as_it_was),
+                            .present = present_,
+                            .messages = std::exchange(to_a_, {})});
+    died_ = !from_a;
+    if (died_) return false;
+    step_a();
+    to_a_ = take_b(std::move(*from_a));
+    trainer_b_.step();
+    note();
+    return true;
+  }
+  void note() {
+    Values b{};
+    for (std::uint32_t f = 0; f < fragments; ++f)
+      b[f] = trainer_b_.owed(f);
+    history_b_.push_back(b);
+  }
+
+  [[nodiscard]] bool even() const {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      for (const PlayedTrainer* trainer : {&one_, &two_}) {
+        if (trainer->unpublished(f) != 0 || trainer->stored(f) != one_.x(f) || trainer->x(f) != one_.x(f)) return false;
+      }
+      if (linked_b() && trainer_b_.owed(f) != one_.x(f)) return false;
+    }
+    return two_.state() == layout::RunState::running;
+  }
+  [[nodiscard]] bool linked_b() const { return b_ && !alone_; }
+  /// Turns until all hold the same, and go on to.
+  bool settled() {
+    int still = 0;
+    for (int turn = 0; turn < most_turns && still < still_turns; ++turn) {
+      if (!exchange()) return false;
+      still = even() ? still + 1 : 0;
+    }
+    return still == still_turns;
+  }
+
+  /// What exchanges and losses have made of the node's copy: what is left without training.
+  [[nodiscard]] double mixed(std::uint32_t f) const { return one_.x(f) - share * (one_.trained(f) + two_.trained(f)); }
+  /// Once all are even: whether the sum is other than it was but for `allowed`.
+  [[nodiscard]] std::string judge_sum(const Values& allowed) const {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      const double before = first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0);
+      if (mixed(f) + (b_ ? trainer_b_.owed(f) : 0) != before + allowed[f]) return "the sum has changed";
+    }
+    return "";
+  }
+
+  std::string after_death() {
+    alone_ = true;
+    b_link_ = Turn::Link::other_is_dead;
+    to_a_.clear();
+    for (int turn = 0; b_ && turn < 4; ++turn) {
+      now_us_ += turn_us;
+      (void)take_b({});
+      trainer_b_.step();
+    }
+    // The first goes on training, and serves what it has been handed; the second does only the latter, if it is not
+    // late.
+    const bool two_ran = two_.state() == layout::RunState::running;
+    if (two_ran) one_.train(0.25);
+    one_.step();
+    if (way_.back != Back::second_late) two_.step();
+    if (way_.meanwhile == Meanwhile::receipts_lost) {
+      for (const PlayedTrainer* trainer : {&one_, &two_}) {
+        for (std::uint32_t f = 0; f < fragments; ++f) {
+          for (layout::Receipt& receipt : trainer->memory.fragment(f).receipts)
+            receipt.number = 0;
+        }
+      }
+    }
+    start_a({.incarnation = 3'000'000, .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}}});
+    Values left{};
+    if (way_.back == Back::second_late) {
+      present_ = first_only;
+      for (int turn = 0; turn < 2; ++turn) {
+        if (!exchange()) return "the successor died";
+        now_us_ += 4 * us_per_s;
+      }
+      Values expected{};
+      for (std::uint32_t f = 0; f < fragments; ++f)
+        expected[f] = one_.stored(f) + share * (one_.unpublished(f) + (two_ran ? two_.unpublished(f) : 0));
+      present_ = both;
+      if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
+      for (std::uint32_t f = 0; f < fragments; ++f) {
+        if (one_.x(f) != expected[f]) return "the late one moved the other";
+        left[f] = one_.x(f);
+      }
+    } else {
+      // One that no daemon knew is not expected by the next, either.
+      const bool known = two_.memory.header().place.load() != 0;
+      present_ = way_.back == Back::second_then_first && known ? second_only : first_only;
+      for (int turn = 0; turn < 3; ++turn) {
+        if (!exchange()) return "the successor died";
+      }
+      present_ = both;
+      if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
+      if (const std::string found = judge_death(left); !found.empty()) return found;
+    }
+    if (!b_) return "";
+    double sums[fragments];
+    for (std::uint32_t f = 0; f < fragments; ++f)
+      sums[f] = one_.x(f) + trainer_b_.owed(f);
+    alone_ = false;
+    a_link_ = b_link_ = Turn::Link::up;
+    if (!settled()) return died_ ? "the successor died" : "the replicas do not settle";
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      if (one_.x(f) + trainer_b_.owed(f) != sums[f]) return "the sum has changed after all";
+    }
+    return "";
+  }
+
+  /// The second has been told that it is attached.
+  [[nodiscard]] bool heard_of_two() const { return steps_ >= 3; }
+
+  /// What the sum is off by, for each fragment: nothing, or one exchange of which one machine has its half and the
+  /// other has lost, or never had, its own.
+  std::string judge_death(Values& left) {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      const double b = b_ ? trainer_b_.owed(f) : 0;
+      left[f] = mixed(f) + b - (first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0));
+      if (left[f] == 0) continue;
+      const bool lost_by_a = b_ && std::any_of(history_b_.begin(), history_b_.end(),
+                                               [&](const Values& then) { return b - then[f] == left[f]; });
+      const std::vector<Values>& would = *way_.b_of_whole_run;
+      const bool not_heard_by_b =
+          b_ && b_->unresolved() > 0 &&
+          std::any_of(would.begin(), would.end(), [&](const Values& then) { return b - then[f] == left[f]; });
+      if (lost_by_a || not_heard_by_b) continue;
+      return b_ ? "an exchange was done in part, or training lost" : "not what the clients have trained, each once";
+    }
+    return "";
+  }
+
+  Way way_;
+  TimeUs now_us_ = us_per_s;
+  SharedValue<std::atomic<std::uint64_t>> stores_;
+  PlayedTrainer one_{first_a, elements};
+  PlayedTrainer two_{-500, elements};
+  PlayedTrainer trainer_b_{first_b, elements};
+  std::optional<DaemonProcess> a_;
+  std::optional<DaemonProcess> b_;
+  Turn::Link a_link_ = Turn::Link::as_it_was;
+  Turn::Link b_link_ = Turn::Link::as_it_was;
+  std::vector<Message> to_a_;
+  std::vector<Values> history_b_;  ///< at the end of each turn
+  std::uint64_t stores_in_turns_ = 0;
+  std::uint32_t present_ = first_only;
+  int steps_ = 0;
+  bool alone_ = false;  ///< machine A, from the death on
+  bool died_ = false;   ///< its daemon
+};
+
+/// Faults found in trials with a kill at every `stride`-th store, by what they are. The clients come back in each of
+/// the ways in turn.
+std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride) {
+  std::uint64_t stores = 0;
+  std::vector<Values> b_of_whole_run;
+  {
+    Trial whole(way, 0);
+    REQUIRE(whole.run() == "");
+    REQUIRE(whole.trained());
+    if (way.with_b) CHECK(whole.exchanges() >= 2 * fragments);
+    stores = whole.stores();
+    b_of_whole_run = whole.history_of_b();
+  }
+  way.b_of_whole_run = &b_of_whole_run;
+  REQUIRE(stores < 5'000);
+  std::map<std::string, std::vector<std::uint64_t>> faults;
+  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
+    way.back = static_cast<Back>(kill_at / stride % 3);
+    if (const std::string found = Trial(way, kill_at).run(); !found.empty()) faults[found].push_back(kill_at);
+  }
+  return faults;
+}
+
+}  // namespace
+
+TEST_CASE("a daemon killed between two clients leaves what each trained in the node's copy once, by its share") {
+  const bool with_b = GENERATE(false, true);
+  INFO("with another machine: " << with_b);
+  for (const auto& [fault, at] : hunt({.with_b = with_b}, kill_stride)) {
+    std::string all;
+    for (const std::uint64_t one : at)
+      all += " " + std::to_string(one);
+    FAIL_CHECK(fault << ", killed before store" << all);
+  }
+}
+
+TEST_CASE("the same trial finds a daemon that cannot tell which client was handed what") {
+  CHECK(!hunt({.meanwhile = Meanwhile::receipts_lost}, 5 * kill_stride).empty());
+}
+
+#endif

@@ -201,7 +201,7 @@ bool Job::hand_over(std::uint32_t f, JobClient& client, const gossip::LocalGroup
 /// The mean, with one client's correction, in one task; when that client has been handed it, the others' in another.
 void Job::offer(std::uint32_t f) {
   using Outcomes = std::vector<gossip::LocalMeanTask::Outcome>;
-  gossip::LocalGroup::Work round = group_->begin(f, host_.now_us());
+  gossip::LocalGroup::Work round = group_->begin(f, replica_.buffers(f).handed_changes(), host_.now_us());
   Mean mean = mean_of(f, round);
   const std::optional<std::size_t> first = note_copy(f, round, mean.clients);
   Mean rest;

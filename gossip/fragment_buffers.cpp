@@ -1,6 +1,7 @@
 #include "gossip/fragment_buffers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "gossip/check.hpp"
 
@@ -50,7 +51,7 @@ void FragmentBuffers::finish_replace() {
 void FragmentBuffers::hand_over() {
   GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
   parts_.with_client = true;
-  committed_ = false;
+  handed_changes_ = std::exchange(committed_, false);
 }
 
 bool FragmentBuffers::take_back(std::uint32_t generation) {

@@ -71,6 +71,8 @@ class FragmentBuffers {
 
   /// Gives the fragment to the client. The pending correction must have been folded in.
   void hand_over();
+  /// Gathered: what was handed over last had been changed by others than the clients.
+  [[nodiscard]] bool handed_changes() const { return handed_changes_; }
   /// The client has published (its word said so and was checked). Returns true if something must be folded: the pending
   /// correction, or into a gathered fragment what its clients have published.
   bool take_back(std::uint32_t generation);
@@ -95,6 +97,7 @@ class FragmentBuffers {
   std::vector<float> gathered_;
   bool is_gathered_ = false;
   bool committed_ = false;  // gathered: changed by an exchange since it was last handed over
+  bool handed_changes_ = false;
 };
 
 }  // namespace gossamer::gossip

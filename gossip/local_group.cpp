@@ -1,10 +1,17 @@
 #include "gossip/local_group.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "gossip/check.hpp"
 
 namespace gossamer::gossip {
+
+namespace {
+
+constexpr std::uint64_t never_handed = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
 
 LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : rounds_(fragment_count), clock_(clock) {}
 
@@ -18,6 +25,7 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const st
     Slot& slot = client.slots[f];
     slot.apart = arrival == Arrival::without_values;
     slot.due = !due.empty() && due[f];
+    slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_handed;
   }
   if (arrival == Arrival::without_values) client.lacking = count;
   clients_.emplace(id, std::move(client));
@@ -83,7 +91,7 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
 void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us) {
   Round& round = rounds_[f];
   round.gathered = true;
-  round.moved = uneven;
+  if (uneven) ++round.changes;
   if (!holder) return;
   round.under_way = true;
   round.begun_us = now_us;
@@ -119,10 +127,14 @@ void LocalGroup::taken(Client& client, Slot& slot) {
   --client.untaken;
 }
 
-LocalGroup::Work LocalGroup::begin(std::uint32_t f, TimeUs now_us) {
+LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_us) {
   Round& round = rounds_[f];
   GOSSAMER_CHECK(round.gathered && !round.under_way);
-  round = {.gathered = true, .under_way = true, .begun_us = now_us, .clock = clock_};
+  round = {.gathered = true,
+           .under_way = true,
+           .changes = round.changes + (exchanged ? 1 : 0),
+           .begun_us = now_us,
+           .clock = clock_};
   under_way_.insert(f);
   Work work;
   const std::size_t before = in_mean(f);
@@ -197,11 +209,14 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
 
 void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes) {
   GOSSAMER_CHECK(outcomes.size() == work.parts.size());
+  if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return outcome.moved; }))
+    ++rounds_[f].changes;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i].moved) rounds_[f].moved = true;
     const auto found = clients_.find(work.parts[i].id);
-    if (found == clients_.end() || work.parts[i].take == Take::nothing) continue;
+    if (found == clients_.end()) continue;
     Slot& slot = found->second.slots[f];
+    if (work.parts[i].offer) slot.changes = rounds_[f].changes;
+    if (work.parts[i].take == Take::nothing) continue;
     if (slot.quarantined == !outcomes[i].finite) continue;
     slot.quarantined = !outcomes[i].finite;
     found->second.quarantined += slot.quarantined ? 1U : -1U;
@@ -209,13 +224,23 @@ void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<Local
   }
 }
 
+bool LocalGroup::anyone_behind(std::uint32_t f, bool idle) const {
+  return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+    const Slot& slot = item.second.slots[f];
+    return !item.second.gone && slot.changes != rounds_[f].changes && !(idle && slot.due);
+  });
+}
+
 bool LocalGroup::even() const {
   const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [](const auto& item) {
     return item.second.gone || (item.second.lacking == 0 && item.second.untaken == 0);
   });
-  return clients_even && under_way_.empty() && std::all_of(rounds_.begin(), rounds_.end(), [this](const Round& round) {
-           return round.gathered && !round.moved && (clients() < 2 || round.clock == clock_);
-         });
+  if (!clients_even || !under_way_.empty()) return false;
+  for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
+    if (!rounds_[f].gathered || anyone_behind(f, false)) return false;
+    if (clients() > 1 && rounds_[f].clock != clock_) return false;
+  }
+  return true;
 }
 
 std::vector<std::uint32_t> LocalGroup::wanted(TimeUs period_us, TimeUs now_us, std::size_t most) {
@@ -241,7 +266,7 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
     untaken = untaken || client.slots[f].untaken;
   }
   if (now_us - round.begun_us < period_us) return false;
-  return untaken || round.moved || (present > 1 && clock_ != round.clock);
+  return untaken || anyone_behind(f, true) || (present > 1 && clock_ != round.clock);
 }
 
 }  // namespace gossamer::gossip

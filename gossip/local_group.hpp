@@ -82,8 +82,9 @@ class LocalGroup {
   /// The fragment has been gathered; `holder`: the client that it was gathered from, if that has it in its hands;
   /// `uneven`: not all clients hold what was gathered.
   void gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us);
-  /// A round begins: takes in what came late, and hands the fragment to whoever does not have it.
-  [[nodiscard]] Work begin(std::uint32_t f, TimeUs now_us);
+  /// A round begins: takes in what came late, and hands the fragment to whoever does not have it. `exchanged`: y has
+  /// been changed since the last round by others than the clients.
+  [[nodiscard]] Work begin(std::uint32_t f, bool exchanged, TimeUs now_us);
   /// A client has published.
   void published(ClientId id, std::uint32_t f, TimeUs now_us);
   /// The round should end: everybody has published, or has had time enough.
@@ -110,6 +111,8 @@ class LocalGroup {
     bool awaited : 1 = false;      ///< was handed it in this round
     bool untaken : 1 = false;      ///< has published what is not in y
     bool quarantined : 1 = false;  ///< the last one was not finite
+    /// Of the fragment's changes, those that were in y when it was last handed that.
+    std::uint64_t changes = 0;
   };
   struct Client {
     std::vector<Slot> slots;
@@ -122,8 +125,8 @@ class LocalGroup {
   struct Round {
     bool gathered = false;
     bool under_way = false;
-    bool ending = false;  ///< end() was called
-    bool moved = false;   ///< y has what not all clients have been handed
+    bool ending = false;        ///< end() was called
+    std::uint64_t changes = 0;  ///< of y so far: a client that has been handed fewer is behind
     TimeUs begun_us = 0;
     TimeUs first_us = 0;  ///< when the first client had published; 0: none has
     std::uint64_t clock = 0;
@@ -134,6 +137,8 @@ class LocalGroup {
   static void weigh(Work& work, std::size_t in_mean);
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
   void taken(Client& client, Slot& slot);
+  /// Somebody takes part who has been handed less than is in y; `idle`: and could be handed it now.
+  [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle) const;
   void forget_gone();
 
   std::map<ClientId, Client> clients_;

@@ -97,7 +97,7 @@ struct Played {
     }
   }
   void begin() {
-    if (group.under_way().empty()) run(group.begin(0, now_us));
+    if (group.under_way().empty()) run(group.begin(0, false, now_us));
   }
   void serve(LocalGroup::ClientId id) {
     Trainer& trainer = trainers.at(id);
@@ -380,10 +380,47 @@ TEST_CASE("rounds begin once a period while somebody trains, and once more to sh
   CHECK(wanted());
   node.round();
   node.now_us += 1000;
-  CHECK(wanted());  // the first has not got it
-  node.round();
+  CHECK_FALSE(wanted());  // it was in what this round handed out
   CHECK(node.trainers[1].x == node.y);
   CHECK(node.trainers[2].x == node.y);
+}
+
+TEST_CASE("a client that had the fragment in its hands while a round passed is handed what it missed") {
+  Played node(2);
+  node.now_us = 5000;
+  node.begin();  // to both; the second sits on it
+  node.trainers[1].train(lattice);
+  node.serve(1);
+  node.now_us += us_per_s;
+  REQUIRE(node.end_if_over());
+  node.begin();  // to the first only
+  node.serve(1);
+  node.now_us += us_per_s;
+  REQUIRE(node.end_if_over());
+  CHECK_FALSE(node.group.even());
+  CHECK(node.group.wanted(1000, node.now_us, 8).empty());  // nobody could be handed it
+  node.serve(2);                                           // without having trained
+  REQUIRE(node.group.wanted(1000, node.now_us, 8).size() == 1);
+  node.round();
+  CHECK(node.trainers[2].x == node.y);
+  CHECK(node.group.even());
+}
+
+TEST_CASE("what an exchange changed is handed to a client that had the fragment in its hands then") {
+  LocalGroup group(1, 0);
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.gathered(0, std::nullopt, false, 0);
+  CHECK(group.even());
+  const bool exchanged = GENERATE(false, true);
+  group.add(2, LocalGroup::Arrival::with_values, 0, {true});
+  const auto work = group.begin(0, exchanged, us_per_s);
+  REQUIRE(work.parts.size() == 1);
+  group.done(0, work, std::vector<LocalMeanTask::Outcome>(1));
+  group.published(1, 0, us_per_s);
+  group.end(0);
+  const auto taken = group.take_in(0);
+  group.done(0, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size()));
+  CHECK(group.even() != exchanged);
 }
 
 TEST_CASE("whatever a client writes where it was looked at before, the copy stays finite") {

@@ -13,7 +13,8 @@ using namespace gossamer::daemon::test;
 namespace {
 
 constexpr std::uint32_t elements = 600;
-constexpr std::uint32_t fragments = 3;
+constexpr std::uint32_t lean_elements = 2'500;
+constexpr std::uint32_t fragments = 3;         ///< in both
 constexpr double first_b = 8;                  ///< what machine B's model begins with
 constexpr int turns = 14;                      ///< of a run that nobody kills
 constexpr int train_every = 4;                 ///< turns
@@ -53,16 +54,19 @@ using Values = std::array<double, fragments>;
 
 class Trial {
  public:
-  /// `joins`: machine A's model is to be taken over from B; otherwise both run already.
-  Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false)
-      : b_({.id = node(2), .other = node(1), .incarnation = 1'000, .trainers = {{&trainer_b_.memory}}}) {
+  /// `joins`: machine A's model is to be taken over from B; otherwise both run already. `lean`: both trainers' memory.
+  Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false, bool lean = false)
+      : trainer_a_(64, lean ? lean_elements : elements, lean),
+        trainer_b_(first_b, lean ? lean_elements : elements, lean),
+        b_({.id = node(2), .other = node(1), .incarnation = 1'000, .trainers = {{&trainer_b_.memory}}}) {
     start_a({.incarnation = 2'000,
              .trainers = {{&trainer_a_.memory, !joins}},
              .instead = conduct == Conduct::as_built             ? nullptr
                         : conduct == Conduct::word_before_buffer ? misbehave<Conduct::word_before_buffer>
                                                                  : misbehave<Conduct::correction_twice>,
              .stores = &*stores_,
-             .kill_at = kill_at});
+             .kill_at = kill_at,
+             .bulk = lean});
     b_link_ = a_link_ = Turn::Link::up;
     note();
     for (std::uint32_t f = 0; f < fragments; ++f)
@@ -216,6 +220,7 @@ class Trial {
       const bool served = !layout::Word::unpack(trainer_a_.memory.fragment(f).word.load()).correction_valid;
       if (trainer_a_.owed(f) != owed[f] || (served && trainer_a_.x(f) != owed[f])) return "not what was owed, once";
     }
+    if (trainer_a_.keeps_vacant_memory()) return "memory is kept that is not needed";
     a_link_ = b_link_ = Turn::Link::up;
     return settled() ? lost(left) : "the replicas do not settle";
   }
@@ -241,8 +246,8 @@ class Trial {
 
   TimeUs now_us_ = us_per_s;
   SharedValue<std::atomic<std::uint64_t>> stores_;
-  PlayedTrainer trainer_a_{64, elements};
-  PlayedTrainer trainer_b_{first_b, elements};
+  PlayedTrainer trainer_a_;
+  PlayedTrainer trainer_b_;
   std::optional<DaemonProcess> a_;
   DaemonProcess b_;
   Turn::Link a_link_ = Turn::Link::as_it_was;
@@ -291,6 +296,29 @@ TEST_CASE("a daemon killed before any of its stores while a model is taken over 
     const std::string found = trial.run_joining();
     if (!found.empty()) FAIL_CHECK(found << ", killed before store " << kill_at << " of " << stores);
   }
+}
+
+TEST_CASE("a daemon killed before any of its stores to lean memory leaves nothing half done, nor memory behind") {
+  const bool joins = GENERATE(false, true);
+  CAPTURE(joins);
+  const auto run = [&](std::uint64_t kill_at, std::uint64_t& stores) {
+    Trial trial(Conduct::as_built, kill_at, joins, /*lean=*/true);
+    std::string found = joins ? trial.run_joining() : trial.run();
+    stores = trial.stores();
+    return found;
+  };
+  std::uint64_t stores = 0;
+  REQUIRE(run(0, stores) == "");
+  // Words that hand a fragment over, take it back and say that it is empty, and values between them.
+  CHECK(stores > 5 * fragments);
+  REQUIRE(stores < 5'000);
+  std::map<std::string, std::vector<std::uint64_t>> faults;
+  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
+    std::uint64_t reached = 0;
+    if (const std::string found = run(kill_at, reached); !found.empty()) faults[found].push_back(kill_at);
+  }
+  for (const auto& [fault, at] : faults)
+    FAIL_CHECK(fault << ", killed before store " << at.front() << " and " << at.size() - 1 << " others of " << stores);
 }
 
 TEST_CASE("the same trial finds a daemon that stores in the wrong order, or applies a correction twice") {

@@ -32,6 +32,8 @@
 namespace gossamer::daemon::test {
 
 constexpr std::uint32_t played_fragment_elements = 256;
+constexpr std::uint32_t lean_fragment_elements = 1024;  ///< a page for each buffer: the least that lean memory takes
+constexpr std::uint32_t lean_window = 2;                ///< fragments that have memory at once
 constexpr TimeUs turn_us = 20 * us_per_ms;
 constexpr std::size_t max_datagram = 64 << 10;
 constexpr int answer_within_ms = 60'000;
@@ -373,14 +375,18 @@ struct Torn : std::runtime_error {
 /// A client by the contract: one value a fragment, exact.
 class PlayedTrainer {
  public:
-  /// Its model's fragment f holds first · (f + 1).
-  PlayedTrainer(double first, std::uint32_t elements)
-      : memory({{"weights", layout::Role::param, {elements}}}, played_fragment_elements), elements_(elements) {
+  /// Its model's fragment f holds first · (f + 1). In lean memory fragments are of `lean_fragment_elements`.
+  PlayedTrainer(double first, std::uint32_t elements, bool lean = false)
+      : memory({{"weights", layout::Role::param, {elements}}},
+               lean ? lean_fragment_elements : played_fragment_elements),
+        elements_(elements),
+        fragment_elements_(lean ? lean_fragment_elements : played_fragment_elements) {
     memory.seal();
+    if (lean) memory.header().window_bytes = layout::fragment_bytes(memory.plan) * lean_window;
     for (std::uint32_t f = 0; f < memory.plan.fragment_count; ++f) {
       x_.push_back(first * (f + 1));
-      std::fill_n(memory.buffer(f, 0), count_of(f), static_cast<float>(x_[f]));
-      memory.fragment(f).word = layout::Word{.generation = 1}.pack();
+      if (!lean) std::fill_n(memory.buffer(f, 0), count_of(f), static_cast<float>(x_[f]));
+      memory.fragment(f).word = layout::Word{.generation = 1, .empty = lean}.pack();
     }
     unpublished_.resize(x_.size());
     trained_.resize(x_.size());
@@ -405,7 +411,7 @@ class PlayedTrainer {
       x_[f] = word.replace ? correction : x_[f] + correction;
       std::fill_n(memory.buffer(f, word.spare()), count_of(f), static_cast<float>(x_[f]));
       word.publication = word.spare();
-      word.correction_valid = word.replace = word.with_client = false;
+      word.correction_valid = word.replace = word.with_client = word.empty = false;
       ++word.generation;
       memory.fragment(f).publication_clock.store(memory.header().clock);
       memory.fragment(f).word.store(word.pack());
@@ -417,10 +423,22 @@ class PlayedTrainer {
   [[nodiscard]] double trained(std::uint32_t f) const { return trained_[f]; }
   /// Since its last publication.
   [[nodiscard]] double unpublished(std::uint32_t f) const { return unpublished_[f]; }
-  /// What the memory says that the fragment is: s + c.
+  /// Whether there is memory for a fragment of which the word says that it needs none.
+  [[nodiscard]] bool keeps_vacant_memory() const {
+    for (std::uint32_t f = 0; f < x_.size(); ++f) {
+      if (!layout::Word::unpack(memory.fragment(f).word.load()).vacant()) continue;
+      const auto begin = static_cast<off_t>(layout::buffer_offset(memory.plan, f, 0));
+      const off_t data = ::lseek(memory.fd.get(), begin, SEEK_DATA);
+      if (data >= 0 && data < begin + static_cast<off_t>(layout::fragment_bytes(memory.plan))) return true;
+    }
+    return false;
+  }
+  /// What the memory says that the fragment is: s + c; of an empty one it says nothing, and the live one is meant.
   [[nodiscard]] double stored(std::uint32_t f) const {
     const layout::Word word = layout::Word::unpack(memory.fragment(f).word.load());
     if (!word.valid()) throw Torn("an impossible word");
+    if (word.empty && !word.correction_valid) return x_[f] - unpublished_[f];
+    if (word.empty) return value(f, word.correction, "half a correction");
     const double s = value(f, word.publication, "half a publication");
     return s + (word.correction_valid ? value(f, word.correction, "half a correction") : 0);
   }
@@ -433,7 +451,7 @@ class PlayedTrainer {
 
  private:
   [[nodiscard]] std::uint32_t count_of(std::uint32_t f) const {
-    return std::min(played_fragment_elements, elements_ - f * played_fragment_elements);
+    return std::min(fragment_elements_, elements_ - f * fragment_elements_);
   }
   [[nodiscard]] double value(std::uint32_t f, std::uint8_t index, const char* otherwise) const {
     const float* values = memory.buffer(f, index);
@@ -442,6 +460,7 @@ class PlayedTrainer {
   }
 
   std::uint32_t elements_;
+  std::uint32_t fragment_elements_;
   std::vector<double> x_;
   std::vector<double> unpublished_;
   std::vector<double> trained_;

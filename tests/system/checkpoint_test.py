@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -183,7 +184,13 @@ class Writing(CheckpointTest):
 
     def test_the_library_of_the_format_reads_it(self) -> None:
         """In a process of its own, whose NumPy and PyTorch may be others than this one's."""
-        if subprocess.run([sys.executable, "-c", "import safetensors.numpy"], capture_output=True).returncode != 0:
+        # tools/test --frameworks puts it there, with a NumPy that the distribution's PyTorch does not get on with.
+        python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(BUILD / "frameworks")]))
+        environment = {**os.environ, "PYTHONPATH": python_path}
+        looked = subprocess.run(
+            [sys.executable, "-c", "import safetensors.numpy"], env=environment, capture_output=True, check=False
+        )
+        if looked.returncode != 0:
             self.skipTest("the safetensors package is not installed: tools/test --frameworks does so")
         [node] = self.start_nodes(1)
         client = self.attach_big(node, self.model())
@@ -202,7 +209,10 @@ class Writing(CheckpointTest):
                 if framework == "torch" and not importlib.util.find_spec("torch"):
                     self.skipTest("PyTorch is not installed")
                 ran = subprocess.run(
-                    [sys.executable, "-c", program, str(path), framework], capture_output=True, timeout=PATIENCE_S
+                    [sys.executable, "-c", program, str(path), framework],
+                    env=environment,
+                    capture_output=True,
+                    timeout=PATIENCE_S,
                 )
                 said = ran.stderr.decode()
                 self.assertEqual(ran.returncode, 0, said)

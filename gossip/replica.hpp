@@ -19,6 +19,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -449,6 +450,8 @@ class Replica {
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   [[nodiscard]] TimeUs jittered_period();
+  /// Between two exchanges that the node begins, whatever the fragments.
+  [[nodiscard]] TimeUs begin_gap_us() const;
   void tell_neighbours(Actions& out) const;
   void send_again(Actions& out);
   void end_the_old(TimeUs now_us, Actions& out);
@@ -485,6 +488,7 @@ class Replica {
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;
+  TimeUs next_begin_us_ = std::numeric_limits<TimeUs>::min() / 2;  ///< no exchange of the node's own before
   double time_taken_ = 0;
   double capacity_ = 0;
   std::uint64_t bytes_at_adjustment_ = 0;  ///< of the cadence; likewise the following

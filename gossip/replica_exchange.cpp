@@ -34,7 +34,8 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
   std::size_t passed_over = 0;
-  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us)) {
+  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us) &&
+         (finish_ || now_us >= next_begin_us_)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
@@ -53,6 +54,8 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
 void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
   ++fragments_[f].begun;
   answered_last_ = false;
+  const auto saved_up = static_cast<TimeUs>(2 * most_in_flight());
+  next_begin_us_ = std::max(next_begin_us_, now_us - saved_up * begin_gap_us()) + begin_gap_us();
   start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
 }
 
@@ -294,6 +297,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   }
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
+    next_begin_us_ -= begin_gap_us();  // nothing came of it
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
     fragment->was_busy = from;
     let_rest(from, now_us);
@@ -608,6 +612,13 @@ float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {
   const auto neighbour = neighbours_.find(partner);
   const float link = neighbour == neighbours_.end() ? 1.0F : neighbour->second.factor.value();
   return link * static_cast<float>(growth);
+}
+
+/// A fragment that has not been exchanged yet need not wait for its period: of many, and with a period that the cadence
+/// has lengthened, the first round would take whatever time and network give. A little less than the even distance, so
+/// that it holds nobody up who keeps to his period.
+TimeUs Replica::begin_gap_us() const {
+  return period_us() * 4 / (5 * static_cast<TimeUs>(fragments_.size()));
 }
 
 TimeUs Replica::jittered_period() {

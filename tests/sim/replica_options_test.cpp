@@ -160,4 +160,35 @@ TEST_CASE("The cadence keeps gossip to its share of the training's time") {
   CHECK(*most < 2 * *least);
 }
 
+TEST_CASE("The first round of a large model keeps to its share of the training's time") {
+  Schedule schedule;
+  Network network(schedule, gossip::Random(10), 2, {});
+  constexpr std::size_t fragments = 400;
+  constexpr std::size_t elements = fragments * 256;
+  // Serving a fragment takes 2 ms: with ten a second allowed, of which exchanges need two or three, a round takes minutes.
+  Cluster cluster({.elements = elements,
+                   .fragment_elements = 256,
+                   .replica = {.period_us = 50'000},
+                   .step_us = 20'000,
+                   .serve_bytes_per_s = 256 * 4 * 2'000,
+                   .lean_window = 8},
+                  schedule, network);
+  for (std::size_t i = 0; i < 2; ++i) {
+    cluster.add_node(std::vector<float>(elements, static_cast<float>(i)), [](std::span<float>) { return 1; });
+    cluster.start_daemon(i, false);
+  }
+  cluster.link_all();
+  cluster.run_until(20 * us_per_s);
+  std::vector<TimeUs> before;
+  for (std::size_t i = 0; i < 2; ++i)
+    before.push_back(cluster.node(i).client.served_us);
+  cluster.run_until(60 * us_per_s);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const double share = static_cast<double>(cluster.node(i).client.served_us - before[i]) / (40.0 * us_per_s);
+    CAPTURE(i, share, cluster.node(i).replica->period_us());
+    CHECK(share < 0.025);
+    CHECK(cluster.node(i).replica->counters().initiated > 40);
+  }
+}
+
 }  // namespace gossamer::sim

@@ -165,7 +165,7 @@ TEST_CASE("The first round of a large model keeps to its share of the training's
   Network network(schedule, gossip::Random(10), 2, {});
   constexpr std::size_t fragments = 400;
   constexpr std::size_t elements = fragments * 256;
-  // Serving a fragment takes 2 ms: with ten a second allowed, of which exchanges need two or three, a round takes minutes.
+  // Serving a fragment takes 2 ms: ten a second are allowed, an exchange needs two or three, and a round takes minutes.
   Cluster cluster({.elements = elements,
                    .fragment_elements = 256,
                    .replica = {.period_us = 50'000},

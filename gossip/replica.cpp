@@ -316,7 +316,8 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   out.send.push_back({node, own_info()});
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
   for (Fragment& fragment : fragments_) {
-    if (fragment.own && fragment.own->partner == node && fragment.own->stage == Stage::awaiting) {
+    const bool unanswered = fragment.own && fragment.own->stage == Stage::awaiting && !fragment.reply;
+    if (unanswered && fragment.own->partner == node) {
       fragment.own->repeated = true;
       fragment.own->unsent = false;
       out.send.push_back({node, fragment.own->request});
@@ -527,6 +528,8 @@ void Replica::send_again(Actions& out) {
   }
   for (Fragment& fragment : fragments_) {
     if (!fragment.own || !fragment.own->unsent || !linked(fragment.own->partner)) continue;
+    // Its answer has come meanwhile, by the first copy: a partner that has lost its memory would answer a second time.
+    if (fragment.own->stage != Stage::awaiting || fragment.reply) continue;
     fragment.own->unsent = false;
     out.send.push_back({fragment.own->partner, fragment.own->request});
   }

@@ -147,10 +147,9 @@ void Replica::turn_down_asked(Fragment& fragment, TimeUs now_us, Actions& out) {
 
 void Replica::begin_if_wanted(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (!std::exchange(fragments_[f].begins, false)) return;
-  if (leaving_ && may_spend(now_us)) start_last_exchange(f, now_us, out);
-  if (state_ != ReplicaState::running) return;
-  if (own_count_ + starting_count_ >= most_in_flight() || !may_start(fragments_[f], now_us) || !may_spend(now_us))
-    return;
+  if (own_count_ + starting_count_ >= most_in_flight() || !may_spend(now_us)) return;
+  if (leaving_) return start_last_exchange(f, now_us, out);
+  if (state_ != ReplicaState::running || !may_start(fragments_[f], now_us)) return;
   if (const auto partner = choose_partner(fragments_[f], now_us)) begin(f, *partner, now_us, out);
 }
 

@@ -65,8 +65,10 @@ float* correction_of(Cluster& cluster, std::size_t i, std::uint32_t f) {
 }  // namespace
 
 TEST_CASE("Faults of a fixed set of seeds break no invariant") {
-  const auto seed = GENERATE(range<std::uint64_t>(1, 9));
-  Swarm swarm = draw_swarm(seed);
+  // Beside the first few, seeds that once broke one: an answer that waited for its fragment when its link came up again
+  // was asked for anew; a leaver in lean memory had two exchanges under way, of one allowed.
+  const auto seed = GENERATE(range<std::uint64_t>(1, 9), 100'047, 62'681'368'690'991);
+  Swarm swarm = draw_swarm(static_cast<std::uint64_t>(seed));
   swarm.faults_us = std::min<TimeUs>(swarm.faults_us, 2 * us_per_s);
   swarm.nodes = std::min<std::size_t>(swarm.nodes, 5);
   const Outcome outcome = run_scenario(swarm);

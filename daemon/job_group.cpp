@@ -119,7 +119,8 @@ void Job::gather(std::uint32_t f) {
   const bool together = !task.clients.empty();
   // Once more, if it is not finite, when there is no telling any more what has been published since.
   if (together) reuniting_[f] = false;
-  work(f, std::move(task), [f, together, parts = task.work](Job& job, Gather::Result&& result, Actions& out) {
+  const auto parts = task.work;
+  work(f, std::move(task), [f, together, parts](Job& job, Gather::Result&& result, Actions& out) {
     if (result.finite) job.group_->done(f, parts, result.outcomes);
     job.gathered(f, together, result.finite, out);
   });

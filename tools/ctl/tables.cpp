@@ -98,7 +98,7 @@ std::string status_table(const json& answer, bool colour) {
   const auto add_if_any = [&](const char* name, const std::string& text) {
     if (!text.empty() && text != "-") table.rows.push_back({{name, false, Tone::dim}, {text, false, Tone::bad}});
   };
-  if (node.has("page") && node.string("page") != "")
+  if (node.has("page") && !node.string("page").empty())
     table.rows.push_back({{"page", false, Tone::dim}, node.text("page")});
   add_if_any("near a limit", node.string("limits_near"));
   if (node.has("clients_awaited") && node.number("clients_awaited") > 0)

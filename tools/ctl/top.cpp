@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "tools/ctl/format.hpp"
@@ -102,7 +103,7 @@ std::string Track::sparkline(std::size_t width, bool unicode) const {
   std::string out(width - count, ' ');
   for (auto value = first; value != values_.end(); ++value) {
     const double share = largest > 0 ? std::clamp(*value / largest, 0.0, 1.0) : 0;
-    const auto level = static_cast<std::size_t>(share * (bars.size() - 1) + 0.5);
+    const auto level = static_cast<std::size_t>(std::lround(share * (bars.size() - 1)));
     out += unicode ? bars[level] : std::string(1, static_cast<char>('0' + level));
   }
   return out;

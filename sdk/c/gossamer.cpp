@@ -37,8 +37,14 @@ constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_samples = std::uint64_t{1} << 62;
 /// Larger than any due_sequence: "look at every fragment at the next step".
 constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
-/// How often gossamer_wait_ready() looks: short beside a fragment's way over any network.
+/// How often gossamer_wait_ready() and gossamer_finish() look: short beside a fragment's way over any network.
 constexpr std::chrono::microseconds ready_poll_interval{500};
+
+/// A signal ends it early: looked at again at once.
+void wait_to_look_again() {
+  const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
+  nanosleep(&interval, nullptr);
+}
 
 /// A page that reads as zero in a forked child: tells the child from the parent without a system call.
 class ForkGuard {
@@ -335,8 +341,7 @@ Result<void> gossamer_run::wait_ready(std::int64_t timeout_ms) {
       if (!status.attached) return fail(GOSSAMER_NO_DAEMON, status.message);
       return fail(GOSSAMER_TIMEOUT, "attached, but the model has not been agreed on with the other nodes yet");
     }
-    const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
-    nanosleep(&interval, nullptr);  // a signal ends it early: looked at again at once
+    wait_to_look_again();
   }
 }
 
@@ -462,8 +467,7 @@ Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info&
       if (!served || info.agreed != 0) return served;
       return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
     }
-    const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
-    nanosleep(&interval, nullptr);
+    wait_to_look_again();
   }
 }
 

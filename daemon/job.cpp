@@ -673,20 +673,22 @@ void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
   global_clock_ = std::max(global_clock_, replica_.global_clock());
+  const auto partners = static_cast<std::uint32_t>(replica_.partners());
+  const ClientMemory::Statistics statistics{.bytes_sent = counters.payload_bytes_sent,
+                                            .bytes_received = payload_bytes_received_,
+                                            .consensus = replica_.consensus(),
+                                            .age_samples = replica_.age_samples(),
+                                            .unresolved = counters.unresolved,
+                                            .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
+                                            .period_us = replica_.period_us(),
+                                            .pulled_bytes = pulled_bytes_};
   for (const auto& client : clients_) {
     ClientMemory& memory = client->memory();
     memory.set_global_clock(global_clock_);
     tell_place(*client);
-    memory.set_neighbours(static_cast<std::uint32_t>(replica_.partners()));
+    memory.set_neighbours(partners);
     memory.set_exchanges(counters.initiated + counters.answered);
-    memory.set_statistics({.bytes_sent = counters.payload_bytes_sent,
-                           .bytes_received = payload_bytes_received_,
-                           .consensus = replica_.consensus(),
-                           .age_samples = replica_.age_samples(),
-                           .unresolved = counters.unresolved,
-                           .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
-                           .period_us = replica_.period_us(),
-                           .pulled_bytes = pulled_bytes_});
+    memory.set_statistics(statistics);
     tell_run_state(*client);
   }
 }

@@ -136,6 +136,12 @@ std::optional<TimeUs> run_until_over(World& world, std::size_t count, TimeUs lim
   }
   return std::nullopt;
 }
+
+void finish_all(Cluster& cluster, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    cluster.finish(i);
+}
+
 std::size_t savers(const Cluster& cluster, std::size_t count) {
   std::size_t savers = 0;
   for (std::size_t i = 0; i < count; ++i)
@@ -193,8 +199,7 @@ TEST_CASE("one that dies while all finish does not keep the others from it") {
   options.replica.period_us = 20'000;
   World world(options);
   world.run_for(300'000);
-  for (std::size_t i = 0; i < 4; ++i)
-    world.cluster.finish(i);
+  finish_all(world.cluster, 4);
   world.run_for(5'000);
   world.kill(3);
   CHECK(run_until_over(world, 3, 5 * us_per_s));
@@ -216,8 +221,7 @@ TEST_CASE("one that stands still is waited for, and not for ever in vain") {
   options.replica.period_us = 20'000;
   World world(options);
   world.run_for(300'000);
-  for (std::size_t i = 0; i < 3; ++i)
-    world.cluster.finish(i);
+  finish_all(world.cluster, 3);
   world.cluster.pause(2);
   CHECK_FALSE(run_until_over(world, 2, us_per_s));
   world.cluster.resume(2);
@@ -229,8 +233,7 @@ TEST_CASE("one for whom it is over and that trains again does not keep the other
   options.replica.period_us = 20'000;
   World world(options);
   world.run_for(300'000);
-  for (std::size_t i = 0; i < 3; ++i)
-    world.cluster.finish(i);
+  finish_all(world.cluster, 3);
   std::vector<bool> was_over(3);
   const TimeUs limit_us = world.cluster.now_us() + 5 * us_per_s;
   while (world.cluster.now_us() < limit_us && std::count(was_over.begin(), was_over.end(), true) < 3) {

@@ -134,7 +134,7 @@ class Replica {
   struct Actions {
     std::vector<Send> send;
     std::vector<std::uint32_t> due;     ///< fragments handed over to the client: mirror their parts into the words
-    std::vector<std::uint32_t> fold;    ///< run FragmentBuffers::fold(), then folded(); gathered: see own_memory()
+    std::vector<std::uint32_t> fold;    ///< run FragmentBuffers::fold(), then folded(); gathered: see gather()
     std::vector<std::uint32_t> gather;  ///< run FragmentBuffers::gather(), then gathered()
     std::vector<Run<EncodeTask>> encode;
     std::vector<Answer> answer;

@@ -458,6 +458,8 @@ class Replica {
   void repeat_unanswered(TimeUs now_us, Actions& out);
   [[nodiscard]] bool linked(const NodeId& node) const;
   Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
+  /// True if this is a copy of the reply that is being committed.
+  [[nodiscard]] bool concludes(const NodeId& from, const ExchangeReply& reply) const;
 
   ReplicaOptions options_;
   NodeId self_;

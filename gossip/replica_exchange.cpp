@@ -270,12 +270,19 @@ Replica::Fragment* Replica::own_of(const NodeId& from, std::uint32_t f, std::uin
   return &fragment;
 }
 
+bool Replica::concludes(const NodeId& from, const ExchangeReply& reply) const {
+  if (reply.fragment >= fragments_.size()) return false;
+  const auto& own = fragments_[reply.fragment].own;
+  return own && own->stage == Stage::concluding && own->partner == from && own->request.counter == reply.counter;
+}
+
 void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
   Fragment* fragment = own_of(from, reply.fragment, reply.counter);
   if (fragment == nullptr) {
     // A repeated reply, or one to an exchange that was given up and counted: in both cases it need not be kept. What a
-    // replica of this node before this one had begun is the responder's to count.
-    if (reply.status == ReplyStatus::done && reply.counter >= first_counter_)
+    // replica of this node before this one had begun is the responder's to count; as is what is being concluded, until
+    // that is done, or a node that is killed meanwhile would have acknowledged what it never took.
+    if (reply.status == ReplyStatus::done && reply.counter >= first_counter_ && !concludes(from, reply))
       out.send.push_back({from, ExchangeAck{reply.counter}});
     return;
   }

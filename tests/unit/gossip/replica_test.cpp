@@ -599,6 +599,21 @@ TEST_CASE("replies of others, or to other exchanges, are not applied", "[replica
   CHECK(lone.counters().violations == 0);
 }
 
+TEST_CASE("a reply is acknowledged when it is committed, not when its copy arrives before that", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.hear(partner, Lone::reply_to(request));
+  REQUIRE(lone.out.conclude.size() == 1);
+  lone.hear(partner, Lone::reply_to(request));
+  CHECK(lone.sent<ExchangeAck>().empty());
+  lone.work();
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.hear(partner, Lone::reply_to(request));
+  CHECK(lone.sent<ExchangeAck>().size() == 1);  // the first one may have been lost
+  CHECK(lone.y() == 0.5F);
+}
+
 TEST_CASE("wide blocks are followed up at once: wider, then in f32, then no more", "[replica]") {
   Lone lone({.period_us = us_per_s});
   ReplicaOptions options{.codec = Codec::q8, .period_us = us_per_s};

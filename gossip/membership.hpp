@@ -284,6 +284,7 @@ class Membership {
   void become_partial(TimeUs now_us, Actions& out);
   void become_full_if_small(TimeUs now_us, Actions& out);
   void tend_views(TimeUs now_us, Actions& out);
+  void drop_unreachable(Actions& out);
   void look_for_neighbours(TimeUs now_us, Actions& out);
   void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);

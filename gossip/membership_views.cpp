@@ -83,10 +83,22 @@ void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
 }
 
 void Membership::tend_views(TimeUs now_us, Actions& out) {
+  drop_unreachable(out);
   look_for_neighbours(now_us, out);
   shuffle_views(now_us, out);
   push_view(now_us, out);
   become_full_if_small(now_us, out);
+}
+
+/// One of two neighbours has become a node that can only dial out, as the other is, or was kept until a suspicion of it
+/// was decided: nothing would ever be heard from it.
+void Membership::drop_unreachable(Actions& out) {
+  std::vector<NodeId> unreachable;
+  for (const Member& member : members_) {
+    if (!member.suspected && !reachable(member.record)) unreachable.push_back(member.record.node);
+  }
+  for (const NodeId& node : unreachable)
+    drop_neighbour(node, out);
 }
 
 void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {

@@ -447,6 +447,33 @@ TEST_CASE("A neighbour that is never heard itself is one no longer, nor is it de
   CHECK(f.count(Change::suspected) == 0);
 }
 
+TEST_CASE("With partial views a suspected neighbour that cannot be reached is kept until that is decided") {
+  Fixture f({.full_view_limit = 3, .active_view = 3}, true);
+  for (std::size_t i = 1; i <= 2; ++i)
+    f.receive(i, Sync{.sender = record(i), .entries = {{record(5, 1, true), Claim::alive}}});
+  f.hear(1, Claim::suspected, 5, 1);
+  f.receive(3, Sync{.sender = record(3)});
+  REQUIRE(f.membership.partial());
+  f.run(f.options_.tick_us, true);
+  CHECK(f.membership.find(record(5).node) != nullptr);
+  f.receive(1, News{}, 1, {{.claim = Claim::alive, .subject = record(5, 2, true)}});
+  f.run(f.options_.tick_us, true);
+  CHECK(f.membership.find(record(5).node) == nullptr);
+  CHECK(f.count(Change::died) == 0);
+}
+
+TEST_CASE("With partial views two neighbours that can only dial out are none any longer") {
+  Fixture f({.full_view_limit = 3, .active_view = 3});
+  for (std::size_t i = 1; i <= 5; ++i)
+    f.receive(i, Join{record(i, 1, i == 5)});
+  REQUIRE(f.membership.partial());
+  REQUIRE(f.membership.find(record(5).node) != nullptr);
+  f.membership.relocate({});
+  f.run(f.options_.tick_us, true);
+  CHECK(f.membership.find(record(5).node) == nullptr);
+  CHECK(f.membership.members().size() > 1);
+}
+
 TEST_CASE("With partial views those who were given up, and those who gave up, find each other again") {
   Fixture f({.full_view_limit = 2, .active_view = 2});
   for (std::size_t i = 1; i <= 3; ++i)

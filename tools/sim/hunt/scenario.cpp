@@ -201,6 +201,7 @@ class World {
   void mend();
   void mourn();
   void check_nobody_died_since(std::uint64_t deaths) const;
+  [[nodiscard]] bool only_way_between_others(std::size_t i) const;
   void wait_for_overlay(const std::string& what);
   void come_together();
   void drain();
@@ -576,7 +577,8 @@ void World::wait_for_overlay(const std::string& what) {
 void World::mourn() {
   wait_for_overlay("the last fault");
   if (!swarm_.one_stays_dead) return;
-  const std::size_t i = random_.below(cluster_.size());
+  std::size_t i = random_.below(cluster_.size());
+  if (only_way_between_others(i)) i = (i + 1) % cluster_.size();
   tell(fmt::format("node {}'s daemon is killed for long", i));
   const std::uint64_t deaths = overlay_->deaths();
   cluster_.kill_daemon(i);
@@ -585,6 +587,17 @@ void World::mourn() {
   check_nobody_died_since(deaths);
   mourned_.reset();
   restart(i);
+}
+
+/// All others are behind NATs: without this node they would have no way to each other.
+bool World::only_way_between_others(std::size_t i) const {
+  std::size_t others = 0;
+  for (std::size_t j = 0; j < cluster_.size(); ++j) {
+    if (j == i || !cluster_.daemon_alive(j)) continue;
+    if (!network_.behind_nat(j)) return false;
+    ++others;
+  }
+  return others > 1;
 }
 
 void World::check_nobody_died_since(std::uint64_t deaths) const {

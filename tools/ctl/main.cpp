@@ -2,17 +2,20 @@
 // prints tables, or the daemon's own JSON for scripts.
 //
 // Exit status: 0 done, 1 no daemon answers, or doctor or explain found a problem, 2 wrong usage, 3 the daemon answered
-// with an error or not intelligibly.
+// with an error or not intelligibly. That of run is the clients' (tools/ctl/run/run_tool.hpp).
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/checkpoint_tool.hpp"
@@ -22,6 +25,7 @@
 #include "tools/ctl/doctor_tool.hpp"
 #include "tools/ctl/explain_tool.hpp"
 #include "tools/ctl/node_tool.hpp"
+#include "tools/ctl/run/run_tool.hpp"
 #include "tools/ctl/tables.hpp"
 #include "tools/ctl/top_tool.hpp"
 
@@ -136,6 +140,12 @@ int watch_live(const ctl::TopTool& top, const Arguments& arguments) {
   }
 }
 
+int run_clients(const ctl::RunTool& tool, std::vector<std::string> command, const Arguments& arguments) {
+  const auto ask = [&](const std::string& question) { return ctl::ask(sockets_for(arguments), question); };
+  const auto status = tool.run(ask, std::move(command));
+  return status ? *status : fail(wrong_usage, status.error());
+}
+
 /// Until it fails or is interrupted.
 int watch(const Command& command, const Arguments& arguments) {
   while (true) {
@@ -152,7 +162,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("gossamerctl ") + GOSSAMER_VERSION);
   app.footer(
       "Exit status: 0 done, 1 no daemon answers or a problem was found, 2 wrong usage, 3 the daemon answered with an "
-      "error.\n"
+      "error; of run, the clients' own.\n"
       "The daemon's socket is found in the usual places, or by GOSSAMER_CONTROL_SOCKET, or by --socket.");
   Arguments arguments;
   app.require_subcommand(1);
@@ -171,11 +181,16 @@ int main(int argc, char** argv) {
   ctl::DoctorTool doctor(app);
   ctl::ClusterTool cluster(app);
   ctl::CheckpointTool checkpoint(app);
+  ctl::RunTool running(app);
+  // What is behind -- is another program's.
+  char** const own_end = std::find(argv, argv + argc, std::string_view("--"));
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(own_end - argv), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? done : wrong_usage;
   }
+  if (running.chosen()) return run_clients(running, {std::min(own_end + 1, argv + argc), argv + argc}, arguments);
+  if (own_end != argv + argc) return fail(wrong_usage, "only run has something behind --; leave it out");
   if (explaining.chosen()) return explain(explaining, arguments);
   if (top.chosen()) return watch_live(top, arguments);
   if (config.chosen()) return fail(bad_answer, config.run());

@@ -3,6 +3,10 @@
 _gossamer() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} subcommands=() other help
   for other in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    if [[ $other == -- ]]; then  # behind it is another program's
+      mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      return
+    fi
     [[ $other == [a-z]* ]] && subcommands+=("$other")
   done
   case $previous in

@@ -1,0 +1,75 @@
+// See guard.hpp. Between fork and the end, the guard calls nothing that takes a lock or memory.
+
+#include "tools/ctl/run/guard.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace gossamer::ctl {
+
+std::expected<Guard, std::string> Guard::start() {
+  std::array<int, 2> ends{};
+  const auto failed = [] {
+    return std::unexpected(fmt::format("the process that looks after the clients cannot be made: {}; look at ulimit -u",
+                                       std::strerror(errno)));
+  };
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed();
+  const pid_t pid = ::fork();
+  if (pid == 0) keep(ends[0]);
+  ::close(ends[0]);
+  if (pid < 0) {
+    ::close(ends[1]);
+    return failed();
+  }
+  return Guard(pid, ends[1]);
+}
+
+void Guard::keep(int fd) {
+  // What ends the launcher by its terminal or its group must not end this.
+  ::setsid();
+  ::prctl(PR_SET_NAME, "gossamer-guard");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  // Whoever waits for the launcher's output to end waits for nobody else.
+  ::dup2(fd, 0);
+  ::close_range(1, ~0U, 0);
+  std::array<pid_t, max_guarded> groups{};  // 0: free
+  Message message{};
+  while (true) {
+    const ssize_t got = ::read(0, &message, sizeof message);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != static_cast<ssize_t>(sizeof message)) break;
+    const pid_t looked_for = message.guarded != 0 ? 0 : message.group;
+    const auto place = std::ranges::find(groups, looked_for);
+    if (place != groups.end()) *place = message.guarded != 0 ? message.group : 0;
+  }
+  for (const pid_t group : groups)
+    if (group > 0) ::kill(-group, SIGKILL);
+  ::_exit(0);
+}
+
+void Guard::tell(Message message) const {
+  // A guard that was killed is a pipe without a reader: the clients still have the kernel's care.
+  [[maybe_unused]] const ssize_t written = ::write(fd_, &message, sizeof message);
+}
+
+Guard::Guard(Guard&& other) noexcept : pid_(std::exchange(other.pid_, -1)), fd_(std::exchange(other.fd_, -1)) {}
+Guard::~Guard() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace gossamer::ctl

@@ -1,0 +1,46 @@
+// Whether and when `gossamerctl run` starts a client again that has ended.
+//
+// Pure: how a client ended and how long it lived come in, a pause goes out.
+
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+
+namespace gossamer::ctl {
+
+/// A client that lived this long was well: its restarts are counted from 0 again.
+inline constexpr double steady_life_s = 60;
+/// The pauses double from one restart to the next, up to this.
+inline constexpr double max_pause_s = 60;
+
+struct RestartPolicy {
+  enum class When : std::uint8_t { never, on_failure, always };
+  When when = When::never;
+  std::optional<std::uint32_t> most_in_a_row = {};  ///< none: no limit
+  double first_pause_s = 1;
+};
+
+/// "never", "on-failure", "on-failure:3", "always" or "always:3"; an error says what there is.
+[[nodiscard]] std::expected<RestartPolicy, std::string> restart_policy(const std::string& text, double first_pause_s);
+
+/// One client's.
+class Restarts {
+ public:
+  explicit Restarts(const RestartPolicy& policy) : policy_(policy) {}
+
+  /// The client ended with `status`, 0 being success. In how many seconds it is to be started again; nothing: not
+  /// again.
+  [[nodiscard]] std::optional<double> after_end(int status, double lived_s);
+  [[nodiscard]] std::uint32_t in_a_row() const { return in_a_row_; }
+  [[nodiscard]] std::uint32_t total() const { return total_; }
+
+ private:
+  RestartPolicy policy_;
+  std::uint32_t in_a_row_ = 0;  // without a steady life between them
+  std::uint32_t total_ = 0;
+};
+
+}  // namespace gossamer::ctl

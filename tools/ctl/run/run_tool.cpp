@@ -1,0 +1,98 @@
+// See run_tool.hpp.
+
+#include "tools/ctl/run/run_tool.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tools/ctl/run/launcher.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+/// Where the clients' output goes; the folder is made.
+std::expected<void, std::string> set_output(LaunchOptions& options, const std::string& text) {
+  if (text == "prefix") return {};
+  if (text == "raw") {
+    options.output = OutputMode::raw;
+    return {};
+  }
+  if (text.find('/') == std::string::npos)
+    return std::unexpected(
+        fmt::format("--output {}: it is prefix, raw or a folder, with a / in its path: ./{}", text, text));
+  options.output = OutputMode::folder;
+  options.folder = text;
+  std::error_code error;
+  std::filesystem::create_directories(options.folder, error);
+  if (error) return std::unexpected(fmt::format("--output {}: it cannot be made: {}", text, error.message()));
+  return {};
+}
+
+}  // namespace
+
+RunTool::RunTool(CLI::App& app)
+    : command_(app.add_subcommand("run", "Start training processes on this machine, and look after them")) {
+  // Behind -- nothing is parsed here: only what is not behind it lands in this one.
+  command_->add_option("command", without_dashes_, "Behind --: what to start, with its arguments")->type_name("");
+  command_->add_option("--clients", clients_, "How many to start")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, max_run_clients));
+  command_
+      ->add_option(
+          "--restart", restart_,
+          "Which ones to start again: never, on-failure or always; on-failure:3 gives up after 3 restarts in a "
+          "row without a minute of life between them")
+      ->type_name("POLICY")
+      ->capture_default_str();
+  command_->add_option("--backoff", first_pause_s_, "Before the first restart; doubles up to a minute")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  command_->add_option("--grace", grace_s_, "How long they may take to end after a signal, before they are killed")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86'400.0));
+  command_
+      ->add_option("--output", output_,
+                   "prefix: line by line, with the rank before each; raw: as it comes; or a folder, in which each gets "
+                   "RANK.log")
+      ->type_name("HOW")
+      ->capture_default_str();
+  command_->add_flag("--fail-fast", fail_fast_, "Stop the others when one has failed and is not started again");
+  command_->footer(
+      "Each gets LOCAL_RANK, LOCAL_WORLD_SIZE and GOSSAMER_RESTARTS in its environment, and no standard input.\n"
+      "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on and end the restarts; a second one, or the end of the grace, "
+      "kills. SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT are passed on.\n"
+      "Exit status: 0, or that of the first client that failed and was not started again (128 and the signal's number, "
+      "if one ended it); 126 or 127 if the command cannot be started; 2 wrong usage.");
+}
+
+std::expected<int, std::string> RunTool::run(const Ask& ask, std::vector<std::string> command) const {
+  if (!without_dashes_.empty())
+    return std::unexpected(
+        fmt::format("write -- before the command: gossamerctl run [OPTIONS] -- {}", fmt::join(without_dashes_, " ")));
+  if (command.empty())
+    return std::unexpected("there is nothing to start: gossamerctl run [OPTIONS] -- python3 train.py");
+  const auto policy = restart_policy(restart_, first_pause_s_);
+  if (!policy) return std::unexpected(policy.error());
+  LaunchOptions options{.command = std::move(command),
+                        .clients = std::vector<ClientSpec>(clients_),
+                        .restart = *policy,
+                        .folder = {},
+                        .grace_s = grace_s_,
+                        .fail_fast = fail_fast_,
+                        .colour = std::getenv("NO_COLOR") == nullptr};
+  if (const auto set = set_output(options, output_); !set) return std::unexpected(set.error());
+  if (const auto status = ask("status"); !status && status.error().failure == Failure::no_daemon)
+    fmt::print(stderr,
+               "gossamerctl run: no daemon answers on this machine; clients cannot attach until one runs: systemctl "
+               "start gossamerd, or gossamerd\n");
+  return launch(std::move(options));
+}
+
+}  // namespace gossamer::ctl

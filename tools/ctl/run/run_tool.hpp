@@ -1,0 +1,44 @@
+// gossamerctl run: what its options say, and what each client is given (launcher.hpp starts them).
+//
+// Made in main, which parses the command line with it. run() blocks until the last client has ended.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/ctl/control_client.hpp"
+
+namespace gossamer::ctl {
+
+class RunTool {
+ public:
+  using Ask = std::function<std::expected<nlohmann::json, ControlError>(const std::string& command)>;
+
+  /// Adds the subcommand. The object outlives the parsing.
+  explicit RunTool(CLI::App& app);
+  RunTool(const RunTool&) = delete;
+  RunTool& operator=(const RunTool&) = delete;
+
+  [[nodiscard]] bool chosen() const { return command_->parsed(); }
+  /// The status to end with: that of the first client that failed for good, or 0. An error: wrong usage, and nothing
+  /// was started.
+  [[nodiscard]] std::expected<int, std::string> run(const Ask& ask, std::vector<std::string> command) const;
+
+ private:
+  CLI::App* command_;
+  std::vector<std::string> without_dashes_;
+  std::uint32_t clients_ = 1;
+  std::string restart_ = "never";
+  double first_pause_s_ = 1;
+  double grace_s_ = 10;
+  std::string output_ = "prefix";
+  bool fail_fast_ = false;
+};
+
+}  // namespace gossamer::ctl

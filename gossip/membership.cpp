@@ -186,14 +186,8 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
 void Membership::first_hand(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out) {
   if (std::holds_alternative<Leave>(message.body)) return;
   if (Member* member = member_of(from)) {
-    member->last_heard_us = now_us;
     member->unheard = 0;
-    const bool refuted = outweighs(message.incarnation, member->record.incarnation);
-    member->record.incarnation = std::max(member->record.incarnation, message.incarnation);
-    if (refuted && member->suspected) {
-      trust(*member, now_us, out);
-      pass_on(Claim::alive, member->record, {}, !partial_, 0);
-    }
+    own_word(*member, message.incarnation, now_us, out);
     return;
   }
   if (considers_gone(from)) {
@@ -207,6 +201,16 @@ void Membership::first_hand(const NodeId& from, const MembershipMessage& message
     next_introduction_us_ = now_us + options_.probe_interval_us;
     answer(from, make_sync(true), out);
   }
+}
+
+/// A member has told its incarnation itself.
+void Membership::own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out) {
+  member.last_heard_us = now_us;
+  const bool refuted = outweighs(incarnation, member.record.incarnation);
+  member.record.incarnation = std::max(member.record.incarnation, incarnation);
+  if (!refuted || !member.suspected) return;
+  trust(member, now_us, out);
+  pass_on(Claim::alive, member.record, {}, !partial_, 0);
 }
 
 /// A node that was gone has shown that it is back.
@@ -729,10 +733,10 @@ void Membership::leave(TimeUs now_us, Actions& out) {
   left_ = true;
 }
 
-void Membership::link_up(const NodeId& node, TimeUs now_us, Actions&) {
+void Membership::link_up(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out) {
   if (Member* member = member_of(node)) {
-    member->last_heard_us = now_us;
     member->urgent = false;
+    own_word(*member, incarnation, now_us, out);
   }
 }
 

@@ -161,7 +161,9 @@ class Membership {
   /// There is a link to this node for another reason than that it is a member (its address is configured, say): it and
   /// this node are made known to each other. Nothing happens if it is a member.
   void greet(const NodeId& node, TimeUs now_us, Actions& out);
-  void link_up(const NodeId& node, TimeUs now_us, Actions& out);
+  /// `incarnation`: the one that the node there began with. It says so itself, so what is told of a former life of it
+  /// from now on is known to be old.
+  void link_up(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   /// A member has shown, on its own authority, that it is to be dialled elsewhere than its record says.
   void seen_at(const NodeId& node, const std::string& address);
   /// This node is to be dialled there from now on; empty: nowhere, it only dials out. Told to all, under a larger
@@ -229,6 +231,7 @@ class Membership {
   void pass_on(Claim claim, const MemberRecord& subject, const NodeId& accuser, bool spread, std::uint8_t hops);
   void notice_pause(TimeUs now_us);
   void first_hand(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
   void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);

@@ -314,7 +314,7 @@ void Overlay::Core::bring_up(const LinkPtr& link) {
   if (!link->dialled_by_us) roster_->seen_at(link->node, record->address);
   say(link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
-  const bool said_something = roster_->link_up(link->node, dialled, now_);
+  const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, now_);
   link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;
   if (stopped_ || link->ended) return;
   show_links();

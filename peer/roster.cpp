@@ -117,9 +117,9 @@ void Roster::receive(const NodeId& from, MembershipMessage message, const std::s
   act(actions, leaves ? from : NodeId{}, now);
 }
 
-bool Roster::link_up(const NodeId& node, const std::string& dialled, TimeUs now) {
+bool Roster::link_up(const NodeId& node, std::uint64_t incarnation, const std::string& dialled, TimeUs now) {
   Membership::Actions actions;
-  membership_.link_up(node, now, actions);
+  membership_.link_up(node, incarnation, now, actions);
   act(actions, {}, now);
   return send_waiting(node, dialled);
 }

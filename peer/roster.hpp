@@ -55,7 +55,7 @@ class Roster {
   /// `seen_host`: where the other end of the link is.
   void receive(const NodeId& from, MembershipMessage message, const std::string& seen_host, TimeUs now);
   /// `dialled`: the address, if this node has dialled the link. True if something waited for it, which is said now.
-  bool link_up(const NodeId& node, const std::string& dialled, TimeUs now);
+  bool link_up(const NodeId& node, std::uint64_t incarnation, const std::string& dialled, TimeUs now);
   void link_down(const NodeId& node, TimeUs now);
   /// Where a node says in its hello that it is, made fit; empty: nowhere. Its host may have changed while it ran.
   void seen_at(const NodeId& node, const std::string& address);

@@ -305,6 +305,19 @@ TEST_CASE("A goodbye of a former life that comes late says nothing about the pre
   CHECK(f.happened(Change::left, 1));
 }
 
+TEST_CASE("What is said of a former life is old for whoever has a link to the present one") {
+  Fixture f;
+  f.add(3);
+  f.now_us = 20 * us_per_s;
+  f.membership.link_up(record(2).node, 1, f.now_us, f.out);
+  f.membership.link_up(record(3).node, 7, f.now_us, f.out);
+  f.now_us = 40 * us_per_s;
+  for (const std::size_t subject : {2, 3})
+    f.hear(1, Claim::left, subject, 1);
+  CHECK(f.happened(Change::left, 2));
+  CHECK_FALSE(f.happened(Change::left, 3));
+}
+
 TEST_CASE("A lost link has the member probed at once") {
   Fixture f;
   f.add(20);

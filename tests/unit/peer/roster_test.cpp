@@ -84,10 +84,10 @@ TEST_CASE("an introduction waits for the link to the address") {
   CHECK(f.host.sent.empty());
   CHECK(f.roster.errands() == 1);
   f.host.links.insert(node(3));
-  f.roster.link_up(node(3), address(3), f.now);  // another node, another address
+  f.roster.link_up(node(3), 1, address(3), f.now);  // another node, another address
   CHECK(f.host.sent.empty());
   f.host.links.insert(node(2));
-  f.roster.link_up(node(2), address(2), f.now);
+  f.roster.link_up(node(2), 1, address(2), f.now);
   CHECK(f.host.sent_to<Join>(node(2)) == 1);
   CHECK(f.roster.errands() == 0);
 }

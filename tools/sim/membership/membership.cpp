@@ -133,7 +133,7 @@ void MembershipCluster::tick(std::size_t node, std::uint64_t life) {
 }
 
 void MembershipCluster::link_up(std::size_t node, std::size_t other) {
-  nodes_[node].membership->link_up(id(other), schedule_.now_us(), actions_);
+  nodes_[node].membership->link_up(id(other), nodes_[other].incarnation, schedule_.now_us(), actions_);
   act(node, actions_);
 }
 

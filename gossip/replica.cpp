@@ -193,7 +193,7 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   if (std::exchange(fragment.gather_next, false)) fragment.gather = true;
   if (std::exchange(fragment.starting, false)) {
     --starting_count_;
-    fragment.begins = lean();
+    fragment.begins = true;
   }
   ++counters_.publications;
   if (fragment.buffers.take_back(publication.generation)) {

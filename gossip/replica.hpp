@@ -324,7 +324,7 @@ class Replica {
     bool gather = false;                           ///< wanted, when nothing else works on it
     bool gather_next = false;                      ///< or with the next publication: this one is not finite
     bool starting = false;                         ///< its publication was asked for in order to start an exchange
-    bool begins = false;                           ///< it has come, and the exchange is to start: in lean memory
+    bool begins = false;                           ///< it has come, and the exchange is to start
     bool taking = false;                           ///< see begin_taking()
     bool wants_room = false;                       ///< is among those that wait for it
     std::optional<Asked> asked = {};               ///< lean

@@ -177,6 +177,7 @@ void Node::detached(ClientSession& session) {
 void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
   JobInfo info = position->second.job->info();
   info.state = ReplicaState::absent;
+  info.first_exchange = counter_.next();
   for (const NodeId& node : neighbours())
     send(node, info);
   position->second.job->add_seen(seen_);
@@ -252,7 +253,8 @@ void Node::received(const NodeId& from, Message&& message) {
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
-    if (job == nullptr || job->has_begun()) send(from, job == nullptr ? JobInfo{.job = key} : job->info());
+    if (job == nullptr || job->has_begun())
+      send(from, job == nullptr ? JobInfo{.job = key, .first_exchange = counter_.next()} : job->info());
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {

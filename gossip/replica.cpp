@@ -354,7 +354,12 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   const auto found = neighbours_.find(from);
   if (found == neighbours_.end()) return;
   // The replica there is gone, and with it what it still had to acknowledge.
-  if (info.state == ReplicaState::absent) counters_.unresolved += cache_.drop(from);
+  if (info.first_exchange > 0) {
+    counters_.unresolved += cache_.drop(from, info.first_exchange);
+  } else if (info.state == ReplicaState::absent) {
+    counters_.unresolved += cache_.drop(from);
+  }
+  if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
   found->second.info = info;
   if (finish_ && info.finishing == Finishing::over && finish_->over.size() < max_neighbours) finish_->over.insert(from);
   if (info.job == description_.job || info.state == ReplicaState::absent) {
@@ -436,6 +441,7 @@ JobInfo Replica::own_info() const {
   info.state = state_;
   info.clock = clock_;
   info.finishing = finish_ ? finish_->stage : Finishing::no;
+  info.first_exchange = first_counter_;
   return info;
 }
 

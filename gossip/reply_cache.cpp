@@ -1,6 +1,7 @@
 #include "gossip/reply_cache.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "gossip/check.hpp"
 
@@ -115,16 +116,21 @@ std::size_t ReplyCache::expire(TimeUs now_us) {
 }
 
 std::size_t ReplyCache::drop(const NodeId& id) {
-  const auto initiator = initiators_.find(id);
-  if (initiator == initiators_.end()) return 0;
+  return drop(id, std::numeric_limits<std::uint64_t>::max());
+}
+
+std::size_t ReplyCache::drop(const NodeId& id, std::uint64_t before) {
+  const auto found = initiators_.find(id);
+  if (found == initiators_.end()) return 0;
+  Initiator& initiator = found->second;
   std::size_t lost = 0;
-  for (const auto& [counter, entry] : initiator->second.entries) {
+  while (!initiator.entries.empty() && initiator.entries.begin()->first < before) {
+    const auto& [counter, entry] = *initiator.entries.begin();
     if (entry.stage == Stage::answered) ++lost;
-    initiator->second.floor = std::max(initiator->second.floor, counter);
+    if (entry.stage == Stage::answered || entry.stage == Stage::working) --initiator.unacknowledged;
+    initiator.floor = std::max(initiator.floor, counter);  // stays: the node may come back and repeat itself
+    initiator.entries.erase(initiator.entries.begin());
   }
-  // The floor stays: the node may come back and repeat itself.
-  initiator->second.entries.clear();
-  initiator->second.unacknowledged = 0;
   return lost;
 }
 

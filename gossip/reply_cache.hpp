@@ -49,6 +49,8 @@ class ReplyCache {
   std::size_t expire(TimeUs now_us);
   /// The initiator is dead: drops its replies; returns how many it never acknowledged.
   std::size_t drop(const NodeId& initiator);
+  /// The same of its exchanges with smaller counters than `before`: those of a replica that is gone.
+  std::size_t drop(const NodeId& initiator, std::uint64_t before);
   /// This reply, given or declining, could not be sent: take_unsent() will give it again.
   void mark_unsent(const NodeId& initiator, const ExchangeReply& reply);
   /// Nor may any of this initiator's have arrived that it has not acknowledged.

@@ -122,6 +122,7 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setFragments(info.fragments);
   out.setFragmentElements(info.fragment_elements);
   out.setFinishing(static_cast<std::uint8_t>(info.finishing));
+  out.setFirstExchange(info.first_exchange);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   const capnp::Text::Reader name = in.getName();
@@ -135,6 +136,7 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.fragments = in.getFragments();
   info.fragment_elements = in.getFragmentElements();
   info.finishing = static_cast<Finishing>(in.getFinishing());
+  info.first_exchange = in.getFirstExchange();
   return info;
 }
 

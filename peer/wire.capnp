@@ -139,6 +139,7 @@ struct JobInfo {
   fragments @5 :UInt32;
   fragmentElements @6 :UInt32;
   finishing @7 :UInt8;
+  firstExchange @8 :UInt64;
 }
 
 struct JobQuery {

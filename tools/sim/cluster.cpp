@@ -194,7 +194,7 @@ void Cluster::lose_client(std::size_t i) {
 
 void Cluster::let_go(std::size_t i) {
   Node& node = nodes_[i];
-  const JobInfo absent{.job = job, .name = "simulated"};
+  const JobInfo absent{.job = job, .name = "simulated", .first_exchange = node.counter->next()};
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) deliver(i, j, absent);
   }
@@ -609,7 +609,7 @@ void Cluster::receive_without_job(std::size_t from, std::size_t to, const Messag
                           .reason = RefuseReason::unknown_job,
                           .codec = request->codec});
   } else if (const auto* query = std::get_if<JobQuery>(&message)) {
-    deliver(to, from, JobInfo{.job = query->job});
+    deliver(to, from, JobInfo{.job = query->job, .first_exchange = nodes_[to].counter->next()});
   } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
     deliver(to, from, PullReply{.job = pull->job, .fragment = pull->fragment, .reason = RefuseReason::unknown_job});
   }

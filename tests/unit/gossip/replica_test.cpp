@@ -472,6 +472,33 @@ TEST_CASE("an answer that nobody acknowledges ends with its lifetime, unresolved
   CHECK(lone.y() == 0.5F);
 }
 
+TEST_CASE("what is told of a replica that is gone ends nothing that its successor began", "[replica]") {
+  Lone lone({}, 2);
+  lone.replica->link_up(node_id(1), lone.out);
+  lone.ask(1);
+  lone.work();
+  auto absent = Lone::info(ReplicaState::absent);
+  auto successor = Lone::info(ReplicaState::running);
+  absent.first_exchange = successor.first_exchange = lone.asked + 1;
+  const auto of_successor = lone.request(1);
+  lone.ask(1, of_successor);  // overtakes what is told of the other
+  lone.work();
+  lone.replica->info(node_id(1), absent);
+  CHECK(lone.counters().unresolved == 1);
+  lone.sent<ExchangeReply>();
+  lone.ask(1, of_successor);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.status == ReplyStatus::done);
+
+  lone.replica->info(node_id(1), successor);
+  absent.first_exchange = 1;  // of another before them
+  lone.replica->info(node_id(1), absent);
+  CHECK(lone.replica->partners() == 1);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->kept_replies() == 1);
+}
+
 TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", "[replica]") {
   Lone lone({}, 3);
   lone.meet(1);

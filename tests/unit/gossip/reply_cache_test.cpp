@@ -128,6 +128,23 @@ TEST_CASE("replies expire, and what is under their counter is too old", "[reply_
   CHECK(cache.unacknowledged() == 0);
 }
 
+TEST_CASE("of a replica that is gone only its own exchanges are dropped", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  for (std::uint64_t counter = 1; counter <= 3; ++counter)
+    answer(cache, {alice, counter}, 0);
+  cache.begin({alice, 4}, 0);
+  answer(cache, {alice, 5}, 0);
+  cache.begin({alice, 6}, 0);
+  cache.acknowledge({alice, 2});
+  CHECK(cache.drop(alice, 5) == 2);
+  CHECK(cache.drop(alice, 5) == 0);
+  CHECK(cache.unacknowledged() == 2);
+  CHECK_FALSE(cache.store({alice, 4}, {.counter = 4}, 0));
+  CHECK(cache.standing({alice, 4}) == Standing::expired);
+  CHECK(cache.standing({alice, 5}) == Standing::answered);
+  CHECK(cache.store({alice, 6}, {.counter = 6}, 0));
+}
+
 TEST_CASE("a dead initiator's replies are dropped and counted", "[reply_cache]") {
   ReplyCache cache(lifetime_us);
   answer(cache, {alice, 1}, 0);

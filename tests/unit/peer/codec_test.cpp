@@ -252,8 +252,10 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK((job.elements == 1000 && job.fragments == 4 && job.fragment_elements == 256));
   JobInfo finishing = a_job();
   finishing.finishing = Finishing::settled;
+  finishing.first_exchange = 77;
   const auto finishing_packet = decode(encode(Message(finishing)));
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).finishing == Finishing::settled);
+  CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).first_exchange == 77);
 
   PullReply pull = a_pull();
   pull.cursor = {std::byte{1}, std::byte{0}, std::byte{255}};

@@ -12,7 +12,8 @@ constexpr const char* file_name = "members";
 
 }  // namespace
 
-Acquaintances::Acquaintances(const StateFolder& state, spdlog::logger& log) : state_(state), log_(log) {
+Acquaintances::Acquaintances(const StateFolder& state, Workers& disk, spdlog::logger& log)
+    : state_(state), disk_(disk), log_(log) {
   const auto text = state_.load(file_name);
   if (!text) {
     log_.warn("{}; only configured peers are dialled", text.error());
@@ -27,14 +28,19 @@ Acquaintances::Acquaintances(const StateFolder& state, spdlog::logger& log) : st
 void Acquaintances::keep(std::vector<std::string> addresses) {
   if (addresses.empty()) return;
   if (addresses.size() > max_acquaintances) addresses.resize(max_acquaintances);
-  if (addresses == kept_) return;
-  kept_ = std::move(addresses);
+  if (addresses == kept_ || *writing_) return;
   std::string text;
-  for (const std::string& address : kept_)
+  for (const std::string& address : addresses)
     text += address + "\n";
-  if (const auto stored = state_.store(file_name, text); !stored) {
-    log_.warn("{}; after a restart only configured peers are dialled", stored.error());
-  }
+  const bool taken = disk_.submit([&state = state_, text = std::move(text)] { return state.store(file_name, text); },
+                                  [writing = writing_, &log = log_](std::expected<void, std::string>&& stored) {
+                                    *writing = false;
+                                    if (!stored)
+                                      log.warn("{}; after a restart only configured peers are dialled", stored.error());
+                                  });
+  if (!taken) return;  // the daemon is stopping
+  *writing_ = true;
+  kept_ = std::move(addresses);
 }
 
 }  // namespace gossamer::daemon

@@ -3,18 +3,20 @@
 // address has changed meanwhile.
 //
 // Hints, like configured peers: who answers there has to prove that it holds the cluster key. Called at start and, now
-// and then, from the loop's thread; store() of the state folder blocks for as long as the disk does, and is called only
-// when something has changed; the caller looks once in keep_interval_us. A file that cannot be read or written is
-// warned of.
+// and then, from the loop's thread; the file is written by the disk's thread, and only when something has changed; the
+// caller looks once in keep_interval_us. A file that cannot be read or written is warned of. Invariant: at most one
+// writing is under way; what changes meanwhile is written by the next keep() after it.
 
 #pragma once
 
 #include <spdlog/logger.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/state_folder.hpp"
+#include "daemon/workers.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -25,8 +27,8 @@ inline constexpr TimeUs keep_interval_us = 5 * us_per_s;
 
 class Acquaintances {
  public:
-  /// Reads what an earlier life has kept. `state` and `log` outlive it.
-  Acquaintances(const StateFolder& state, spdlog::logger& log);
+  /// Reads what an earlier life has kept. All outlive it, and `state` the tasks of `disk`.
+  Acquaintances(const StateFolder& state, Workers& disk, spdlog::logger& log);
 
   /// tcp://HOST:PORT each.
   [[nodiscard]] const std::vector<std::string>& addresses() const { return kept_; }
@@ -36,8 +38,10 @@ class Acquaintances {
 
  private:
   const StateFolder& state_;
+  Workers& disk_;
   spdlog::logger& log_;
   std::vector<std::string> kept_;
+  std::shared_ptr<bool> writing_ = std::make_shared<bool>(false);
 };
 
 }  // namespace gossamer::daemon

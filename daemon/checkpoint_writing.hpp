@@ -70,6 +70,7 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
   /// The clock of the latest that is on the disk, and when it came there; 0: there is none.
   [[nodiscard]] std::uint64_t written_clock() const { return written_clock_; }
   [[nodiscard]] TimeUs written_us() const { return written_us_; }
+  [[nodiscard]] bool under_way() const { return writing_.has_value(); }
   [[nodiscard]] std::uint64_t written() const { return written_; }
   [[nodiscard]] std::uint64_t failed() const { return failed_; }
 

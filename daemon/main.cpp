@@ -7,7 +7,9 @@
 
 #include <CLI/CLI.hpp>
 #include <asio/io_context.hpp>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 
 #include "daemon/checkpoints.hpp"
 #include "daemon/config.hpp"
@@ -22,6 +24,9 @@ namespace {
 
 using namespace gossamer;
 using namespace gossamer::daemon;
+
+/// How long the end waits for a disk that has been given something to write.
+constexpr std::chrono::seconds disk_grace{5};
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
@@ -75,7 +80,14 @@ int serve(const Config& config, const std::string& config_file) {
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
   (*shell)->run();
   workers.stop();
-  checkpoints.stop();
+  if (!checkpoints.stop_within(disk_grace)) {
+    logger.warn("the disk of {} does not answer: ending without what was to be written to it",
+                checkpoints.options().folder.string());
+    // Neither thread nor disk can be waited for. What others see is cleared away, and nothing else.
+    shell->reset();
+    node->reset();
+    std::_Exit(clean);
+  }
   logger.info("stopped");
   return clean;
 }

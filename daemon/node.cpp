@@ -119,7 +119,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       random_(seed),
       counter_(incarnation),  // above every counter of an earlier life
       incarnation_(incarnation),
-      acquaintances_(state, log),
+      acquaintances_(state, checkpoints.disk(), log),
       cluster_view_(loop, identity_.node, cluster_view_host(), gossip::Random(random_.next())),
       timer_(loop) {}
 
@@ -318,6 +318,7 @@ void Node::tick() {
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
   keep_acquaintances();
+  checkpoints_.watch(now_us(), log_);
   if (stopped_) finish_stop_if_idle();
 }
 
@@ -387,7 +388,11 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
     return {{"number", *number}};
   }
   const CheckpointWriting::Outcome& latest = job->checkpoint_writing()->latest();
-  return {{"number", latest.number}, {"path", latest.path}, {"clock", latest.clock}, {"failure", latest.error}};
+  return {{"number", latest.number},
+          {"path", latest.path},
+          {"clock", latest.clock},
+          {"failure", latest.error},
+          {"disk", checkpoints_.trouble()}};
 }
 
 std::optional<nlohmann::json> Node::answer(const nlohmann::json& request) {

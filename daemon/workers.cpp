@@ -41,12 +41,13 @@ void Workers::work() {
     [&]() noexcept { entry.task(); }();  // an exception here is a broken invariant: it ends the process
     entry.task = nullptr;                // what it holds is released before `done` learns that it is over
     lock.lock();
-    --running_;
+    ++finished_;
+    if (--running_ == 0) idle_.notify_all();
     asio::post(loop_, std::move(entry.done));  // under the lock: `done` never finds its own task still counted
   }
 }
 
-void Workers::stop() {
+void Workers::refuse() {
   std::deque<Entry> dropped;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
@@ -54,8 +55,27 @@ void Workers::stop() {
     dropped.swap(queue_);
   }
   wake_.notify_all();
+}
+
+void Workers::stop() {
+  refuse();
   for (std::jthread& thread : threads_)
     if (thread.joinable()) thread.join();
+}
+
+bool Workers::stop_within(std::chrono::milliseconds patience) {
+  refuse();
+  {
+    std::unique_lock lock(mutex_);
+    if (!idle_.wait_for(lock, patience, [this] { return running_ == 0; })) return false;
+  }
+  stop();
+  return true;
+}
+
+std::uint64_t Workers::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
 }
 
 std::size_t Workers::pending() const {

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -49,7 +51,12 @@ class Workers {
   /// Lets running tasks finish, drops those that have not begun (their `done` never runs), joins the threads. The
   /// `done` of finished tasks are still posted to the loop. Idempotent.
   void stop();
+  /// The same, but gives up after `patience`: false if a task is running still. Then the process must end without the
+  /// destructor, which would wait for it.
+  [[nodiscard]] bool stop_within(std::chrono::milliseconds patience);
 
+  /// Tasks that have been run. Loop's thread.
+  [[nodiscard]] std::uint64_t finished() const;
   /// Tasks waiting or running. Loop's thread.
   [[nodiscard]] std::size_t pending() const;
   [[nodiscard]] std::size_t threads() const { return threads_.size(); }
@@ -61,14 +68,18 @@ class Workers {
   };
 
   void work();
+  /// Nothing begins from here on, and what waits is dropped.
+  void refuse();
 
   asio::io_context& loop_;
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Entry> queue_;  // under mutex_
-  std::size_t running_ = 0;  // under mutex_
-  bool stopping_ = false;    // under mutex_
+  std::condition_variable idle_;  // no task runs, once none begins any more
+  std::deque<Entry> queue_;       // under mutex_
+  std::size_t running_ = 0;       // under mutex_
+  std::uint64_t finished_ = 0;    // under mutex_
+  bool stopping_ = false;         // under mutex_
   std::vector<std::jthread> threads_;
 };
 

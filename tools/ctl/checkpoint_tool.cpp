@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <thread>
+#include <utility>
 
 #include "sdk/layout/names.hpp"
 #include "tools/ctl/format.hpp"
@@ -90,6 +91,7 @@ CheckpointTool::Result CheckpointTool::write_checkpoint(const Ask& ask) const {
   const auto begun = ask({{"command", "checkpoint"}, {"job", job_}});
   if (!begun) return begun;
   const auto number = begun->at("number").get<std::uint64_t>();
+  bool told = false;
   while (true) {
     auto status = ask({{"command", "checkpoint_status"}, {"job", job_}});
     if (!status) return status;
@@ -98,6 +100,11 @@ CheckpointTool::Result CheckpointTool::write_checkpoint(const Ask& ask) const {
       if (!why.empty()) return failure(fmt::format("no checkpoint was written: {}", safe_text(why)));
       return json{{"path", status->at("path")}, {"clock", status->at("clock")}};
     }
+    const std::string trouble = status->value("disk", "");
+    if (!trouble.empty() && !std::exchange(told, true))
+      fmt::print(stderr,
+                 "Still waiting: {}. Ctrl-C ends this command; the checkpoint is written when the disk is back.\n",
+                 safe_text(trouble));
     std::this_thread::sleep_for(checkpoint_poll);
   }
 }

@@ -4,6 +4,8 @@
 
 #include <spdlog/sinks/null_sink.h>
 
+#include <future>
+
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -17,8 +19,17 @@ struct Fixture {
   std::filesystem::path path = temporary.path() / "state";
   spdlog::logger log{"test", std::make_shared<spdlog::sinks::null_sink_st>()};
   StateFolder state = *StateFolder::open(path);
+  asio::io_context loop;
+  Workers disk{loop, 1};
+  Acquaintances known{state, disk, log};
 
-  [[nodiscard]] std::vector<std::string> read() { return Acquaintances(state, log).addresses(); }
+  [[nodiscard]] std::vector<std::string> read() { return Acquaintances(state, disk, log).addresses(); }
+  void keep(const std::vector<std::string>& addresses) {
+    known.keep(addresses);
+    REQUIRE(test::run_until(loop, [&] { return disk.pending() == 0; }));
+    loop.restart();
+    loop.poll();
+  }
 };
 
 const std::vector<std::string> two{"tcp://10.0.0.1:7946", "tcp://b.example:1"};
@@ -28,13 +39,25 @@ const std::vector<std::string> two{"tcp://10.0.0.1:7946", "tcp://b.example:1"};
 TEST_CASE("addresses are kept when they change") {
   Fixture f;
   CHECK(f.read().empty());
-  Acquaintances known(f.state, f.log);
-  known.keep(two);
+  f.keep(two);
   CHECK(f.read() == two);
-  known.keep({two[0]});
+  f.keep({two[0]});
   CHECK(f.read() == std::vector<std::string>{two[0]});
-  known.keep({});  // alone
+  f.keep({});  // alone
   CHECK(f.read() == std::vector<std::string>{two[0]});
+}
+
+TEST_CASE("a disk that hangs holds nobody up, and is given the latest when it is back") {
+  Fixture f;
+  std::promise<void> back;
+  REQUIRE(f.disk.submit(Workers::Work([&] { back.get_future().wait(); }), Workers::Work([] {})));
+  f.known.keep(two);
+  f.known.keep({two[1]});
+  CHECK(f.read().empty());
+  back.set_value();
+  f.keep({two[1]});  // once more, as every few seconds
+  f.keep({two[1]});
+  CHECK(f.read() == std::vector<std::string>{two[1]});
 }
 
 TEST_CASE("a damaged file of addresses does no harm, and a long one is cut") {

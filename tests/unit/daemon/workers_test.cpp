@@ -3,6 +3,7 @@
 #include "daemon/workers.hpp"
 
 #include <atomic>
+#include <future>
 #include <latch>
 
 #include "tests/unit/catch.hpp"
@@ -86,4 +87,23 @@ TEST_CASE("a stop finishes what runs, drops what waits, and refuses what comes")
   CHECK(held.use_count() == 1);
   CHECK_FALSE(workers.submit(Workers::Work([] {}), Workers::Work([] {})));
   workers.stop();
+}
+
+TEST_CASE("a stop that has no patience leaves what runs, and says so") {
+  asio::io_context loop;
+  Workers workers(loop, 1);
+  std::promise<void> back;
+  std::latch started(1);
+  REQUIRE(workers.submit(Workers::Work([&] {
+                           started.count_down();
+                           back.get_future().wait();
+                         }),
+                         Workers::Work([] {})));
+  started.wait();
+  CHECK(workers.finished() == 0);
+  CHECK_FALSE(workers.stop_within(std::chrono::milliseconds(1)));
+  CHECK_FALSE(workers.submit(Workers::Work([] {}), Workers::Work([] {})));
+  back.set_value();
+  CHECK(workers.stop_within(std::chrono::seconds(20)));
+  CHECK(workers.finished() == 1);
 }

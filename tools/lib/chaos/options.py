@@ -5,21 +5,11 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
-from typing import Any, Callable
+
+from arguments import between
 
 MIN_NODES, MAX_NODES = 3, 64
 MAX_SEED = 2**31 - 1
-
-
-def _between(kind: type, low: float, high: float) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        value = kind(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text} is not between {low:g} and {high:g}")
-        return value
-
-    parse.__name__ = "number"
-    return parse
 
 
 def parse(arguments: list) -> argparse.Namespace:
@@ -30,20 +20,20 @@ def parse(arguments: list) -> argparse.Namespace:
         "compare with. Ends with a summary for people and, as the last line, one JSON object.",
     )
     parser.add_argument(
-        "--nodes", type=_between(int, MIN_NODES, MAX_NODES), default=16, help="daemons, each with a trainer (default: 16)"
+        "--nodes", type=between(int, MIN_NODES, MAX_NODES), default=16, help="daemons, each with a trainer (default: 16)"
     )
     parser.add_argument(
-        "--minutes", type=_between(float, 0.1, 24 * 60.0), default=10.0, help="time with faults (default: 10)"
+        "--minutes", type=between(float, 0.1, 24 * 60.0), default=10.0, help="time with faults (default: 10)"
     )
     parser.add_argument(
         "--quiet-share",
-        type=_between(float, 0.05, 2.0),
+        type=between(float, 0.05, 2.0),
         default=0.5,
         help="time without faults, as a share of that: half of it before, half after (default: 0.5)",
     )
     parser.add_argument(
         "--fault-every",
-        type=_between(float, 2.0, 3600.0),
+        type=between(float, 2.0, 3600.0),
         nargs=2,
         metavar=("LEAST", "MOST"),
         default=(20.0, 30.0),
@@ -52,12 +42,12 @@ def parse(arguments: list) -> argparse.Namespace:
     parser.add_argument("--faults", default="", metavar="KIND,...", help="only these kinds (default: all that can be done)")
     parser.add_argument(
         "--step-ms",
-        type=_between(float, 1.0, 60_000.0),
+        type=between(float, 1.0, 60_000.0),
         default=100.0,
         help="what a training step takes on a device that is not there: the trainers sleep this long (default: 100)",
     )
     parser.add_argument("--codec", choices=("f32", "q8", "q4"), default="q8", help="how values travel (default: q8)")
-    parser.add_argument("--seed", type=_between(int, 0, MAX_SEED), help="of the faults, the data and the models (default: new)")
+    parser.add_argument("--seed", type=between(int, 0, MAX_SEED), help="of the faults, the data and the models (default: new)")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.seed is None:

@@ -6,20 +6,11 @@ import argparse
 import random
 from pathlib import Path
 
+from arguments import between
+
 from . import plan
 
 MAX_SEED = 2**31 - 1
-
-
-def _between(kind: type, low: float, high: float):
-    def parse(text: str):
-        value = kind(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text} is not between {low:g} and {high:g}")
-        return value
-
-    parse.__name__ = "number"
-    return parse
 
 
 def parse(arguments: list) -> argparse.Namespace:
@@ -29,20 +20,20 @@ def parse(arguments: list) -> argparse.Namespace:
     )
     parser.add_argument(
         "--nodes",
-        type=_between(int, plan.MIN_NODES, plan.MAX_NODES),
+        type=between(int, plan.MIN_NODES, plan.MAX_NODES),
         default=4,
         help=f"nodes at the start, {plan.MIN_NODES} to {plan.MAX_NODES}; one more joins (default: 4)",
     )
     parser.add_argument("--codec", choices=plan.CODECS, default="q8", help="how values travel (default: q8)")
     parser.add_argument(
         "--seconds",
-        type=_between(float, plan.MIN_SECONDS, plan.MAX_SECONDS),
+        type=between(float, plan.MIN_SECONDS, plan.MAX_SECONDS),
         default=50.0,
         help="time to train; less than 40 leaves the model short of its best (default: 50)",
     )
     parser.add_argument(
         "--seed",
-        type=_between(int, 0, MAX_SEED),
+        type=between(int, 0, MAX_SEED),
         help="of the images' split, the models and the batches (default: a new one each time)",
     )
     parser.add_argument("--torch", action="store_true", help="train with PyTorch instead of plain NumPy")

@@ -1,0 +1,67 @@
+"""One SVG file with a chart for each thing that was looked at, over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Dict, List, Sequence, Tuple
+
+import numpy as np
+
+WIDTH, HEIGHT = 900, 150
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 28, 24
+# Of so many pieces of time each line shows the least and the most.
+PIECES = 400
+COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8f5aa5", "#b98b00", "#4f6d7a", "#d1495b", "#00798c")
+Line = Tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    lines: Dict[str, Line]  # by name: seconds, and values
+
+
+def _points(line: Line, end_s: float, most: float) -> str:
+    times, values = np.asarray(line[0], float), np.asarray(line[1], float)
+    piece = np.minimum((times / end_s * PIECES).astype(int), PIECES - 1)
+    points: List[str] = []
+    for number in np.unique(piece):
+        inside = values[piece == number]
+        x = LEFT + (number + 0.5) / PIECES * (WIDTH - LEFT - RIGHT)
+        for value in dict.fromkeys((inside.min(), inside.max())):
+            points.append(f"{x:.1f},{HEIGHT - BOTTOM - value / most * (HEIGHT - TOP - BOTTOM):.1f}")
+    return " ".join(points)
+
+
+def _text(x: float, y: float, text: str, more: str = "") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{escape(text)}</text>'
+
+
+def _chart(chart: Chart, end_s: float, y: int) -> str:
+    lines = {name: line for name, line in chart.lines.items() if len(line[0])}
+    most = max((max(values) for _, values in lines.values()), default=1.0) * 1.05 or 1.0
+    right = 'text-anchor="end"'
+    out = [f'<g transform="translate(0 {y})">', _text(LEFT, 16, chart.title, 'font-weight="bold"')]
+    out.append(_text(LEFT - 6, TOP + 8, f"{most:.3g}", right) + _text(LEFT - 6, HEIGHT - BOTTOM, "0", right))
+    out.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#888"/>')
+    out.append(_text(WIDTH - RIGHT, HEIGHT - 8, f"{end_s / 60:.1f} min", right))
+    x = LEFT + 330
+    for number, (name, line) in enumerate(lines.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        out.append(f'<polyline points="{_points(line, end_s, most)}" fill="none" stroke="{colour}"/>')
+        out.append(_text(x, 16, name, f'fill="{colour}"'))
+        x += 10 + 7 * len(name)
+    return "\n".join([*out, "</g>"])
+
+
+def svg(heading: str, charts: Sequence[Chart], end_s: float) -> str:
+    height = 30 + HEIGHT * len(charts)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+        _text(LEFT, 20, heading, 'font-size="14"'),
+        *(_chart(chart, max(end_s, 1e-3), 30 + HEIGHT * number) for number, chart in enumerate(charts)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"

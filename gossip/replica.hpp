@@ -385,6 +385,7 @@ class Replica {
   void vacate_if_idle(std::uint32_t f, Actions& out);
   [[nodiscard]] bool window_open() const { return provided_.size() < window_ && !out_of_memory_; }
   void let_in(Actions& out);
+  [[nodiscard]] bool crowded() const;
   void look_after_window(TimeUs now_us, Actions& out);
   /// Keeps a request for an empty fragment until the client has published; false if it cannot wait.
   bool let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out);
@@ -435,6 +436,7 @@ class Replica {
   void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
 
+  void take_request(const NodeId& from, ExchangeRequest&& request, bool has_waited, TimeUs now_us, Actions& out);
   /// Why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;

@@ -431,6 +431,11 @@ void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_u
 // --- answers ------------------------------------------------------------------------------------------------------
 
 void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out) {
+  take_request(from, std::move(request), false, now_us, out);
+}
+
+void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool has_waited, TimeUs now_us,
+                           Actions& out) {
   const ExchangeId id{from, request.counter};
   switch (cache_.standing(id)) {
     case ReplyCache::Standing::fresh:
@@ -462,7 +467,7 @@ void Replica::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_
   const auto shift = fragment.budget.answer_shift(crossing);
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
-      neighbour == neighbours_.end() || (crossing && self_ < from) ||
+      (crowded() && !has_waited) || neighbour == neighbours_.end() || (crossing && self_ < from) ||
       !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }

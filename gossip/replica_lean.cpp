@@ -130,12 +130,18 @@ bool Replica::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_
   return true;
 }
 
+/// What has memory is to be done with soon, and answers nobody else meanwhile: where requests come faster than that,
+/// those that wait for room would wait for ever.
+bool Replica::crowded() const {
+  return !wait_for_room_.empty();
+}
+
 bool Replica::answer_asked(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (!fragment.asked || fragment.buffers.empty()) return false;
   Asked asked = std::move(*fragment.asked);
   fragment.asked.reset();
-  request(asked.from, std::move(asked.request), now_us, out);
+  take_request(asked.from, std::move(asked.request), true, now_us, out);
   return fragment.held;
 }
 

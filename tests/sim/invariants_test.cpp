@@ -78,6 +78,15 @@ TEST_CASE("Faults of a fixed set of seeds break no invariant") {
   CHECK(outcome.faults > 0);
 }
 
+TEST_CASE("In lean memory every fragment has its turn, however many requests there are for the others") {
+  // Of three fragments two had memory, and were asked for so often that they never gave it back.
+  Swarm swarm = draw_swarm(164'586'730'618'960);
+  swarm.cluster.lean_window = 2;
+  const Outcome outcome = run_scenario(swarm);
+  INFO(outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
 TEST_CASE("A client that comes to the node of one that died answers nothing of what that one has answered") {
   // Its replica was new and took a repeated request for a fresh one; and who had asked never counted what was lost.
   const auto seed = GENERATE(range<std::uint64_t>(0, 4));

@@ -5,7 +5,6 @@ something to show. Skipped where Debian's package prometheus is not installed.
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unittest
@@ -17,7 +16,7 @@ from typing import Any, Dict, List, Set
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, REPOSITORY, SystemTest, wait_until
+from support import BUILD, PATIENCE_S, REPOSITORY, SystemTest, free_port, wait_until
 import processes
 
 SKIPPED = 77  # what CTest takes for "skipped"
@@ -47,12 +46,6 @@ def known_metrics() -> Set[str]:
 def dashboard_queries() -> List[str]:
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 class Files(unittest.TestCase):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,13 @@ def spread(clients: List[Client]) -> float:
 def total(clients: List[Client]) -> np.ndarray:
     """The sum over the replicas, for each element."""
     return np.sum([client.array.astype(np.float64) for client in clients], axis=0)
+
+
+def free_port() -> int:
+    """For a program that cannot be told to choose one itself; somebody may be faster."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
 
 
 def programs_naming(folder: Path) -> List[int]:

@@ -1,0 +1,124 @@
+"""What the recipes make of the packages (docs/recipes.md): a folder that apt installs from by two lines, and an OCI image.
+
+    recipes_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
+
+As install_test.py, whose clean root it takes, also as the image's base. The image needs buildah, and is skipped without.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import List
+
+import install_test
+from install_test import InstalledMachine, succeeded
+from machine import why_not
+from processes import Program, end, wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RECIPES = REPOSITORY / "tools" / "recipes"
+ADDRESS = "http://packages.example/gossamer"  # as the document has it
+BUILD_TIMEOUT_S = 900
+PATIENCE_S = 60.0
+
+
+def two_lines() -> str:
+    """What an operator types, from the document."""
+    document = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
+    found = re.search(r"```sh\n(echo 'deb [^\n]*\n[^\n]*)\n```", document)
+    assert found is not None, "docs/recipes.md has no two lines"
+    return found[1]
+
+
+class RecipeTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=install_test.options.roots)
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def run_here(self, *command: str) -> str:
+        return succeeded(
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+            )
+        )
+
+
+class TwoLines(RecipeTest):
+    def test_installed_by_two_lines(self) -> None:
+        machine = InstalledMachine(self.folder)
+        self.addCleanup(machine.halt)
+        self.run_here(str(RECIPES / "apt-folder"), str(install_test.options.packages), str(machine.path("srv/gossamer")))
+        lines = two_lines()
+        self.assertIn(ADDRESS, lines)
+        machine.chroot("sh", "-ec", lines.replace(ADDRESS, "file:/srv/gossamer").replace("sudo ", ""))
+        machine.boot()
+        runs = lambda: "up " in machine.enter("gossamerctl", "status").stdout  # noqa: E731
+        wait_until(runs, PATIENCE_S, "the daemon runs after the first boot")
+        machine.inside("python3", "-c", "import gossamer")
+
+    def test_without_packages_it_says_so(self) -> None:
+        empty = self.folder / "empty"
+        empty.mkdir()
+        ran = subprocess.run(
+            [str(RECIPES / "apt-folder"), str(empty), str(self.folder / "out")], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("make them with tools/packages", ran.stderr)
+
+
+class Image(RecipeTest):
+    def setUp(self) -> None:
+        if shutil.which("buildah") is None:
+            print("SKIPPED, the image was not built: not installed: buildah", file=sys.stderr)
+            self.skipTest("no buildah")
+        super().setUp()
+        store = ["--storage-driver=vfs", f"--root={self.folder}/images", f"--runroot={self.folder}/run"]
+        self.buildah = ["buildah", *store]
+        self.programs: List[Program] = []
+        self.addCleanup(lambda: end(self.programs))
+
+    def make(self, *command: str) -> str:
+        return self.run_here(*self.buildah, *command).strip()
+
+    def test_image(self) -> None:
+        """On a base of ours: the registry may be out of reach."""
+        tar = self.folder / "base.tar"
+        self.run_here("tar", "--one-file-system", "-C", str(install_test.base_root()), "-cf", str(tar), ".")
+        base = self.make("from", "scratch")
+        self.make("add", base, str(tar), "/")
+        tar.unlink()
+        self.make("commit", "--rm", base, "localhost/base")
+        named = ["--build-arg", "BASE=localhost/base", "--pull-never", "--isolation=chroot"]
+        file = ["--file", str(RECIPES / "Containerfile"), "--tag", "localhost/gossamer"]
+        self.make("build", *named, *file, str(install_test.options.packages))
+        container = self.make("from", "--pull-never", "localhost/gossamer")
+        run = [*self.buildah, "run", "--isolation=chroot", "--user=64900:64900", container, "--"]
+        daemon = Program([*run, "/usr/bin/gossamerd"], self.folder / "gossamerd.log")
+        self.programs.append(daemon)
+
+        def asked() -> str:
+            self.assertTrue(daemon.running(), daemon.log_text())
+            tool = [*run, "/usr/bin/gossamerctl", "status"]
+            return subprocess.run(tool, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
+
+        wait_until(lambda: "up " in asked(), PATIENCE_S, "the daemon in the image answers")
+        self.assertIn("/var/lib/gossamer", daemon.log_text())
+        self.assertIn("/run/gossamer", daemon.log_text())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--packages", type=Path, required=True)
+    parser.add_argument("--roots", type=Path, required=True)
+    parser.add_argument("--release", default=install_test.this_release())
+    install_test.options = parser.parse_args()
+    install_test.options.roots = install_test.options.roots.resolve()
+    if reason := why_not():
+        sys.exit(f"recipes_test.py: a machine cannot be made and booted: {reason}")
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -8,12 +8,12 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/sinks/stdout_sinks.h>
-#include <sys/stat.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "daemon/journal_sink.hpp"
+#include "daemon/log_fields.hpp"
 #include "daemon/repeat_filter.hpp"
 
 namespace gossamer::daemon {
@@ -35,28 +35,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-/// As sd-daemon(3) has it: "<6>" for information and so on.
-std::string_view severity_of(spdlog::level::level_enum level) {
-  return level >= spdlog::level::critical ? "<2>"
-         : level == spdlog::level::err    ? "<3>"
-         : level == spdlog::level::warn   ? "<4>"
-         : level == spdlog::level::info   ? "<6>"
-                                          : "<7>";
-}
-
-/// The syslog severity of a message.
-class SeverityFlag : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
-    const std::string_view severity = severity_of(message.level);
-    to.append(severity.data(), severity.data() + severity.size());
-  }
-  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
-    return std::make_unique<SeverityFlag>();
-  }
-};
-
-/// A line for programs: time, level, the job that it is about, if any, and what it says, as JSON or key=value.
+/// A line for programs: time, level, the job and the node that it is about, if any, and what it says, as JSON or
+/// key=value.
 class FieldsFormatter : public spdlog::formatter {
  public:
   FieldsFormatter(LogFormat form, bool severity) : form_(form), severity_(severity) {}
@@ -66,16 +46,8 @@ class FieldsFormatter : public spdlog::formatter {
     const auto ms = time.time_since_epoch().count() % 1000;
     const std::string_view level(spdlog::level::to_string_view(message.level).data(),
                                  spdlog::level::to_string_view(message.level).size());
-    std::string_view text(message.payload.data(), message.payload.size());
-    std::string_view job;
-    if (constexpr std::string_view start = "job "; text.starts_with(start)) {
-      const std::size_t end = text.find(": ");
-      if (end != std::string_view::npos && text.find(' ', start.size()) > end) {
-        job = text.substr(start.size(), end - start.size());
-        text.remove_prefix(end + 2);
-      }
-    }
-    std::string line(severity_ ? severity_of(message.level) : "");
+    const LogFields about = fields_of({message.payload.data(), message.payload.size()});
+    std::string line = severity_ ? fmt::format("<{}>", syslog_severity(message.level)) : "";
     const auto field = [&](std::string_view name, std::string_view value) {
       const std::string quoted = nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       if (form_ == LogFormat::json) {
@@ -89,8 +61,9 @@ class FieldsFormatter : public spdlog::formatter {
     field("time",
           fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)), ms));
     field("level", level);
-    if (!job.empty()) field("job", job);
-    field("message", text);
+    if (!about.job.empty()) field("job", about.job);
+    if (!about.node.empty()) field("node", about.node);
+    field("message", about.message);
     line += form_ == LogFormat::json ? "}\n" : "\n";
     to.append(line.data(), line.data() + line.size());
   }
@@ -126,14 +99,6 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
   RepeatFilter filter_;
 };
 
-/// systemd sets JOURNAL_STREAM to the device and inode of the pipe it reads; the variable may be inherited by children
-/// whose standard error goes elsewhere.
-bool journal_reads_stderr() {
-  const char* stream = std::getenv("JOURNAL_STREAM");
-  struct stat info {};
-  return stream != nullptr && ::fstat(2, &info) == 0 && fmt::format("{}:{}", info.st_dev, info.st_ino) == stream;
-}
-
 constexpr const char* dated_line = "%Y-%m-%d %H:%M:%S.%e %-7l %v";
 
 spdlog::sink_ptr stderr_sink(LogFormat form) {
@@ -143,15 +108,9 @@ spdlog::sink_ptr stderr_sink(LogFormat form) {
     sink->set_formatter(std::make_unique<FieldsFormatter>(form, journal));
     return sink;
   }
-  if (!journal) {
-    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
-    sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v");
-    return sink;
-  }
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<SeverityFlag>('*').set_pattern("%*%v");
-  sink->set_formatter(std::move(formatter));
+  if (journal) return make_journal_sink();
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v");
   return sink;
 }
 

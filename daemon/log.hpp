@@ -1,9 +1,9 @@
 // The daemon's log: made in main, handed down as an spdlog::logger&.
 //
-// To standard error it writes for whoever reads there: with time and level for a person; as the journal wants it
-// (a "<N>" severity, no time) when systemd collects it. Any thread may log; set_level() and reopen() are the main
-// thread's. Other formats have fields for programs: time in UTC, level, the job that a line is about, the message.
-// Warnings and errors of which many are alike are said a few times a minute, with how many more there were
+// To standard error it writes for whoever reads there: with time and level for a person, or, where systemd collects it,
+// into the journal (journal_sink.hpp). Any thread may log; set_level() and reopen() are the main thread's. Other
+// formats have fields for programs: time in UTC, level, the job and the node that a line is about (log_fields.hpp), the
+// message. Warnings and errors of which many are alike are said a few times a minute, with how many more there were
 // (repeat_filter.hpp). A log that cannot be written, because the disk is full for one, never stops the daemon.
 
 #pragma once

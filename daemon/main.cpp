@@ -13,6 +13,7 @@
 
 #include "daemon/checkpoints.hpp"
 #include "daemon/config.hpp"
+#include "daemon/journal_sink.hpp"
 #include "daemon/log.hpp"
 #include "daemon/metrics.hpp"
 #include "daemon/node.hpp"
@@ -46,7 +47,10 @@ std::expected<Config, std::string> read_config(const std::string& file) {
 }
 
 int fail(ExitStatus status, const std::string& message) {
-  std::fprintf(stderr, "gossamerd: %s\n", message.c_str());
+  if (journal_reads_stderr())
+    make_journal_sink()->log({"gossamerd", spdlog::level::critical, message});
+  else
+    std::fprintf(stderr, "gossamerd: %s\n", message.c_str());
   return status;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "daemon/log_fields.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -67,19 +68,23 @@ TEST_CASE("a log for programs has fields, whatever is in a line") {
     log->logger().warn("job digits: the disk is full: free \"some\"\nspace");
     log->logger().info("started");
     log->logger().error("job of nobody: \xff");
+    log->logger().info("job text: node 0123abcd runs a job of this name");
     return test::read_file(file);
   };
   std::istringstream json(lines_of(LogFormat::json));
   std::vector<nlohmann::json> objects;
   for (std::string line; std::getline(json, line);)
     objects.push_back(nlohmann::json::parse(line));
-  REQUIRE(objects.size() == 3);
+  REQUIRE(objects.size() == 4);
   CHECK(objects[0].at("job") == "digits");
   CHECK(objects[0].at("level") == "warning");
   CHECK(objects[0].at("message") == "the disk is full: free \"some\"\nspace");
   CHECK(objects[0].at("time").get<std::string>().size() == 24);
   CHECK_FALSE(objects[1].contains("job"));
   CHECK_FALSE(objects[2].contains("job"));
+  CHECK_FALSE(objects[2].contains("node"));
+  CHECK(objects[3].at("job") == "text");
+  CHECK(objects[3].at("node") == "0123abcd");
   std::istringstream pairs(lines_of(LogFormat::keyvalue));
   std::string line;
   std::getline(pairs, line);
@@ -87,6 +92,35 @@ TEST_CASE("a log for programs has fields, whatever is in a line") {
                        EndsWith(R"( level=warning job=digits message="the disk is full: free \"some\"\nspace")"));
   std::getline(pairs, line);
   CHECK_THAT(line, EndsWith(" level=info message=started"));
+}
+
+TEST_CASE("a line is about a job and a node where it says so, and about none else") {
+  struct Line {
+    std::string_view text, job, node;
+  };
+  const Line lines[] = {
+      {"job digits: runs", "digits", ""},
+      {"job digits:", "", ""},
+      {"job two words: runs", "", ""},
+      {"the job digits: runs", "", ""},
+      {"node 89abcdef is gone", "", "89abcdef"},
+      {"the link to node 00000000 is down: silent", "", "00000000"},
+      {"job digits: from node 89abcdef, then node 01234567", "digits", "89abcdef"},
+      {"this node has 12345678", "", ""},
+      {"node 89abcde is short", "", ""},
+      {"node 89abcdef0 is long", "", ""},
+      {"node 89abcdef-host", "", ""},
+      {"node 89ABCDEF", "", ""},
+      {"a name: node node-1, then node 89abcdef", "", "89abcdef"},
+      {"", "", ""},
+  };
+  for (const Line& line : lines) {
+    INFO(line.text);
+    CHECK(fields_of(line.text).job == line.job);
+    CHECK(fields_of(line.text).node == line.node);
+  }
+  CHECK(fields_of("job digits: node 89abcdef: done").message == "node 89abcdef: done");
+  CHECK(fields_of("job of nobody: done").message == "job of nobody: done");
 }
 
 TEST_CASE("a warning that is said again and again does not fill the disk") {

@@ -237,6 +237,7 @@ Result<FileDescriptor> Attachment::connect_to(const std::string& path) {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail_errno("could not create a socket");
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    if (errno == EACCES) return fail(GOSSAMER_SYSTEM_ERROR, "the socket may not be used: " + layout::no_right_to(path));
     return fail_errno("could not connect");
   }
   return socket;

@@ -8,11 +8,14 @@
 
 #pragma once
 
+#include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -110,6 +113,28 @@ struct SocketFolder {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
+}
+
+/// For a client or gossamerctl, when connecting to the socket has ended with EACCES: why, and what to do. Asks the
+/// system for the names of users and groups.
+[[nodiscard]] inline std::string no_right_to(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return "its folder is closed to this user; ask who runs the daemon to open it";
+  if (info.st_gid == 0) {
+    return "it is for root only; let the daemon run as a user of its own, as its systemd unit does, or use it as root";
+  }
+  std::array<char, 4096> text;
+  passwd user{};
+  passwd* user_found = nullptr;
+  const bool user_asked = getpwuid_r(geteuid(), &user, text.data(), text.size(), &user_found) == 0;
+  const std::string user_name = user_asked && user_found != nullptr ? user_found->pw_name : std::to_string(geteuid());
+  group owner{};
+  group* owner_found = nullptr;
+  const bool owner_asked = getgrgid_r(info.st_gid, &owner, text.data(), text.size(), &owner_found) == 0;
+  const std::string owner_name =
+      owner_asked && owner_found != nullptr ? owner_found->gr_name : std::to_string(info.st_gid);
+  return "it is for the group " + owner_name + ", and this process of user " + user_name +
+         " is not in it: as root, usermod -aG " + owner_name + " " + user_name + "; then log in again";
 }
 
 }  // namespace gossamer::layout

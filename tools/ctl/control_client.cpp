@@ -17,11 +17,15 @@
 namespace gossamer::ctl {
 namespace {
 
+struct NoConnection {
+  std::string why;         ///< a phrase
+  bool forbidden = false;  ///< to this user
+};
+
 /// A connected socket that is closed with it.
 class Connection {
  public:
-  /// An error is a phrase: why there is no connection.
-  static std::expected<Connection, std::string> open(const std::string& path);
+  static std::expected<Connection, NoConnection> open(const std::string& path);
   Connection(Connection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Connection& operator=(Connection&&) = delete;
   ~Connection() {
@@ -37,15 +41,18 @@ class Connection {
   int fd_;
 };
 
-std::expected<Connection, std::string> Connection::open(const std::string& path) {
+std::expected<Connection, NoConnection> Connection::open(const std::string& path) {
   const auto address = layout::socket_address(path);
-  if (!address) return std::unexpected(address.error());
+  if (!address) return std::unexpected(NoConnection{address.error()});
   Connection connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval limit{answer_timeout.count(), 0};
   ::setsockopt(connection.fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(connection.fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (::connect(connection.fd_, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
-    return std::unexpected(std::strerror(errno));
+  if (::connect(connection.fd_, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    const int error = errno;
+    if (error == EACCES) return std::unexpected(NoConnection{layout::no_right_to(path), true});
+    return std::unexpected(NoConnection{std::strerror(error)});
+  }
   return connection;
 }
 
@@ -88,7 +95,10 @@ std::expected<nlohmann::json, ControlError> request(const std::vector<std::strin
   for (const std::string& path : sockets) {
     auto connection = Connection::open(path);
     if (!connection) {
-      tried.push_back(fmt::format("{} ({})", path, connection.error()));
+      if (connection.error().forbidden)
+        return std::unexpected(
+            ControlError{Failure::no_daemon, fmt::format("{} may not be used: {}", path, connection.error().why)});
+      tried.push_back(fmt::format("{} ({})", path, connection.error().why));
       continue;
     }
     const auto bad = [&](const std::string& what) {

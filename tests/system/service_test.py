@@ -1,21 +1,26 @@
 """The systemd unit, run by a systemd of its own (systemd-nspawn, on this machine's /usr): the sandbox lets the daemon do
-what it must, what dies is started again, what has left is not. Needs root and systemd-container; without them it is
-skipped, and says so.
+what it must, what dies is started again, what has left is not, the group of the socket may attach and others are told how to,
+warnings are in the journal with their fields. Needs root and systemd-container; without them it is skipped, and says so.
 """
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from support import BUILD, PATIENCE_S, REPOSITORY, wait_until
 from machine import Machine, why_not
 
 SKIPPED = 77  # what CTest takes for "skipped"
 UNIT = REPOSITORY / "daemon" / "gossamerd.service.in"
+GPU_DROP_IN = REPOSITORY / "daemon" / "gpu.conf"
+# What `systemd-analyze security` may find the unit exposed to, without GPUs.
+MOST_EXPOSURE = 1.5
 INSTALLED = "/opt/gossamer"
 CONTROL = "/run/gossamer/control.sock"
 # Trains for ever, in the machine.
@@ -28,6 +33,23 @@ while True:
 """
 
 
+# Says "attached" or why not.
+ATTACHER = """
+import numpy as np, gossamer
+try:
+    gossamer.attach({"w": np.zeros(10, np.float32)}, job="shared", timeout_s=20).close()
+    print("attached")
+except gossamer.GossamerError as error:
+    print(error)
+"""
+ENVIRONMENT = [
+    f"PYTHONPATH={INSTALLED}/python",
+    f"GOSSAMER_LIBRARY={INSTALLED}/lib/libgossamer.so.1",
+    # NumPy finds these through links in /etc, which is empty there.
+    "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack",
+]
+
+
 class Service(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="g-")
@@ -35,7 +57,12 @@ class Service(unittest.TestCase):
         self.machine = Machine(
             Path("/"),
             Path(folder.name) / "machine.log",
-            ["--volatile=yes", *(f"--bind-ro={BUILD / part}:{INSTALLED}/{part}" for part in ("bin", "lib", "python"))],
+            [
+                "--volatile=yes",
+                *(f"--bind-ro={BUILD / part}:{INSTALLED}/{part}" for part in ("bin", "lib", "python")),
+                # What else is installed on this machine is not to start.
+                "systemd.unit=basic.target",
+            ],
         )
         self.addCleanup(self.machine.halt)
         # Where systemd itself does not get up (in a container without rights over its cgroups, say), there is nothing to
@@ -77,26 +104,35 @@ class Service(unittest.TestCase):
         except TimeoutError:
             self.fail(f"it does not answer\n{self.journal()}\n{self.inside('systemctl', 'list-jobs')}")
 
+    def trainer(self) -> "subprocess.Popen[bytes]":
+        trainer = subprocess.Popen(self.machine.entered("env", *ENVIRONMENT, "/usr/bin/python3", "-c", TRAINER))
+        self.addCleanup(trainer.wait)
+        self.addCleanup(trainer.kill)
+        return trainer
+
+    def start(self) -> None:
+        self.inside("systemctl", "start", "--no-block", "gossamerd")
+        self.wait_until_it_answers()
+
+    def configure(self, text: str) -> None:
+        self.inside("install", "-D", "-m", "644", "/dev/stdin", "/etc/gossamer/gossamer.toml", given=text)
+
+    def entries(self, *matches: str) -> List[Dict[str, Any]]:
+        """Of the journal."""
+        found = self.machine.enter("journalctl", "--output=json", "--no-pager", "--unit=gossamerd", *matches).stdout
+        return [json.loads(line) for line in found.splitlines()]
+
     def status(self) -> Dict[str, Any]:
         """Empty while it does not answer."""
         asked = self.asked("--json", "status")
         return json.loads(asked.stdout)["node"] if asked.returncode == 0 else {}
 
     def test_started_killed_reloaded_left(self) -> None:
-        self.inside("systemctl", "start", "--no-block", "gossamerd")
-        self.wait_until_it_answers()
+        self.start()
         self.assertEqual(self.shown()["NRestarts"], "0", self.journal())
         self.inside("systemctl", "reload", "gossamerd")
 
-        environment = [
-            f"PYTHONPATH={INSTALLED}/python",
-            f"GOSSAMER_LIBRARY={INSTALLED}/lib/libgossamer.so.1",
-            # NumPy finds these through links in /etc, which is empty there.
-            "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack",
-        ]
-        trainer = subprocess.Popen(self.machine.entered("env", *environment, "/usr/bin/python3", "-c", TRAINER))
-        self.addCleanup(trainer.wait)
-        self.addCleanup(trainer.kill)
+        trainer = self.trainer()
         wait_until(lambda: self.status().get("clients") == 1, PATIENCE_S, "the trainer is attached")
         self.assertEqual(self.shown()["NFileDescriptorStore"], "1", self.journal())
 
@@ -117,6 +153,82 @@ class Service(unittest.TestCase):
         wait_until(lambda: self.shown()["ActiveState"] == "inactive", PATIENCE_S, "it has ended")
         shown = self.shown()
         self.assertEqual((shown["Result"], shown["MainPID"]), ("success", "0"), self.journal())
+
+    def exposure(self) -> float:
+        found = self.inside("systemd-analyze", "security", "--no-pager", "gossamerd.service")
+        figure = re.search(r"exposure level for gossamerd.service: ([0-9.]+)", found)
+        assert figure is not None, found
+        return float(figure[1])
+
+    def test_the_sandbox_is_tight_and_a_drop_in_opens_it_for_gpus(self) -> None:
+        self.assertLessEqual(self.exposure(), MOST_EXPOSURE)
+        self.start()
+        main = self.shown()["MainPID"]
+        self.assertEqual(self.inside("nsenter", "-t", main, "-m", "cat", "/proc/1/comm", "/dev/null").strip(), "systemd")
+        kept_from_it = self.machine.enter("nsenter", "-t", main, "-m", "ls", "/dev/kmsg", "/proc/meminfo", "/root")
+        self.assertNotEqual(kept_from_it.returncode, 0)
+
+        folder = "/run/systemd/system/gossamerd.service.d"
+        self.inside("mkdir", folder)
+        self.inside("cp", "/dev/stdin", f"{folder}/gpu.conf", given=GPU_DROP_IN.read_text(encoding="utf-8"))
+        self.inside("systemctl", "daemon-reload")
+        said = self.machine.enter("systemd-analyze", "verify", "gossamerd.service")
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        self.inside("systemctl", "restart", "gossamerd")
+        self.wait_until_it_answers()
+        shown = self.inside("systemctl", "show", "gossamerd", "--property=DeviceAllow,DevicePolicy,PrivateDevices")
+        self.assertEqual(
+            sorted(shown.split("\n")),
+            ["", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-rtc r", "DevicePolicy=closed", "PrivateDevices=no"],
+        )
+
+    def test_the_group_of_the_socket_may_attach_and_others_are_told_how_to(self) -> None:
+        self.inside("systemd-sysusers", "-", given="u alice -\nu bob -\nm alice gossamer\n")
+        self.start()
+
+        def as_user(user: str, *command: str) -> str:
+            switched = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env", *ENVIRONMENT, *command]
+            ran = self.machine.enter(*switched)
+            return ran.stdout + ran.stderr
+
+        def attach(user: str) -> str:
+            return as_user(user, "/usr/bin/python3", "-c", ATTACHER).strip()
+
+        self.assertEqual(attach("alice"), "attached")
+        refused = attach("bob")
+        self.assertIn("group gossamer", refused)
+        advice = re.search(r"usermod -aG gossamer bob", refused)
+        assert advice is not None, refused
+        asked = as_user("bob", f"{INSTALLED}/bin/gossamerctl", "status")
+        self.assertIn(advice[0], asked)
+        self.inside(*shlex.split(advice[0]))
+        self.assertEqual(attach("bob"), "attached")
+        self.assertIn("node", as_user("bob", f"{INSTALLED}/bin/gossamerctl", "status"))
+        # What changes the cluster is not for the group.
+        self.assertIn("root", as_user("bob", f"{INSTALLED}/bin/gossamerctl", "invite"))
+
+    def test_warnings_are_in_the_journal_with_fields(self) -> None:
+        # Where the unit lets it write nothing.
+        self.configure('[checkpoints]\nfolder = "/srv/checkpoints"\n')
+        self.start()
+        self.trainer()
+        wait_until(
+            lambda: "/srv/checkpoints" in self.asked("checkpoint", "kept").stderr, PATIENCE_S, "a checkpoint fails"
+        )
+        wait_until(lambda: self.entries("GOSSAMER_JOB=kept", "PRIORITY=4"), PATIENCE_S, "the warning is in the journal")
+        entry = self.entries("GOSSAMER_JOB=kept", "PRIORITY=4")[0]
+        self.assertEqual(entry["SYSLOG_IDENTIFIER"], "gossamerd")
+        self.assertRegex(entry["MESSAGE"], "^job kept: no checkpoint was written, .*/srv/checkpoints")
+        self.assertEqual(entry["_SYSTEMD_UNIT"], "gossamerd.service")
+        started = [entry for entry in self.entries("PRIORITY=6") if "runs as node" in entry["MESSAGE"]]
+        self.assertEqual(len(started), 1)
+        self.assertNotIn("GOSSAMER_JOB", started[0])
+        # A configuration that is wrong is an entry of its own, whole.
+        self.inside("systemctl", "stop", "gossamerd")
+        self.configure("[overlay]\nlisten = 5\n")
+        self.machine.enter("systemctl", "start", "gossamerd")
+        wait_until(lambda: self.entries("PRIORITY=2"), PATIENCE_S, "what is wrong is in the journal")
+        self.assertIn("listen", self.entries("PRIORITY=2")[0]["MESSAGE"])
 
 
 if __name__ == "__main__":

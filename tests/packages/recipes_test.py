@@ -53,7 +53,8 @@ class TwoLines(RecipeTest):
     def test_installed_by_two_lines(self) -> None:
         machine = InstalledMachine(self.folder)
         self.addCleanup(machine.halt)
-        self.run_here(str(RECIPES / "apt-folder"), str(install_test.options.packages), str(machine.path("srv/gossamer")))
+        served = machine.path("srv/gossamer")
+        self.run_here(str(RECIPES / "apt-folder"), str(install_test.options.packages), str(served))
         lines = two_lines()
         self.assertIn(ADDRESS, lines)
         machine.chroot("sh", "-ec", lines.replace(ADDRESS, "file:/srv/gossamer").replace("sudo ", ""))
@@ -65,9 +66,8 @@ class TwoLines(RecipeTest):
     def test_without_packages_it_says_so(self) -> None:
         empty = self.folder / "empty"
         empty.mkdir()
-        ran = subprocess.run(
-            [str(RECIPES / "apt-folder"), str(empty), str(self.folder / "out")], capture_output=True, text=True, check=False
-        )
+        command = [str(RECIPES / "apt-folder"), str(empty), str(self.folder / "out")]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(ran.returncode, 1)
         self.assertIn("make them with tools/packages", ran.stderr)
 

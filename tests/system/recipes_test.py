@@ -140,6 +140,21 @@ while True:
         wait_until(lambda: self.asked(second, "status")["node"]["neighbours"] == 1, PATIENCE_S, "linked again")
         self.assertEqual(self.asked(second, "status")["node"]["node"], before)
 
+    def test_who_is_not_in_the_group_may_not_attach(self) -> None:
+        self.key = self.cluster.cluster_key.read_text()
+        node = self.folder / "node"
+        node.mkdir()
+        self.start_daemon(node, [])
+        kind = "socket.AF_UNIX, socket.SOCK_SEQPACKET"
+        attach = f"import socket; socket.socket({kind}).connect('/run/gossamer/client.sock')"
+        for groups, status, said in (([64900], 0, ""), ([], 1, "Permission denied")):
+            self.parts["Pod"]["spec"]["securityContext"]["supplementalGroups"] = groups
+            log = self.folder / f"attach-{len(groups)}.log"
+            pod = self.pod("Pod", node, {}, {}).container("train", log, ["/usr/bin/python3", "-c", attach])
+            self.programs.append(pod)
+            self.assertEqual(pod.wait(PATIENCE_S), status, pod.log_text())
+            self.assertIn(said, pod.log_text())
+
     def asked(self, sockets: Path, command: str) -> Dict[str, Any]:
         return ask(sockets / "control.sock", command)
 

@@ -10,10 +10,11 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# What it takes to build and to run every test, but two: without the packages prometheus and chromium, which are large,
-# system_prometheus and system_page are skipped. The checks of .ci/run need clang-format and clang-tidy besides.
+# What it takes to build and to run every test, but a few: without the packages prometheus and chromium, which are large,
+# system_prometheus and system_page are skipped, and without slurm-wlm, pyspark (PyPI) or Java a part of system_recipes.
+# The checks of .ci/run need clang-format and clang-tidy besides.
 build_packages=(
-  g++ cmake ninja-build pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
+  g++ cmake ninja-build python3-yaml pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
   catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash iproute2 iptables systemd-container
 )

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <array>
+#include <optional>
 #include <variant>
 
 #include "gossip/types.hpp"
@@ -29,6 +31,16 @@ struct Age {
   std::uint64_t cadence = 0;  ///< samples this replica usually trains between two publications (0: not known yet)
 };
 
+/// Numbers that are averaged along with fragment 0, to see how fast: gossip/tracer.hpp.
+inline constexpr std::size_t tracer_values = 4;
+inline constexpr double max_tracer_value = 1e3;
+struct TracerValues {
+  std::uint32_t round = 0;                        ///< not 0; the next round's values are drawn anew
+  std::array<double, tracer_values> values = {};  ///< finite, at most max_tracer_value in size
+
+  friend bool operator==(const TracerValues&, const TracerValues&) = default;
+};
+
 /// Initiator to responder. With n blocks included:
 ///   side:   n × i8 step exponents, padded to even, then n × u16 checks (little endian); for f32 n × i8 limits (the
 ///           initiator takes no difference beyond 2^limit), padded to even
@@ -47,6 +59,7 @@ struct ExchangeRequest {
   Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
   Bytes side = {};
   Bytes values = {};
+  std::optional<TracerValues> tracer = {};  ///< with fragment 0; none: the initiator has none yet, or is older
 };
 
 enum class ReplyStatus : std::uint8_t {
@@ -86,6 +99,7 @@ struct ExchangeReply {
   Bytes wide = {};
   Bytes asked = {};
   Bytes differences = {};
+  std::optional<TracerValues> tracer = {};  ///< the responder's, before both commit 2^-shift of the difference
 };
 
 /// Initiator to responder: the reply has arrived and is committed; it need not be kept any longer.
@@ -158,7 +172,9 @@ struct JobSummary {
   std::string name = {};
   ReplicaState state = ReplicaState::absent;
   std::uint64_t clock = 0;
-  float consensus = 0;  ///< distance to its partners over the model's norm; finite, not negative
+  float consensus = 0;             ///< distance to its partners over the model's norm; finite, not negative
+  std::uint32_t tracer_round = 0;  ///< gossip/tracer.hpp; 0: none
+  float mixing_per_s = 0;          ///< MixingEstimate::per_s; 0: not known; finite, not negative
 };
 
 inline constexpr std::size_t max_summaries = 32;  ///< in one message

@@ -16,9 +16,10 @@ constexpr std::size_t max_neighbours = 1024;
 constexpr std::size_t max_waiting_pulls = 8;
 constexpr std::uint64_t pull_cadences =
     2;  // of a replica's usual publication interval: what a joiner is given is younger
-constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
-constexpr std::uint32_t copies_ahead = 8;          // fragments that are asked for before they are copied
-constexpr double patience_answers = 4;             // times the usual time of an answer, before a request is said again
+constexpr TimeUs pull_patience_us = 3 * us_per_s;    // with a client that does not publish
+constexpr std::uint32_t copies_ahead = 8;            // fragments that are asked for before they are copied
+constexpr std::uint64_t tracer_seed = 0x7261636572;  // apart from the replica's other random numbers
+constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is said again
 
 }  // namespace
 
@@ -32,7 +33,8 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
       random_(random),
       cache_(options.lifetime_us),
       budget_(options.bytes_per_s),
-      cadence_(options.period_us) {
+      cadence_(options.period_us),
+      tracer_(Random(random.next() ^ tracer_seed)) {
   fragments_.reserve(fragments.size());
   for (FragmentBuffers& buffers : fragments) {
     BlockSteps steps(buffers.block_count());
@@ -333,14 +335,14 @@ void Replica::link_down(const NodeId& node) {
 void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
-  counters_.unresolved += cache_.drop(node);
+  count_unresolved(node, cache_.drop(node));
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);
     if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
     if (!fragment.own || fragment.own->partner != node) continue;
     if (fragment.own->stage == Stage::awaiting) {
       if (fragment.reply) continue;  // its answer is here and only waits for the fragment
-      ++counters_.unresolved;
+      count_unresolved(node);
       end_own(fragment, 0, now_us);
     } else if (fragment.own->stage == Stage::encoding) {
       fragment.own->abandoned = true;
@@ -355,9 +357,9 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   if (found == neighbours_.end()) return;
   // The replica there is gone, and with it what it still had to acknowledge.
   if (info.first_exchange > 0) {
-    counters_.unresolved += cache_.drop(from, info.first_exchange);
+    count_unresolved(from, cache_.drop(from, info.first_exchange));
   } else if (info.state == ReplicaState::absent) {
-    counters_.unresolved += cache_.drop(from);
+    count_unresolved(from, cache_.drop(from));
   }
   if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
   found->second.info = info;
@@ -468,14 +470,15 @@ void Replica::tick(TimeUs now_us, Actions& out) {
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {
-  counters_.unresolved += cache_.expire(now_us);
+  for (const NodeId& initiator : cache_.expire(now_us))
+    count_unresolved(initiator);
   out_of_memory_ = false;
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     serve_pull(f, now_us, out);  // those that waited long enough
   for (Fragment& fragment : fragments_) {
     if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
     if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
-    ++counters_.unresolved;
+    count_unresolved(fragment.own->partner);
     end_own(fragment, 0, now_us);
   }
 }
@@ -618,7 +621,11 @@ std::vector<PartnerReport> Replica::partner_reports() const {
          .exchanged_us = neighbour.exchanged_us,
          .answer_us = neighbour.answer_us,
          .bytes_per_s = neighbour.goodput,
-         .relative_distance = neighbour.relative_distance});
+         .relative_distance = neighbour.relative_distance,
+         .blocks = neighbour.blocks,
+         .wide_blocks = neighbour.wide_blocks,
+         .unresolved = neighbour.unresolved,
+         .age_intervals = neighbour.age_intervals});
   return reports;
 }
 

@@ -36,6 +36,7 @@
 #include "gossip/partners.hpp"
 #include "gossip/random.hpp"
 #include "gossip/reply_cache.hpp"
+#include "gossip/tracer.hpp"
 
 namespace gossamer::gossip {
 
@@ -102,13 +103,17 @@ struct PartnerReport {
   NodeId node;
   JobInfo info;  ///< as it has told last; absent: nothing yet
   bool linked = false;
-  bool other_layout = false;     ///< it runs another model under the job's name
-  std::uint64_t exchanges = 0;   ///< done with it, both roles, since the link was first seen
-  std::uint64_t busy = 0;        ///< requests that it turned down because it was busy
-  TimeUs exchanged_us = 0;       ///< when the last exchange with it was done; 0: none
-  double answer_us = 0;          ///< smoothed, from request to reply; 0: not known
-  double bytes_per_s = 0;        ///< smoothed, of the same exchanges; 0: not known
-  double relative_distance = 0;  ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it; 0: not known
+  bool other_layout = false;      ///< it runs another model under the job's name
+  std::uint64_t exchanges = 0;    ///< done with it, both roles, since the link was first seen
+  std::uint64_t busy = 0;         ///< requests that it turned down because it was busy
+  TimeUs exchanged_us = 0;        ///< when the last exchange with it was done; 0: none
+  double answer_us = 0;           ///< smoothed, from request to reply; 0: not known
+  double bytes_per_s = 0;         ///< smoothed, of the same exchanges; 0: not known
+  double relative_distance = 0;   ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it; 0: not known
+  std::uint64_t blocks = 0;       ///< offered in the exchanges
+  std::uint64_t wide_blocks = 0;  ///< of them
+  std::uint64_t unresolved = 0;   ///< exchanges with it of which one end committed, of the other nothing is known
+  double age_intervals = 0;       ///< how old what it brings is, in its publication intervals, smoothed
 };
 
 class Replica {
@@ -272,6 +277,9 @@ class Replica {
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
   /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
+  /// How fast exchanges mix the cluster's replicas; none: not known yet, or nothing was exchanged lately.
+  [[nodiscard]] std::optional<MixingEstimate> mixing(TimeUs now_us) const { return tracer_.estimate(now_us); }
+  [[nodiscard]] const Tracer& tracer() const { return tracer_; }
   /// The neighbours that run the job or have linked, by id.
   [[nodiscard]] std::vector<PartnerReport> partner_reports() const;
   /// Of a neighbour with another layout under the job's name, if there is one.
@@ -293,6 +301,7 @@ class Replica {
     std::vector<std::uint32_t> blocks = {};
     std::vector<std::int8_t> exponents = {};
     float factor = 1;
+    std::optional<TracerValues> replied = {};  ///< with the reply, while it is concluded
   };
   struct Leaving {
     TimeUs deadline_us;
@@ -369,6 +378,10 @@ class Replica {
     std::uint64_t busy = 0;
     TimeUs exchanged_us = 0;
     double relative_distance = 0;
+    std::uint64_t blocks = 0;
+    std::uint64_t wide_blocks = 0;
+    std::uint64_t unresolved = 0;
+    double age_intervals = 0;
   };
 
   void hold(Fragment& fragment);
@@ -435,6 +448,8 @@ class Replica {
   void quarantine(Fragment& fragment);
   void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
+  void count_unresolved(const NodeId& partner, std::size_t count = 1);
+  void observe_age(const NodeId& partner, const Age& age);
 
   void take_request(const NodeId& from, ExchangeRequest&& request, bool has_waited, TimeUs now_us, Actions& out);
   /// Why a request cannot be taken at all; none if it can.
@@ -501,6 +516,8 @@ class Replica {
   double begun_lately_ = 0;  ///< exchanges between two adjustments, smoothed
   double answered_lately_ = 0;
   std::optional<NodeId> layout_stranger_;
+  Tracer tracer_;
+  std::optional<TracerValues> tracer_asked_;  ///< of the request for fragment 0 that is being answered
   ReplicaCounters counters_;
 };
 

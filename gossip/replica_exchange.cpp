@@ -221,6 +221,7 @@ void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec
                           .min_shift = static_cast<std::uint8_t>(fragment.budget.begin_own()),
                           .clock = clock_,
                           .age = age_of(fragment)};
+  if (f == 0 && follow_up == 0) request.tracer = tracer_.say();
   const float factor = factor_for(fragment, partner);
   fragment.own = Own{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
   fragment.own->request.counter = request.counter;
@@ -288,7 +289,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   }
   if (!fits(reply, fragment->own->request)) {
     ++counters_.violations;
-    ++counters_.unresolved;
+    count_unresolved(from);
     end_own(*fragment, period_us(), now_us);
     return;
   }
@@ -313,7 +314,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     ++counters_.refused_received;
     // The first copy may have been committed by a replica that is gone, or is no longer remembered.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
-    if (forgotten && fragment->own->repeated) ++counters_.unresolved;
+    if (forgotten && fragment->own->repeated) count_unresolved(from);
     end_own(*fragment, jittered_period(), now_us);
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
@@ -357,6 +358,8 @@ void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Ac
   }
   Own& own = *fragment.own;
   own.stage = Stage::concluding;
+  own.replied = reply.tracer;
+  observe_age(own.partner, reply.age);
   hold(fragment);
   out.conclude.push_back({f, ConcludeTask{.reply = std::move(reply),
                                           .blocks = own.blocks,
@@ -374,12 +377,13 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   if (result.commit) fragment.buffers.finish_commit();
   if (result.accepted) {
     if (own.follow_up == 0) ++counters_.initiated;
+    if (own.follow_up == 0 && f == 0) tracer_.conclude(own.request.tracer, own.replied, result.shift, now_us);
     if (own.follow_up > 0) ++counters_.follow_ups;
     learn(fragment, own.partner, result.measure, result.shift, own.follow_up == 0);
     if (leaving_ && own.follow_up == 0) fragment.handover.exchanged(own.partner, result.shift);
   } else {
     ++counters_.violations;
-    ++counters_.unresolved;
+    count_unresolved(own.partner);
   }
   fragment.was_busy.reset();
   fragment.begun_here = true;
@@ -476,6 +480,8 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const int aged = options_.age_damping ? std::max(age_shift(request.age), age_shift(age_of(fragment))) : 0;
   const int weight = std::max<int>(*shift, request.min_shift) + aged;
   const auto f = request.fragment;
+  if (f == 0) tracer_asked_ = request.tracer;
+  observe_age(from, request.age);
   out.answer.push_back({f, from,
                         AnswerTask{.request = std::move(request),
                                    .shift = std::min<int>(weight, max_shift_bound),
@@ -537,7 +543,8 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     fragment.exchanged_us = now_us;
     fragment.begun_here = false;
     learn(fragment, initiator, result.measure, reply.shift, true);
-    if (!cache_.store(id, reply, now_us)) ++counters_.unresolved;
+    if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
+    if (!cache_.store(id, reply, now_us)) count_unresolved(initiator);
   } else {
     cache_.decline(id, now_us);
     ++counters_.refused_sent;
@@ -576,6 +583,8 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   if (!counts) return;
   if (known) {
     ++neighbour->second.exchanges;
+    neighbour->second.blocks += measure.blocks;
+    neighbour->second.wide_blocks += measure.wide_blocks;
     neighbour->second.exchanged_us = fragment.exchanged_us;
   }
   if (finish_) {
@@ -593,6 +602,19 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   const double interval = static_cast<double>(clock_ - std::min(clock_, fragment.exchange_clock));
   fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
   fragment.exchange_clock = clock_;
+}
+
+void Replica::count_unresolved(const NodeId& partner, std::size_t count) {
+  counters_.unresolved += count;
+  if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end())
+    neighbour->second.unresolved += count;
+}
+
+void Replica::observe_age(const NodeId& partner, const Age& age) {
+  const auto neighbour = neighbours_.find(partner);
+  if (neighbour == neighbours_.end() || age.cadence == 0) return;
+  const double intervals = static_cast<double>(age.samples) / static_cast<double>(age.cadence);
+  neighbour->second.age_intervals = smoothed(neighbour->second.age_intervals, intervals);
 }
 
 Age Replica::age_of(const Fragment& fragment) const {

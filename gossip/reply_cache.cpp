@@ -98,14 +98,14 @@ bool ReplyCache::acknowledge(const ExchangeId& id) {
   return true;
 }
 
-std::size_t ReplyCache::expire(TimeUs now_us) {
-  std::size_t lost = 0;
+std::vector<NodeId> ReplyCache::expire(TimeUs now_us) {
+  std::vector<NodeId> lost;
   for (auto& [id, initiator] : initiators_) {
     std::erase_if(initiator.entries, [&](auto& item) {
       auto& [counter, entry] = item;
       if (entry.stage == Stage::working || now_us - entry.begun_us < lifetime_us_) return false;
       if (entry.stage == Stage::answered) {
-        ++lost;
+        lost.push_back(id);
         --initiator.unacknowledged;
       }
       initiator.floor = std::max(initiator.floor, counter);

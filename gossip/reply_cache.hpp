@@ -45,8 +45,8 @@ class ReplyCache {
   /// True if a kept reply was acknowledged by this.
   bool acknowledge(const ExchangeId& id);
 
-  /// Drops what is past its lifetime; returns how many replies nobody acknowledged.
-  std::size_t expire(TimeUs now_us);
+  /// Drops what is past its lifetime; returns the initiators of replies that nobody acknowledged, each reply's.
+  std::vector<NodeId> expire(TimeUs now_us);
   /// The initiator is dead: drops its replies; returns how many it never acknowledged.
   std::size_t drop(const NodeId& initiator);
   /// The same of its exchanges with smaller counters than `before`: those of a replica that is gone.

@@ -35,6 +35,25 @@ Age read_age(wire::Age::Reader in) {
   return {in.getSamples(), in.getCadence()};
 }
 
+template <class Builder>
+void write_tracer(const std::optional<TracerValues>& tracer, Builder out) {
+  if (!tracer) return;
+  out.setTracerRound(tracer->round);
+  auto values = out.initTracer(tracer_values);
+  for (unsigned i = 0; i < values.size(); ++i)
+    values.set(i, tracer->values[i]);
+}
+/// Another number of values is a later build's, and passed over.
+template <class Reader>
+std::optional<TracerValues> read_tracer(Reader in) {
+  const auto values = in.getTracer();
+  if (in.getTracerRound() == 0 || values.size() != tracer_values) return std::nullopt;
+  TracerValues tracer{.round = in.getTracerRound()};
+  for (unsigned i = 0; i < values.size(); ++i)
+    tracer.values[i] = values[i];
+  return tracer;
+}
+
 void write(const ExchangeRequest& request, wire::Header::Builder header, Frames& frames) {
   auto out = header.initExchangeRequest();
   out.setCounter(request.counter);
@@ -47,6 +66,7 @@ void write(const ExchangeRequest& request, wire::Header::Builder header, Frames&
   write_age(request.age, out.initAge());
   out.setClip(request.clip);
   out.setBlockCount(request.block_count);
+  write_tracer(request.tracer, out);
   frames.payload = {request.blocks, request.side, request.values};
   frames.payload_count = 3;
 }
@@ -63,6 +83,7 @@ std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& fram
   request.age = read_age(in.getAge());
   request.clip = in.getClip();
   request.block_count = in.getBlockCount();
+  request.tracer = read_tracer(in);
   request.blocks = frames.payload[0];
   request.side = frames.payload[1];
   request.values = frames.payload[2];
@@ -81,6 +102,7 @@ void write(const ExchangeReply& reply, wire::Header::Builder header, Frames& fra
   out.setClock(reply.clock);
   write_age(reply.age, out.initAge());
   out.setBlockCount(reply.block_count);
+  write_tracer(reply.tracer, out);
   if (reply.status != ReplyStatus::done) return;
   frames.payload = {reply.wide, reply.asked, reply.differences};
   frames.payload_count = 3;
@@ -97,6 +119,7 @@ std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames
   reply.clock = in.getClock();
   reply.age = read_age(in.getAge());
   reply.block_count = in.getBlockCount();
+  reply.tracer = read_tracer(in);
   if (frames.payload_count != (reply.status == ReplyStatus::done ? 3u : 0u)) return std::nullopt;
   reply.wide = frames.payload[0];
   reply.asked = frames.payload[1];
@@ -205,6 +228,8 @@ void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
       jobs[j].setState(static_cast<std::uint8_t>(job.state));
       jobs[j].setClock(job.clock);
       jobs[j].setConsensus(job.consensus);
+      jobs[j].setTracerRound(job.tracer_round);
+      jobs[j].setMixingPerS(job.mixing_per_s);
     }
   }
 }
@@ -230,7 +255,9 @@ std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
     summary.jobs.push_back({.name = std::string(job_name.cStr(), job_name.size()),
                             .state = static_cast<ReplicaState>(job.getState()),
                             .clock = job.getClock(),
-                            .consensus = job.getConsensus()});
+                            .consensus = job.getConsensus(),
+                            .tracer_round = job.getTracerRound(),
+                            .mixing_per_s = job.getMixingPerS()});
   }
   return summary;
 }

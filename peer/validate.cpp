@@ -44,6 +44,12 @@ bool is_side_sound(const ExchangeRequest& request) {
   return pad_is_zero && std::ranges::all_of(exponents, is_exponent);
 }
 
+bool is_sound(const std::optional<TracerValues>& tracer) {
+  return !tracer || (tracer->round > 0 && std::ranges::all_of(tracer->values, [](double value) {
+                       return std::abs(value) <= max_tracer_value;  // false for what is no number
+                     }));
+}
+
 Fault check(const ExchangeRequest& request) {
   if (!is_codec(request.codec)) return "unknown codec";
   if (request.fragment >= max_fragments) return "fragment index out of bounds";
@@ -59,11 +65,13 @@ Fault check(const ExchangeRequest& request) {
     return "value frame has a wrong size";
   }
   if (!is_side_sound(request)) return "step exponent out of bounds";
+  if (!is_sound(request.tracer)) return "tracer out of bounds";
   return {};
 }
 
 Fault check_done(const ExchangeReply& reply) {
   if (reply.reason != RefuseReason::none) return "a reply that is done gives a reason";
+  if (!is_sound(reply.tracer)) return "tracer out of bounds";
   if (!is_shift(reply.shift)) return "shift out of bounds";
   if (reply.block_count == 0) return "block count out of bounds";
   if (reply.differences.size() != reply.block_count * codec_block_bytes(reply.codec)) {
@@ -140,6 +148,7 @@ Fault check(const JobSummary& job) {
   if (!is_plain_text(job.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
   if (static_cast<std::uint8_t>(job.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
   if (!std::isfinite(job.consensus) || job.consensus < 0) return "a distance that is no number";
+  if (!std::isfinite(job.mixing_per_s) || job.mixing_per_s < 0) return "a rate that is no number";
   return {};
 }
 

@@ -111,6 +111,8 @@ struct ExchangeRequest {
   age @7 :Age;
   blockCount @8 :UInt32;
   clip @9 :Float32;
+  tracerRound @10 :UInt32;
+  tracer @11 :List(Float64);
 }
 
 struct ExchangeReply {
@@ -124,6 +126,8 @@ struct ExchangeReply {
   clock @7 :UInt64;
   age @8 :Age;
   blockCount @9 :UInt32;
+  tracerRound @10 :UInt32;
+  tracer @11 :List(Float64);
 }
 
 struct ExchangeAck {
@@ -286,6 +290,8 @@ struct JobSummary {
   state @1 :UInt8;
   clock @2 :UInt64;
   consensus @3 :Float32;
+  tracerRound @4 :UInt32;
+  mixingPerS @5 :Float32;
 }
 
 struct NodeSummary {

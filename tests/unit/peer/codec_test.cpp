@@ -27,6 +27,8 @@ Bytes filled(std::size_t size, int value) {
   return bytes(std::vector<std::uint8_t>(size, static_cast<std::uint8_t>(value)));
 }
 
+constexpr TracerValues tracer_of_test{.round = 6, .values = {0.25, -1e-12, 0, max_tracer_value}};
+
 ExchangeRequest a_request(Codec codec = Codec::q8, std::uint32_t blocks = 3) {
   ExchangeRequest request;
   request.counter = 0x0123456789abcdef;
@@ -34,6 +36,7 @@ ExchangeRequest a_request(Codec codec = Codec::q8, std::uint32_t blocks = 3) {
   request.fragment = 5;
   request.codec = codec;
   request.seed = 99;
+  request.tracer = tracer_of_test;
   request.min_shift = 2;
   request.clock = 1000;
   request.age = {3, 4};
@@ -57,6 +60,7 @@ ExchangeReply a_reply(Codec codec = Codec::q4, std::uint32_t blocks = 3) {
   reply.shift = 3;
   reply.clock = 1000;
   reply.age = {3, 4};
+  reply.tracer = tracer_of_test;
   reply.block_count = blocks;
   if (codec != Codec::f32) {
     reply.wide = filled(bitmap_bytes(blocks), 1);
@@ -141,7 +145,7 @@ bool same(const Frames& a, const Frames& b) {
 Summaries fullest_summaries() {
   NodeSummary node{.incarnation = 1, .number = 2, .age_ms = max_summary_age_ms, .neighbours = 3, .goodput_bytes_s = 4};
   node.name = std::string(max_summary_name_bytes, 'n');
-  const JobSummary job{std::string(max_job_name_bytes, 'j'), ReplicaState::running, 5, 0.5F};
+  const JobSummary job{std::string(max_job_name_bytes, 'j'), ReplicaState::running, 5, 0.5F, 6, 7.5F};
   node.jobs.assign(max_summary_jobs, job);
   return {std::vector(max_summaries, node)};
 }
@@ -231,6 +235,7 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK(request.codec == sent.codec);
   CHECK(request.seed == sent.seed);
   CHECK(request.min_shift == sent.min_shift);
+  CHECK(request.tracer == tracer_of_test);
   CHECK(request.clip == sent.clip);
   CHECK(request.clock == sent.clock);
   CHECK((request.age.samples == 3 && request.age.cadence == 4));
@@ -245,6 +250,7 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK((reply.shift == 3 && reply.age.samples == 3 && reply.age.cadence == 4 && reply.block_count == 3));
   CHECK((same(reply.wide, answered.wide) && same(reply.asked, answered.asked)));
   CHECK(same(reply.differences, answered.differences));
+  CHECK(reply.tracer == tracer_of_test);
 
   const auto job_packet = decode(encode(Message(a_job())));
   const auto& job = std::get<JobInfo>(std::get<Message>(*job_packet));
@@ -279,6 +285,10 @@ TEST_CASE("requests against the rules are refused") {
   CHECK(faulty([](auto& r) { r.codec = static_cast<Codec>(3); }));
   CHECK(faulty([](auto& r) { r.fragment = max_fragments; }));
   CHECK(faulty([](auto& r) { r.min_shift = 0; }));
+  CHECK_FALSE(faulty([](auto& r) { r.tracer.reset(); }));
+  CHECK(faulty([](auto& r) { r.tracer->round = 0; }));
+  CHECK(faulty([](auto& r) { r.tracer->values[1] = std::numeric_limits<double>::quiet_NaN(); }));
+  CHECK(faulty([](auto& r) { r.tracer->values[3] = -1.1 * max_tracer_value; }));
   CHECK(faulty([](auto& r) { r.min_shift = max_shift_bound + 1; }));
   CHECK(faulty([](auto& r) { r.clip = -1; }));
   CHECK(faulty([](auto& r) { r.clip = std::numeric_limits<float>::infinity(); }));
@@ -298,6 +308,22 @@ TEST_CASE("requests against the rules are refused") {
   CHECK_FALSE(faulty([](auto& r) { r.side = bytes({100, 0x9c, 0, 0, 255, 255, 1, 2, 3, 4}); }));
 }
 
+TEST_CASE("a tracer of another size is passed over") {
+  const Frames sent = encode(Message(a_request()));
+  std::vector<capnp::word> words(sent.header.size() / sizeof(capnp::word));
+  std::memcpy(static_cast<void*>(words.data()), sent.header.data.data(), sent.header.size());
+  capnp::FlatArrayMessageReader reader(kj::arrayPtr(words.data(), words.size()));
+  capnp::MallocMessageBuilder builder;
+  builder.setRoot(reader.getRoot<wire::Header>());
+  builder.getRoot<wire::Header>().getExchangeRequest().initTracer(tracer_values + 1);
+  const auto changed = capnp::messageToFlatArray(builder);
+  Frames newer = sent;
+  newer.header = Bytes::adopt(std::vector<std::uint8_t>(changed.asBytes().begin(), changed.asBytes().end()));
+  const auto packet = decode(newer);
+  REQUIRE(packet);
+  CHECK_FALSE(std::get<ExchangeRequest>(std::get<Message>(*packet)).tracer);
+}
+
 TEST_CASE("replies against the rules are refused") {
   const auto faulty = [](auto change) {
     ExchangeReply reply = a_reply();
@@ -305,6 +331,8 @@ TEST_CASE("replies against the rules are refused") {
     return fault_of(Message(reply)).has_value();
   };
   CHECK_FALSE(faulty([](auto&) {}));
+  CHECK_FALSE(faulty([](auto& r) { r.tracer.reset(); }));
+  CHECK(faulty([](auto& r) { r.tracer->values[0] = std::numeric_limits<double>::infinity(); }));
   CHECK(faulty([](auto& r) { r.status = static_cast<ReplyStatus>(3); }));
   CHECK(faulty([](auto& r) { r.reason = static_cast<RefuseReason>(max_refuse_reason + 1); }));
   CHECK(faulty([](auto& r) { r.reason = RefuseReason::expired; }));
@@ -519,5 +547,7 @@ TEST_CASE("summaries out of bounds are refused") {
   CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].name += 'j'; }));
   CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].state = static_cast<ReplicaState>(4); }));
   CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].consensus = -1; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].mixing_per_s = -1; }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].mixing_per_s = std::numeric_limits<float>::infinity(); }));
   CHECK(fault([](Summaries& s) { s.nodes[1].jobs[2].consensus = std::numeric_limits<float>::quiet_NaN(); }));
 }

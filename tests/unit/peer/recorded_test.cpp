@@ -35,7 +35,8 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{{"version-1", 32}, {"version-1-agreement", 46}, {"version-1-summaries", 48}};
+const std::vector<Recording> files{
+    {"version-1", 32}, {"version-1-agreement", 46}, {"version-1-summaries", 48}, {"version-1-tracer", 51}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -108,6 +109,29 @@ Frames summaries() {
   return encode(Message(Summaries{{own, other}}));
 }
 
+constexpr TracerValues tracer{.round = 60, .values = {0.5, -0.25, 1e-9, -61}};
+Frames traced_request() {
+  ExchangeRequest message{.counter = 62, .job = {11, 12}, .codec = Codec::q8, .block_count = 1, .tracer = tracer};
+  message.side = filled(side_bytes(Codec::q8, 1), 0);
+  message.values = filled(codec_block_bytes(Codec::q8), 0x5a);
+  return encode(Message(message));
+}
+Frames traced_reply() {
+  ExchangeReply message{.counter = 63,
+                        .job = {11, 12},
+                        .status = ReplyStatus::done,
+                        .codec = Codec::q8,
+                        .block_count = 1,
+                        .tracer = tracer};
+  message.differences = filled(codec_block_bytes(Codec::q8), 0xa5);
+  return encode(Message(message));
+}
+Frames traced_summaries() {
+  NodeSummary own{.node = node(64), .incarnation = 65, .number = 66};
+  own.jobs = {{"digits", ReplicaState::running, 67, 0.25F, 68, 6.5F}};
+  return encode(Message(Summaries{{own}}));
+}
+
 Denial denial(std::uint8_t number, bool denied) {
   return {node(number), denied, 1'700'000'000'000'000 + number, denied ? "lost in a taxi" : ""};
 }
@@ -178,6 +202,9 @@ std::map<std::string, Frames> samples() {
           {"jobInfo.draining", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::draining, 9, 1000, 4, 256}))},
           {"summaries", summaries()},
           {"summaries.none", encode(Message(Summaries{}))},
+          {"summaries.tracer", traced_summaries()},
+          {"exchangeRequest.tracer", traced_request()},
+          {"exchangeReply.tracer", traced_reply()},
           {"jobQuery", encode(Message(JobQuery{{1, 2}}))},
           {"pullRequest", encode(Message(PullRequest{{1, 2}, 3}))},
           {"pullReply", pull_reply()},

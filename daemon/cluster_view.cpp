@@ -11,14 +11,25 @@
 
 namespace gossamer::daemon {
 
+namespace {
+
+/// What a message may hold: a number that is finite and not negative.
+float sound(double value) {
+  const auto number = static_cast<float>(value);
+  return std::isfinite(number) && number > 0 ? number : 0;
+}
+
+}  // namespace
+
 JobSummary summary_of(const JobStatus& job) {
-  const auto consensus = static_cast<float>(job.consensus);
   return {.name = job.job,
           .state = job.state == "joining"    ? ReplicaState::joining
                    : job.state == "draining" ? ReplicaState::draining
                                              : ReplicaState::running,
           .clock = job.clock,
-          .consensus = std::isfinite(consensus) && consensus > 0 ? consensus : 0};
+          .consensus = sound(job.consensus),
+          .tracer_round = job.tracer_rounds.empty() ? 0 : job.tracer_rounds.back(),
+          .mixing_per_s = sound(job.mixing_per_s)};
 }
 
 ClusterView::ClusterView(asio::io_context& loop, const NodeId& self, ClusterViewHost host, gossip::Random random)
@@ -50,7 +61,8 @@ std::vector<SummaryStatus> ClusterView::statuses() const {
     status.neighbours = summary.neighbours;
     status.goodput_mbit_s = static_cast<double>(summary.goodput_bytes_s) / bytes_per_mbit;
     for (const JobSummary& job : summary.jobs)
-      status.jobs.push_back({job.name, state_name(job.state), job.clock, job.consensus});
+      status.jobs.push_back(
+          {job.name, state_name(job.state), job.clock, job.consensus, job.tracer_round, job.mixing_per_s});
     statuses.push_back(std::move(status));
   }
   return statuses;

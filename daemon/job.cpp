@@ -727,7 +727,11 @@ PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
           .exchanged_s = report.exchanges == 0 ? 0 : exchanged_s,
           .answer_ms = report.answer_us / us_per_ms,
           .goodput_mbit_s = report.bytes_per_s * 8 / 1e6,
-          .consensus = report.relative_distance};
+          .consensus = report.relative_distance,
+          .blocks = report.blocks,
+          .wide_blocks = report.wide_blocks,
+          .unresolved = report.unresolved,
+          .age_intervals = report.age_intervals};
 }
 
 JobStatus Job::status() const {
@@ -784,6 +788,12 @@ JobStatus Job::status() const {
   status.outer_steps = counters.outer_steps;
   status.quarantines = counters.quarantines;
   status.consensus = replica_.consensus();
+  if (const auto mixing = replica_.mixing(host_.now_us())) {
+    status.mixing_per_s = mixing->per_s;
+    status.spectral_gap = mixing->spectral_gap();
+  }
+  const auto& rounds = replica_.tracer().rounds();
+  status.tracer_rounds.assign(rounds.begin(), rounds.end());
   status.period_s = static_cast<double>(replica_.period_us()) / us_per_s;
   status.codec_error_sum = counters.codec_error_sum;
   status.age_sum = counters.ages.sum;

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "daemon/watch.hpp"
 #include "gossip/age_counts.hpp"
 #include "sdk/layout/names.hpp"
 
@@ -40,6 +41,10 @@ constexpr std::array node_states = {"running", "drained", "leaving", "stopping"}
 constexpr Metric node_state = {"gossamer_node_state", gauge, "",
                                "1 for the state that the node is in, 0 for the others.",
                                "drained is an operator's doing: gossamerctl drain --off takes it back."};
+
+constexpr Metric findings = {"gossamer_findings", gauge, "",
+                             "What the watch finds at the moment, by the rule in the label; 0 where all is well.",
+                             "gossamerctl status says each in words, with what to do; the rules are below."};
 
 constexpr Row<NodeStatus> node_rows[] = {
     {{"gossamer_uptime_seconds", gauge, "seconds", "How long the daemon has been running.",
@@ -219,6 +224,17 @@ constexpr Row<JobStatus> job_rows[] = {
       "Distance to the partners of the latest exchanges over the norm of the model, smoothed; 0 before any.",
       "Grows over time: replicas drift apart; exchange more often (period_ms), or lower the learning rate."},
      [](const JobStatus& j) { return j.consensus; }},
+    {{"gossamer_job_mixing_rate_per_second", gauge, "1 / second",
+      "Exchanges alone shrink differences between replicas by e to the minus this in a second, as measured on numbers "
+      "that are averaged along; 0: not known.",
+      "The distance of replicas is what training adds over this. Falls: links or nodes have become slow; "
+      "[gossip] partners, period_ms."},
+     [](const JobStatus& j) { return j.mixing_per_s; }},
+    {{"gossamer_job_spectral_gap_ratio", gauge, "",
+      "The same for the time between two exchanges of a fragment at this node: the share that goes, 0 to 1; 0: not "
+      "known.",
+      "Pairs by chance have 0.2 or more, a ring of 32 has 0.01; below that parts of the cluster hardly meet."},
+     [](const JobStatus& j) { return j.spectral_gap; }},
     {{"gossamer_job_disagreement", gauge, "", "Mean difference of an element between replicas, estimated.",
       "In the model's units; the ratio above compares between jobs."},
      [](const JobStatus& j) { return j.mean_disagreement; }},
@@ -363,6 +379,11 @@ void write_node(Text& text, const NodeStatus& node) {
       fmt::format("{},{},{}", label("version", node.version), label("node", node.node), label("name", node.name)), 1);
   text.begin(node_state);
   states(text, node_state, node_states, "", node.state);
+  text.begin(findings);
+  for (const WatchRule& rule : watch_rules) {
+    text.sample(findings.name, label("rule", rule.name),
+                real(std::ranges::count(node.findings, rule.name, &FindingStatus::rule)));
+  }
   for (const Row<NodeStatus>& row : node_rows) {
     text.begin(row.what);
     text.sample(row.what.name, "", row.value(node));
@@ -434,7 +455,7 @@ void append(std::vector<Metric>& list, const Rows& rows) {
 }
 
 std::vector<Metric> node_metrics() {
-  std::vector<Metric> list{build_info, node_state};
+  std::vector<Metric> list{build_info, node_state, findings};
   append(list, node_rows);
   return list;
 }
@@ -493,6 +514,17 @@ Counters begin at 0 with the daemon, those of a job with its replica.
 
 )";
   append_table(out, node_metrics());
+  out += R"(
+### What the watch looks for
+
+Each is said in words, with the cause and the next step, in the log, by `gossamerctl status`, `explain` and `top`, and on the
+status page.
+
+| rule | what it means |
+| --- | --- |
+)";
+  for (const WatchRule& rule : watch_rules)
+    out += fmt::format("| `{}` | {} |\n", rule.name, rule.what);
   out += R"(
 ## Of each job
 

@@ -77,7 +77,12 @@ Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& c
       kept_(loop, service_manager_, log.logger()),
       signals_(loop, SIGTERM, SIGINT, SIGHUP),
       status_timer_(loop),
-      grace_timer_(loop) {}
+      grace_timer_(loop),
+      watch_timer_(loop) {}
+
+double Shell::uptime_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+}
 
 std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context& loop, Config config,
                                                                ConfigSource source,
@@ -128,6 +133,7 @@ void Shell::run() {
   expect_signal();
   service_manager_.ready();
   report_status();
+  watch();
   loop_.run();
   clients_->stop();
 }
@@ -195,7 +201,7 @@ NodeStatus Shell::node_status() const {
   NodeStatus status = core_.node_status();
   status.version = GOSSAMER_VERSION;
   status.state = stopping_ ? "stopping" : leaving_ ? "leaving" : core_.drained() ? "drained" : "running";
-  status.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  status.uptime_s = uptime_s();
   status.cpu_s = process_cpu_s();
   status.heap_bytes = heap_bytes();
   status.clients = static_cast<std::uint32_t>(clients_->sessions());
@@ -203,6 +209,7 @@ NodeStatus Shell::node_status() const {
   status.clients_awaited = static_cast<std::uint32_t>(kept_.awaited());
   status.limits_near = clients_->limits_near();
   if (page_) status.page = page_->url();
+  status.findings = watch_.findings(status.uptime_s);
   return status;
 }
 
@@ -234,6 +241,26 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
        fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave, checkpoint and "
                    "doctor",
                    command)}};
+}
+
+void Shell::watch() {
+  const gossip::PartnerPolicy partners = config_.gossip.partners;
+  const Watch::News news = watch_.look(
+      {.at_s = uptime_s(),
+       .link_max_mbit_s = config_.gossip.link_max_mbit_s,
+       .max_mbit_s = config_.gossip.max_mbit_s,
+       .scheduled = partners != gossip::PartnerPolicy::random && partners != gossip::PartnerPolicy::weighted,
+       .peers = core_.peer_statuses(),
+       .jobs = core_.job_statuses(),
+       .cluster = core_.summary_statuses()});
+  for (const FindingStatus& finding : news.begun)
+    log_.logger().warn("{}", sentence(finding));
+  for (const FindingStatus& finding : news.ended)
+    log_.logger().info("no longer so: {}", finding.text);
+  watch_timer_.expires_after(watch_period);
+  watch_timer_.async_wait([this](std::error_code error) {
+    if (!error) watch();
+  });
 }
 
 void Shell::report_status() {

@@ -24,6 +24,7 @@
 #include "daemon/log.hpp"
 #include "daemon/page.hpp"
 #include "daemon/service_manager.hpp"
+#include "daemon/watch.hpp"
 
 namespace gossamer::daemon {
 
@@ -65,6 +66,8 @@ class Shell {
   void end_after(std::chrono::milliseconds patience);
   [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
   void report_status();
+  void watch();
+  [[nodiscard]] double uptime_s() const;
   void open_page();
   [[nodiscard]] NodeStatus node_status() const;
 
@@ -79,6 +82,8 @@ class Shell {
   asio::signal_set signals_;
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;
+  asio::steady_timer watch_timer_;
+  Watch watch_;
   bool stopping_ = false;
   bool leaving_ = false;
   std::unique_ptr<ClientListener> clients_;

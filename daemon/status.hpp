@@ -12,6 +12,18 @@
 
 namespace gossamer::daemon {
 
+/// What the watch has found (daemon/watch.hpp): one thing that keeps a job from averaging well, and what to do.
+struct FindingStatus {
+  std::string rule;    ///< one of watch_rules: "drift"
+  std::string grade;   ///< warning or problem
+  std::string job;     ///< empty: of a link, whatever the job
+  std::string node;    ///< the other node's id; empty: about this node
+  std::string name;    ///< that node's
+  std::string text;    ///< what was found, a sentence
+  std::string advice;  ///< the next step
+  double since_s = 0;  ///< how long it has been so
+};
+
 struct NodeStatus {
   std::string version;
   std::string node;  ///< id, 32 hexadecimal digits
@@ -47,8 +59,9 @@ struct NodeStatus {
   std::uint64_t handshakes_failed = 0;   ///< connections at the listening port that did not get through CURVE
   std::uint64_t link_attempts = 0;       ///< dialled
   std::uint64_t link_attempts_failed = 0;
-  std::uint64_t sends_full = 0;  ///< messages not taken because the link's queue was full
-  double cpu_s = 0;              ///< of the whole process
+  std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
+  std::vector<FindingStatus> findings;  ///< of the watch, now
+  double cpu_s = 0;                     ///< of the whole process
   /// In use on the heap. Pages that the process holds are more: the allocator keeps what it once had.
   std::uint64_t heap_bytes = 0;
 };
@@ -89,6 +102,8 @@ struct JobSummaryStatus {
   std::string state;
   std::uint64_t clock = 0;
   double consensus = 0;
+  std::uint32_t tracer_round = 0;  ///< gossip/tracer.hpp; 0: none
+  double mixing_per_s = 0;         ///< as JobStatus's
 };
 
 struct SummaryStatus {
@@ -114,13 +129,17 @@ struct PartnerStatus {
   std::string node;
   std::string state;  ///< joining, running or draining; absent: it does not run the job; "other layout"
   bool linked = false;
-  std::uint64_t clock = 0;      ///< samples, as it told last
-  std::uint64_t exchanges = 0;  ///< done with it, both roles, since it is known
-  std::uint64_t busy = 0;       ///< requests that it turned down because it was busy
-  double exchanged_s = 0;       ///< since the last exchange with it; 0: none yet
-  double answer_ms = 0;         ///< smoothed, from request to reply; 0: not known
-  double goodput_mbit_s = 0;    ///< of the same exchanges
-  double consensus = 0;         ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
+  std::uint64_t clock = 0;        ///< samples, as it told last
+  std::uint64_t exchanges = 0;    ///< done with it, both roles, since it is known
+  std::uint64_t busy = 0;         ///< requests that it turned down because it was busy
+  double exchanged_s = 0;         ///< since the last exchange with it; 0: none yet
+  double answer_ms = 0;           ///< smoothed, from request to reply; 0: not known
+  double goodput_mbit_s = 0;      ///< of the same exchanges
+  double consensus = 0;           ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
+  std::uint64_t blocks = 0;       ///< offered in the exchanges with it
+  std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
+  std::uint64_t unresolved = 0;   ///< exchanges with it of which one end may not have heard
+  double age_intervals = 0;       ///< how old what it brings is, in its own publication intervals, smoothed
 };
 
 struct JobStatus {
@@ -165,10 +184,13 @@ struct JobStatus {
   std::uint64_t repeats_sent = 0;  ///< requests and replies said again
   std::uint64_t clipped = 0;       ///< exchanges with a partner beyond [gossip] clip
   std::uint64_t outer_steps = 0;
-  std::uint64_t quarantines = 0;    ///< times a fragment was found to hold NaN or infinity
-  double consensus = 0;             ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
-  double period_s = 0;              ///< between two exchanges of a fragment that the node starts
-  double wanted_period_s = 0;       ///< as configured: it is longer to keep to its shares of time and network
+  std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
+  double consensus = 0;           ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
+  double mixing_per_s = 0;        ///< by exchanges alone replicas come closer by e^−this a second; 0: not known
+  double spectral_gap = 0;        ///< and by this share between two exchanges of a fragment at this node; 0: not known
+  std::vector<std::uint32_t> tracer_rounds;  ///< the last ones, the present one last (gossip/tracer.hpp)
+  double period_s = 0;                       ///< between two exchanges of a fragment that the node starts
+  double wanted_period_s = 0;                ///< as configured: it is longer to keep to its shares of time and network
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
   std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
@@ -180,31 +202,33 @@ struct JobStatus {
   std::string note;                     ///< what is wrong, for people; empty if nothing is
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FindingStatus, rule, grade, job, node, name, text, advice, since_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
                                    peers, links_lost, members, view, passive_view, partial_view, health, deaths,
                                    refutations, jobs, clients, memory_bytes, clients_awaited, limits_near, page,
                                    messages_sent, messages_received, bytes_sent, bytes_received, payload_bytes_sent,
                                    payload_bytes_received, messages_rejected, admissions_refused, handshakes_failed,
-                                   link_attempts, link_attempts_failed, sends_full, cpu_s, heap_bytes)
+                                   link_attempts, link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
                                    note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
-                                   goodput_mbit_s, consensus)
+                                   goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
-                                   clipped, outer_steps, quarantines, consensus, period_s, wanted_period_s,
-                                   codec_error_sum, age_sum, ages, checkpoints_written, checkpoints_failed,
-                                   checkpoint_clock, checkpoint_s, partners, note)
+                                   clipped, outer_steps, quarantines, consensus, mixing_per_s, spectral_gap,
+                                   tracer_rounds, period_s, wanted_period_s, codec_error_sum, age_sum, ages,
+                                   checkpoints_written, checkpoints_failed, checkpoint_clock, checkpoint_s, partners,
+                                   note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

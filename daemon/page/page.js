@@ -78,6 +78,16 @@ function drawNumbers(node) {
     element("div", { class: "number" }, element("b", { class: tone }, value), element("span", {}, title))));
 }
 
+// What keeps jobs from averaging well, and what to do: the watch's words.
+function drawFindings(findings) {
+  const section = byId("findings");
+  section.hidden = findings.length === 0;
+  section.replaceChildren(...findings.map((finding) => element("p", { class: "finding" },
+    element("b", { class: finding.grade === "problem" ? "bad" : "warn" }, finding.rule), " ",
+    (finding.job ? `${finding.job}: ` : "") + finding.text + ", for " + duration(finding.since_s) + ". ",
+    element("span", { class: "faint" }, finding.advice + "."))));
+}
+
 // This node in the middle, those that it knows around it; links as thick as their goodput.
 function drawGraph(node, peers, members) {
   const graph = byId("graph");
@@ -230,6 +240,7 @@ function drawJob(job, history) {
       `${count(job.elements)} elements in ${job.fragments} fragment${job.fragments === 1 ? "" : "s"} · ${job.codec} · ` +
       `${job.clients} process${job.clients === 1 ? "" : "es"} · ${job.neighbours} replica${job.neighbours === 1 ? "" : "s"} in reach · ` +
       `${count(job.exchanges)} exchanges` +
+      (job.mixing_per_s > 0 ? ` · they halve differences in ${milliseconds(1000 * Math.LN2 / job.mixing_per_s)}` : "") +
       (job.state === "joining" ? ` · ${job.fragments_pulled} of ${job.fragments} fragments pulled` : "") +
       (job.blocks > 0 ? ` · ${share(job.wide_blocks / job.blocks)} of blocks wide` : "") +
       (job.unresolved > 0 ? ` · ${job.unresolved} unresolved` : "")));
@@ -264,6 +275,7 @@ function drawLog(lines) {
 function draw(status) {
   drawHead(status.node);
   drawNumbers(status.node);
+  drawFindings(status.node.findings);
   drawGraph(status.node, status.peers, status.members);
   drawLinks(status.peers);
   byId("jobs").replaceChildren(...(status.jobs.length

@@ -78,6 +78,34 @@ class Metrics(SystemTest):
                 if other is not node:
                     self.assertEqual(shown[f'gossamer_link_up{{peer="{other.status()["node"]}"}}'], 1)
 
+    def test_nodes_know_how_fast_they_mix_and_find_nothing_wrong(self) -> None:
+        def train() -> None:
+            for client in self.clients:
+                client.array += np.random.default_rng().normal(0, 0.01, client.array.shape).astype(np.float32)
+                client.step(samples=16)
+
+        def known() -> bool:
+            train()
+            return all(node.jobs()[0]["mixing_per_s"] > 0 for node in self.nodes)
+
+        wait_until(known, PATIENCE_S, "each has measured how fast exchanges mix")
+        for node in self.nodes:
+            (job,) = node.jobs()
+            self.assertGreater(job["spectral_gap"], 0.05)  # three that meet by chance
+            self.assertLessEqual(job["spectral_gap"], 1)
+            shown = metrics(node)
+            self.assertGreater(shown[of_job("gossamer_job_mixing_rate_per_second")], 0)
+            self.assertEqual(node.status()["findings"], [])
+
+        def told() -> bool:
+            train()
+            cluster = json.loads(get(self.nodes[0].status()["page"] + "status.json"))["cluster"]
+            jobs = [job for summary in cluster for job in summary["jobs"]]
+            return len(jobs) == 2 and all(job["mixing_per_s"] > 0 and job["tracer_round"] > 0 for job in jobs)
+
+        wait_until(told, PATIENCE_S, "the others have told of theirs")
+        self.assertEqual([finding for node in self.nodes for finding in node.status()["findings"]], [])
+
     def test_the_history_has_points_with_time(self) -> None:
         def curve() -> List[float]:
             for client in self.clients:

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -19,16 +20,6 @@ using nlohmann::json;
 constexpr double behind_share = 0.05;
 /// Of this node's pace: who trains slower than that is why it is behind.
 constexpr double slow_share = 0.8;
-/// Queues that add less do not matter to anybody.
-constexpr double queue_ms = 20;
-constexpr double queue_factor = 3;
-/// Of the other links' median.
-constexpr double slow_link_share = 0.2;
-constexpr double drift_factor = 3;
-constexpr double busy_share = 0.5;
-constexpr double silent_s = 5;
-constexpr double unresolved_share = 0.01;
-constexpr double wide_share = 0.2;
 constexpr double slowed_factor = 2;
 
 double number(const json& object, const char* name) {
@@ -44,18 +35,16 @@ const json* with(const json& list, const char* member, const std::string& value)
   const auto found = std::ranges::find_if(list, [&](const json& entry) { return entry.value(member, "") == value; });
   return found == list.end() ? nullptr : &*found;
 }
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-/// Of the entries other than `id`'s, those that are known.
-double median_of_others(const json& list, const std::string& id, const char* member) {
-  std::vector<double> values;
-  for (const json& entry : list)
-    if (entry.value("node", "") != id && number(entry, member) > 0) values.push_back(number(entry, member));
-  return median(std::move(values));
+/// What the daemon's watch has found about the node, "" for this one: of a job, or of links if that is empty. Its rules
+/// are the daemon's (daemon/watch.hpp), as is what it knows of the last minute.
+void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
+  for (const json& found : look.node.value("findings", json::array())) {
+    if (found.at("node") != about || found.at("job") != job) continue;
+    const auto find = text(found, "grade") == "problem" ? problem : warning;
+    findings.push_back(find(job.empty() ? text(found, "rule") : "job " + safe_text(job),
+                            fmt::format("{}, for {}", text(found, "text"), duration_text(number(found, "since_s"))),
+                            text(found, "advice")));
+  }
 }
 
 // --- another node -------------------------------------------------------------------------------------------------
@@ -94,32 +83,10 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
                                             peer->value("dialled_by_us", false) ? "us" : "them")));
   const double least_ms = number(*peer, "least_round_trip_ms");
   const double last_ms = number(*peer, "round_trip_ms");
-  const std::string round_trip = fmt::format("{:.1f} ms, at least {:.1f} ms", last_ms, least_ms);
-  if (least_ms > 0 && last_ms > queue_factor * least_ms && last_ms - least_ms > queue_ms) {
-    findings.push_back(
-        warning("round trip", fmt::format("{}: {:.0f} ms stand in queues", round_trip, last_ms - least_ms),
-                "something else fills the line, or a processor on the way is busy; [gossip] link_max_mbit_s keeps "
-                "gossip off it"));
-  } else {
-    findings.push_back(ok("round trip", round_trip));
-  }
-  const double goodput = number(*peer, "goodput_mbit_s");
-  const double usual = median_of_others(look.peers, id, "goodput_mbit_s");
-  if (goodput > 0 && usual > 0 && goodput < slow_link_share * usual) {
-    findings.push_back(warning("goodput",
-                               fmt::format("{:.3g} Mbit/s; this node's other links reach {:.3g}", goodput, usual),
-                               "exchanges with it are rarer than with others: a faster line, or codec = \"q4\", or a "
-                               "longer period_ms so that it keeps up"));
-  } else if (goodput > 0) {
+  findings.push_back(ok("round trip", fmt::format("{:.1f} ms, at least {:.1f} ms", last_ms, least_ms)));
+  if (const double goodput = number(*peer, "goodput_mbit_s"); goodput > 0)
     findings.push_back(ok("goodput", fmt::format("{:.3g} Mbit/s", goodput)));
-  }
-  const double queued_s = goodput > 0 ? number(*peer, "queued_bytes") * 8 / (goodput * 1e6) : 0;
-  if (queued_s > 1)
-    findings.push_back(warning("queue",
-                               fmt::format("{} wait to be sent, {} at this rate",
-                                           bytes_text(number(*peer, "queued_bytes")), duration_text(queued_s)),
-                               "the link carries less than is asked of it: lower [gossip] link_max_mbit_s, or raise "
-                               "period_ms"));
+  add_watched(look, id, "", findings);
   return true;
 }
 
@@ -172,34 +139,12 @@ void explain_partner(const json& job, const json* partner, const Pace& pace, std
   }
   explain_clock(job, *partner, pace, findings);
   const double exchanges = number(*partner, "exchanges");
-  const double exchanged_s = number(*partner, "exchanged_s");
-  const double period_s = number(job, "period_s");
-  const double busy = number(*partner, "busy");
-  const std::string done = fmt::format("{} exchanges, the last {} ago; {:.0f} of its answers were busy",
-                                       count_text(exchanges), duration_text(exchanged_s), busy);
-  if (exchanges == 0) {
-    findings.push_back(warning(topic, fmt::format("no exchange with it yet; {:.0f} of its answers were busy", busy),
-                               "give it some periods; then 'gossamerctl doctor' here and there"));
-  } else if (exchanged_s > std::max(silent_s, 10 * period_s)) {
-    findings.push_back(warning(topic, done,
-                               "partners are chosen at random, faster links more often; if it stays so, look "
-                               "at the link's lines above"));
-  } else if (busy > busy_share * (busy + exchanges)) {
-    findings.push_back(warning(topic, done,
-                               "it is asked more than it can answer: raise period_ms, or give it more "
-                               "workers"));
-  } else {
-    findings.push_back(ok(topic, done));
-  }
-  const double apart = number(*partner, "consensus");
-  const double usual = median_of_others(job.value("partners", json::array()), text(*partner, "node"), "consensus");
-  if (usual > 0 && apart > drift_factor * usual) {
-    findings.push_back(warning(
-        topic, fmt::format("it drifts: {:.2g} from this node's model; the others are {:.2g} away", apart, usual),
-        "it is averaged too rarely for what it learns: a faster link, or a shorter period_ms there"));
-  } else if (apart > 0) {
+  const std::string answers = fmt::format("{:.0f} of its answers were busy", number(*partner, "busy"));
+  findings.push_back(ok(topic, exchanges == 0 ? "no exchange with it yet; " + answers
+                                              : fmt::format("{} exchanges, the last {} ago; {}", count_text(exchanges),
+                                                            duration_text(number(*partner, "exchanged_s")), answers)));
+  if (const double apart = number(*partner, "consensus"); apart > 0)
     findings.push_back(ok(topic, fmt::format("its model is {:.2g} from this node's (|y_j - y_i| / |y|)", apart)));
-  }
 }
 
 // --- this node ----------------------------------------------------------------------------------------------------
@@ -233,20 +178,11 @@ void explain_own_job(const json& job, double samples_per_s, std::vector<Finding>
   const double all = number(job, "global_clock");
   findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; it trains {} samples/s", count_text(clock),
                                            count_text(all), count_text(samples_per_s))));
-  const double exchanges = number(job, "exchanges");
-  const double unresolved = number(job, "unresolved");
-  if (unresolved > std::max(1.0, unresolved_share * exchanges))
-    findings.push_back(warning(topic,
-                               fmt::format("of {} exchanges with {} one end may not have heard",
-                                           count_text(exchanges + unresolved), count_text(unresolved)),
-                               "links break in the middle of exchanges, or partners die: see links_lost in "
-                               "'gossamerctl --json status'"));
-  const double wide = number(job, "blocks") > 0 ? number(job, "wide_blocks") / number(job, "blocks") : 0;
-  if (wide > wide_share)
-    findings.push_back(warning(topic,
-                               fmt::format("{:.0f} % of all blocks differ by more than the codec's range", 100 * wide),
-                               "replicas move apart faster than they are averaged: a shorter period_ms, or a smaller "
-                               "learning rate"));
+  if (const double per_s = number(job, "mixing_per_s"); per_s > 0)
+    findings.push_back(
+        ok(topic, fmt::format("exchanges halve the differences between replicas in {}; spectral gap {:.2g} "
+                              "an exchange",
+                              period_text(std::log(2) / per_s), number(job, "spectral_gap"))));
 }
 
 void explain_this_node(const Look& look, std::vector<Finding>& findings) {
@@ -314,6 +250,7 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
     const double own_per_s = per_s(before, &job);
     if (own) {
       explain_own_job(job, own_per_s, findings);
+      add_watched(later, "", job.value("job", ""), findings);
     } else if (linked) {
       const json none = json::array();
       const json* partner = with(job.contains("partners") ? job.at("partners") : none, "node", id);
@@ -321,6 +258,7 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
           before == nullptr || !before->contains("partners") ? nullptr : with(before->at("partners"), "node", id);
       explain_partner(job, partner, {.own_per_s = own_per_s, .its_per_s = per_s(partner_before, partner)}, findings);
     }
+    if (!own) add_watched(later, id, job.value("job", ""), findings);
   }
   return findings;
 }

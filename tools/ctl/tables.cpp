@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -36,6 +38,10 @@ std::string milliseconds(double value) {
 }
 std::string megabits(double value) {
   return value > 0 ? fmt::format("{:.3g} Mbit/s", value) : "-";
+}
+/// Of what shrinks by e^−rate in a second.
+std::string halving_time(double rate_per_s) {
+  return rate_per_s > 0 ? fmt::format("{:.2g} s", std::log(2) / rate_per_s) : "-";
 }
 std::string small(double value) {
   return fmt::format("{:.3g}", value);
@@ -103,6 +109,11 @@ std::string status_table(const json& answer, bool colour) {
   add_if_any("near a limit", node.string("limits_near"));
   if (node.has("clients_awaited") && node.number("clients_awaited") > 0)
     add_if_any("awaited", fmt::format("{:.0f} clients of the last daemon", node.number("clients_awaited")));
+  for (const json& entry : node.object.value("findings", json::array())) {
+    const Members finding{entry};
+    add_if_any(finding.string("rule").c_str(), finding.string("text"));
+    table.rows.push_back({{""}, {"-> " + finding.string("advice"), false, Tone::dim}});
+  }
   return table.render(colour);
 }
 
@@ -190,7 +201,7 @@ std::string processes_table(const json& answer, bool colour) {
 
 std::string jobs_table(const json& answer, bool colour) {
   Table table{{"JOB", "STATE", "NEIGHBOURS", "CLOCK", "STEPS", "MODEL", "CODEC", "EXCHANGES", "IN FLIGHT", "UNRESOLVED",
-               "WIDE", "SENT", "AGE", "DISAGREEMENT"},
+               "WIDE", "SENT", "AGE", "DISAGREEMENT", "HALVES IN"},
               {},
               "no job: no training process is attached"};
   for (const json& entry : answer.at("jobs")) {
@@ -209,7 +220,8 @@ std::string jobs_table(const json& answer, bool colour) {
                           job.share("wide_blocks", "blocks"),
                           job.as("payload_bytes_sent", bytes_text),
                           job.as("age_samples", count_text),
-                          job.as("mean_disagreement", small)});
+                          job.as("mean_disagreement", small),
+                          job.as("mixing_per_s", halving_time)});
   }
   std::string text = table.render(colour) + processes_table(answer, colour);
   for (const json& entry : answer.at("jobs")) {

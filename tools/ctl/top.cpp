@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 #include <vector>
 
 #include "tools/ctl/format.hpp"
@@ -22,6 +23,9 @@ constexpr std::size_t wide_columns = 110;
 constexpr std::size_t most_name = 12;
 /// Lines that are not rows of a table: three of the node's, two headings, two empty ones, and the note.
 constexpr std::size_t other_lines = 8;
+constexpr std::size_t head_lines = 4;
+/// What the watch finds; gossamerctl status has it whole, and what to do.
+constexpr std::size_t most_finding_lines = 6;
 constexpr std::array bars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 double number(const json& object, const char* name) {
@@ -47,6 +51,22 @@ std::vector<std::string> lines_of(const std::string& text) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     lines.push_back(text.substr(from, end - from));
     from = end + 1;
+  }
+  return lines;
+}
+
+/// Cut between words; what follows the first line is set in.
+std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
+  std::vector<std::string> lines;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (lines.empty()) {
+      lines.push_back(word);
+    } else if (lines.back().size() + 1 + word.size() > columns) {
+      lines.push_back("  " + word);
+    } else {
+      lines.back() += " " + word;
+    }
   }
   return lines;
 }
@@ -158,6 +178,12 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
                     number(node_, "neighbours"), number(node_, "peers"), rate_text(track("sent").last()),
                     sparkline("sent"), rate_text(track("received").last()), sparkline("received")));
     if (near != "-" && !near.empty()) lines[1] += "  near a limit: " + near;
+    std::vector<std::string> found;
+    for (const json& finding : node_.value("findings", json::array()))
+      for (std::string& line : wrapped("! " + text(finding, "text"), screen.columns))
+        found.push_back(std::move(line));
+    if (found.size() > most_finding_lines) found.resize(most_finding_lines);
+    lines.insert(lines.end() - 1, found.begin(), found.end());
   }
 
   Table jobs{{"JOB", "STATE", "WITH", "CLOCK", "CLOCK/S", "", "APART", "EXCH/S", "AGE", "CODEC"},
@@ -196,7 +222,8 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
                           {rate_text(track("received " + node).last()), true}});
   }
 
-  const std::size_t room = screen.rows > other_lines + 4 ? screen.rows - other_lines : 4;
+  const std::size_t others = other_lines + (lines.size() > head_lines ? lines.size() - head_lines : 0);
+  const std::size_t room = screen.rows > others + 4 ? screen.rows - others : 4;
   const std::size_t job_rows = std::min(jobs.rows.size(), std::max<std::size_t>(room / 2, 2));
   const auto append = [&](const std::vector<std::string>& more) {
     lines.insert(lines.end(), more.begin(), more.end());

@@ -89,9 +89,11 @@ TEST_CASE("tables show what the daemon says") {
   CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited"));
   node.limits_near = "clients: 60 of 64";
   node.clients_awaited = 2;
+  node.findings.push_back({"drift", "warning", "digits", "", "", "right\x1b[31m drifts", "a faster line", 30});
   const std::string warning = ctl::status_table(daemon::status_answer(node), false);
   CHECK_THAT(warning, Contains("near a limit") && Contains("clients: 60 of 64"));
   CHECK_THAT(warning, Contains("2 clients of the last daemon"));
+  CHECK_THAT(warning, Contains("drift ") && Contains("right?[31m drifts") && Contains("-> a faster line"));
 
   daemon::PeerStatus peer;
   peer.node = "0123456789abcdef0123456789abcdef";

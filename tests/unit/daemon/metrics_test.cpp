@@ -66,6 +66,8 @@ TEST_CASE("the text format has each metric with its description, labels escaped"
   observed.node.state = "drained";
   observed.node.version = "9.9";
   observed.node.limits_near = "clients";
+  observed.node.findings.resize(2);
+  observed.node.findings[0].rule = observed.node.findings[1].rule = "drift";
   observed.jobs = {job("a", 6), job("b")};
   observed.peers = {peer("11", true), peer("", false)};
   observed.jobs[1].consensus = std::nan("");
@@ -75,18 +77,20 @@ TEST_CASE("the text format has each metric with its description, labels escaped"
     CHECK_THAT(text, Contains(std::string("# HELP ") + metric.name + " ") &&
                          Contains(std::string("# TYPE ") + metric.name + " " + type_name(metric.type) + "\n"));
   }
-  for (const char* line : {"gossamer_build_info{version=\"9.9\",node=\"\",name=\"\"} 1\n",
-                           "gossamer_node_state{state=\"drained\"} 1\n", "gossamer_node_state{state=\"running\"} 0\n",
-                           "\ngossamer_limits_near 1\n", "gossamer_job_sent_payload_bytes_total{job_name=\"a\"} 6000\n",
-                           "gossamer_job_consensus_distance_ratio{job_name=\"b\"} NaN\n",
-                           "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"1\"} 3\n",
-                           "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"4\"} 5\n",
-                           "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"+Inf\"} 6\n",
-                           "gossamer_job_exchange_age_intervals_sum{job_name=\"a\"} 90.5\n",
-                           "gossamer_job_exchange_age_intervals_count{job_name=\"a\"} 6\n",
-                           "gossamer_job_codec_error_ratio_sum{job_name=\"a\"} 1.5\n",
-                           "gossamer_link_info{peer=\"11\",name=\"a \\\"b\\\"\\\\\",address=\"?\"} 1\n",
-                           "gossamer_link_round_trip_seconds{peer=\"11\"} 0.0015\n", "\ngossamer_links_left_out 0\n"}) {
+  for (const char* line :
+       {"gossamer_build_info{version=\"9.9\",node=\"\",name=\"\"} 1\n", "gossamer_node_state{state=\"drained\"} 1\n",
+        "gossamer_node_state{state=\"running\"} 0\n", "\ngossamer_limits_near 1\n",
+        "gossamer_findings{rule=\"drift\"} 2\n", "gossamer_findings{rule=\"apart\"} 0\n",
+        "gossamer_job_sent_payload_bytes_total{job_name=\"a\"} 6000\n",
+        "gossamer_job_consensus_distance_ratio{job_name=\"b\"} NaN\n",
+        "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"1\"} 3\n",
+        "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"4\"} 5\n",
+        "gossamer_job_exchange_age_intervals_bucket{job_name=\"a\",le=\"+Inf\"} 6\n",
+        "gossamer_job_exchange_age_intervals_sum{job_name=\"a\"} 90.5\n",
+        "gossamer_job_exchange_age_intervals_count{job_name=\"a\"} 6\n",
+        "gossamer_job_codec_error_ratio_sum{job_name=\"a\"} 1.5\n",
+        "gossamer_link_info{peer=\"11\",name=\"a \\\"b\\\"\\\\\",address=\"?\"} 1\n",
+        "gossamer_link_round_trip_seconds{peer=\"11\"} 0.0015\n", "\ngossamer_links_left_out 0\n"}) {
     CHECK_THAT(text, Contains(line));
   }
   CHECK_THAT(text, !Contains("peer=\"\""));

@@ -117,6 +117,24 @@ TEST_CASE("top stays within the screen, whatever there is to show") {
   CHECK(lines_of(usual).size() == 24);
 }
 
+TEST_CASE("top shows what the watch finds, cut between words, and no more than there is room for") {
+  ctl::Top top;
+  Seen seen(10, many);
+  seen.node.findings.resize(many);
+  for (daemon::FindingStatus& finding : seen.node.findings)
+    finding.text =
+        "node-3 drifts: its model is 0.1 of the norm from this node's, the others 0.02; its link is slow \x1b[2J";
+  seen.add_to(top);
+  const std::vector<std::string> lines = lines_of(top.render({}, "q ends"));
+  CHECK(lines.size() == 24);
+  CHECK(lines[3] == "! node-3 drifts: its model is 0.1 of the norm from this node's, the others 0.02;");
+  CHECK(lines[4] == "  its link is slow ?[2J");
+  CHECK_THAT(top.render({}, ""), Contains("digits"));
+  Seen well(11);
+  well.add_to(top);
+  CHECK_THAT(top.render({}, ""), !Contains("!"));
+}
+
 TEST_CASE("top has room for everything in 80 columns") {
   ctl::Top top;
   for (const double seconds : {10.0, 20.0}) {

@@ -9,6 +9,7 @@
 
 #include "sdk/layout/names.hpp"
 #include "tools/ctl/format.hpp"
+#include "tools/ctl/json_line.hpp"
 #include "tools/ctl/model_files.hpp"
 
 namespace gossamer::ctl {
@@ -82,7 +83,7 @@ void CheckpointTool::add_import(CLI::App& app) {
 std::expected<std::string, ControlError> CheckpointTool::run(const Ask& ask, bool as_json, bool) {
   const auto result = action_(ask);
   if (!result) return std::unexpected(result.error());
-  if (as_json) return result->dump() + "\n";
+  if (as_json) return json_line(*result);
   return safe_text(result->at("path").get<std::string>()) + "\n";
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tools/ctl/format.hpp"
+#include "tools/ctl/json_line.hpp"
 #include "tools/ctl/tables.hpp"
 
 namespace gossamer::ctl {
@@ -109,7 +110,7 @@ std::expected<std::string, ControlError> ClusterTool::run(const Ask& ask, bool a
   auto answer = ask(request_);
   if (answer && request_.at("command") == "join") answer = wait_for_join(ask);
   if (!answer) return std::unexpected(answer.error());
-  return as_json ? answer->dump() + "\n" : words(*answer, colour);
+  return as_json ? json_line(*std::move(answer)) : words(*answer, colour);
 }
 
 std::expected<json, ControlError> ClusterTool::wait_for_join(const Ask& ask) const {

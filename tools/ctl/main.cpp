@@ -24,6 +24,7 @@
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/doctor_tool.hpp"
 #include "tools/ctl/explain_tool.hpp"
+#include "tools/ctl/json_line.hpp"
 #include "tools/ctl/node_tool.hpp"
 #include "tools/ctl/run/run_tool.hpp"
 #include "tools/ctl/tables.hpp"
@@ -79,7 +80,7 @@ int show(const Command& command, const Arguments& arguments) {
   const auto answer = ctl::ask(sockets_for(arguments), command.name);
   if (!answer) return fail(answer.error());
   if (arguments.json) {
-    fmt::print("{}\n", answer->dump());
+    fmt::print("{}", ctl::json_line(*answer));
     return done;
   }
   try {
@@ -107,7 +108,7 @@ int carry_out(Tool& tool, const Arguments& arguments) {
 }
 
 int print(const std::vector<ctl::Finding>& findings, const Arguments& arguments) {
-  fmt::print("{}", arguments.json ? ctl::as_json(findings).dump() + "\n" : ctl::as_text(findings, want_colour()));
+  fmt::print("{}", arguments.json ? ctl::json_line(ctl::as_json(findings)) : ctl::as_text(findings, want_colour()));
   return ctl::worst(findings) == ctl::Grade::problem ? unsound : done;
 }
 
@@ -167,7 +168,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_flag("--json", arguments.json, "Print the daemon's answer as one line of JSON");
+  app.add_flag("--json", arguments.json, "Print the answer as one line of JSON (gossamerctl.schema.json)");
   app.add_option("--socket", arguments.socket, "The daemon's control socket")->type_name("PATH");
   app.add_option("--watch", arguments.watch_s, "Show again every so many seconds")
       ->type_name("SECONDS")

@@ -6,6 +6,8 @@
 
 #include <thread>
 
+#include "tools/ctl/json_line.hpp"
+
 namespace gossamer::ctl {
 
 using nlohmann::json;
@@ -33,7 +35,7 @@ std::expected<std::string, ControlError> NodeTool::run(const Ask& ask, bool as_j
   auto answer = ask(request_);
   if (answer && request_.at("command") == "leave") answer = wait_for_end(ask);
   if (!answer) return std::unexpected(answer.error());
-  if (as_json) return answer->dump() + "\n";
+  if (as_json) return json_line(*std::move(answer));
   if (request_.at("command") == "leave") return "the node has left\n";
   return answer->at("drained").get<bool>() ? "drained: no exchanges until 'gossamerctl drain --off' or a restart\n"
                                            : "takes part in exchanges again\n";

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tools/ctl/json_line.hpp"
 #include "tools/ctl/top.hpp"
 
 namespace gossamer::ctl {
@@ -135,10 +136,9 @@ std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, boo
     auto answers = ask_all(ask);
     if (!answers && !live) return std::unexpected(answers.error());
     if (as_json) {
-      fmt::print("{}\n", json{{"node", answers->status.at("node")},
-                              {"peers", answers->peers.at("peers")},
-                              {"jobs", answers->jobs.at("jobs")}}
-                             .dump());
+      fmt::print("{}", json_line({{"node", answers->status.at("node")},
+                                  {"peers", answers->peers.at("peers")},
+                                  {"jobs", answers->jobs.at("jobs")}}));
     } else {
       if (answers)
         top.add(std::chrono::duration<double>(now - begin).count(), answers->status, answers->peers, answers->jobs);

@@ -43,7 +43,7 @@ foreach(component IN LISTS components)
     DESTINATION share/doc/${component} COMPONENT ${component})
 endforeach()
 install(FILES README.md docs/operating.md docs/security.md docs/learning.md docs/design.md
-  docs/metrics.md
+  docs/metrics.md docs/gossamerctl.md
   DESTINATION share/doc/gossamer COMPONENT gossamer)
 install(FILES docs/c-api.md docs/shared-memory.md DESTINATION share/doc/libgossamer-dev COMPONENT libgossamer-dev)
 install(FILES docs/python.md DESTINATION share/doc/python3-gossamer COMPONENT python3-gossamer)

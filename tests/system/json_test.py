@@ -1,0 +1,194 @@
+"""What gossamerctl --json prints, for every command and of real daemons, held to tools/ctl/gossamerctl.schema.json and
+docs/gossamerctl.md: what is missing, of another type, or not in the schema fails. And each exit status.
+"""
+
+import copy
+import json
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, Dict, List, Set
+
+import jsonschema
+import numpy as np
+
+from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+
+SOURCE = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
+DOCUMENT = (SOURCE / "docs/gossamerctl.md").read_text()
+# These print no JSON: what they run or check does.
+WITHOUT_JSON = {"config", "run"}
+NO_NODE = "0" * 32
+
+
+def closed(schema: Any) -> Any:
+    """The schema that allows only what it names: a member that nobody has described is an error here, and none for those
+    who use the schema with a later version."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(part) for key, part in schema.items()}
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        made["additionalProperties"] = False
+    return made
+
+
+def check(command: str, answer: Any) -> None:
+    schema = {**closed(SCHEMA["commands"][command]), "$defs": closed(SCHEMA["$defs"])}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+
+
+def subcommands(*of: str) -> List[str]:
+    text = gossamerctl(BUILD, *of, "--help").stdout
+    return re.findall(r"^  (\w[\w-]*) ", text[text.index("Subcommands:") :], re.MULTILINE)
+
+
+class Json(SystemTest):
+    def print_json(self, node: Node, *arguments: str) -> Dict[str, Any]:
+        """Of the command as it stands in the schema: its first words that are no option."""
+        with tempfile.TemporaryFile("w+") as out:
+            tool = subprocess.Popen(
+                [BUILD / "bin" / "gossamerctl", "--socket", node.control_socket, "--json", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+            )
+            self.addCleanup(tool.kill)
+            # A checkpoint waits for the clients.
+            self.step_until(lambda: tool.poll() is not None, f"gossamerctl {' '.join(arguments)} has ended")
+            out.seek(0)
+            said = out.read()
+        self.assertEqual(tool.returncode, 0, (arguments, said))
+        self.assertTrue(said.endswith("\n"))
+        command = " ".join(arguments[:2]) if arguments[0] == "key" else arguments[0]
+        for line in said.splitlines():
+            answer = json.loads(line)
+            check(command, answer)
+        self.seen.add(command)
+        return answer
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.seen: Set[str] = set()
+
+    def own_key(self, name: str) -> Node:
+        """With a key file of its own, as keys change."""
+        path = self.folder / name / "state" / "cluster.key"
+        node = self.cluster.add(name, {"overlay": {"cluster_key_file": str(path), "peers": []}})
+        node.start()
+        return node
+
+    def test_each_command_prints_what_the_schema_says(self) -> None:
+        first, second = self.own_key("node-1"), self.own_key("node-2")
+        line = self.print_json(first, "invite", "--address", first.address)["invitation"]
+        self.assertEqual(self.print_json(second, "join", line)["state"], "joined")
+        self.wait_for_links([first, second])
+        clients = [self.attach(node, np.full(3000, float(index))) for index, node in enumerate((first, second))]
+        self.step_until(lambda: all(client.job()["exchanges"] > 10 for client in clients), "both have exchanged")
+        wait_until(lambda: bool(first.jobs()[0]["partners"]), PATIENCE_S, "each knows the other")
+        status = self.print_json(first, "status")["node"]
+        self.assertEqual(status["name"], "node-1")
+        self.assertEqual(self.print_json(first, "peers")["peers"][0]["name"], "node-2")
+        self.assertTrue(self.print_json(first, "members")["members"][0]["linked"])
+        job = self.print_json(first, "jobs")["jobs"][0]
+        self.assertEqual(job["job"], JOB)
+        self.assertGreater(job["partners"][0]["exchanges"], 0)
+        self.assertEqual(len(job["processes"]), 1)
+        self.print_json(first, "top", "--frames", "2", "--interval", "0.1")
+        self.print_json(first, "explain", "--seconds", "0.1")
+        self.print_json(first, "explain", "node-2", "--seconds", "0.1")
+        self.print_json(first, "key", "list")
+        made = self.print_json(first, "key", "rotate")["fingerprint"]
+        wait_until(
+            lambda: all(len(self.print_json(node, "key", "list")["keys"]) == 2 for node in (first, second)),
+            PATIENCE_S,
+            "both hold the new key",
+        )
+        keys = self.print_json(first, "key", "list")["keys"]
+        (old,) = [key["fingerprint"] for key in keys if key["fingerprint"] != made]
+        wait_until(
+            lambda: [k for k in self.print_json(first, "key", "list")["keys"] if k["listened_with"]][0]["fingerprint"]
+            == made,
+            PATIENCE_S,
+            "the new key is listened with",
+        )
+        self.assertEqual(self.print_json(first, "key", "retire", old)["fingerprint"], old)
+        self.assertTrue(self.print_json(first, "deny", NO_NODE, "--reason", "lost")["denial"]["denied"])
+        self.assertEqual(len(self.print_json(first, "denials")["denials"]), 1)
+        self.assertFalse(self.print_json(first, "allow", NO_NODE)["denial"]["denied"])
+        exported = self.folder / "model.safetensors"
+        written = self.print_json(first, "checkpoint", JOB)["path"]
+        self.print_json(first, "export", JOB, str(exported))
+        mean = self.print_json(first, "export", "--mean", written, str(exported), "--output", str(exported) + ".mean")
+        self.assertEqual(mean["replicas"], 2)
+        self.print_json(first, "import", str(exported), "--job", "another")
+        self.assertTrue(self.print_json(first, "drain")["drained"])
+        self.assertFalse(self.print_json(first, "drain", "--off")["drained"])
+        doctor = gossamerctl(BUILD, "--socket", str(first.control_socket), "--json", "doctor")
+        check("doctor", json.loads(doctor.stdout))
+        self.seen.add("doctor")
+        self.print_json(second, "leave", "--timeout", "1")
+        self.assertEqual(self.seen, set(SCHEMA["commands"]))
+
+    def test_every_command_is_in_the_schema_and_on_the_page(self) -> None:
+        commands = set(subcommands())
+        commands = (commands - {"key"} - WITHOUT_JSON) | {f"key {name}" for name in subcommands("key")}
+        self.assertEqual(commands, set(SCHEMA["commands"]))
+        for command in commands | WITHOUT_JSON:
+            self.assertIn(f"`{command}`", DOCUMENT)
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+        for name, definition in {**SCHEMA["commands"], **SCHEMA["$defs"]}.items():
+            self.assertIn("description", definition, name)
+            for member, described in definition.get("properties", {}).items():
+                self.assertTrue("description" in described or "$ref" in described, f"{name}.{member}")
+                self.assertIn(member, definition["required"], name)
+
+    def test_what_does_not_fit_is_found(self) -> None:
+        (node,) = self.start_nodes(1)
+        answer = self.print_json(node, "status")
+        for change in (
+            lambda changed: changed["node"].pop("uptime_s"),
+            lambda changed: changed["node"].update(undocumented=1),
+            lambda changed: changed["node"].update(name=7),
+            lambda changed: changed.pop("schema"),
+            lambda changed: changed.update(schema=2),
+            lambda changed: changed["node"].update(findings=[{"rule": "drift"}]),
+        ):
+            changed = copy.deepcopy(answer)
+            change(changed)
+            with self.assertRaises(jsonschema.ValidationError):
+                check("status", changed)
+
+    def test_each_exit_status(self) -> None:
+        (node,) = self.start_nodes(1)
+        socket = ("--socket", str(node.control_socket))
+
+        def status(*arguments: str) -> int:
+            done = gossamerctl(BUILD, *arguments)
+            if done.returncode != 0:
+                self.assertNotEqual(done.stderr + done.stdout, "")
+            return done.returncode
+
+        self.assertEqual(status(*socket, "status"), 0)
+        self.assertEqual(status("--help"), 0)
+        self.assertEqual(status("--version"), 0)
+        self.assertEqual(status("--socket", str(self.folder / "nobody"), "status"), 1)
+        self.assertEqual(status("--socket", str(self.folder / "nobody"), "explain", "--seconds", "0"), 1)
+        # A problem was found: the key's file is readable by others.
+        self.cluster.cluster_key.chmod(0o644)
+        self.assertEqual(status(*socket, "doctor"), 1)
+        self.assertEqual(status(*socket), 2)
+        self.assertEqual(status(*socket, "statsu"), 2)
+        self.assertEqual(status(*socket, "status", "--frames"), 2)
+        self.assertEqual(status(*socket, "checkpoint", "no-such-job"), 3)
+        self.assertEqual(status(*socket, "key", "retire", "00"), 3)
+        self.assertEqual(status(*socket, "run", "--", "/bin/sh", "-c", "exit 7"), 7)
+        for number in "0123":
+            self.assertRegex(DOCUMENT, rf"(?m)^\| {number} \| ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,18 @@
+// What --json prints: one line, an object that says by which version of gossamerctl.schema.json it is to be read. Pure.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gossamer::ctl {
+
+/// Within a version members are added, never renamed, removed or given another meaning (docs/gossamerctl.md).
+inline constexpr int json_schema_version = 1;
+
+[[nodiscard]] inline std::string json_line(nlohmann::json answer) {
+  answer["schema"] = json_schema_version;
+  return answer.dump() + "\n";
+}
+
+}  // namespace gossamer::ctl

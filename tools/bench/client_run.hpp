@@ -5,6 +5,7 @@
 
 #include <gossamer.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>

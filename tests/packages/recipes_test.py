@@ -2,10 +2,9 @@
 
     recipes_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
 
-As install_test.py, whose clean root it takes, also as the image's base. The image needs buildah, and is skipped without.
+The clean root of installed_machine.py is also the base of the image, which needs buildah, and is skipped without.
 """
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -15,9 +14,8 @@ import unittest
 from pathlib import Path
 from typing import List
 
-import install_test
-from install_test import InstalledMachine, succeeded
-from machine import why_not
+import installed_machine
+from installed_machine import InstalledMachine, base_root, chroot, run_tests, succeeded
 from processes import Program, end, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,7 +35,7 @@ def two_lines() -> str:
 
 class RecipeTest(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=install_test.options.roots)
+        folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=installed_machine.options.roots)
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
@@ -51,13 +49,13 @@ class RecipeTest(unittest.TestCase):
 
 class TwoLines(RecipeTest):
     def test_installed_by_two_lines(self) -> None:
-        machine = InstalledMachine(self.folder)
+        machine = InstalledMachine(base_root(), self.folder)
         self.addCleanup(machine.halt)
         served = machine.path("srv/gossamer")
-        self.run_here(str(RECIPES / "apt-folder"), str(install_test.options.packages), str(served))
+        self.run_here(str(RECIPES / "apt-folder"), str(installed_machine.options.packages), str(served))
         lines = two_lines()
         self.assertIn(ADDRESS, lines)
-        machine.chroot("sh", "-ec", lines.replace(ADDRESS, "file:/srv/gossamer").replace("sudo ", ""))
+        chroot(machine.root, "sh", "-ec", lines.replace(ADDRESS, "file:/srv/gossamer").replace("sudo ", ""))
         machine.boot()
         runs = lambda: "up " in machine.enter("gossamerctl", "status").stdout  # noqa: E731
         wait_until(runs, PATIENCE_S, "the daemon runs after the first boot")
@@ -89,14 +87,14 @@ class Image(RecipeTest):
     def test_image(self) -> None:
         """On a base of ours: the registry may be out of reach."""
         tar = self.folder / "base.tar"
-        self.run_here("tar", "--one-file-system", "-C", str(install_test.base_root()), "-cf", str(tar), ".")
+        self.run_here("tar", "--one-file-system", "-C", str(base_root()), "-cf", str(tar), ".")
         base = self.make("from", "scratch")
         self.make("add", base, str(tar), "/")
         tar.unlink()
         self.make("commit", "--rm", base, "localhost/base")
         named = ["--build-arg", "BASE=localhost/base", "--pull-never", "--isolation=chroot"]
         file = ["--file", str(RECIPES / "Containerfile"), "--tag", "localhost/gossamer"]
-        self.make("build", *named, *file, str(install_test.options.packages))
+        self.make("build", *named, *file, str(installed_machine.options.packages))
         container = self.make("from", "--pull-never", "localhost/gossamer")
         run = [*self.buildah, "run", "--isolation=chroot", "--user=64900:64900", container, "--"]
         daemon = Program([*run, "/usr/bin/gossamerd"], self.folder / "gossamerd.log")
@@ -113,12 +111,4 @@ class Image(RecipeTest):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--packages", type=Path, required=True)
-    parser.add_argument("--roots", type=Path, required=True)
-    parser.add_argument("--release", default=install_test.this_release())
-    install_test.options = parser.parse_args()
-    install_test.options.roots = install_test.options.roots.resolve()
-    if reason := why_not():
-        sys.exit(f"recipes_test.py: a machine cannot be made and booted: {reason}")
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    run_tests("What the recipes make of the packages.")

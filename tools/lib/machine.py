@@ -29,21 +29,26 @@ def why_not() -> str:
 
 
 class Machine:
-    """Boots in the constructor's root folder when boot() is called, and has no network but its own loopback."""
+    """Boots in the constructor's root folder when boot() is called."""
 
-    def __init__(self, root: Path, log: Path, arguments: Sequence[str] = ()):
-        """`arguments`: more of systemd-nspawn's. Its console goes to `log`."""
+    def __init__(
+        self, root: Path, log: Path, arguments: Sequence[str] = (), hostname: str = "", network: Optional[str] = None
+    ):
+        """`arguments`: more of systemd-nspawn's. Its console goes to `log`. Several machines at once each need a
+        hostname. `network`: path of a network namespace (Host.path of network.py); none: its own loopback only."""
         self.root = root
-        self.name = f"gossamer-{os.getpid()}"
+        self.name = f"gossamer-{os.getpid()}" + (f"-{hostname}" if hostname else "")
         self._log = log
-        self._arguments = list(arguments)
+        self._arguments = [f"--network-namespace-path={network}" if network else "--private-network"]
+        self._arguments += [f"--hostname={hostname}"] if hostname else []
+        self._arguments += arguments
         self._nspawn: Optional[Program] = None
 
     def boot(self) -> None:
         """Returns when systemd is up. Raises TimeoutError with the console's last lines if it does not get there."""
         self._nspawn = Program(
             ["systemd-nspawn", f"--directory={self.root}", f"--machine={self.name}", "--boot", "--register=no"]
-            + ["--keep-unit", "--private-network", "--console=pipe", *self._arguments],
+            + ["--keep-unit", "--console=pipe", *self._arguments],
             self._log,
         )
         try:

@@ -86,7 +86,7 @@ struct Job::Gather {
   Result run(gossip::HeldFragment fragment) && {
     gossip::FragmentBuffers& buffers = fragment.buffers;
     if (!(from ? buffers.gather(*from) : buffers.gather())) return {};
-    return {.finite = true, .outcomes = progress.run(buffers.values())};
+    return {.finite = true, .outcomes = progress.run(buffers.values(), fragment.device)};
   }
 };
 
@@ -148,7 +148,7 @@ struct Job::Mean {
   Clients clients;  // in the task's order; keeps their memory
 
   std::vector<gossip::LocalMeanTask::Outcome> run(gossip::HeldFragment fragment) && {
-    return task.run(fragment.buffers.values());
+    return task.run(fragment.buffers.values(), fragment.device);
   }
 };
 

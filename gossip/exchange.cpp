@@ -258,6 +258,16 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
   reply.asked = Bytes::adopt(std::move(asked));
 }
 
+/// Writes one half of an exchange beside what is there. False if the device failed: then nothing is to count.
+bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+            std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
+  const auto target = fragment.buffers.begin_commit();
+  const bool written = fragment.device.apply(codec, shift, sign, blocks, exponents, differences,
+                                             fragment.buffers.block_count(), target.in, target.out);
+  if (!written) fragment.buffers.abandon_commit(target);
+  return written;
+}
+
 }  // namespace
 
 double relative_distance(const ExchangeMeasure& measure) {
@@ -341,7 +351,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
       used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
     }
   }
-  result.finite = encode(request.codec, y, blocks, request.seed, used, checks, values.bytes());
+  result.finite = fragment.device.encode(request.codec, y, blocks, request.seed, used, checks, values.bytes());
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);
@@ -369,10 +379,10 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   const Side side = split_side(request);
   FrameBuffer differences(request.values.size());
   std::vector<BlockOutcome> outcomes(blocks.size());
-  if (!difference(request.codec, y, blocks, request.seed, side.exponents, side.checks, request.values.data,
-                  differences.bytes(), outcomes)) {
+  if (!fragment.device.difference(request.codec, y, blocks, request.seed, side.exponents, side.checks,
+                                  request.values.data, differences.bytes(), outcomes)) {
     std::vector<float> own(fragment.buffers.block_count() * block_elements);
-    result.own_not_finite = !sum(y, fragment.buffers.block_count(), own.data());
+    result.own_not_finite = !fragment.device.sum(y, fragment.buffers.block_count(), own.data());
     reply.status = ReplyStatus::refused;
     reply.reason = result.own_not_finite ? RefuseReason::quarantined : RefuseReason::not_finite;
     return result;
@@ -394,10 +404,13 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
   const double magnitude = magnitude_of(y, fragment.buffers.block_count());
   result.commit = differs(outcomes);
-  if (result.commit) {
-    const auto target = fragment.buffers.begin_commit();
-    apply(request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes(), fragment.buffers.block_count(),
-          target.in, target.out);
+  if (result.commit && !commit(fragment, request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes())) {
+    result.commit = false;
+    result.own_not_finite = true;
+    reply.status = ReplyStatus::refused;
+    reply.reason = RefuseReason::quarantined;
+    reply.wide = reply.asked = {};
+    return result;
   }
   result.measure = measure_of(request.codec, side.exponents, outcomes, coarse);
   result.measure.magnitude = magnitude;
@@ -410,15 +423,14 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   Result result;
   result.shift = reply.shift;
   std::vector<BlockOutcome> outcomes(blocks.size());
-  if (!outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes)) return result;
+  if (!fragment.device.outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes))
+    return result;
   if (!within_bounds(*this, outcomes)) return result;
   result.accepted = true;
   const double magnitude = magnitude_of(fragment.buffers.y(), fragment.buffers.block_count());
   result.commit = differs(outcomes);
-  if (result.commit) {
-    const auto target = fragment.buffers.begin_commit();
-    apply(reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data, fragment.buffers.block_count(),
-          target.in, target.out);
+  if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data)) {
+    return {};
   }
   const auto asked = reply.asked.as<std::int8_t>();
   std::vector<bool> coarse(blocks.size());

@@ -1,10 +1,12 @@
 // The work of one exchange: what the initiator computes to ask, the responder to answer, the initiator to conclude.
 //
-// Each is a value that holds all it needs but the fragment's memory; run() does the arithmetic (gossip/lattice.hpp) on
-// a worker thread while the fragment is held for it. What to do with the result is Replica's decision.
+// Each is a value that holds all it needs but the fragment's memory; run() has the fragment's device
+// do the arithmetic (gossip/device.hpp), on a worker thread while the fragment is held for it. What to do with the
+// result is Replica's decision.
 
 #pragma once
 
+#include "gossip/device.hpp"
 #include "gossip/fragment_buffers.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/outer.hpp"
@@ -16,7 +18,8 @@ namespace gossamer::gossip {
 struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
-  OuterState* outer = nullptr;  ///< only OuterTask looks at it
+  OuterState* outer = nullptr;         ///< only OuterTask looks at it
+  const Device& device = processor();  ///< computes on the buffers
 };
 
 /// Sums over an exchange's blocks, for mixing, metrics and the link's factor.

@@ -37,6 +37,10 @@ void FragmentBuffers::finish_commit() {
   parts_.correction_valid = true;
 }
 
+void FragmentBuffers::abandon_commit(const Target& target) {
+  if (target.in == nullptr) pending_ = {};
+}
+
 float* FragmentBuffers::begin_replace() {
   GOSSAMER_CHECK(!is_gathered_ && !parts_.with_client && pending_.empty());
   return buffers_[parts_.spare()];

@@ -64,6 +64,8 @@ class FragmentBuffers {
   };
   [[nodiscard]] Target begin_commit();
   void finish_commit();
+  /// Nothing was written after all.
+  void abandon_commit(const Target& target);
 
   /// Where values that the client is to take over are written. Only while the daemon holds the fragment.
   [[nodiscard]] float* begin_replace();

@@ -467,7 +467,7 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
     } else {
       outcomes[b] = lattice_outcome_of<Codec::q4>(packed, exponents[b]);
     }
-    if (parts::bit_is_set(wide, b)) outcomes[b] = parts::wide_outcome;
+    if (parts::bit_is_set(wide, b)) outcomes[b] = parts::wide_outcome();
   }
   return largest_lane(largest) < parts::infinity_bits;
 }
@@ -536,7 +536,7 @@ bool difference_lattice(const FragmentView& view, std::span<const std::uint32_t>
     outcomes[b] = decoded.outcome;
     if (decoded.check == checks[b] && decoded.largest < parts::limit_bits(exponents[b])) continue;
     std::memset(out, 0, block_bytes);
-    outcomes[b] = parts::wide_outcome;
+    outcomes[b] = parts::wide_outcome();
   }
   return true;
 }

@@ -33,33 +33,6 @@
 
 namespace gossamer::gossip {
 
-/// Fractional bits of the fixed-point value that the dither is added to.
-inline constexpr int dither_bits = 11;
-inline constexpr std::uint32_t dither_mask = (1u << dither_bits) - 1;
-/// |k| stays under 2^index_bits.
-inline constexpr int index_bits = 20;
-
-/// Where y is: the sum of up to three arrays, added in this order. Null pointers are left out.
-struct FragmentView {
-  const float* publication = nullptr;  ///< never null
-  const float* correction = nullptr;
-  const float* pending = nullptr;
-
-  [[nodiscard]] float at(std::size_t element) const {
-    float value = publication[element];
-    if (correction != nullptr) value += correction[element];
-    if (pending != nullptr) value += pending[element];
-    return value;
-  }
-};
-
-/// What the responder learned of one block. Means beyond fp32 become its largest number.
-struct BlockOutcome {
-  float mean_abs = 0;     ///< mean of |s·D|, in the model's units
-  float mean_square = 0;  ///< mean of (s·D)²
-  bool wide = false;      ///< out of range: its D are zero and the means say nothing
-};
-
 /// Smallest accepted exponent e with |y| < s · (2^index_bits − 1) for every y of a block whose largest magnitude is
 /// `largest`, which must be finite. Far enough beyond max_step_exponent there is none: max_step_exponent, and the
 /// encoder clamps.
@@ -93,16 +66,6 @@ void apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> bloc
 
 /// out = y, materialised; false if a value is not finite. For snapshots handed to a joiner.
 [[nodiscard]] bool sum(const FragmentView& y, std::size_t block_count, float* out);
-
-/// 32 random bits for an element: a counter-based hash of (seed, index), the same at both ends.
-[[nodiscard]] constexpr std::uint32_t dither_word(std::uint64_t seed, std::uint32_t index) {
-  // Two rounds of a 32-bit multiply-xorshift mixer (constants: Wellons, "lowbias32"), keyed by the seed's halves.
-  std::uint32_t x = index ^ static_cast<std::uint32_t>(seed);
-  x = (x ^ (x >> 16)) * 0x7feb352dU;
-  x ^= static_cast<std::uint32_t>(seed >> 32);
-  x = (x ^ (x >> 15)) * 0x846ca68bU;
-  return x ^ (x >> 16);
-}
 
 namespace scalar {
 // The definitions, element by element; used by tests and where no SIMD target fits.

@@ -27,19 +27,8 @@ BlockValues values_of(const FragmentView& y, std::uint32_t block) {
 std::uint32_t largest_magnitude(const BlockValues& values) {
   std::uint32_t largest = 0;
   for (const float value : values)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & magnitude_mask);
+    largest = std::max(largest, magnitude_of(value));
   return largest;
-}
-
-/// t + (r & mask): the lattice index k with dither_bits more bits below it.
-std::int32_t dithered(float value, int exponent, std::uint32_t word) {
-  const float scaled = value * power_of_two(dither_bits - exponent);
-  const float clamped = std::min(std::max(scaled, -largest_fixed_point), largest_fixed_point);
-  return static_cast<std::int32_t>(std::nearbyint(clamped)) + static_cast<std::int32_t>(word & dither_mask);
-}
-
-std::uint32_t check_term(std::int32_t index, int bits, std::uint32_t word) {
-  return static_cast<std::uint32_t>(index >> bits) * word;
 }
 
 /// The low bits of element n, sign-extended.
@@ -47,7 +36,7 @@ std::int32_t unpack(std::span<const std::byte> block, int bits, std::size_t n) {
   constexpr std::size_t half = block_elements / 2;
   if (bits == 8) return std::to_integer<std::int8_t>(block[n]);
   const auto pair = std::to_integer<std::uint32_t>(block[n % half]);
-  return static_cast<std::int32_t>(n < half ? pair << 28 : pair << 24) >> 28;
+  return sign_extended(n < half ? pair : pair >> 4, 4);
 }
 
 void pack(const BlockDifferences& numbers, int bits, std::span<std::byte> block) {
@@ -101,9 +90,8 @@ bool decode(const BlockValues& values, std::uint32_t first, std::uint64_t seed, 
   std::uint32_t sum = 0;
   for (std::uint32_t n = 0; n < block_elements; ++n) {
     const std::uint32_t word = dither_word(seed, first + n);
-    const std::int32_t own = dithered(values[n], exponent, word) >> dither_bits;
-    const auto apart = static_cast<std::uint32_t>(own - unpack(sent, bits, n));
-    difference[n] = static_cast<std::int32_t>(apart << (32 - bits)) >> (32 - bits);
+    const std::int32_t own = lattice_index(values[n], exponent, word);
+    difference[n] = index_difference(own, unpack(sent, bits, n), bits);
     sum += check_term(own - difference[n], bits, word);
   }
   return check_of(sum) == check;
@@ -129,7 +117,7 @@ bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> b
     BlockDifferences index;
     for (std::uint32_t n = 0; n < block_elements; ++n) {
       const std::uint32_t word = dither_word(seed, first + n);
-      index[n] = dithered(own[n], exponents[b], word) >> dither_bits;
+      index[n] = lattice_index(own[n], exponents[b], word);
       sum += check_term(index[n], bits, word);
     }
     checks[b] = check_of(sum);
@@ -166,7 +154,7 @@ bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_
     if (!near) apart = {};
     pack(apart, bits, result);
     (void)outcome_of(codec, exponents[b], result, outcomes[b]);
-    if (!near) outcomes[b] = wide_outcome;
+    if (!near) outcomes[b] = wide_outcome();
   }
   return true;
 }
@@ -178,7 +166,7 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
   for (std::size_t b = 0; b < outcomes.size(); ++b) {
     const int exponent = codec == Codec::f32 ? 0 : exponents[b];
     finite &= outcome_of(codec, exponent, block_of(differences, codec, b), outcomes[b]);
-    if (bit_is_set(wide, b)) outcomes[b] = wide_outcome;
+    if (bit_is_set(wide, b)) outcomes[b] = wide_outcome();
   }
   return finite;
 }
@@ -192,7 +180,7 @@ void apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> bloc
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const std::span<const std::byte> block = block_of(differences, codec, b);
     const int exponent = codec == Codec::f32 ? 0 : exponents[b];
-    const float weight = static_cast<float>(sign) * power_of_two(exponent - shift);
+    const float weight = commit_weight(sign, exponent, shift);
     const BlockValues values = codec == Codec::f32 ? floats_of(block) : BlockValues{};
     float* const target = out + blocks[b] * block_elements;
     for (std::size_t n = 0; n < block_elements; ++n) {

@@ -1,10 +1,10 @@
 #include "gossip/local_mean.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "gossip/check.hpp"
+#include "gossip/device.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::gossip {
@@ -13,36 +13,27 @@ namespace {
 
 /// Elements done for all clients before the next ones, so that y and what was just read stay in the cache.
 constexpr std::size_t chunk = 16 * block_elements;
-/// Magnitudes from 2^120 on count as infinite: sums and differences of smaller ones stay finite.
-constexpr std::uint32_t too_large_bits = 0x7b800000;
-/// What y never reaches, whatever is added.
-constexpr std::uint32_t beyond_y_bits = 0x7d800000;  // 2^124
-
-std::uint32_t magnitude(float value) {
-  return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
-}
+using parts::magnitude_of;
 
 bool all_finite(std::span<const float> values) {
   std::uint32_t bad = 0;
   for (std::size_t b = 0; b < values.size(); b += block_elements) {
     const float* block = values.data() + b;
     for (std::size_t e = 0; e < block_elements; ++e)
-      bad |= magnitude(block[e]) >= too_large_bits ? 1U : 0U;
+      bad |= magnitude_of(block[e]) >= parts::too_large_bits ? 1U : 0U;
   }
   return bad == 0;
 }
 
-/// out += weight · (s − base − base's correction), of one block. True if anything was added. The arrays were looked at
-/// before, but are a client's, which may change them meanwhile: y stays finite nevertheless.
+/// out += weight · (s − base − base's correction), of one block. True if anything was added.
 template <bool HasCorrection>
 bool add(const float* snapshot, const float* base, const float* base_correction, float weight, float* __restrict out) {
   std::uint32_t any = 0;
   for (std::size_t e = 0; e < block_elements; ++e) {
     const float from = HasCorrection ? base[e] + base_correction[e] : base[e];
     const float moved = snapshot[e] - from;
-    any |= magnitude(moved);
-    const float sum = out[e] + weight * moved;
-    out[e] = magnitude(sum) < beyond_y_bits ? sum : out[e];
+    any |= magnitude_of(moved);
+    out[e] = parts::with_progress(out[e], weight, moved);
   }
   return any != 0;
 }
@@ -65,16 +56,22 @@ bool correct(const ClientFragment& client, std::size_t first, const float* y) {
   std::uint32_t any = 0;
   for (std::size_t e = 0; e < block_elements; ++e) {
     out[e] = y[e] - snapshot[e];
-    any |= magnitude(out[e]);
+    any |= magnitude_of(out[e]);
   }
   return any != 0;
 }
 
 }  // namespace
 
-std::vector<LocalMeanTask::Outcome> LocalMeanTask::run(std::span<float> y) const {
-  GOSSAMER_CHECK(y.size() % block_elements == 0);
+std::vector<LocalMeanOutcome> LocalMeanTask::run(std::span<float> y, const Device& device) const {
   std::vector<Outcome> outcomes(clients.size());
+  if (!device.local_mean(clients, y, outcomes)) outcomes.assign(clients.size(), {.finite = false});
+  return outcomes;
+}
+
+void local_mean(std::span<const ClientFragment> clients, std::span<float> y, std::span<LocalMeanOutcome> outcomes) {
+  GOSSAMER_CHECK(y.size() % block_elements == 0);
+  GOSSAMER_CHECK(outcomes.size() == clients.size());
   for (std::size_t m = 0; m < clients.size(); ++m) {
     // Of the whole fragment first: a client that is not finite somewhere is not trusted with the rest.
     if (clients[m].take != Take::nothing) outcomes[m].finite = all_finite({clients[m].snapshot, y.size()});
@@ -92,7 +89,6 @@ std::vector<LocalMeanTask::Outcome> LocalMeanTask::run(std::span<float> y) const
         outcomes[m].differs |= correct(clients[m], e, y.data() + e);
     }
   }
-  return outcomes;
 }
 
 }  // namespace gossamer::gossip

@@ -9,7 +9,7 @@
 // are not finite is left out of both.
 //
 // A task is a value, decided on by gossip/local_group.hpp; run() touches only the memory that it names and may run on
-// any thread while the fragment is held. Whatever else can form such means (between GPUs, say) does so in its place.
+// any thread while the fragment is held. It computes on the device whose memory that is (gossip/device.hpp).
 
 #pragma once
 
@@ -37,16 +37,24 @@ struct ClientFragment {
   bool replace = false;         ///< y itself is written, to be taken over
 };
 
+/// What was found of one client.
+struct LocalMeanOutcome {
+  bool finite = true;    ///< false: nothing was taken of it, and no correction written
+  bool moved = false;    ///< something other than zero was taken of it
+  bool differs = false;  ///< its correction is not zero (replace: always)
+};
+
+/// The mean on the processor; `outcomes` are as many as `clients`, and begin as an outcome does.
+void local_mean(std::span<const ClientFragment> clients, std::span<float> y, std::span<LocalMeanOutcome> outcomes);
+
+class Device;
+
 struct LocalMeanTask {
   std::vector<ClientFragment> clients;  ///< taken in this order
 
-  struct Outcome {
-    bool finite = true;    ///< false: nothing was taken of it, and no correction written
-    bool moved = false;    ///< something other than zero was taken of it
-    bool differs = false;  ///< its correction is not zero (replace: always)
-  };
-  /// For each client, in order.
-  [[nodiscard]] std::vector<Outcome> run(std::span<float> y) const;
+  using Outcome = LocalMeanOutcome;
+  /// For each client, in order. Where the device fails, none is finite.
+  [[nodiscard]] std::vector<Outcome> run(std::span<float> y, const Device& device) const;
 };
 
 }  // namespace gossamer::gossip

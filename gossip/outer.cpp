@@ -8,36 +8,53 @@
 
 namespace gossamer::gossip {
 
-OuterTask::Result OuterTask::run(HeldFragment fragment) && {
-  GOSSAMER_CHECK(fragment.outer != nullptr);
-  FragmentBuffers& buffers = fragment.buffers;
-  OuterState& state = *fragment.outer;
-  const std::size_t elements = buffers.block_count() * block_elements;
+bool outer_step(const OuterOptions& options, const OuterFragment& fragment) {
+  const std::size_t elements = fragment.block_count * block_elements;
+  // A copy of what is checked: y may be a client's memory.
   std::vector<float> x(elements);
-  if (!sum(buffers.y(), buffers.block_count(), x.data())) return {};
-  if (!state.begun()) {
-    state.anchor_ = std::move(x);
-    state.momentum_.assign(elements, 0.0F);
-    return {.finite = true};
-  }
+  if (!sum(fragment.y, fragment.block_count, x.data())) return false;
   std::vector<float> v(elements);
   std::vector<float> push(elements);
   bool finite = true;
   for (std::size_t e = 0; e < elements; ++e) {
-    v[e] = options.momentum * state.momentum_[e] + (x[e] - state.anchor_[e]);
-    push[e] = options.rate * options.momentum * v[e];
+    const auto step = parts::outer_step(options.momentum, options.rate, x[e], fragment.anchor[e], fragment.momentum[e]);
+    v[e] = step.momentum;
+    push[e] = step.push;
     finite = finite && std::isfinite(x[e] + push[e]);
   }
-  if (!finite) return {};
-  for (const auto& [first, last] : state.left_out_)
+  if (!finite) return false;
+  for (const auto& [first, last] : fragment.left_out)
     std::fill(push.begin() + first, push.begin() + last, 0.0F);
-  const auto target = buffers.begin_commit();
   for (std::size_t e = 0; e < elements; ++e) {
-    target.out[e] = (target.in == nullptr ? 0.0F : target.in[e]) + push[e];
-    state.anchor_[e] = x[e] + push[e];
+    fragment.out[e] = (fragment.in == nullptr ? 0.0F : fragment.in[e]) + push[e];
+    fragment.anchor[e] = x[e] + push[e];
+    fragment.momentum[e] = v[e];
   }
-  state.momentum_ = std::move(v);
-  return {.finite = true, .commit = true};
+  return true;
+}
+
+OuterTask::Result OuterTask::run(HeldFragment fragment) && {
+  GOSSAMER_CHECK(fragment.outer != nullptr);
+  FragmentBuffers& buffers = fragment.buffers;
+  OuterState& state = *fragment.outer;
+  if (!state.begun()) {
+    std::vector<float> x(buffers.block_count() * block_elements);
+    if (!fragment.device.sum(buffers.y(), buffers.block_count(), x.data())) return {};
+    state.momentum_.assign(x.size(), 0.0F);
+    state.anchor_ = std::move(x);
+    return {.finite = true};
+  }
+  const FragmentView y = buffers.y();
+  const auto target = buffers.begin_commit();
+  const bool done = fragment.device.outer_step(options, {.y = y,
+                                                         .block_count = buffers.block_count(),
+                                                         .in = target.in,
+                                                         .out = target.out,
+                                                         .anchor = state.anchor_.data(),
+                                                         .momentum = state.momentum_.data(),
+                                                         .left_out = state.left_out_});
+  if (!done) buffers.abandon_commit(target);
+  return {.finite = done, .commit = done};
 }
 
 }  // namespace gossamer::gossip

@@ -54,6 +54,20 @@ class OuterState {
   std::vector<ElementRange> left_out_;
 };
 
+/// What an outer step reads and writes: memory of the device that takes it, of `block_count` blocks each.
+struct OuterFragment {
+  FragmentView y;
+  std::size_t block_count = 0;
+  const float* in = nullptr;  ///< the present correction; null: zero
+  float* out = nullptr;       ///< the new one; may be `in`, or what y is read from
+  float* anchor = nullptr;
+  float* momentum = nullptr;
+  std::span<const ElementRange> left_out;
+};
+
+/// Takes an outer step on the processor. False if something would not be finite: then nothing is changed.
+[[nodiscard]] bool outer_step(const OuterOptions& options, const OuterFragment& fragment);
+
 struct HeldFragment;
 
 /// One outer step of a fragment. The first one only sets the anchor.

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "gossip/arithmetic.hpp"
+
 namespace gossamer {
 
 /// Monotonic time in microseconds. Read once per turn of a loop and passed down; never read by gossip/.
@@ -21,8 +23,6 @@ using TimeUs = std::int64_t;
 inline constexpr TimeUs us_per_ms = 1'000;
 inline constexpr TimeUs us_per_s = 1'000'000;
 
-/// Elements that share one quantiser step. All fragment memory is a whole number of blocks, padded with zeros.
-inline constexpr std::size_t block_elements = 256;
 /// Elements in a fragment unless a job says otherwise.
 inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
 /// Upper bound on a fragment: bounds every message and every allocation made for one.
@@ -63,28 +63,9 @@ struct JobKey {
   friend auto operator<=>(const JobKey&, const JobKey&) = default;
 };
 
-/// How values travel. The number is what goes on the wire.
-enum class Codec : std::uint8_t {
-  f32 = 0,  ///< absolute values one way, exact difference back; 4 bytes an element
-  q8 = 1,   ///< low 8 bits of the lattice index; 1 byte an element
-  q4 = 2,   ///< low 4 bits; half a byte an element
-};
-
 [[nodiscard]] constexpr const char* codec_name(Codec codec) {
   return codec == Codec::f32 ? "f32" : codec == Codec::q8 ? "q8" : "q4";
 }
-/// Bits of a lattice index that travel; 32 for f32.
-[[nodiscard]] constexpr int codec_bits(Codec codec) {
-  return codec == Codec::f32 ? 32 : codec == Codec::q8 ? 8 : 4;
-}
-/// Bytes that one block takes in a value or difference frame.
-[[nodiscard]] constexpr std::size_t codec_block_bytes(Codec codec) {
-  return block_elements * static_cast<std::size_t>(codec_bits(codec)) / 8;
-}
-
-/// Step exponents e (s = 2^e) that are accepted; they keep every scaled quantity a normal fp32 number.
-inline constexpr int min_step_exponent = -100;
-inline constexpr int max_step_exponent = 100;
 
 /// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector a kernel filled. Copying shares.
 struct Bytes {

@@ -13,14 +13,14 @@
 #include "catch.hpp"
 #include "gossip/lattice.hpp"
 #include "gossip/messages.hpp"
+#include "gossip/values.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
-using Random = std::mt19937_64;
-using Values = std::vector<float>;
+using namespace values;
 
 constexpr Codec all_codecs[] = {Codec::f32, Codec::q8, Codec::q4};
 constexpr Codec lattice_codecs[] = {Codec::q8, Codec::q4};
@@ -51,13 +51,6 @@ void on_every_target(const std::function<void()>& body) {
   }
 }
 
-std::vector<std::uint32_t> all_blocks(std::size_t count) {
-  std::vector<std::uint32_t> blocks(count);
-  for (std::size_t n = 0; n < count; ++n)
-    blocks[n] = static_cast<std::uint32_t>(n);
-  return blocks;
-}
-
 /// What the initiator sends.
 struct Encoded {
   std::vector<std::int8_t> exponents;
@@ -85,10 +78,6 @@ bool same(const Difference& a, const Difference& b) {
     if (left.wide != right.wide) return false;
   }
   return true;
-}
-
-bool same_bits(const Values& a, const Values& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 template <class Kernel>
@@ -136,60 +125,6 @@ std::int64_t lattice_index(float y, int exponent, std::uint64_t seed, std::uint3
   const double fixed_point = std::nearbyint(std::ldexp(static_cast<double>(y), dither_bits - exponent));
   const double dither = dither_word(seed, element) & dither_mask;
   return static_cast<std::int64_t>(std::floor(std::ldexp(fixed_point + dither, -dither_bits)));
-}
-
-/// Values of a kind that each puts a strain on something.
-struct Kind {
-  const char* name;
-  std::function<float(Random&, std::size_t)> value;
-};
-
-float normal(Random& random) {
-  return std::normal_distribution<float>()(random);
-}
-float laplace(Random& random) {
-  const float magnitude = std::exponential_distribution<float>()(random);
-  return random() % 2 == 0 ? magnitude : -magnitude;
-}
-float student3(Random& random) {
-  return std::student_t_distribution<float>(3)(random);
-}
-float sparse(Random& random) {
-  return random() % 50 == 0 ? 10 * normal(random) : 0;
-}
-float random_bits(Random& random) {
-  const auto bits = static_cast<std::uint32_t>(random());
-  const float value = std::bit_cast<float>(bits);
-  return std::isfinite(value) ? value : std::bit_cast<float>(bits & 0x807fffffU);
-}
-
-const std::vector<Kind> kinds = {
-    {"normal", [](Random& r, std::size_t) { return normal(r); }},
-    {"zero", [](Random&, std::size_t) { return 0.0F; }},
-    {"negative zero", [](Random&, std::size_t) { return -0.0F; }},
-    {"tiny", [](Random& r, std::size_t) { return 1e-30F * normal(r); }},
-    {"denormal", [](Random& r, std::size_t) { return 1e-40F * normal(r); }},
-    {"huge", [](Random& r, std::size_t) { return 1e30F * normal(r); }},
-    {"beyond every step", [](Random& r, std::size_t) { return 1e37F * normal(r); }},
-    {"one outlier", [](Random& r, std::size_t n) { return n % 256 == 77 ? 1e6F : 1e-3F * normal(r); }},
-    {"heavy-tailed", [](Random& r, std::size_t) { return student3(r); }},
-    {"any bits", [](Random& r, std::size_t) { return random_bits(r); }},
-    {"just under a power of two", [](Random& r, std::size_t) { return r() % 2 == 0 ? 0.99999994F : -0.99999994F; }},
-};
-
-Values make(const Kind& kind, Random& random, std::size_t elements) {
-  Values values(elements);
-  for (std::size_t n = 0; n < elements; ++n)
-    values[n] = kind.value(random, n);
-  return values;
-}
-
-template <class Sample>
-Values sampled(Random& random, std::size_t elements, Sample sample) {
-  Values values(elements);
-  for (float& value : values)
-    value = sample(random);
-  return values;
 }
 
 double squared_distance(const Values& a, const Values& b) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "gossip/device.hpp"
 #include "gossip/random.hpp"
 
 using namespace gossamer;
@@ -85,7 +86,7 @@ struct Played {
       for (auto& client : task.clients)
         client.base = client.base == nullptr ? nullptr : y.data();
     }
-    const auto outcomes = task.run(y);
+    const auto outcomes = task.run(y, processor());
     group.done(0, work, outcomes);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       if (!work.parts[i].offer) continue;
@@ -435,7 +436,7 @@ TEST_CASE("whatever a client writes where it was looked at before, the copy stay
                              .base_correction = correction.data(),
                              .take = Take::progress,
                              .weight = 0.5F}}};
-  CHECK(task.run(y)[0].finite);
+  CHECK(task.run(y, processor())[0].finite);
   CHECK(y[4] == 1.5F);
   CHECK(y[5] == 1);
 }

@@ -1,0 +1,50 @@
+#include "gossip/device.hpp"
+
+namespace gossamer::gossip {
+namespace {
+
+class Processor final : public Device {
+ public:
+  bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+              std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
+              std::span<std::byte> values) const override {
+    return gossip::encode(codec, y, blocks, seed, exponents, checks, values);
+  }
+  bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
+                  std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
+                  std::span<const std::byte> values, std::span<std::byte> differences,
+                  std::span<BlockOutcome> outcomes) const override {
+    return gossip::difference(codec, y, blocks, seed, exponents, checks, values, differences, outcomes);
+  }
+  bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+                   std::span<const std::byte> wide, std::span<BlockOutcome> outcomes) const override {
+    return gossip::outcomes_of(codec, exponents, differences, wide, outcomes);
+  }
+  bool apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+             std::span<const std::int8_t> exponents, std::span<const std::byte> differences, std::size_t block_count,
+             const float* in, float* out) const override {
+    gossip::apply(codec, shift, sign, blocks, exponents, differences, block_count, in, out);
+    return true;
+  }
+  bool sum(const FragmentView& y, std::size_t block_count, float* out) const override {
+    return gossip::sum(y, block_count, out);
+  }
+  bool outer_step(const OuterOptions& options, const OuterFragment& fragment) const override {
+    return gossip::outer_step(options, fragment);
+  }
+  bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
+                  std::span<LocalMeanOutcome> outcomes) const override {
+    gossip::local_mean(clients, y, outcomes);
+    return true;
+  }
+  std::string name() const override { return "processor"; }
+};
+
+}  // namespace
+
+const Device& processor() {
+  static const Processor only;
+  return only;
+}
+
+}  // namespace gossamer::gossip

@@ -26,7 +26,10 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "sdk/examples": frozenset({"sdk/cpp"}),
     # The names of jobs and the sizes of cursors are the layout's.
     "daemon/checkpoint": frozenset({"sdk/layout"}),
-    "daemon": frozenset({"peer", "gossip", "daemon/checkpoint", "sdk/layout"}),
+    # What a GPU computes is gossip's; the plug-in and who loads it know of nothing else.
+    "gossip/cuda": frozenset({"gossip"}),
+    "daemon/device": frozenset({"gossip", "gossip/cuda"}),
+    "daemon": frozenset({"peer", "gossip", "daemon/checkpoint", "daemon/device", "sdk/layout"}),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's.
     "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint"}),

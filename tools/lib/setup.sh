@@ -60,7 +60,7 @@ setup_build() {
   say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
   # A compiler cache, if there is one, is used unless the caller has chosen a launcher.
   if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then
-    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   fi
   (cd "$repository" && cmake --preset "$preset" "$@" </dev/null >&2) ||
     fail "configuring failed; the lines above say why"

@@ -1,0 +1,212 @@
+#include "daemon/device/cuda_device.hpp"
+
+#include <dlfcn.h>
+
+#include "gossip/check.hpp"
+#include "gossip/lattice_parts.hpp"
+
+namespace gossamer::device {
+namespace {
+
+constexpr std::size_t error_bytes = 512;
+using ErrorText = std::array<char, error_bytes>;
+
+std::uint8_t* octets(std::span<std::byte> bytes) {
+  return reinterpret_cast<std::uint8_t*>(bytes.data());
+}
+const std::uint8_t* octets(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+Blocks list_of(std::span<const std::uint32_t> blocks) {
+  return {blocks.data(), static_cast<std::uint32_t>(blocks.size())};
+}
+
+}  // namespace
+
+std::filesystem::path Plugin::usual_path() {
+  return GOSSAMER_PLUGIN_PATH;
+}
+
+std::expected<Plugin, std::string> Plugin::load(const std::filesystem::path& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return std::unexpected(std::string(dlerror()) +
+                           ": GPUs need the plug-in, the component gossamer-cuda of the same version");
+  }
+  const auto entry = reinterpret_cast<PluginEntry>(dlsym(handle, plugin_symbol));
+  const PluginTable* const table = entry == nullptr ? nullptr : entry();
+  // The version and the size are read first, and stand first whatever the version.
+  if (table == nullptr || table->version != plugin_version || table->size_bytes != sizeof(PluginTable)) {
+    dlclose(handle);
+    return std::unexpected(path.string() +
+                           " is not the plug-in of this gossamerd: install gossamer and gossamer-cuda "
+                           "in the same version");
+  }
+  return Plugin(*table);
+}
+
+std::expected<int, std::string> Plugin::count() const {
+  ErrorText error{};
+  std::int32_t devices = 0;
+  if (table_->count(&devices, error.data(), error.size()) == Status::done) return devices;
+  return std::unexpected(std::string(error.data()));
+}
+
+std::expected<DeviceInfo, std::string> Plugin::describe(int device) const {
+  ErrorText error{};
+  DeviceInfo info{};
+  if (table_->describe(device, &info, error.data(), error.size()) == Status::done) return info;
+  return std::unexpected(std::string(error.data()));
+}
+
+std::expected<std::unique_ptr<CudaDevice>, std::string> CudaDevice::open(const Plugin& plugin, int device) {
+  const auto info = plugin.describe(device);
+  if (!info) return std::unexpected(info.error());
+  ErrorText error{};
+  Context* context = nullptr;
+  if (plugin.table().open(device, max_streams, &context, error.data(), error.size()) != Status::done) {
+    return std::unexpected(std::string(error.data()));
+  }
+  return std::unique_ptr<CudaDevice>(new CudaDevice(plugin, *context, info->name));
+}
+
+CudaDevice::CudaDevice(const Plugin& plugin, Context& context, std::string name)
+    : table_(plugin.table()), context_(&context), name_(std::move(name)) {}
+
+CudaDevice::~CudaDevice() {
+  table_.close(context_);
+}
+
+bool CudaDevice::went_well(Status status) const {
+  if (status == Status::failed) failed_ = true;
+  return status == Status::done;
+}
+
+std::string CudaDevice::failure() const {
+  return failed_ ? table_.error(context_) : std::string();
+}
+
+void CudaDevice::Release::operator()(float* memory) const {
+  (void)device->went_well(device->table_.release(device->context_, memory));
+}
+
+CudaDevice::Floats CudaDevice::allocate(std::size_t elements) const {
+  void* memory = nullptr;
+  (void)went_well(table_.allocate(context_, elements * sizeof(float), &memory));
+  return {static_cast<float*>(memory), Release{this}};
+}
+
+bool CudaDevice::upload(float* device_to, std::span<const float> from) const {
+  return went_well(table_.upload(context_, device_to, from.data(), from.size_bytes()));
+}
+bool CudaDevice::download(std::span<float> to, const float* device_from) const {
+  return went_well(table_.download(context_, to.data(), device_from, to.size_bytes()));
+}
+bool CudaDevice::copy(float* device_to, const float* device_from, std::size_t elements) const {
+  return went_well(table_.copy(context_, device_to, device_from, elements * sizeof(float)));
+}
+
+CudaDevice::Memory CudaDevice::memory() const {
+  Memory memory;
+  (void)went_well(table_.memory(context_, &memory.free_bytes, &memory.total_bytes));
+  return memory;
+}
+
+bool CudaDevice::step(float* live, const float* correction, bool replace, float* snapshot,
+                      std::uint32_t elements) const {
+  return went_well(table_.step(context_, live, correction, replace, snapshot, elements));
+}
+
+double CudaDevice::last_kernel_s() const {
+  return table_.last_kernel_s(context_);
+}
+
+bool CudaDevice::encode(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
+                        std::uint64_t seed, std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
+                        std::span<std::byte> values) const {
+  gossip::parts::require_encode(codec, y, blocks, exponents, checks, values);
+  return went_well(
+      table_.encode(context_, codec, &y, list_of(blocks), seed, exponents.data(), checks.data(), octets(values)));
+}
+
+bool CudaDevice::difference(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
+                            std::uint64_t seed, std::span<const std::int8_t> exponents,
+                            std::span<const std::uint16_t> checks, std::span<const std::byte> values,
+                            std::span<std::byte> differences, std::span<gossip::BlockOutcome> outcomes) const {
+  gossip::parts::require_encode(codec, y, blocks, exponents, checks, values);
+  gossip::parts::require_outcomes(codec, exponents, differences, {}, outcomes);
+  GOSSAMER_CHECK(outcomes.size() == blocks.size());
+  return went_well(table_.difference(context_, codec, &y, list_of(blocks), seed, exponents.data(), checks.data(),
+                                     octets(values), octets(differences), outcomes.data()));
+}
+
+bool CudaDevice::outcomes_of(Codec codec, std::span<const std::int8_t> exponents,
+                             std::span<const std::byte> differences, std::span<const std::byte> wide,
+                             std::span<gossip::BlockOutcome> outcomes) const {
+  gossip::parts::require_outcomes(codec, exponents, differences, wide, outcomes);
+  const auto* const bitmap = wide.empty() ? nullptr : octets(wide);
+  return went_well(table_.outcomes_of(context_, codec, static_cast<std::uint32_t>(outcomes.size()), exponents.data(),
+                                      octets(differences), bitmap, outcomes.data()));
+}
+
+bool CudaDevice::apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+                       std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+                       std::size_t block_count, const float* in, float* out) const {
+  gossip::parts::require_apply(codec, shift, sign, blocks, exponents, differences, block_count);
+  return went_well(table_.apply(context_, codec, shift, sign, list_of(blocks), exponents.data(), octets(differences),
+                                static_cast<std::uint32_t>(block_count), in, out));
+}
+
+bool CudaDevice::sum(const gossip::FragmentView& y, std::size_t block_count, float* out) const {
+  GOSSAMER_CHECK(y.publication != nullptr && block_count <= max_fragment_blocks);
+  return went_well(table_.sum(context_, &y, static_cast<std::uint32_t>(block_count), out));
+}
+
+bool CudaDevice::outer_step(const gossip::OuterOptions& options, const gossip::OuterFragment& fragment) const {
+  std::vector<std::uint32_t> left_out;
+  for (const auto& [first, last] : fragment.left_out) {
+    left_out.push_back(first);
+    left_out.push_back(last);
+  }
+  const gossip::cuda::OuterArrays outer{.y = fragment.y,
+                                        .in = fragment.in,
+                                        .out = fragment.out,
+                                        .anchor = fragment.anchor,
+                                        .momentum = fragment.momentum,
+                                        .left_out = left_out.data(),
+                                        .left_out_count = static_cast<std::uint32_t>(fragment.left_out.size()),
+                                        .mu = options.momentum,
+                                        .rate = options.rate};
+  return went_well(table_.outer_step(context_, &outer, static_cast<std::uint32_t>(fragment.block_count)));
+}
+
+bool CudaDevice::local_mean(std::span<const gossip::ClientFragment> clients, std::span<float> y,
+                            std::span<gossip::LocalMeanOutcome> outcomes) const {
+  GOSSAMER_CHECK(y.size() % block_elements == 0);
+  GOSSAMER_CHECK(outcomes.size() == clients.size());
+  std::vector<gossip::cuda::ClientArrays> arrays;
+  for (const gossip::ClientFragment& client : clients) {
+    arrays.push_back({.snapshot = client.snapshot,
+                      .base = client.base,
+                      .base_correction = client.base_correction,
+                      .correction = client.correction,
+                      .weight = client.weight,
+                      .check = client.take != gossip::Take::nothing,
+                      .progress = client.take == gossip::Take::progress,
+                      .replace = client.replace});
+  }
+  std::vector<std::uint32_t> found(clients.size());
+  const auto blocks = static_cast<std::uint32_t>(y.size() / block_elements);
+  if (!went_well(table_.local_mean(context_, arrays.data(), static_cast<std::uint32_t>(arrays.size()), y.data(), blocks,
+                                   found.data()))) {
+    return false;
+  }
+  for (std::size_t c = 0; c < clients.size(); ++c) {
+    outcomes[c] = {.finite = (found[c] & gossip::cuda::mean_not_finite) == 0,
+                   .moved = (found[c] & gossip::cuda::mean_moved) != 0,
+                   .differs = (found[c] & gossip::cuda::mean_differs) != 0};
+  }
+  return true;
+}
+
+}  // namespace gossamer::device

@@ -1,0 +1,102 @@
+// A GPU as a device of gossip/device.hpp: loads the plug-in (daemon/device/plugin_abi.hpp), and hands what is asked on
+// to it. A machine without the plug-in, without a driver or without a GPU has none, and is told in plain words why.
+//
+// CudaDevice: any thread, several at a time. Memory made by it must be gone before it is.
+
+#pragma once
+
+#include <atomic>
+#include <expected>
+#include <filesystem>
+#include <memory>
+
+#include "daemon/device/plugin_abi.hpp"
+#include "gossip/device.hpp"
+
+namespace gossamer::device {
+
+/// The plug-in, in this process. It stays loaded until the process ends: the CUDA runtime cannot be unloaded in safety.
+class Plugin {
+ public:
+  /// Where it is installed.
+  [[nodiscard]] static std::filesystem::path usual_path();
+  [[nodiscard]] static std::expected<Plugin, std::string> load(const std::filesystem::path& path = usual_path());
+
+  [[nodiscard]] const PluginTable& table() const { return *table_; }
+  /// How many GPUs there are; may be 0.
+  [[nodiscard]] std::expected<int, std::string> count() const;
+  [[nodiscard]] std::expected<DeviceInfo, std::string> describe(int device) const;
+
+ private:
+  explicit Plugin(const PluginTable& table) : table_(&table) {}
+  const PluginTable* table_;
+};
+
+class CudaDevice final : public gossip::Device {
+ public:
+  /// Calls that work on one GPU at once; more wait for one of them.
+  static constexpr std::uint32_t max_streams = 8;
+
+  [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
+  ~CudaDevice() override;
+
+  // --- its memory
+  struct Release {
+    const CudaDevice* device;
+    void operator()(float* memory) const;
+  };
+  /// Floats in the device's memory; null if there is no room for them, and then the device is as it was.
+  using Floats = std::unique_ptr<float[], Release>;
+  [[nodiscard]] Floats allocate(std::size_t elements) const;
+  [[nodiscard]] bool upload(float* device_to, std::span<const float> from) const;
+  [[nodiscard]] bool download(std::span<float> to, const float* device_from) const;
+  [[nodiscard]] bool copy(float* device_to, const float* device_from, std::size_t elements) const;
+
+  struct Memory {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t total_bytes = 0;
+  };
+  [[nodiscard]] Memory memory() const;
+
+  /// A training step's part: live += correction (`replace`: live = correction), then snapshot = live; nulls left out.
+  [[nodiscard]] bool step(float* live, const float* correction, bool replace, float* snapshot,
+                          std::uint32_t elements) const;
+  /// Seconds that the device worked in this thread's last call, without the copies over the bus.
+  [[nodiscard]] double last_kernel_s() const;
+  [[nodiscard]] Context& context() const { return *context_; }
+
+  // --- gossip::Device
+  [[nodiscard]] bool encode(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
+                            std::uint64_t seed, std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
+                            std::span<std::byte> values) const override;
+  [[nodiscard]] bool difference(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
+                                std::uint64_t seed, std::span<const std::int8_t> exponents,
+                                std::span<const std::uint16_t> checks, std::span<const std::byte> values,
+                                std::span<std::byte> differences,
+                                std::span<gossip::BlockOutcome> outcomes) const override;
+  [[nodiscard]] bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents,
+                                 std::span<const std::byte> differences, std::span<const std::byte> wide,
+                                 std::span<gossip::BlockOutcome> outcomes) const override;
+  [[nodiscard]] bool apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+                           std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
+                           std::size_t block_count, const float* in, float* out) const override;
+  [[nodiscard]] bool sum(const gossip::FragmentView& y, std::size_t block_count, float* out) const override;
+  [[nodiscard]] bool outer_step(const gossip::OuterOptions& options,
+                                const gossip::OuterFragment& fragment) const override;
+  [[nodiscard]] bool local_mean(std::span<const gossip::ClientFragment> clients, std::span<float> y,
+                                std::span<gossip::LocalMeanOutcome> outcomes) const override;
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string failure() const override;
+
+ private:
+  CudaDevice(const Plugin& plugin, Context& context, std::string name);
+  /// True if it went well; a failure of the device is kept for failure().
+  [[nodiscard]] bool went_well(Status status) const;
+
+  const PluginTable& table_;
+  Context* context_;
+  std::string name_;
+  mutable std::atomic<bool> failed_ = false;
+};
+
+}  // namespace gossamer::device

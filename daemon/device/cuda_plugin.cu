@@ -1,0 +1,527 @@
+// libgossamer_cuda.so: one GPU behind the functions of daemon/device/plugin_abi.hpp. Each call borrows a lane (a stream
+// with scratch memory of its own, which grows to what was needed most), copies what came from the network to the
+// device, launches one kernel, copies what goes to the network back, and waits for its own stream only.
+//
+// Loaded by daemon/device/cuda_device.cpp. Threads: any, several at a time; the lanes are handed out under a mutex.
+// Invariant: an error of the CUDA runtime is kept in the context and nothing is launched after it.
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "daemon/device/nccl.hpp"
+#include "daemon/device/plugin_abi.hpp"
+#include "gossip/cuda/kernels.cuh"
+
+namespace gossamer::device {
+
+namespace {
+
+using gossip::BlockOutcome;
+using gossip::FragmentView;
+using gossip::cuda::BlockList;
+using gossip::cuda::ClientArrays;
+using gossip::cuda::OuterArrays;
+using gossip::cuda::threads_a_group;
+using gossip::cuda::warp_lanes;
+
+/// Parts of the scratch memory begin at multiples of this.
+constexpr std::size_t alignment = 256;
+/// What the scratch memory grows by at least, so that growing is rare.
+constexpr std::size_t least_growth_bytes = std::size_t{1} << 20;
+
+thread_local double kernel_s = 0;
+
+void say(char* error, std::size_t error_bytes, const std::string& text) {
+  if (error != nullptr && error_bytes > 0) std::snprintf(error, error_bytes, "%s", text.c_str());
+}
+
+std::string text_of(const char* what, cudaError_t error) {
+  return std::string(what) + ": " + cudaGetErrorString(error);
+}
+
+/// A stream, two events around its kernel, and scratch memory.
+struct Lane {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  std::uint8_t* scratch = nullptr;
+  std::size_t scratch_bytes = 0;
+};
+
+}  // namespace
+
+struct Context {
+  int device = 0;
+  std::uint32_t max_lanes = 1;
+  std::mutex mutex;
+  std::condition_variable returned;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<Lane*> idle;
+  bool lost = false;
+  std::string why;
+
+  void lose(const char* what, cudaError_t error) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!lost) why = text_of(what, error);
+    lost = true;
+  }
+};
+
+int device_of(const Context& context) {
+  return context.device;
+}
+
+namespace {
+
+/// One call: a lane while it lives, and whether all has gone well so far. Steps after a failure do nothing.
+class Call {
+ public:
+  explicit Call(Context& context) : context_(context) {
+    std::unique_lock<std::mutex> lock(context.mutex);
+    context.returned.wait(lock, [&] { return !context.idle.empty() || context.lanes.size() < context.max_lanes; });
+    if (context.lost) {
+      status_ = Status::failed;
+      return;
+    }
+    if (context.idle.empty()) {
+      context.lanes.push_back(std::make_unique<Lane>());
+      lane_ = context.lanes.back().get();
+    } else {
+      lane_ = context.idle.back();
+      context.idle.pop_back();
+    }
+    lock.unlock();
+    check("cudaSetDevice", cudaSetDevice(context.device));
+    if (lane_->stream != nullptr) return;
+    check("cudaStreamCreate", cudaStreamCreateWithFlags(&lane_->stream, cudaStreamNonBlocking));
+    check("cudaEventCreate", cudaEventCreate(&lane_->begin));
+    check("cudaEventCreate", cudaEventCreate(&lane_->end));
+  }
+  ~Call() {
+    if (lane_ == nullptr) return;
+    // What was begun before a failure may still write to the caller's memory.
+    if (!good() && lane_->stream != nullptr) (void)cudaStreamSynchronize(lane_->stream);
+    {
+      const std::lock_guard<std::mutex> lock(context_.mutex);
+      context_.idle.push_back(lane_);
+    }
+    context_.returned.notify_one();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  [[nodiscard]] bool good() const { return status_ == Status::done; }
+  [[nodiscard]] Status status() const { return status_; }
+  [[nodiscard]] cudaStream_t stream() const { return lane_->stream; }
+
+  void check(const char* what, cudaError_t error) {
+    if (error == cudaSuccess || !good()) return;
+    if (error == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // not to be found by the next call
+      status_ = Status::no_memory;
+      return;
+    }
+    status_ = Status::failed;
+    context_.lose(what, error);
+  }
+
+  /// Scratch memory for parts of these sizes, a flag of zero before them.
+  void reserve(std::initializer_list<std::size_t> parts) {
+    std::size_t bytes = alignment;
+    for (const std::size_t part : parts)
+      bytes += rounded(part);
+    used_ = 0;
+    if (good() && bytes > lane_->scratch_bytes) {
+      if (lane_->scratch != nullptr) check("cudaFree", cudaFree(lane_->scratch));
+      lane_->scratch = nullptr;
+      lane_->scratch_bytes = 0;
+      void* memory = nullptr;
+      const std::size_t wanted = bytes + least_growth_bytes;
+      check("cudaMalloc", cudaMalloc(&memory, wanted));
+      if (!good()) return;
+      lane_->scratch = static_cast<std::uint8_t*>(memory);
+      lane_->scratch_bytes = wanted;
+    }
+    flag_ = take<std::uint32_t>(1);
+    if (good()) check("cudaMemsetAsync", cudaMemsetAsync(flag_, 0, sizeof *flag_, stream()));
+  }
+  /// The next part.
+  template <class T>
+  [[nodiscard]] T* take(std::size_t count) {
+    if (!good()) return nullptr;
+    auto* const part = reinterpret_cast<T*>(lane_->scratch + used_);
+    used_ += rounded(count * sizeof(T));
+    return part;
+  }
+  /// The next part, with what the host has there. Null for null.
+  template <class T>
+  [[nodiscard]] T* bring(const T* from, std::size_t count) {
+    if (from == nullptr) return nullptr;
+    T* const part = take<T>(count);
+    if (good())
+      check("copy to the device", cudaMemcpyAsync(part, from, count * sizeof(T), cudaMemcpyDefault, stream()));
+    return part;
+  }
+  template <class T>
+  void fetch(T* to, const T* part, std::size_t count) {
+    if (!good() || count == 0) return;
+    check("copy from the device", cudaMemcpyAsync(to, part, count * sizeof(T), cudaMemcpyDefault, stream()));
+  }
+
+  /// `lanes` threads for each of `count` things. Does nothing where there is nothing to do.
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), std::size_t count, std::size_t lanes, Arguments... arguments) {
+    if (!good() || count == 0) return;
+    const auto groups = static_cast<unsigned>((count * lanes + threads_a_group - 1) / threads_a_group);
+    kernel<<<groups, threads_a_group, 0, stream()>>>(static_cast<Parameters>(arguments)...);
+    check("kernel launch", cudaGetLastError());
+  }
+  void begin_timing() {
+    if (good()) check("cudaEventRecord", cudaEventRecord(lane_->begin, stream()));
+    timed_ = true;
+  }
+  void end_timing() {
+    if (good()) check("cudaEventRecord", cudaEventRecord(lane_->end, stream()));
+  }
+
+  [[nodiscard]] std::uint32_t* flag() const { return flag_; }
+  /// Waits for all of it.
+  [[nodiscard]] Status finish() {
+    std::uint32_t raised = 0;
+    if (flag_ != nullptr) fetch(&raised, flag_, 1);
+    if (good()) check("the device's work", cudaStreamSynchronize(stream()));
+    if (!good()) return status_;
+    if (timed_) {
+      float ms = 0;
+      check("cudaEventElapsedTime", cudaEventElapsedTime(&ms, lane_->begin, lane_->end));
+      kernel_s = static_cast<double>(ms) / 1000;
+    }
+    if (!good()) return status_;
+    return raised == 0 ? Status::done : Status::not_finite;
+  }
+
+ private:
+  [[nodiscard]] static std::size_t rounded(std::size_t bytes) {
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
+
+  Context& context_;
+  Lane* lane_ = nullptr;
+  Status status_ = Status::done;
+  bool timed_ = false;
+  std::size_t used_ = 0;
+  std::uint32_t* flag_ = nullptr;
+};
+
+// ---- opening and memory
+
+Status count_devices(std::int32_t* devices, char* error, std::size_t error_bytes) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  *devices = count;
+  if (result == cudaSuccess) return Status::done;
+  *devices = 0;
+  if (result == cudaErrorNoDevice) return Status::done;
+  const bool driver = result == cudaErrorInsufficientDriver;
+  say(error, error_bytes,
+      driver ? "there is no NVIDIA driver, or it is too old for this plug-in: install a newer one"
+             : text_of("looking for GPUs", result));
+  return Status::failed;
+}
+
+Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t error_bytes) {
+  cudaDeviceProp properties{};
+  cudaError_t result = cudaGetDeviceProperties(&properties, device);
+  if (result == cudaSuccess)
+    result = cudaDeviceGetPCIBusId(info->bus_id, static_cast<int>(sizeof info->bus_id), device);
+  if (result != cudaSuccess) {
+    say(error, error_bytes, text_of("asking for a GPU's properties", result));
+    return Status::failed;
+  }
+  std::snprintf(info->name, sizeof info->name, "%s", properties.name);
+  info->memory_bytes = properties.totalGlobalMem;
+  info->major = properties.major;
+  info->minor = properties.minor;
+  return Status::done;
+}
+
+Status open_context(std::int32_t device, std::uint32_t max_streams, Context** context, char* error,
+                    std::size_t error_bytes) {
+  *context = nullptr;
+  cudaError_t result = cudaSetDevice(device);
+  // Makes the primary context, which is where a device that cannot be used is found out.
+  if (result == cudaSuccess) result = cudaFree(nullptr);
+  if (result != cudaSuccess) {
+    say(error, error_bytes, text_of("opening a GPU", result));
+    return Status::failed;
+  }
+  auto* const made = new (std::nothrow) Context;
+  if (made == nullptr) {
+    say(error, error_bytes, "opening a GPU: out of memory");
+    return Status::failed;
+  }
+  made->device = device;
+  made->max_lanes = max_streams == 0 ? 1 : max_streams;
+  *context = made;
+  return Status::done;
+}
+
+void close_context(Context* context) {
+  if (context == nullptr) return;
+  // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
+  (void)cudaSetDevice(context->device);
+  for (const auto& lane : context->lanes) {
+    if (lane->scratch != nullptr) (void)cudaFree(lane->scratch);
+    if (lane->begin != nullptr) (void)cudaEventDestroy(lane->begin);
+    if (lane->end != nullptr) (void)cudaEventDestroy(lane->end);
+    if (lane->stream != nullptr) (void)cudaStreamDestroy(lane->stream);
+  }
+  (void)cudaGetLastError();
+  delete context;
+}
+
+const char* error_of(const Context* context) {
+  return context->why.c_str();
+}
+
+Status allocate(Context* context, std::size_t bytes, void** device_memory) {
+  Call call(*context);
+  *device_memory = nullptr;
+  if (call.good()) call.check("cudaMalloc", cudaMalloc(device_memory, bytes));
+  return call.status();
+}
+
+Status release(Context* context, void* device_memory) {
+  Call call(*context);
+  if (call.good()) call.check("cudaFree", cudaFree(device_memory));
+  return call.status();
+}
+
+Status transfer(Context* context, void* to, const void* from, std::size_t bytes) {
+  Call call(*context);
+  call.begin_timing();
+  if (call.good()) call.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, call.stream()));
+  call.end_timing();
+  return call.finish();
+}
+
+Status memory_of(Context* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
+  Call call(*context);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (call.good()) call.check("cudaMemGetInfo", cudaMemGetInfo(&free, &total));
+  *free_bytes = free;
+  *total_bytes = total;
+  return call.status();
+}
+
+// ---- the codec
+
+Status encode(Context* context, Codec codec, const FragmentView* y, Blocks blocks, std::uint64_t seed,
+              std::int8_t* exponents, std::uint16_t* checks, std::uint8_t* values) {
+  const std::size_t count = blocks.count;
+  const std::size_t values_bytes = count * codec_block_bytes(codec);
+  Call call(*context);
+  call.reserve({count * sizeof(std::uint32_t), count, count * sizeof(std::uint16_t), values_bytes});
+  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  auto* const used = codec == Codec::f32 ? nullptr : call.bring(exponents, count);
+  auto* const sums = call.take<std::uint16_t>(count);
+  auto* const packed = call.take<std::uint8_t>(values_bytes);
+  call.begin_timing();
+  if (codec == Codec::f32) {
+    call.launch(gossip::cuda::copy_kernel, count, warp_lanes, *y, list, reinterpret_cast<float*>(packed), call.flag());
+  } else {
+    const auto kernel = codec == Codec::q8 ? gossip::cuda::encode_kernel<8> : gossip::cuda::encode_kernel<4>;
+    call.launch(kernel, count, warp_lanes, *y, list, seed, used, sums, packed, call.flag());
+  }
+  call.end_timing();
+  call.fetch(values, packed, values_bytes);
+  if (codec != Codec::f32) {
+    call.fetch(exponents, used, count);
+    call.fetch(checks, sums, count);
+  }
+  return call.finish();
+}
+
+Status difference(Context* context, Codec codec, const FragmentView* y, Blocks blocks, std::uint64_t seed,
+                  const std::int8_t* exponents, const std::uint16_t* checks, const std::uint8_t* values,
+                  std::uint8_t* differences, BlockOutcome* outcomes) {
+  const std::size_t count = blocks.count;
+  const std::size_t bytes = count * codec_block_bytes(codec);
+  const bool lattice = codec != Codec::f32;
+  Call call(*context);
+  call.reserve({count * sizeof(std::uint32_t), count, count * sizeof(std::uint16_t), bytes, bytes,
+                count * sizeof(BlockOutcome)});
+  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  const auto* const used = lattice ? call.bring(exponents, count) : nullptr;
+  const auto* const sums = lattice ? call.bring(checks, count) : nullptr;
+  const auto* const sent = call.bring(values, bytes);
+  auto* const out = call.take<std::uint8_t>(bytes);
+  auto* const found = call.take<BlockOutcome>(count);
+  call.begin_timing();
+  if (lattice) {
+    const auto kernel = codec == Codec::q8 ? gossip::cuda::difference_kernel<8> : gossip::cuda::difference_kernel<4>;
+    call.launch(kernel, count, warp_lanes, *y, list, seed, used, sums, sent, out, found, call.flag());
+  } else {
+    call.launch(gossip::cuda::difference_f32_kernel, count, gossip::cuda::sum_lanes, *y, list,
+                reinterpret_cast<const float*>(sent), reinterpret_cast<float*>(out), found, call.flag());
+  }
+  call.end_timing();
+  call.fetch(differences, out, bytes);
+  call.fetch(outcomes, found, count);
+  return call.finish();
+}
+
+Status outcomes_of(Context* context, Codec codec, std::uint32_t count, const std::int8_t* exponents,
+                   const std::uint8_t* differences, const std::uint8_t* wide, BlockOutcome* outcomes) {
+  const std::size_t bytes = count * codec_block_bytes(codec);
+  const std::size_t wide_bytes = (count + 7) / 8;
+  Call call(*context);
+  call.reserve({count, bytes, wide_bytes, count * sizeof(BlockOutcome)});
+  const auto* const used = codec == Codec::f32 ? nullptr : call.bring(exponents, count);
+  const auto* const packed = call.bring(differences, bytes);
+  const auto* const bitmap = call.bring(wide, wide_bytes);
+  auto* const found = call.take<BlockOutcome>(count);
+  call.begin_timing();
+  if (codec == Codec::f32) {
+    call.launch(gossip::cuda::outcomes_f32_kernel, count, gossip::cuda::sum_lanes, count,
+                reinterpret_cast<const float*>(packed), bitmap, found, call.flag());
+  } else {
+    const auto kernel = codec == Codec::q8 ? gossip::cuda::outcomes_kernel<8> : gossip::cuda::outcomes_kernel<4>;
+    call.launch(kernel, count, warp_lanes, count, used, packed, bitmap, found);
+  }
+  call.end_timing();
+  call.fetch(outcomes, found, count);
+  return call.finish();
+}
+
+Status apply(Context* context, Codec codec, std::int32_t shift, std::int32_t sign, Blocks blocks,
+             const std::int8_t* exponents, const std::uint8_t* differences, std::uint32_t block_count, const float* in,
+             float* out) {
+  const std::size_t count = blocks.count;
+  const std::size_t bytes = count * codec_block_bytes(codec);
+  Call call(*context);
+  call.reserve({count * sizeof(std::uint32_t), count, bytes});
+  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  const auto* const used = codec == Codec::f32 ? nullptr : call.bring(exponents, count);
+  const auto* const packed = call.bring(differences, bytes);
+  const auto kernel = codec == Codec::f32  ? gossip::cuda::apply_kernel<Codec::f32>
+                      : codec == Codec::q8 ? gossip::cuda::apply_kernel<Codec::q8>
+                                           : gossip::cuda::apply_kernel<Codec::q4>;
+  call.begin_timing();
+  call.launch(kernel, block_count, warp_lanes, shift, sign, list, used, packed, block_count, in, out);
+  call.end_timing();
+  return call.finish();
+}
+
+Status sum(Context* context, const FragmentView* y, std::uint32_t block_count, float* out) {
+  Call call(*context);
+  call.reserve({});
+  call.begin_timing();
+  call.launch(gossip::cuda::copy_kernel, block_count, warp_lanes, *y, BlockList{nullptr, block_count}, out,
+              call.flag());
+  call.end_timing();
+  return call.finish();
+}
+
+// ---- training
+
+Status outer_step(Context* context, const OuterArrays* outer, std::uint32_t block_count) {
+  const auto elements = static_cast<std::uint32_t>(block_count * block_elements);
+  Call call(*context);
+  call.reserve({2 * outer->left_out_count * sizeof(std::uint32_t)});
+  OuterArrays there = *outer;
+  there.left_out = call.bring(outer->left_out, 2 * std::size_t{outer->left_out_count});
+  call.begin_timing();
+  call.launch(gossip::cuda::outer_check_kernel, elements, 1, there, elements, call.flag());
+  call.launch(gossip::cuda::outer_write_kernel, elements, 1, there, elements, call.flag());
+  call.end_timing();
+  return call.finish();
+}
+
+Status local_mean(Context* context, const ClientArrays* clients, std::uint32_t count, float* y,
+                  std::uint32_t block_count, std::uint32_t* found) {
+  const auto elements = static_cast<std::uint32_t>(block_count * block_elements);
+  Call call(*context);
+  call.reserve({count * sizeof(ClientArrays), count * sizeof(std::uint32_t)});
+  const auto* const there = call.bring(clients, count);
+  auto* const words = call.take<std::uint32_t>(count);
+  if (call.good()) {
+    call.check("cudaMemsetAsync", cudaMemsetAsync(words, 0, count * sizeof(std::uint32_t), call.stream()));
+  }
+  call.begin_timing();
+  call.launch(gossip::cuda::mean_check_kernel, elements, 1, there, count, elements, words);
+  call.launch(gossip::cuda::mean_kernel, elements, 1, there, count, y, elements, words);
+  call.end_timing();
+  call.fetch(found, words, count);
+  return call.finish();
+}
+
+Status step(Context* context, float* live, const float* correction, bool replace, float* snapshot,
+            std::uint32_t elements) {
+  Call call(*context);
+  call.begin_timing();
+  call.launch(gossip::cuda::step_kernel, elements, 1, live, correction, replace, snapshot, elements);
+  call.end_timing();
+  return call.finish();
+}
+
+double last_kernel_s(const Context*) {
+  return kernel_s;
+}
+
+/// What may be thrown is a lack of memory: of no use after that.
+template <auto function>
+struct Guarded;
+template <class... Parameters, Status (*function)(Context*, Parameters...)>
+struct Guarded<function> {
+  static Status call(Context* context, Parameters... parameters) noexcept {
+    try {
+      return function(context, parameters...);
+    } catch (const std::bad_alloc&) {
+      return Status::no_memory;
+    }
+  }
+};
+
+constexpr PluginTable table = {
+    plugin_version,
+    sizeof(PluginTable),
+    count_devices,
+    describe,
+    open_context,
+    close_context,
+    error_of,
+    Guarded<allocate>::call,
+    Guarded<release>::call,
+    Guarded<transfer>::call,
+    Guarded<transfer>::call,
+    Guarded<transfer>::call,
+    Guarded<memory_of>::call,
+    Guarded<encode>::call,
+    Guarded<difference>::call,
+    Guarded<outcomes_of>::call,
+    Guarded<apply>::call,
+    Guarded<sum>::call,
+    Guarded<outer_step>::call,
+    Guarded<local_mean>::call,
+    Guarded<step>::call,
+    last_kernel_s,
+    nccl::join,
+    nccl::progress,
+    nccl::all_reduce,
+    nccl::abandon,
+};
+
+}  // namespace
+}  // namespace gossamer::device
+
+extern "C" __attribute__((visibility("default"))) const gossamer::device::PluginTable* gossamer_cuda_plugin() {
+  return &gossamer::device::table;
+}

@@ -1,0 +1,26 @@
+// NCCL for the plug-in (the last functions of daemon/device/plugin_abi.hpp), loaded when it is first asked for: a
+// machine without it has everything but these.
+//
+// Every communicator is a non-blocking one, so that nothing here waits for another GPU; whoever asks bounds the time
+// (daemon/device/reducer.hpp) and abandons it when that is up. One thread for one communicator at a time.
+
+#pragma once
+
+#include "daemon/device/plugin_abi.hpp"
+
+namespace gossamer::device {
+
+/// Number of the GPU that a context is of.
+int device_of(const Context& context);
+
+namespace nccl {
+
+Status join(Context* const* contexts, std::uint32_t count, Communicator** communicator, char* error,
+            std::size_t error_bytes);
+Status progress(Communicator* communicator, char* error, std::size_t error_bytes);
+Status all_reduce(Communicator* communicator, float* const* device_values, std::size_t elements, char* error,
+                  std::size_t error_bytes);
+void abandon(Communicator* communicator);
+
+}  // namespace nccl
+}  // namespace gossamer::device

@@ -1,0 +1,223 @@
+// The CUDA kernels: each is a walk over the blocks or elements of one fragment with the functions of
+// gossip/cuda/block.hpp. A fragment's numbers go through memory once.
+//
+// Launched by daemon/device/cuda_plugin.cu on the stream of whoever waits for the result. `flag` is a word that is zero
+// before and set when a number is not finite. Compiled with -fmad=false, without flushing denormal numbers.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "gossip/cuda/block.hpp"
+
+namespace gossamer::gossip::cuda {
+
+inline constexpr unsigned threads_a_group = 256;
+
+/// A part of a warp of `lane_count` threads, which reduce among themselves.
+template <unsigned lane_count>
+struct DeviceWarp {
+  unsigned lane;
+  unsigned mask;
+
+  __device__ DeviceWarp()
+      : lane(threadIdx.x % lane_count),
+        mask(lane_count == 32 ? 0xffffffffU
+                              : ((1U << lane_count) - 1) << (threadIdx.x % 32 / lane_count * lane_count)) {}
+
+  template <class Work>
+  [[nodiscard]] __device__ auto each(Work work) const {
+    return work(lane);
+  }
+  template <class Work>
+  __device__ void run(Work work) const {
+    work(lane);
+  }
+  template <class Work>
+  __device__ void once(Work work) const {
+    if (lane == 0) work();
+  }
+  template <class T>
+  [[nodiscard]] __device__ static const T& of(const T& value, unsigned) {
+    return value;
+  }
+  [[nodiscard]] __device__ std::uint32_t largest(std::uint32_t value) const {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(mask, value);
+#else
+    for (unsigned width = lane_count / 2; width > 0; width /= 2)
+      value = max(value, __shfl_xor_sync(mask, value, static_cast<int>(width)));
+    return value;
+#endif
+  }
+  [[nodiscard]] __device__ std::uint32_t sum(std::uint32_t value) const {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(mask, value);
+#else
+    for (unsigned width = lane_count / 2; width > 0; width /= 2)
+      value += __shfl_xor_sync(mask, value, static_cast<int>(width));
+    return value;
+#endif
+  }
+  /// Right in lane 0, which alone writes it. The others add what nobody reads.
+  [[nodiscard]] __device__ float ordered_sum(float value) const {
+    for (unsigned width = lane_count / 2; width > 0; width /= 2)
+      value += __shfl_down_sync(mask, value, width, static_cast<int>(lane_count));
+    return value;
+  }
+};
+
+/// Number of this thread's group of `lane_count`, over the whole launch.
+template <unsigned lane_count>
+[[nodiscard]] __device__ inline std::uint32_t group_number() {
+  return (blockIdx.x * blockDim.x + threadIdx.x) / lane_count;
+}
+
+/// The blocks that a call is about: all of them, or those of an ascending list.
+struct BlockList {
+  const std::uint32_t* blocks = nullptr;  ///< null: all
+  std::uint32_t count = 0;
+
+  [[nodiscard]] __device__ std::uint32_t at(std::uint32_t n) const { return blocks == nullptr ? n : blocks[n]; }
+  /// Its place in the list; `count`: not in it.
+  [[nodiscard]] __device__ std::uint32_t place(std::uint32_t block) const {
+    return blocks == nullptr ? block : place_of(block, blocks, count);
+  }
+};
+
+template <int bits>
+__global__ void encode_kernel(FragmentView y, BlockList list, std::uint64_t seed, std::int8_t* exponents,
+                              std::uint16_t* checks, std::uint8_t* values, std::uint32_t* flag) {
+  const std::uint32_t n = group_number<warp_lanes>();
+  if (n >= list.count) return;
+  const DeviceWarp<warp_lanes> warp;
+  std::uint8_t* const out = values + n * (block_elements * bits / 8);
+  if (!encode_block<bits>(warp, y, list.at(n), seed, exponents + n, checks + n, out)) *flag = 1;
+}
+
+/// For f32, and for a whole fragment's sum: out = y, block n of the list to place n.
+__global__ void copy_kernel(FragmentView y, BlockList list, float* out, std::uint32_t* flag) {
+  const std::uint32_t n = group_number<warp_lanes>();
+  if (n >= list.count) return;
+  if (copy_lane(y, list.at(n), threadIdx.x % warp_lanes, out + n * block_elements) >= parts::infinity_bits) *flag = 1;
+}
+
+template <int bits>
+__global__ void difference_kernel(FragmentView y, BlockList list, std::uint64_t seed, const std::int8_t* exponents,
+                                  const std::uint16_t* checks, const std::uint8_t* values, std::uint8_t* differences,
+                                  BlockOutcome* outcomes, std::uint32_t* flag) {
+  const std::uint32_t n = group_number<warp_lanes>();
+  if (n >= list.count) return;
+  const DeviceWarp<warp_lanes> warp;
+  const std::size_t at = n * (block_elements * bits / 8);
+  if (!difference_block<bits>(warp, y, list.at(n), seed, exponents[n], checks[n], values + at, differences + at,
+                              outcomes + n)) {
+    *flag = 1;
+  }
+}
+
+__global__ void difference_f32_kernel(FragmentView y, BlockList list, const float* values, float* differences,
+                                      BlockOutcome* outcomes, std::uint32_t* flag) {
+  const std::uint32_t n = group_number<sum_lanes>();
+  if (n >= list.count) return;
+  const DeviceWarp<sum_lanes> warp;
+  const std::size_t at = n * block_elements;
+  if (!difference_block_f32(warp, y, list.at(n), values + at, differences + at, outcomes + n)) *flag = 1;
+}
+
+[[nodiscard]] __device__ inline bool bit_at(const std::uint8_t* bitmap, std::uint32_t n) {
+  return bitmap != nullptr && (bitmap[n / 8] >> (n % 8) & 1) != 0;
+}
+
+template <int bits>
+__global__ void outcomes_kernel(std::uint32_t count, const std::int8_t* exponents, const std::uint8_t* differences,
+                                const std::uint8_t* wide, BlockOutcome* outcomes) {
+  const std::uint32_t n = group_number<warp_lanes>();
+  if (n >= count) return;
+  const DeviceWarp<warp_lanes> warp;
+  outcome_block<bits>(warp, exponents[n], differences + n * (block_elements * bits / 8), bit_at(wide, n), outcomes + n);
+}
+
+__global__ void outcomes_f32_kernel(std::uint32_t count, const float* differences, const std::uint8_t* wide,
+                                    BlockOutcome* outcomes, std::uint32_t* flag) {
+  const std::uint32_t n = group_number<sum_lanes>();
+  if (n >= count) return;
+  const DeviceWarp<sum_lanes> warp;
+  if (!outcome_block_f32(warp, differences + n * block_elements, bit_at(wide, n), outcomes + n)) *flag = 1;
+}
+
+/// A warp a block of the fragment; those that are not in the list stay as they are. `exponents` null: all are 0.
+template <Codec codec>
+__global__ void apply_kernel(int shift, int sign, BlockList list, const std::int8_t* exponents,
+                             const std::uint8_t* differences, std::uint32_t block_count, const float* in, float* out) {
+  const std::uint32_t block = group_number<warp_lanes>();
+  if (block >= block_count) return;
+  const std::uint32_t n = list.place(block);
+  const bool listed = n < list.count;
+  const float weight = parts::commit_weight(sign, listed && exponents != nullptr ? exponents[n] : 0, shift);
+  const std::size_t first = block * block_elements;
+  apply_lane<codec>(listed ? differences + n * codec_block_bytes(codec) : nullptr, weight,
+                    in == nullptr ? nullptr : in + first, out + first, threadIdx.x % warp_lanes);
+}
+
+__global__ void outer_check_kernel(OuterArrays outer, std::uint32_t elements, std::uint32_t* flag) {
+  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e < elements && !outer_element(outer, e).finite) *flag = 1;
+}
+
+/// After the check: writes nothing if that has raised the flag.
+__global__ void outer_write_kernel(OuterArrays outer, std::uint32_t elements, const std::uint32_t* flag) {
+  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e < elements && *flag == 0) write_outer_element(outer, e);
+}
+
+/// Which clients hold what is not finite: bits in a word for each.
+__global__ void mean_check_kernel(const ClientArrays* clients, std::uint32_t count, std::uint32_t elements,
+                                  std::uint32_t* found) {
+  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e >= elements) return;
+  for (std::uint32_t c = 0; c < count; ++c) {
+    if (clients[c].check != 0 && !mean_finite(clients[c], e)) atomicOr(found + c, mean_not_finite);
+  }
+}
+
+/// Sets a bit if a thread of the warp has found it; one write a warp.
+__device__ inline void tell(bool is, std::uint32_t bit, std::uint32_t* found) {
+  if (__any_sync(0xffffffffU, is ? 1 : 0) == 0 || threadIdx.x % warp_lanes != 0) return;
+  if ((*found & bit) == 0) atomicOr(found, bit);
+}
+
+/// The elements are a whole number of blocks, so that a warp is there as a whole or not at all.
+__global__ void mean_kernel(const ClientArrays* clients, std::uint32_t count, float* y, std::uint32_t elements,
+                            std::uint32_t* found) {
+  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e >= elements) return;
+  float value = y[e];
+  for (std::uint32_t c = 0; c < count; ++c) {
+    if (clients[c].progress == 0 || (found[c] & mean_not_finite) != 0) continue;
+    bool moved = false;
+    value = mean_taken(clients[c], e, value, moved);
+    tell(moved, mean_moved, found + c);
+  }
+  y[e] = value;
+  for (std::uint32_t c = 0; c < count; ++c) {
+    if (clients[c].correction == nullptr || (found[c] & mean_not_finite) != 0) continue;
+    tell(mean_corrected(clients[c], e, value), mean_differs, found + c);
+  }
+}
+
+/// What a training stream does at a step, in one launch: takes the correction in, and leaves a snapshot. Either may be
+/// left out by a null pointer; with `replace` the correction is what the values become.
+__global__ void step_kernel(float* live, const float* correction, bool replace, float* snapshot,
+                            std::uint32_t elements) {
+  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e >= elements) return;
+  float value = live[e];
+  if (correction != nullptr) {
+    value = replace ? correction[e] : value + correction[e];
+    live[e] = value;
+  }
+  if (snapshot != nullptr) snapshot[e] = value;
+}
+
+}  // namespace gossamer::gossip::cuda

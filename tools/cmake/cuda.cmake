@@ -1,0 +1,53 @@
+# Whether the plug-in for NVIDIA GPUs is built: GOSSAMER_CUDA_FOUND. It is a library of its own that is loaded at run
+# time, so that nothing else here depends on the answer.
+set(GOSSAMER_CUDA_FOUND FALSE)
+if(NOT GOSSAMER_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "GOSSAMER_CUDA is ${GOSSAMER_CUDA}: it may be AUTO, ON or OFF")
+endif()
+# Without one by default: the sanitizers do not see into it, and the client library has no use for it.
+if(GOSSAMER_CUDA STREQUAL "OFF" OR GOSSAMER_CLIENT_ONLY OR (GOSSAMER_SANITIZE AND GOSSAMER_CUDA STREQUAL "AUTO"))
+  return()
+endif()
+
+# Before the compiler is tried: its own default may be a GPU that it knows no longer.
+if(NOT GOSSAMER_CUDA_ARCHITECTURES STREQUAL "all")
+  set(CMAKE_CUDA_ARCHITECTURES ${GOSSAMER_CUDA_ARCHITECTURES})
+else()
+  set(CMAKE_CUDA_ARCHITECTURES 75)
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(GOSSAMER_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "GOSSAMER_CUDA is ON, and there is no CUDA compiler that works: install the CUDA toolkit and put "
+      "nvcc on the PATH, or name it with -DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc")
+  endif()
+  message(STATUS "No CUDA compiler: the plug-in for GPUs is not built")
+  return()
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+
+# Every GPU from Turing (75) on that the toolkit knows, and for later ones what the newest translates.
+if(GOSSAMER_CUDA_ARCHITECTURES STREQUAL "all")
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[0-9]+" known "${known}")
+  list(SORT known COMPARE NATURAL)
+  set(CMAKE_CUDA_ARCHITECTURES "")
+  foreach(architecture IN LISTS known)
+    if(architecture GREATER_EQUAL 75)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture}-real)
+      set(newest ${architecture})
+    endif()
+  endforeach()
+  list(APPEND CMAKE_CUDA_ARCHITECTURES ${newest}-virtual)
+endif()
+
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+set(GOSSAMER_CUDA_FOUND TRUE)
+if(NCCL_INCLUDE_DIR)
+  set(with_nccl "with NCCL")
+else()
+  set(with_nccl "without NCCL")
+endif()
+message(STATUS "The plug-in for GPUs: CUDA ${CUDAToolkit_VERSION}, ${with_nccl}, for ${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,0 +1,129 @@
+// Sums among the GPUs of one node: who takes part, and what to do when one joins, dies or hangs.
+//
+// A *communicator* is a fixed set of ranks (one GPU each; replicas that share a GPU are averaged there first). A change
+// of ranks needs a new one, which takes seconds. LocalReducer has it made beside the present one:
+//
+//   - a GPU that joins: the present communicator goes on with its ranks until the new one is ready;
+//   - a GPU that goes: the present one is of no use without it, and is abandoned at once. Until the new one is ready
+//     there is none, and each replica goes on by itself: nobody waits, what it learned is taken in later;
+//   - one that hangs, or an error: everything has a time limit, after which the communicator is abandoned and made
+//   anew,
+//     after a pause that doubles while that fails.
+//
+// A reduction that does not end well has written nothing that counts: its buffers are scratch, what they hold is then
+// not used.
+//
+// The decisions are here; what a communicator is, is behind Collectives: NCCL (daemon/device/nccl_collectives.hpp), or
+// the host's memory in tests. One owner, one thread; time comes in as an argument, and no call waits.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gossip/types.hpp"
+
+namespace gossamer::device {
+
+/// A GPU of this node, by the driver's number.
+using Rank = int;
+
+/// A fixed set of ranks. Gone when destroyed, whatever it was doing.
+class Collective {
+ public:
+  enum class State { under_way, done, failed };
+
+  Collective() = default;
+  virtual ~Collective() = default;
+  Collective(const Collective&) = delete;
+  Collective& operator=(const Collective&) = delete;
+
+  /// How what was begun last stands: being made, or a reduction. Never waits.
+  [[nodiscard]] virtual State progress() = 0;
+  /// Begins: values[r] of `elements`, in the memory of rank r, becomes the sum over all ranks. Only when nothing is
+  /// under way.
+  [[nodiscard]] virtual State reduce(std::span<float* const> values, std::size_t elements) = 0;
+  /// Why it failed.
+  [[nodiscard]] virtual std::string why() const = 0;
+};
+
+class Collectives {
+ public:
+  Collectives() = default;
+  virtual ~Collectives() = default;
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  /// Begins to make one of these ranks, ascending. Never null, and never waits.
+  [[nodiscard]] virtual std::unique_ptr<Collective> make(std::span<const Rank> ranks) = 0;
+};
+
+struct ReducerLimits {
+  TimeUs make_us = 20 * us_per_s;   ///< longest that a communicator may take to come about
+  TimeUs reduce_us = 5 * us_per_s;  ///< longest that a reduction may take
+  TimeUs pause_us = 1 * us_per_s;   ///< before the second attempt to make one; doubles
+  TimeUs longest_pause_us = 60 * us_per_s;
+};
+
+class LocalReducer {
+ public:
+  static constexpr std::size_t max_ranks = 64;
+
+  explicit LocalReducer(Collectives& collectives, ReducerLimits limits = {})
+      : collectives_(collectives), limits_(limits) {}
+
+  /// A GPU has a replica. False if there are too many.
+  bool add(Rank rank);
+  /// Its last replica is gone, or the GPU itself.
+  void remove(Rank rank);
+
+  /// The ranks that can be summed over now, ascending; empty: none can.
+  [[nodiscard]] std::span<const Rank> ready() const;
+  /// Begins a sum over ready(): values in that order. Only if that is not empty.
+  void reduce(std::span<float* const> values, std::size_t elements, TimeUs now_us);
+  [[nodiscard]] bool reducing() const { return reduce_until_us_.has_value(); }
+
+  enum class Reduced { no, done, failed };
+  /// Moves everything on; what has become of a reduction. Call at least every few milliseconds.
+  [[nodiscard]] Reduced tick(TimeUs now_us);
+
+  // --- for people
+  struct Counters {
+    std::uint64_t made = 0;
+    std::uint64_t make_failures = 0;
+    std::uint64_t reductions = 0;
+    std::uint64_t reduce_failures = 0;
+  };
+  [[nodiscard]] const Counters& counters() const { return counters_; }
+  /// What went wrong last; empty: nothing yet.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+
+ private:
+  struct Group {
+    std::vector<Rank> ranks;
+    std::unique_ptr<Collective> collective;
+  };
+  [[nodiscard]] Reduced watch_reduction(TimeUs now_us);
+  void watch_making(TimeUs now_us);
+  void make_if_needed(TimeUs now_us);
+  void make_failed(std::string why, TimeUs now_us);
+  void end_reduction() { reduce_until_us_.reset(); }
+
+  Collectives& collectives_;
+  ReducerLimits limits_;
+  std::set<Rank> wanted_;
+  std::optional<Group> present_;
+  std::optional<Group> next_;
+  TimeUs make_until_us_ = 0;
+  std::optional<TimeUs> reduce_until_us_;
+  bool broken_off_ = false;  // a reduction was, and tick() has not told yet
+  TimeUs pause_us_ = 0;      // after the last failure; 0: none since one was made
+  TimeUs not_before_us_ = 0;
+  Counters counters_;
+  std::string trouble_;
+};
+
+}  // namespace gossamer::device

@@ -12,7 +12,8 @@ inline constexpr int json_schema_version = 1;
 
 [[nodiscard]] inline std::string json_line(nlohmann::json answer) {
   answer["schema"] = json_schema_version;
-  return answer.dump() + "\n";
+  // What other nodes call themselves may be no UTF-8.
+  return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace gossamer::ctl

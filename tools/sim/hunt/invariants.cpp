@@ -197,7 +197,9 @@ void Invariants::on(const Cluster::Event& event) {
     case Kind::delivered:
     case Kind::daemon_began:
     case Kind::paused:
+      return;
     case Kind::resumed:
+      nodes_[i].resumed_us = cluster_.now_us();
       return;
   }
 }
@@ -264,7 +266,7 @@ void Invariants::concluded(const Cluster::Event& event) {
   if (exchange.concluded) {
     fail(fmt::format("exactly once: node {} concluded exchange {} a second time", event.node, name), event);
   }
-  if (cluster_.now_us() > given_up_us(exchange)) --halves_;  // late, but not alone
+  if (exchange.lone) --halves_;  // late, but not alone
   exchange.concluded = true;
   ++both_;
   pairs_.insert(std::minmax(exchange.initiator, exchange.responder));
@@ -428,8 +430,17 @@ bool Invariants::excused(const Exchange& exchange) const {
   return false;
 }
 
+/// Both ends have had the time to conclude it or to count it: one that stands still does neither.
+bool Invariants::is_over(const Exchange& exchange, TimeUs now_us) const {
+  if (given_up_us(exchange) >= now_us) return false;
+  for (const std::size_t i : {exchange.initiator, exchange.responder}) {
+    if (cluster_.node(i).paused || nodes_[i].resumed_us + 2 * options_.info_period_us >= now_us) return false;
+  }
+  return true;
+}
+
 void Invariants::check_lone_halves(TimeUs now_us) {
-  while (!open_.empty() && given_up_us(exchanges_[open_.front()]) < now_us) {
+  while (!open_.empty() && is_over(exchanges_[open_.front()], now_us)) {
     check_lone_half(open_.front());
     open_.pop_front();
   }
@@ -439,6 +450,7 @@ void Invariants::check_lone_half(const ExchangeId& id) {
   const Exchange& exchange = exchanges_[id];
   if (exchange.concluded) return;
   ++halves_;
+  exchanges_[id].lone = true;
   const auto died = [&](std::size_t node) {
     const auto ended = ended_.find(node);
     return ended != ended_.end() && ended->second.back() >= exchange.begun_us;

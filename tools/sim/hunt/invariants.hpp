@@ -81,6 +81,7 @@ class Invariants {
     std::set<std::size_t> dead = {};
     std::uint64_t unresolved = 0;  ///< of its present daemon
     std::uint64_t violations = 0;
+    TimeUs resumed_us = 0;
   };
   struct Exchange {
     std::size_t initiator = 0;
@@ -91,6 +92,7 @@ class Invariants {
     int lost = 0;  ///< of its messages
     bool answered = false;
     bool concluded = false;
+    bool lone = false;  ///< was taken for one that stays at one end
     std::optional<double> given =
         {};  ///< what the responder's projection changed by; nothing if that was out of the sum
     std::optional<double> taken = {};  ///< the initiator's
@@ -124,6 +126,7 @@ class Invariants {
   void check_lone_halves(TimeUs now_us);
   void check_lone_half(const ExchangeId& id);
   [[nodiscard]] TimeUs given_up_us(const Exchange& exchange) const;
+  [[nodiscard]] bool is_over(const Exchange& exchange, TimeUs now_us) const;
   void check_ledger() const;
   [[noreturn]] void fail(const std::string& what, const Cluster::Event& event) const;
 

@@ -139,8 +139,8 @@ struct JobInfo {
   std::uint32_t fragments = 0;
   std::uint32_t fragment_elements = 0;
   Finishing finishing = Finishing::no;
-  /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: of an older node, whose
-  /// are over where it is absent.
+  /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: of an older node,
+  /// whose are over where it is absent.
   std::uint64_t first_exchange = 0;
 };
 

@@ -6,13 +6,13 @@
 
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <asio/io_context.hpp>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "daemon/config.hpp"
+#include "daemon/status.hpp"
 #include "daemon/workers.hpp"
 #include "gossip/types.hpp"
 
@@ -33,13 +33,14 @@ class Checkpoints {
   /// Runs what blocks for as long as the disk does.
   [[nodiscard]] Workers& disk() { return disk_; }
 
-  /// Looks whether the thread gets on, and logs when the disk has stopped answering, and when it answers again. To be
-  /// called now and then.
-  void watch(TimeUs now_us, spdlog::logger& log);
+  /// Looks whether the thread gets on. To be called now and then.
+  void watch(TimeUs now_us);
   /// How long the disk has not answered, as of the latest watch(): 0 unless that is beyond the patience.
   [[nodiscard]] TimeUs silent_us() const { return silent_us_; }
-  /// For people: what is wrong with the disk, and what to do; empty if nothing is.
-  [[nodiscard]] std::string trouble() const;
+  /// Nothing unless it is silent.
+  [[nodiscard]] std::optional<DiskTrouble> trouble() const;
+  /// The same in a sentence; empty if it is not.
+  [[nodiscard]] std::string trouble_text() const;
 
   /// False: the disk hangs still, and the process must end without the destructor.
   [[nodiscard]] bool stop_within(std::chrono::milliseconds patience) { return disk_.stop_within(patience); }

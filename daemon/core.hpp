@@ -27,6 +27,9 @@ class Core : public ClientEvents {
   /// Of the other nodes, as they tell; a part of them in a large cluster.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
+  /// Nothing: the disk answers, or nothing is to be written.
+  [[nodiscard]] virtual std::optional<DiskTrouble> disk_trouble() const { return std::nullopt; }
+
   /// The answer to a command that is not the shell's; nothing if it is not the core's either.
   [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }
 

@@ -810,7 +810,7 @@ JobStatus Job::status() const {
                               : static_cast<double>(host_.now_us() - checkpoint_writing_->written_us()) / us_per_s;
     if (const std::string& error = checkpoint_writing_->latest().error; !error.empty())
       status.note = "no checkpoint was written: " + error;
-    const std::string trouble = host_.checkpoints()->trouble();
+    const std::string trouble = host_.checkpoints()->trouble_text();
     if (!trouble.empty() && (checkpoint_writing_->under_way() || restoring_)) status.note = trouble;
   }
   if (const auto& stranger = replica_.layout_stranger()) {

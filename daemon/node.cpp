@@ -318,7 +318,7 @@ void Node::tick() {
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
   keep_acquaintances();
-  checkpoints_.watch(now_us(), log_);
+  checkpoints_.watch(now_us());
   if (stopped_) finish_stop_if_idle();
 }
 
@@ -392,7 +392,7 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
           {"path", latest.path},
           {"clock", latest.clock},
           {"failure", latest.error},
-          {"disk", checkpoints_.trouble()}};
+          {"disk", checkpoints_.trouble_text()}};
 }
 
 std::optional<nlohmann::json> Node::answer(const nlohmann::json& request) {

@@ -46,6 +46,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
+  [[nodiscard]] std::optional<DiskTrouble> disk_trouble() const override { return checkpoints_.trouble(); }
   [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request) override;
   void reconfigure(const Config& config) override;
   void set_drained(bool drained) override;

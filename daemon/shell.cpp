@@ -252,7 +252,8 @@ void Shell::watch() {
        .scheduled = partners != gossip::PartnerPolicy::random && partners != gossip::PartnerPolicy::weighted,
        .peers = core_.peer_statuses(),
        .jobs = core_.job_statuses(),
-       .cluster = core_.summary_statuses()});
+       .cluster = core_.summary_statuses(),
+       .disk = core_.disk_trouble()});
   for (const FindingStatus& finding : news.begun)
     log_.logger().warn("{}", sentence(finding));
   for (const FindingStatus& finding : news.ended)

@@ -16,12 +16,18 @@ namespace gossamer::daemon {
 struct FindingStatus {
   std::string rule;    ///< one of watch_rules: "drift"
   std::string grade;   ///< warning or problem
-  std::string job;     ///< empty: of a link, whatever the job
+  std::string job;     ///< empty: of a link or the disk, whatever the job
   std::string node;    ///< the other node's id; empty: about this node
   std::string name;    ///< that node's
   std::string text;    ///< what was found, a sentence
   std::string advice;  ///< the next step
   double since_s = 0;  ///< how long it has been so
+};
+
+/// What is wrong with the disk that state and checkpoints go to, and the next step.
+struct DiskTrouble {
+  std::string text;
+  std::string advice;
 };
 
 struct NodeStatus {

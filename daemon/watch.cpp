@@ -437,6 +437,14 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   }
   for (const PeerStatus& peer : now.peers)
     if (peer.up) look_at_link(peer, found);
+  if (now.disk)
+    found.push_back({.rule = "disk",
+                     .grade = "problem",
+                     .job = {},
+                     .node = {},
+                     .name = {},
+                     .text = now.disk->text,
+                     .advice = now.disk->advice});
   return found;
 }
 

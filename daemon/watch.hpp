@@ -12,6 +12,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -43,6 +44,7 @@ inline constexpr std::array watch_rules = {
     WatchRule{"slow-link", "exchanges with a neighbour are rare because its link is slow", 3},
     WatchRule{"queue", "more waits for a link than it carries in a second", 3},
     WatchRule{"latency", "heartbeats wait in queues", 3},
+    WatchRule{"disk", "the disk that state and checkpoints go to does not answer", 1},
 };
 
 /// One look at the daemon.
@@ -54,6 +56,7 @@ struct WatchLook {
   std::vector<PeerStatus> peers = {};
   std::vector<JobStatus> jobs = {};
   std::vector<SummaryStatus> cluster = {};
+  std::optional<DiskTrouble> disk = {};
 };
 
 /// What the rules find now, given a look some time before; `since_s` is left at 0.

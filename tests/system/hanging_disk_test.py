@@ -61,7 +61,10 @@ class HangingDisk(CheckpointTest):
             return "has not answered for" in self.note(nodes[0])
 
         wait_until(lambda: self.stepped(clients) and told(), UNTIL_TOLD_S, "it is told of")
-        self.assertIn("look at the disk", nodes[0].log.read_text())
+        log = nodes[0].log
+        said = lambda: "look at the disk" in log.read_text()  # noqa: E731
+        wait_until(lambda: self.stepped(clients) and said(), PATIENCE_S, "the log says so")
+        self.assertIn("disk", [finding["rule"] for finding in nodes[0].status()["findings"]])
         self.assert_still_exchanges(clients)
         self.assertEqual(len(self.written()), 1)
         # Somebody comes, whose address is to be kept on that disk, and a client goes and comes.
@@ -81,7 +84,8 @@ class HangingDisk(CheckpointTest):
         self.assertIn("Still waiting: the disk of", tool.stderr.read())
         self.assertEqual(len(self.written()), 2)
         wait_until(lambda: self.note(nodes[0]) == "", PATIENCE_S, "nothing is wrong any more")
-        wait_until(lambda: "answers again" in nodes[0].log.read_text(), PATIENCE_S, "the log says so")
+        back = "no longer so: the disk of"
+        wait_until(lambda: self.stepped(clients) and back in log.read_text(), 2 * PATIENCE_S, "the log says so")
         members = self.disk.folder / "state" / "members"
         wait_until(lambda: newcomer.address in members.read_text(), PATIENCE_S, "the newcomer is remembered")
 

@@ -240,6 +240,12 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
        "c",
        [](WatchLook&, WatchLook& now) { peer_c(now).round_trip_ms = 180; },
        {"heartbeats to node-c take 180 ms, 170 ms of it in queues", "link_max_mbit_s"}},
+      {"disk",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.disk = DiskTrouble{.text = "the disk of /a has not answered for 12 s", .advice = "look at it"};
+       },
+       {"the disk of /a has not answered for 12 s; look at it"}},
   };
   std::vector<std::string> covered;
   for (const Case& one : cases) {

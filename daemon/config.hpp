@@ -101,6 +101,10 @@ struct CheckpointOptions {
   Restore restore = Restore::imported;
 };
 
+struct GpuOptions {
+  std::string library = "libnvidia-ml.so.1";  ///< a name or a path; empty: GPUs are not watched
+};
+
 struct LogOptions {
   LogLevel level = LogLevel::info;
   std::filesystem::path file;  ///< empty: stderr
@@ -114,6 +118,7 @@ struct Config {
   LimitOptions limits;
   MetricsOptions metrics;
   CheckpointOptions checkpoints;
+  GpuOptions gpus;
   LogOptions log;
 };
 

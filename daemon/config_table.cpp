@@ -31,6 +31,7 @@ constexpr OptionSection sections[] = {
     {"limits", "What local training processes may take."},
     {"metrics", "What the node shows of itself: a status page, and metrics for Prometheus."},
     {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training."},
+    {"gpus", "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them."},
     {"log", "What is written down, and where."},
 };
 
@@ -405,6 +406,14 @@ constexpr Option options[] = {
          "has placed, else the training process's own model. \"latest\": else the checkpoint in the folder that has "
          "seen most, so that a cluster that was stopped as a whole goes on where it was; a job that is to begin "
          "anew then needs another name, or an empty folder."},
+    {.section = "gpus",
+     .key = "library",
+     .field = [](Config& c) -> OptionField { return &c.gpus.library; },
+     .form = TextForm::any,
+     .text = "NVIDIA's management library, which comes with the driver: a name that the loader finds, or a path. It is "
+             "loaded if it is there; without it the daemon runs all the same. While it is loaded, the driver takes the "
+             "GPUs to be in use: stop the daemon to reset one. Empty: GPUs are not looked at."},
+
     {.section = "log",
      .key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },

@@ -8,7 +8,10 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "daemon/watch.hpp"
 #include "gossip/age_counts.hpp"
@@ -308,6 +311,63 @@ constexpr Metric links_left_out = {"gossamer_links_left_out", gauge, "",
                                    "Known nodes for which no link is shown here, as there are too many.",
                                    "Not 0 in large clusters; links that are up come first."};
 
+constexpr Metric gpu_watch_state = {
+    "gossamer_gpu_watch_state", gauge, "",
+    "1 for how the GPUs are watched, 0 for the others: watched, none (no driver or no GPU), off, stuck.",
+    "stuck: the driver does not answer; nvidia-smi hangs, too. Restart the machine. The other figures of GPUs are "
+    "old."};
+constexpr std::array gpu_watch_states = {"watched", "none", "off", "stuck"};
+constexpr Metric gpu_info = {"gossamer_gpu_info", gauge, "", "1; the labels give index, name and PCI bus.",
+                             "Join by gpu to name GPUs in tables."};
+constexpr Metric gpu_health = {"gossamer_gpu_health", gauge, "",
+                               "1 for the GPU's health, 0 for the others: sound, warning, ill.",
+                               "warning, ill: gossamerctl doctor says why and what to do."};
+constexpr std::array gpu_healths = {"sound", "warning", "ill"};
+constexpr Metric gpu_xids = {
+    "gossamer_gpu_xid_errors_total", counter, "",
+    "Errors of the kind in the label xid that the driver has reported since the daemon started, the latest kinds.",
+    "The number is NVIDIA's; 13, 31, 43 and 45 are most often a program's fault. gossamerctl gpus says what the others "
+    "mean."};
+
+template <class Number>
+constexpr double told(const std::optional<Number>& number) {
+  return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// What a driver does not tell is left out.
+constexpr Row<gpus::Gpu> gpu_rows[] = {
+    {{"gossamer_gpu_memory_bytes", gauge, "bytes", "Memory of the GPU.", "For shares."},
+     [](const gpus::Gpu& g) { return told(g.memory_total_bytes); }},
+    {{"gossamer_gpu_used_memory_bytes", gauge, "bytes", "Of its memory, what is in use.",
+      "Near all of it: the next allocation of the training fails."},
+     [](const gpus::Gpu& g) { return told(g.memory_used_bytes); }},
+    {{"gossamer_gpu_utilisation_ratio", gauge, "", "Share of the last moments in which a kernel ran, 0 to 1.",
+      "Far below 1 while it trains: the GPU waits for data."},
+     [](const gpus::Gpu& g) { return told(g.utilisation_ratio); }},
+    {{"gossamer_gpu_temperature_celsius", gauge, "degrees Celsius", "Temperature of the chip.",
+      "Near 90: it slows itself down; look at fans and air."},
+     [](const gpus::Gpu& g) { return told(g.temperature_c); }},
+    {{"gossamer_gpu_power_watts", gauge, "watts", "Power that it draws.",
+      "At the limit all the time: it is slowed down."},
+     [](const gpus::Gpu& g) { return told(g.power_w); }},
+    {{"gossamer_gpu_power_limit_watts", gauge, "watts", "The most that it may draw.", "For comparison."},
+     [](const gpus::Gpu& g) { return told(g.power_limit_w); }},
+    {{"gossamer_gpu_ecc_corrected", gauge, "", "Memory errors that were corrected, since the driver was loaded.",
+      "Many an hour: the memory ages; rows will be replaced."},
+     [](const gpus::Gpu& g) { return told(g.ecc_corrected); }},
+    {{"gossamer_gpu_ecc_uncorrected", gauge, "", "Memory errors that were not corrected, since the driver was loaded.",
+      "Not 0: what ran then may be wrong; reset the GPU as gossamerctl doctor says."},
+     [](const gpus::Gpu& g) { return told(g.ecc_uncorrected); }},
+    {{"gossamer_gpu_rows_remapped", gauge, "", "Memory rows that spares have taken the place of, for good.",
+      "Grows: the memory wears out."},
+     [](const gpus::Gpu& g) { return told(g.rows_remapped); }},
+    {{"gossamer_gpu_clients", gauge, "", "Clients of this daemon that use it.",
+      "0 while its neighbours train: a client has ended, or never saw it."},
+     [](const gpus::Gpu& g) {
+       return real(std::ranges::count_if(g.processes, [](const auto& process) { return !process.job.empty(); }));
+     }},
+};
+
 // --- the text format ----------------------------------------------------------------------------------------------
 
 /// Prometheus takes any UTF-8, but what other nodes call themselves may be none.
@@ -362,13 +422,24 @@ std::string labels_of(const PeerStatus& peer) {
   return label("peer", peer.node);
 }
 
+std::string labels_of(const gpus::Gpu& gpu) {
+  return label("gpu", gpu.uuid.empty() ? std::to_string(gpu.index) : gpu.uuid);
+}
+
+/// Whether NaN stands for "not told"; elsewhere it is a value.
+template <class Status>
+constexpr bool may_be_absent = std::is_same_v<Status, gpus::Gpu>;
+
 template <class Status, std::size_t count>
 void write_rows(Text& text, const Row<Status> (&rows)[count], const std::vector<Status>& all) {
   if (all.empty()) return;
   for (const Row<Status>& row : rows) {
     text.begin(row.what);
-    for (const Status& one : all)
-      text.sample(row.what.name, labels_of(one), row.value(one));
+    for (const Status& one : all) {
+      const double value = row.value(one);
+      if (may_be_absent<Status> && std::isnan(value)) continue;
+      text.sample(row.what.name, labels_of(one), value);
+    }
   }
 }
 
@@ -438,6 +509,27 @@ void write_links(Text& text, std::vector<PeerStatus> peers) {
   write_rows(text, link_rows, peers);
 }
 
+void write_gpus(Text& text, const gpus::GpuReport& report) {
+  text.begin(gpu_watch_state);
+  states(text, gpu_watch_state, gpu_watch_states, "", report.state);
+  if (report.gpus.empty()) return;
+  text.begin(gpu_info);
+  for (const gpus::Gpu& gpu : report.gpus) {
+    text.sample(gpu_info.name,
+                fmt::format("{},{},{},{}", labels_of(gpu), label("index", std::to_string(gpu.index)),
+                            label("name", gpu.name), label("pci_bus", gpu.pci_bus)),
+                1);
+  }
+  text.begin(gpu_health);
+  for (const gpus::Gpu& gpu : report.gpus)
+    states(text, gpu_health, gpu_healths, labels_of(gpu), name_of(gpu.health));
+  text.begin(gpu_xids);
+  for (const gpus::Gpu& gpu : report.gpus)
+    for (const gpus::XidSeen& seen : gpu.xids)
+      text.sample(gpu_xids.name, labels_of(gpu) + "," + label("xid", std::to_string(seen.code)), real(seen.count));
+  write_rows(text, gpu_rows, report.gpus);
+}
+
 // --- the document -------------------------------------------------------------------------------------------------
 
 void append_table(std::string& out, const std::vector<Metric>& metrics) {
@@ -470,6 +562,11 @@ std::vector<Metric> link_metrics() {
   append(list, link_rows);
   return list;
 }
+std::vector<Metric> gpu_metrics() {
+  std::vector<Metric> list{gpu_watch_state, gpu_info, gpu_health, gpu_xids};
+  append(list, gpu_rows);
+  return list;
+}
 
 }  // namespace
 
@@ -491,6 +588,7 @@ std::vector<Metric> metric_list() {
   std::vector<Metric> list = node_metrics();
   std::ranges::copy(job_metrics(), std::back_inserter(list));
   std::ranges::copy(link_metrics(), std::back_inserter(list));
+  std::ranges::copy(gpu_metrics(), std::back_inserter(list));
   return list;
 }
 
@@ -499,6 +597,7 @@ std::string metrics_text(const Observed& observed) {
   write_node(text, observed.node);
   write_jobs(text, observed.jobs);
   write_links(text, observed.peers);
+  write_gpus(text, observed.gpus);
   return text.take();
 }
 
@@ -540,6 +639,14 @@ With the label `peer`, the other node's id. At most {} are shown, those that are
 )",
                      max_metric_links);
   append_table(out, link_metrics());
+  out += R"(
+## Of each GPU
+
+With the label `gpu`, its UUID, as far as NVIDIA's driver tells (`[gpus] library`); what it does not tell is left out.
+The figures are a few seconds old, those of a driver that hangs older.
+
+)";
+  append_table(out, gpu_metrics());
   return out;
 }
 

@@ -2,8 +2,8 @@
 // page docs/metrics.md, which is made from the list.
 //
 // Pure: any thread. Names follow Prometheus' conventions: base units, _total for what only grows. The series of a node
-// are bounded: jobs by [limits] jobs, links by max_metric_links. Names are a contract with dashboards and alert rules:
-// add, do not rename.
+// are bounded: jobs by [limits] jobs, links by max_metric_links, GPUs by gpus::max_gpus. Names are a contract with
+// dashboards and alert rules: add, do not rename.
 
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/gpus/gpu.hpp"
 #include "daemon/status.hpp"
 
 namespace gossamer::daemon {
@@ -35,10 +36,11 @@ struct Observed {
   NodeStatus node;
   std::vector<PeerStatus> peers;
   std::vector<JobStatus> jobs;
+  gpus::GpuReport gpus = {};
 };
 
 /// In the order in which they are written: of the node, of each job (label `job_name`, since Prometheus has a `job` of
-/// its own), of each link (label `peer`).
+/// its own), of each link (label `peer`), of each GPU (label `gpu`).
 [[nodiscard]] std::vector<Metric> metric_list();
 
 /// The text format, version 0.0.4.

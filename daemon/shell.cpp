@@ -75,6 +75,7 @@ Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& c
       started_(std::chrono::steady_clock::now()),
       service_manager_(loop),
       kept_(loop, service_manager_, log.logger()),
+      gpus_(loop, config_.gpus.library, log.logger()),
       signals_(loop, SIGTERM, SIGINT, SIGHUP),
       status_timer_(loop),
       grace_timer_(loop),
@@ -116,7 +117,9 @@ void Shell::open_page() {
   if (config_.metrics.listen.empty()) return;
   PageSources sources{.observed =
                           [this] {
-                            return Observed{node_status(), core_.peer_statuses(), core_.job_statuses()};
+                            std::vector<JobStatus> jobs = core_.job_statuses();
+                            gpus::GpuReport gpus = gpus_.report(jobs);
+                            return Observed{node_status(), core_.peer_statuses(), std::move(jobs), std::move(gpus)};
                           },
                       .members = [this] { return core_.member_statuses(); },
                       .cluster = [this] { return core_.summary_statuses(); },
@@ -229,6 +232,7 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
   if (command == "peers") return peers_answer(core_.peer_statuses());
   if (command == "members") return members_answer(core_.member_statuses());
   if (command == "jobs") return jobs_answer(core_.job_statuses());
+  if (command == "gpus") return gpus_.report(core_.job_statuses());
   if (command == "drain") {
     core_.set_drained(!request.value("off", false));
     return {{"drained", core_.drained()}};
@@ -238,9 +242,10 @@ nlohmann::json Shell::answer(const nlohmann::json& request) {
   if (auto answer = core_.answer(request)) return *std::move(answer);
   return {
       {"error",
-       fmt::format("command \"{}\" is not known; there are status, peers, members, jobs, drain, leave, checkpoint and "
-                   "doctor",
-                   command)}};
+       fmt::format(
+           "command \"{}\" is not known; there are status, peers, members, jobs, gpus, drain, leave, checkpoint and "
+           "doctor",
+           command)}};
 }
 
 void Shell::watch() {

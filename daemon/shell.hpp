@@ -20,6 +20,7 @@
 #include "daemon/config.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/core.hpp"
+#include "daemon/gpu_watch.hpp"
 #include "daemon/kept_memory.hpp"
 #include "daemon/log.hpp"
 #include "daemon/page.hpp"
@@ -79,6 +80,7 @@ class Shell {
   const std::chrono::steady_clock::time_point started_;
   ServiceManager service_manager_;
   KeptMemory kept_;
+  GpuWatch gpus_;
   asio::signal_set signals_;
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;

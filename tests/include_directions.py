@@ -29,12 +29,15 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     # What a GPU computes is gossip's; the plug-in and who loads it know of nothing else.
     "gossip/cuda": frozenset({"gossip"}),
     "daemon/device": frozenset({"gossip", "gossip/cuda"}),
-    "daemon": frozenset({"peer", "gossip", "daemon/checkpoint", "daemon/device", "sdk/layout"}),
+    "daemon/gpus": frozenset(),
+    "daemon": frozenset(
+        {"peer", "gossip", "daemon/checkpoint", "daemon/device", "daemon/gpus", "sdk/layout"}
+    ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's.
-    "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint"}),
+    "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
-    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "daemon/checkpoint", "daemon"}),
+    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "daemon/checkpoint", "daemon/gpus", "daemon"}),
 }
 TESTS = "tests"  # may include everything
 

@@ -97,6 +97,7 @@ class Json(SystemTest):
         self.assertEqual(job["job"], JOB)
         self.assertGreater(job["partners"][0]["exchanges"], 0)
         self.assertEqual(len(job["processes"]), 1)
+        self.print_json(first, "gpus")
         self.print_json(first, "top", "--frames", "2", "--interval", "0.1")
         self.print_json(first, "explain", "--seconds", "0.1")
         self.print_json(first, "explain", "node-2", "--seconds", "0.1")

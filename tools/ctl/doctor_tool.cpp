@@ -17,6 +17,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "tools/ctl/gpus.hpp"
+#include "tools/ctl/gpus_tool.hpp"
+
 namespace gossamer::ctl {
 namespace {
 
@@ -184,6 +187,7 @@ std::vector<Finding> DoctorTool::run(const Ask& ask) const {
                         "use the gossamerctl of the daemon's version, or restart it"});
   }
   append(findings, examine_machine(machine_facts()));
+  if (const auto seen = see_gpus(ask)) append(findings, examine_gpus(seen->report));
   return findings;
 }
 

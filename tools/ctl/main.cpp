@@ -24,6 +24,7 @@
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/doctor_tool.hpp"
 #include "tools/ctl/explain_tool.hpp"
+#include "tools/ctl/gpus_tool.hpp"
 #include "tools/ctl/json_line.hpp"
 #include "tools/ctl/node_tool.hpp"
 #include "tools/ctl/run/run_tool.hpp"
@@ -182,6 +183,7 @@ int main(int argc, char** argv) {
   ctl::DoctorTool doctor(app);
   ctl::ClusterTool cluster(app);
   ctl::CheckpointTool checkpoint(app);
+  ctl::GpusTool gpus(app);
   ctl::RunTool running(app);
   // What is behind -- is another program's.
   char** const own_end = std::find(argv, argv + argc, std::string_view("--"));
@@ -199,6 +201,7 @@ int main(int argc, char** argv) {
   if (doctor.chosen()) return examine(doctor, arguments);
   if (cluster.chosen()) return carry_out(cluster, arguments);
   if (checkpoint.chosen()) return carry_out(checkpoint, arguments);
+  if (gpus.chosen()) return carry_out(gpus, arguments);
   for (const Command& command : commands)
     if (app.got_subcommand(command.name))
       return arguments.watch_s > 0 ? watch(command, arguments) : show(command, arguments);

@@ -100,6 +100,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     period_s = 600
     keep = 2
     restore = "latest"
+    [gpus]
+    library = "/n"
     [log]
     level = "debug"
     file = "/l"
@@ -155,6 +157,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->checkpoints.period_s == 600);
   CHECK(config->checkpoints.keep == 2);
   CHECK(config->checkpoints.restore == Restore::latest);
+  CHECK(config->gpus.library == "/n");
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   CHECK(config->log.format == LogFormat::json);
@@ -187,7 +190,7 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[gosip]\nseed = 1", "f:1: gosip: no such section; did you mean [gossip]?"},
       {"[quantum]\nx = 1",
        "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [metrics], [checkpoints], "
-       "[log]"},
+       "[gpus], [log]"},
       {"[metrics]\nlisten = \"0.0.0.0:9746\"", "f:2: [metrics] listen: \"0.0.0.0:9746\" is not of this machine alone"},
       {"[metrics]\nlisten = \"9746\"", "f:2: [metrics] listen: \"9746\" is no address"},
       {"listen = \"x\"", "f:1: listen: stands outside a section; it belongs under [overlay]"},

@@ -71,6 +71,11 @@ TEST_CASE("the text format has each metric with its description, labels escaped"
   observed.jobs = {job("a", 6), job("b")};
   observed.peers = {peer("11", true), peer("", false)};
   observed.jobs[1].consensus = std::nan("");
+  // With all that a driver can tell: the rest is left out.
+  gossamer::gpus::Gpu gpu;
+  gpu.memory_total_bytes = gpu.memory_used_bytes = gpu.ecc_corrected = gpu.ecc_uncorrected = gpu.rows_remapped = 1;
+  gpu.utilisation_ratio = gpu.temperature_c = gpu.power_w = gpu.power_limit_w = 1;
+  observed.gpus.gpus = {gpu};
   observed.peers[0].address = "not \xff UTF-8";
   const std::string text = metrics_text(observed);
   for (const Metric& metric : metric_list()) {

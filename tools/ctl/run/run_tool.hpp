@@ -9,10 +9,12 @@
 #include <expected>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tools/ctl/control_client.hpp"
+#include "tools/ctl/run/launcher.hpp"
 
 namespace gossamer::ctl {
 
@@ -31,9 +33,14 @@ class RunTool {
   [[nodiscard]] std::expected<int, std::string> run(const Ask& ask, std::vector<std::string> command) const;
 
  private:
+  [[nodiscard]] std::expected<std::vector<ClientSpec>, std::string> place_clients() const;
+
   CLI::App* command_;
   std::vector<std::string> without_dashes_;
-  std::uint32_t clients_ = 1;
+  std::optional<std::uint32_t> clients_;
+  std::optional<std::string> gpus_;
+  std::uint32_t per_gpu_ = 1;
+  bool bind_ = false;
   std::string restart_ = "never";
   double first_pause_s_ = 1;
   double grace_s_ = 10;

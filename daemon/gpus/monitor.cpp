@@ -1,0 +1,185 @@
+// See monitor.hpp.
+
+#include "daemon/gpus/monitor.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "daemon/gpus/health.hpp"
+#include "daemon/gpus/nvml.hpp"
+
+namespace gossamer::gpus {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+/// The driver is asked for errors for so long at a time; the end of the monitor is seen between.
+constexpr std::chrono::milliseconds event_patience{200};
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+struct SeenAt {
+  std::uint32_t code;
+  std::uint64_t count;
+  Clock::time_point latest;
+};
+
+}  // namespace
+
+struct GpuMonitor::Shared {
+  explicit Shared(MonitorOptions its_options) : options(std::move(its_options)) {}
+
+  void run();
+  void watch(Nvml& nvml);
+  void publish(std::vector<Gpu> gpus, const std::string& driver);
+  void give_up(const std::string& why);
+  void note(const XidEvent& event);
+  /// Marks the time that a call into the driver takes.
+  template <class Call>
+  auto in_driver(Call call) {
+    set_busy_since(Clock::now());
+    auto result = call();
+    set_busy_since(std::nullopt);
+    return result;
+  }
+  void set_busy_since(std::optional<Clock::time_point> since) {
+    const std::lock_guard lock(mutex);
+    busy_since = since;
+  }
+  /// False: the monitor ends.
+  bool pause(std::chrono::milliseconds duration) {
+    std::unique_lock lock(mutex);
+    return !changed.wait_for(lock, duration, [this] { return stopping; });
+  }
+  bool is_stopping() {
+    const std::lock_guard lock(mutex);
+    return stopping;
+  }
+
+  const MonitorOptions options;
+  mutable std::mutex mutex;  // over all below
+  std::condition_variable changed;
+  bool stopping = false;
+  bool ended = false;
+  std::optional<Clock::time_point> busy_since;
+  Clock::time_point read_at = Clock::now();
+  GpuReport latest{.state = "none", .driver = {}, .age_s = 0, .note = "not looked at yet", .gpus = {}};
+  std::map<std::string, std::vector<SeenAt>> xids;  // by UUID: at most as many as GPUs were ever seen
+};
+
+void GpuMonitor::Shared::publish(std::vector<Gpu> gpus, const std::string& driver) {
+  const std::lock_guard lock(mutex);
+  read_at = Clock::now();
+  latest = {.state = gpus.empty() ? "none" : "watched",
+            .driver = driver,
+            .age_s = 0,
+            .note = gpus.empty() ? "the driver sees no GPU" : "",
+            .gpus = std::move(gpus)};
+}
+
+void GpuMonitor::Shared::give_up(const std::string& why) {
+  const std::lock_guard lock(mutex);
+  read_at = Clock::now();
+  latest = {.state = "none", .driver = {}, .age_s = 0, .note = why, .gpus = {}};
+}
+
+void GpuMonitor::Shared::note(const XidEvent& event) {
+  const std::lock_guard lock(mutex);
+  if (!xids.contains(event.uuid) && xids.size() >= max_gpus) return;
+  std::vector<SeenAt>& seen = xids[event.uuid];
+  SeenAt entry{event.code, 0, {}};
+  if (const auto before = std::ranges::find(seen, event.code, &SeenAt::code); before != seen.end()) {
+    entry = *before;
+    seen.erase(before);
+  }
+  ++entry.count;
+  entry.latest = Clock::now();
+  if (seen.size() == max_xid_kinds) seen.erase(seen.begin());
+  seen.push_back(entry);
+}
+
+void GpuMonitor::Shared::watch(Nvml& nvml) {
+  while (!is_stopping()) {
+    auto gpus = in_driver([&] {
+      // Anew after an error, such as that one GPU is lost: of the others more is to be heard.
+      if (!nvml.tells_events()) nvml.listen();
+      return nvml.read();
+    });
+    if (!gpus) return give_up(gpus.error());
+    publish(std::move(*gpus), nvml.driver());
+    Clock::time_point next = Clock::now() + options.period;
+    while (nvml.tells_events() && Clock::now() < next && !is_stopping()) {
+      const auto event = in_driver([&] { return nvml.wait_for_xid(std::min(event_patience, options.period)); });
+      if (!event) continue;
+      note(*event);
+      next = std::min(next, Clock::now() + event_patience);  // its figures are news, too
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
+    if (!nvml.tells_events() && left.count() > 0 && !pause(left)) return;
+  }
+}
+
+void GpuMonitor::Shared::run() {
+  ::pthread_setname_np(::pthread_self(), "gpus");
+  do {
+    auto nvml = in_driver([&] { return Nvml::open(options.library); });
+    if (nvml) {
+      watch(*nvml);
+    } else {
+      give_up(nvml.error());
+    }
+    set_busy_since(Clock::now());  // its end is a call into the driver, too
+    nvml = std::unexpected("");
+    set_busy_since(std::nullopt);
+  } while (pause(options.retry));
+  const std::lock_guard lock(mutex);
+  ended = true;
+  changed.notify_all();
+}
+
+GpuMonitor::GpuMonitor(MonitorOptions options) : options_(std::move(options)) {
+  if (options_.library.empty()) return;
+  shared_ = std::make_shared<Shared>(options_);
+  std::thread([shared = shared_] { shared->run(); }).detach();
+}
+
+GpuMonitor::~GpuMonitor() {
+  if (!shared_) return;
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopping = true;
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, options_.stop_patience, [this] { return shared_->ended; });
+}
+
+GpuReport GpuMonitor::report() const {
+  if (!shared_) return {.state = "off", .driver = {}, .age_s = 0, .note = "[gpus] library is empty", .gpus = {}};
+  const std::lock_guard lock(shared_->mutex);
+  const Clock::time_point now = Clock::now();
+  GpuReport report = shared_->latest;
+  report.age_s = seconds(now - shared_->read_at);
+  for (Gpu& gpu : report.gpus) {
+    const auto seen = shared_->xids.find(gpu.uuid);
+    if (seen != shared_->xids.end())
+      for (const SeenAt& one : seen->second)
+        gpu.xids.push_back({one.code, one.count, seconds(now - one.latest)});
+    judge(gpu);
+  }
+  if (shared_->busy_since && now - *shared_->busy_since > options_.patience) {
+    report.state = "stuck";
+    report.note = fmt::format(
+        "the driver has not answered for {:.0f} s; nvidia-smi should hang, too, and dmesg may say "
+        "why; restart the machine",
+        seconds(now - *shared_->busy_since));
+  }
+  return report;
+}
+
+}  // namespace gossamer::gpus

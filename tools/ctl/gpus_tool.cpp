@@ -1,0 +1,53 @@
+// See gpus_tool.hpp.
+
+#include "tools/ctl/gpus_tool.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "daemon/gpus/monitor.hpp"
+#include "daemon/gpus/nvml_types.hpp"
+#include "tools/ctl/gpus.hpp"
+#include "tools/ctl/json_line.hpp"
+
+namespace gossamer::ctl {
+
+gpus::GpuReport look_at_gpus() {
+  const char* const library = std::getenv(nvml_environment);
+  return gpus::look_once(library != nullptr ? library : gpus::nvml::usual_library, look_patience);
+}
+
+std::expected<GpusSeen, ControlError> see_gpus(const GpusTool::Ask& ask) {
+  const auto answer = ask({{"command", "gpus"}});
+  gpus::GpuReport told;
+  if (answer) {
+    told = answer->get<gpus::GpuReport>();
+    if (told.state == "watched" || told.state == "stuck") return GpusSeen{std::move(told), "daemon"};
+  }
+  // A daemon of an older version does not know the command; that it is there makes no difference to the GPUs.
+  gpus::GpuReport seen = look_at_gpus();
+  if (answer && !seen.gpus.empty())
+    seen.note = fmt::format("the daemon does not watch them: {}{}", told.note,
+                            told.state == "off" ? "" : "; its unit needs the drop-in for GPUs, or a restart");
+  return GpusSeen{std::move(seen), "gossamerctl"};
+}
+
+GpusTool::GpusTool(CLI::App& app)
+    : command_(app.add_subcommand("gpus", "This machine's GPUs: memory, use, temperature, health, and who uses them")) {
+  command_->footer(
+      "Asks the daemon, which also counts the driver's errors; without one, looks itself. Clients are processes of "
+      "this "
+      "daemon's jobs, \"+ 1\" others. GOSSAMER_NVML names the driver's library if it is in an unusual place.");
+}
+
+std::expected<std::string, ControlError> GpusTool::run(const Ask& ask, bool as_json, bool colour) const {
+  const auto seen = see_gpus(ask);
+  if (!seen) return std::unexpected(seen.error());
+  if (!as_json) return gpus_table(seen->report, colour);
+  nlohmann::json json = seen->report;
+  json["by"] = seen->by;
+  return json_line(std::move(json));
+}
+
+}  // namespace gossamer::ctl

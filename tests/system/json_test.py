@@ -4,6 +4,7 @@ docs/gossamerctl.md: what is missing, of another type, or not in the schema fail
 
 import copy
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -97,6 +98,8 @@ class Json(SystemTest):
         self.assertEqual(job["job"], JOB)
         self.assertGreater(job["partners"][0]["exchanges"], 0)
         self.assertEqual(len(job["processes"]), 1)
+        (process,) = self.print_json(first, "clients")["clients"]
+        self.assertEqual((process["job"], process["pid"]), (JOB, os.getpid()))
         self.print_json(first, "gpus")
         self.print_json(first, "top", "--frames", "2", "--interval", "0.1")
         self.print_json(first, "explain", "--seconds", "0.1")

@@ -41,12 +41,16 @@ struct Command {
   const char* name;
   const char* text;
   std::string (*table)(const nlohmann::json& answer, bool colour);
+  const char* asks = nullptr;                                           ///< another command of the daemon's
+  nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< to what this one answers
 };
 constexpr Command commands[] = {
     {"status", "The node: identity, links, jobs, traffic", ctl::status_table},
     {"peers", "The nodes it knows: links, round trips, traffic", ctl::peers_table},
     {"members", "Who is in the cluster: alive or suspected, linked or not", ctl::members_table},
     {"jobs", "The jobs it averages: progress, exchanges, traffic", ctl::jobs_table},
+    {"clients", "The training processes that are attached: state, progress", ctl::clients_table, "jobs",
+     ctl::clients_of},
 };
 
 struct Arguments {
@@ -78,13 +82,14 @@ std::vector<std::string> sockets_for(const Arguments& arguments) {
 }
 
 int show(const Command& command, const Arguments& arguments) {
-  const auto answer = ctl::ask(sockets_for(arguments), command.name);
+  auto answer = ctl::ask(sockets_for(arguments), command.asks == nullptr ? command.name : command.asks);
   if (!answer) return fail(answer.error());
-  if (arguments.json) {
-    fmt::print("{}", ctl::json_line(*answer));
-    return done;
-  }
   try {
+    if (command.of_answer != nullptr) answer = command.of_answer(*answer);
+    if (arguments.json) {
+      fmt::print("{}", ctl::json_line(*answer));
+      return done;
+    }
     const std::string table = command.table(*answer, want_colour());
     const bool redraw = arguments.watch_s > 0 && ::isatty(STDOUT_FILENO) == 1;
     fmt::print("{}{}", redraw ? "\033[H\033[J" : "", table);

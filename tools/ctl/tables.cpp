@@ -177,24 +177,27 @@ std::string job_state(const Members& job, const std::string& state) {
   return state;
 }
 
+std::string render_clients(const json& clients, const std::string& if_none, bool colour) {
+  Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED"}, {}, if_none};
+  for (const json& entry : clients) {
+    const Members client{entry};
+    table.rows.push_back({client.text("job"),
+                          {fmt::format("{:.0f}", client.number("pid")), true},
+                          {client.string("state"), false, tone_of_state(client.string("state"))},
+                          client.as("clock", count_text),
+                          client.as("steps", count_text),
+                          {fmt::format("{} ago", duration_text(client.number("published_s"))), true}});
+  }
+  return table.render(colour);
+}
+
 /// Of the jobs that several processes of this node train; empty if there are none.
 std::string processes_table(const json& answer, bool colour) {
-  Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED"}, {}, ""};
-  for (const json& job : answer.at("jobs")) {
-    const json processes = job.value("processes", json::array());
-    if (processes.size() < 2) continue;
-    for (const json& entry : processes) {
-      const Members process{entry};
-      const std::string state = process.string("state");
-      table.rows.push_back({Members{job}.text("job"),
-                            {fmt::format("{:.0f}", process.number("pid")), true},
-                            {state, false, tone_of_state(state)},
-                            process.as("clock", count_text),
-                            process.as("steps", count_text),
-                            {fmt::format("{} ago", duration_text(process.number("published_s"))), true}});
-    }
-  }
-  return table.rows.empty() ? "" : "\n" + table.render(colour);
+  json shared = json::array();
+  for (const json& job : answer.at("jobs"))
+    if (job.value("processes", json::array()).size() > 1) shared.push_back(job);
+  if (shared.empty()) return "";
+  return "\n" + render_clients(clients_of({{"jobs", shared}}).at("clients"), "", colour);
 }
 
 }  // namespace
@@ -230,6 +233,21 @@ std::string jobs_table(const json& answer, bool colour) {
       text += fmt::format("{}: {}\n", job.string("job"), note);
   }
   return text;
+}
+
+json clients_of(const json& answer) {
+  json clients = json::array();
+  for (const json& job : answer.at("jobs")) {
+    for (json client : job.value("processes", json::array())) {
+      client["job"] = job.at("job");
+      clients.push_back(std::move(client));
+    }
+  }
+  return {{"clients", std::move(clients)}};
+}
+
+std::string clients_table(const json& answer, bool colour) {
+  return render_clients(answer.at("clients"), "no training process is attached", colour);
 }
 
 std::string denials_table(const json& answer, bool colour) {

@@ -12,6 +12,9 @@ namespace gossamer::ctl {
 [[nodiscard]] std::string peers_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string members_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string jobs_table(const nlohmann::json& answer, bool colour);
+/// The processes of all jobs, each with its job, of what the daemon answers to "jobs"; throws json::exception.
+[[nodiscard]] nlohmann::json clients_of(const nlohmann::json& answer);
+[[nodiscard]] std::string clients_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string denials_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string keys_table(const nlohmann::json& answer, bool colour);
 

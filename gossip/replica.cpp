@@ -318,12 +318,10 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   out.send.push_back({node, own_info()});
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
   for (Fragment& fragment : fragments_) {
-    const bool unanswered = fragment.own && fragment.own->stage == Stage::awaiting && !fragment.reply;
-    if (unanswered && fragment.own->partner == node) {
-      fragment.own->repeated = true;
-      fragment.own->unsent = false;
-      out.send.push_back({node, fragment.own->request});
-    }
+    if (!fragment.unanswered() || fragment.own->partner != node) continue;
+    fragment.own->repeated = true;
+    fragment.own->unsent = false;
+    out.send.push_back({node, fragment.own->request});
   }
   cache_.mark_unsent(node);
 }
@@ -340,8 +338,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
     std::erase(fragment.pulls, node);
     if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
     if (!fragment.own || fragment.own->partner != node) continue;
-    if (fragment.own->stage == Stage::awaiting) {
-      if (fragment.reply) continue;  // its answer is here and only waits for the fragment
+    if (fragment.unanswered()) {  // else its answer may be here, and only wait for the fragment
       count_unresolved(node);
       end_own(fragment, 0, now_us);
     } else if (fragment.own->stage == Stage::encoding) {
@@ -476,7 +473,7 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     serve_pull(f, now_us, out);  // those that waited long enough
   for (Fragment& fragment : fragments_) {
-    if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
+    if (!fragment.unanswered()) continue;
     if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
     count_unresolved(fragment.own->partner);
     end_own(fragment, 0, now_us);
@@ -487,7 +484,7 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
 /// towards the end of an exchange's lifetime: an answer that came after it would be committed at one end only.
 void Replica::repeat_unanswered(TimeUs now_us, Actions& out) {
   for (Fragment& fragment : fragments_) {
-    if (!fragment.own || fragment.own->stage != Stage::awaiting || fragment.reply) continue;
+    if (!fragment.unanswered()) continue;
     Own& own = *fragment.own;
     if (own.unsent || !linked(own.partner) || now_us - own.begun_us > options_.lifetime_us / 2) continue;
     if (now_us - own.sent_us < patience_us(own.partner)) continue;
@@ -536,9 +533,8 @@ void Replica::send_again(Actions& out) {
     if (linked(to)) out.send.push_back({to, ack});  // else its reply comes again with the next link
   }
   for (Fragment& fragment : fragments_) {
-    if (!fragment.own || !fragment.own->unsent || !linked(fragment.own->partner)) continue;
-    // Its answer has come meanwhile, by the first copy: a partner that has lost its memory would answer a second time.
-    if (fragment.own->stage != Stage::awaiting || fragment.reply) continue;
+    // If its answer has come meanwhile, by the first copy: a partner that has lost its memory would answer again.
+    if (!fragment.unanswered() || !fragment.own->unsent || !linked(fragment.own->partner)) continue;
     fragment.own->unsent = false;
     out.send.push_back({fragment.own->partner, fragment.own->request});
   }

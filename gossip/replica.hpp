@@ -361,6 +361,9 @@ class Replica {
     bool measured = false;         ///< that is known
     Handover handover = {};        ///< while the node leaves
     Agreement agreement = {};      ///< while it finishes
+
+    /// Its own exchange is on its way, and no answer has come.
+    [[nodiscard]] bool unanswered() const { return own && own->stage == Stage::awaiting && !reply; }
   };
   struct Neighbour {
     bool linked = false;

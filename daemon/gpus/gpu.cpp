@@ -1,6 +1,10 @@
-// The JSON of gpu.hpp.
+// What gpu.hpp makes of the driver's answers, and its JSON.
 
 #include "daemon/gpus/gpu.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
 
 namespace gossamer::gpus {
 namespace {
@@ -28,6 +32,24 @@ Health health_named(const std::string& name) {
 
 const char* name_of(Health health) {
   return health == Health::sound ? "sound" : health == Health::warning ? "warning" : "ill";
+}
+
+GpuReport report_of(std::vector<Gpu> gpus, std::string driver) {
+  GpuReport report = gpus.empty() ? report_without("none", "the driver sees no GPU") : report_without("watched", "");
+  report.driver = std::move(driver);
+  report.gpus = std::move(gpus);
+  return report;
+}
+
+GpuReport report_without(std::string state, std::string note) {
+  return {.state = std::move(state), .driver = {}, .age_s = 0, .note = std::move(note), .gpus = {}};
+}
+
+std::string hanging_note(std::chrono::duration<double> since) {
+  return fmt::format(
+      "the driver has not answered for {:.0f} s; nvidia-smi should hang, too, and dmesg may say why; restart the "
+      "machine",
+      since.count());
 }
 
 // Found by the library's own lookup, for elements of lists.

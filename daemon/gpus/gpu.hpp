@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -64,6 +65,13 @@ struct GpuReport {
   std::string note;    ///< why there are none, or no news
   std::vector<Gpu> gpus;
 };
+
+/// Of what the driver has told just now.
+[[nodiscard]] GpuReport report_of(std::vector<Gpu> gpus, std::string driver);
+/// Of nothing, because of this.
+[[nodiscard]] GpuReport report_without(std::string state, std::string note);
+/// What is said of a driver that does not answer.
+[[nodiscard]] std::string hanging_note(std::chrono::duration<double> since);
 
 void to_json(nlohmann::json& json, const GpuReport& report);
 void from_json(const nlohmann::json& json, GpuReport& report);

@@ -51,8 +51,7 @@ const Xid* known_xid(std::uint32_t code) {
 std::string reset(const Gpu& gpu) {
   return fmt::format(
       "stop the training on it and gossamerd, nvidia-smi --gpu-reset -i {}, start both again; if it comes back, have "
-      "the "
-      "GPU looked at",
+      "the GPU looked at",
       gpu.index);
 }
 

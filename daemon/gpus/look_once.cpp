@@ -24,22 +24,14 @@ using Clock = std::chrono::steady_clock;
 /// More than 64 GPUs with 256 processes each take.
 constexpr std::size_t max_report_bytes = 8u << 20;
 
-GpuReport nothing(std::string state, std::string why) {
-  return {.state = std::move(state), .driver = {}, .age_s = 0, .note = std::move(why), .gpus = {}};
-}
-
 GpuReport look(const std::string& library) {
   auto nvml = Nvml::open(library);
-  if (!nvml) return nothing("none", nvml.error());
+  if (!nvml) return report_without("none", nvml.error());
   auto gpus = nvml->read();
-  if (!gpus) return nothing("none", gpus.error());
+  if (!gpus) return report_without("none", gpus.error());
   for (Gpu& gpu : *gpus)
     judge(gpu);
-  return {.state = gpus->empty() ? "none" : "watched",
-          .driver = nvml->driver(),
-          .age_s = 0,
-          .note = gpus->empty() ? "the driver sees no GPU" : "",
-          .gpus = std::move(*gpus)};
+  return report_of(std::move(*gpus), nvml->driver());
 }
 
 [[noreturn]] void look_and_tell(const std::string& library, int to) {
@@ -73,24 +65,21 @@ std::optional<std::string> read_all(int from, Clock::time_point until) {
 
 GpuReport look_once(const std::string& library, std::chrono::milliseconds patience) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return nothing("none", fmt::format("no pipe: {}", std::strerror(errno)));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return report_without("none", fmt::format("no pipe: {}", std::strerror(errno)));
   const pid_t pid = ::fork();
   if (pid == 0) look_and_tell(library, ends[1]);
   ::close(ends[1]);
   const auto text = pid > 0 ? read_all(ends[0], Clock::now() + patience) : std::string();
   ::close(ends[0]);
-  if (pid < 0) return nothing("none", "no process can be made to look; see ulimit -u");
+  if (pid < 0) return report_without("none", "no process can be made to look; see ulimit -u");
   if (!text) ::kill(pid, SIGKILL);
   int status = 0;
   const bool ended = ::waitpid(pid, &status, text ? 0 : WNOHANG) == pid;
-  if (!text)
-    return nothing("stuck",
-                   fmt::format("the driver has not answered within {} s; nvidia-smi should hang, too, and dmesg "
-                               "may say why; restart the machine",
-                               patience.count() / 1000));
+  if (!text) return report_without("stuck", hanging_note(patience));
   const nlohmann::json report = nlohmann::json::parse(*text, nullptr, false);
   if (!ended || !WIFEXITED(status) || !report.is_object())
-    return nothing("none", "the driver's library has ended the process that looked: install the driver again");
+    return report_without("none", "the driver's library has ended the process that looked: install the driver again");
   return report.get<GpuReport>();
 }
 

@@ -2,7 +2,6 @@
 
 #include "daemon/gpus/monitor.hpp"
 
-#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -71,24 +70,20 @@ struct GpuMonitor::Shared {
   bool ended = false;
   std::optional<Clock::time_point> busy_since;
   Clock::time_point read_at = Clock::now();
-  GpuReport latest{.state = "none", .driver = {}, .age_s = 0, .note = "not looked at yet", .gpus = {}};
+  GpuReport latest = report_without("none", "not looked at yet");
   std::map<std::string, std::vector<SeenAt>> xids;  // by UUID: at most as many as GPUs were ever seen
 };
 
 void GpuMonitor::Shared::publish(std::vector<Gpu> gpus, const std::string& driver) {
   const std::lock_guard lock(mutex);
   read_at = Clock::now();
-  latest = {.state = gpus.empty() ? "none" : "watched",
-            .driver = driver,
-            .age_s = 0,
-            .note = gpus.empty() ? "the driver sees no GPU" : "",
-            .gpus = std::move(gpus)};
+  latest = report_of(std::move(gpus), driver);
 }
 
 void GpuMonitor::Shared::give_up(const std::string& why) {
   const std::lock_guard lock(mutex);
   read_at = Clock::now();
-  latest = {.state = "none", .driver = {}, .age_s = 0, .note = why, .gpus = {}};
+  latest = report_without("none", why);
 }
 
 void GpuMonitor::Shared::note(const XidEvent& event) {
@@ -160,7 +155,7 @@ GpuMonitor::~GpuMonitor() {
 }
 
 GpuReport GpuMonitor::report() const {
-  if (!shared_) return {.state = "off", .driver = {}, .age_s = 0, .note = "[gpus] library is empty", .gpus = {}};
+  if (!shared_) return report_without("off", "[gpus] library is empty");
   const std::lock_guard lock(shared_->mutex);
   const Clock::time_point now = Clock::now();
   GpuReport report = shared_->latest;
@@ -174,10 +169,7 @@ GpuReport GpuMonitor::report() const {
   }
   if (shared_->busy_since && now - *shared_->busy_since > options_.patience) {
     report.state = "stuck";
-    report.note = fmt::format(
-        "the driver has not answered for {:.0f} s; nvidia-smi should hang, too, and dmesg may say "
-        "why; restart the machine",
-        seconds(now - *shared_->busy_since));
+    report.note = hanging_note(now - *shared_->busy_since);
   }
   return report;
 }

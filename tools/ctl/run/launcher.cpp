@@ -22,6 +22,7 @@
 #include <optional>
 #include <utility>
 
+#include "sdk/c/file_descriptor.hpp"
 #include "tools/ctl/run/guard.hpp"
 #include "tools/ctl/run/lines.hpp"
 #include "tools/ctl/run/output_queue.hpp"
@@ -48,29 +49,9 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// A descriptor that is closed with it.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { close(); }
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-  void close() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_;
-};
-
 /// One of a client's two outputs.
 struct Stream {
-  Descriptor reading;  // open while something can come
+  client::FileDescriptor reading;  // open while something can come
   Lines lines;
   OutputQueue* queue = nullptr;
 };
@@ -120,7 +101,7 @@ class Launcher {
 
   LaunchOptions options_;
   Guard guard_;
-  Descriptor signals_;
+  client::FileDescriptor signals_;
   const sigset_t mask_before_;
   OutputQueue out_{STDOUT_FILENO};
   // One queue if both go to the same place, so that what was said first is there first.
@@ -228,7 +209,7 @@ std::expected<ProcessRequest, std::string> Launcher::request_for(Client& client)
       if (::pipe2(ends.data(), O_CLOEXEC) != 0)
         return std::unexpected(fmt::format("no pipe can be made: {}; raise ulimit -n", std::strerror(errno)));
       ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-      stream.reading = Descriptor(ends[0]);
+      stream.reading = client::FileDescriptor(ends[0]);
       (&stream == client.streams.data() ? request.output : request.error) = ends[1];
     }
   }
@@ -248,7 +229,7 @@ void Launcher::start(Client& client) {
   }
   if (!pid) {
     for (Stream& stream : client.streams)
-      stream.reading.close();
+      stream.reading.reset();
     // None of the others could be started, either, and none again.
     note(fmt::format("{}: {}", client.name(), pid.error().message));
     if (!failure_) failure_ = pid.error().status;
@@ -307,7 +288,7 @@ void Launcher::read(Client& client, Stream& stream) {
   const auto tell = [&](std::string_view line) { print(client, *stream.queue, line); };
   if (got > 0) return stream.lines.add({part.data(), static_cast<std::size_t>(got)}, now_s_, tell);
   stream.lines.end(tell);
-  stream.reading.close();
+  stream.reading.reset();
 }
 
 /// What a client has said before its end, which a pipe bounds. Somebody who left its group may hold the other end, so
@@ -320,7 +301,7 @@ void Launcher::drain(Client& client) {
       read(client, stream);
     }
     stream.lines.end([&](std::string_view line) { print(client, *stream.queue, line); });
-    stream.reading.close();
+    stream.reading.reset();
   }
 }
 
@@ -343,7 +324,7 @@ void Launcher::turn() {
     if (queue != nullptr && !queue->is_empty()) polled.push_back({queue->fd(), POLLOUT, 0});
   for (Client& client : clients_) {
     for (Stream& stream : client.streams) {
-      if (stream.queue->is_broken()) stream.reading.close();  // the client learns of it as it would of its own output
+      if (stream.queue->is_broken()) stream.reading.reset();  // the client learns of it as it would of its own output
       if (stream.reading && !stream.queue->is_full()) polled.push_back({stream.reading.get(), POLLIN, 0});
     }
   }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable
+import random
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
+
+MAX_SEED = 2**31 - 1
+# Of the seeds that are drawn: short, to be typed again.
+DRAWN_SEEDS = 10_000
 
 
 def between(kind: type, low: float, high: float) -> Callable[[str], Any]:
@@ -17,3 +22,44 @@ def between(kind: type, low: float, high: float) -> Callable[[str], Any]:
 
     parse.__name__ = "number"
     return parse
+
+
+class _Ascending(argparse.Action):
+    """Takes two values, the first of which is not above the second."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Union[str, Sequence[Any], None],
+        option_string: Optional[str] = None,
+    ) -> None:
+        assert isinstance(values, list)
+        if values[0] > values[1]:
+            parser.error(f"{option_string}: {self.metavar[0]} is above {self.metavar[1]}")
+        setattr(namespace, self.dest, values)
+
+
+def add_pause(
+    parser: argparse.ArgumentParser, name: str, bounds: Tuple[float, float], default: Tuple[float, float], text: str
+) -> None:
+    """An option for a time that is drawn anew again and again, between a least and a most, in seconds."""
+    parser.add_argument(
+        name,
+        type=between(float, *bounds),
+        nargs=2,
+        action=_Ascending,
+        metavar=("LEAST", "MOST"),
+        default=default,
+        help=f"{text} (default: {default[0]:g} {default[1]:g})",
+    )
+
+
+def add_seed(parser: argparse.ArgumentParser, text: str) -> None:
+    """--seed; drawn where it is not given."""
+    parser.add_argument(
+        "--seed",
+        type=between(int, 0, MAX_SEED),
+        default=random.randrange(DRAWN_SEEDS),
+        help=f"{text} (default: a new one each time)",
+    )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import random
 from pathlib import Path
 
-from arguments import between
+from arguments import add_pause, add_seed, between
 
 MIN_NODES, MAX_NODES = 3, 64
-MAX_SEED = 2**31 - 1
 
 
 def parse(arguments: list) -> argparse.Namespace:
@@ -31,14 +29,7 @@ def parse(arguments: list) -> argparse.Namespace:
         default=0.5,
         help="time without faults, as a share of that: half of it before, half after (default: 0.5)",
     )
-    parser.add_argument(
-        "--fault-every",
-        type=between(float, 2.0, 3600.0),
-        nargs=2,
-        metavar=("LEAST", "MOST"),
-        default=(20.0, 30.0),
-        help="seconds from one fault to the next (default: 20 30)",
-    )
+    add_pause(parser, "--fault-every", (2.0, 3600.0), (20.0, 30.0), "seconds from one fault to the next")
     parser.add_argument("--faults", default="", metavar="KIND,...", help="only these kinds (default: all that can be done)")
     parser.add_argument(
         "--step-ms",
@@ -47,11 +38,6 @@ def parse(arguments: list) -> argparse.Namespace:
         help="what a training step takes on a device that is not there: the trainers sleep this long (default: 100)",
     )
     parser.add_argument("--codec", choices=("f32", "q8", "q4"), default="q8", help="how values travel (default: q8)")
-    parser.add_argument("--seed", type=between(int, 0, MAX_SEED), help="of the faults, the data and the models (default: new)")
+    add_seed(parser, "of the faults, the data and the models")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        options.seed = random.randrange(10_000)
-    if options.fault_every[0] > options.fault_every[1]:
-        parser.error("--fault-every: LEAST is above MOST")
-    return options
+    return parser.parse_args(arguments)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import random
 from pathlib import Path
 
-from arguments import between
+from arguments import add_seed, between
 
 from . import plan
-
-MAX_SEED = 2**31 - 1
 
 
 def parse(arguments: list) -> argparse.Namespace:
@@ -31,16 +28,9 @@ def parse(arguments: list) -> argparse.Namespace:
         default=50.0,
         help="time to train; less than 40 leaves the model short of its best (default: 50)",
     )
-    parser.add_argument(
-        "--seed",
-        type=between(int, 0, MAX_SEED),
-        help="of the images' split, the models and the batches (default: a new one each time)",
-    )
+    add_seed(parser, "of the images' split, the models and the batches")
     parser.add_argument("--torch", action="store_true", help="train with PyTorch instead of plain NumPy")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to look at it")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        options.seed = random.randrange(10_000)
-    return options
+    return parser.parse_args(arguments)

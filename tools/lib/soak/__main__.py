@@ -109,9 +109,10 @@ def soak(folder: Path, output: Path) -> int:
         cluster.close()
         if samples is not None:
             samples.close()
-    figures = summary.figures_of(samples, parties, churn.done, churn.back_s, loads, os.cpu_count() or 1)
+    steps = summary.Steps(parties, samples.begun_s)
+    figures = summary.figures_of(samples, steps, churn.done, churn.back_s, loads, os.cpu_count() or 1)
     heading = f"{options.daemons} daemons, {options.clients} clients, {options.parameters:.3g} parameters"
-    summary.draw(output / "soak.svg", heading, samples, parties)
+    summary.draw(output / "soak.svg", heading, samples, steps)
     for line in summary.as_text(figures):
         say(line)
     (output / "soak.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import random
 from pathlib import Path
 
-from arguments import between
-
-MAX_SEED = 2**31 - 1
+from arguments import add_pause, add_seed, between
 
 
 def parse(arguments: list) -> argparse.Namespace:
@@ -34,14 +31,7 @@ def parse(arguments: list) -> argparse.Namespace:
         default=1e8,
         help="elements of all models together; each takes 16 bytes of memory (default: 1e8)",
     )
-    parser.add_argument(
-        "--churn-every",
-        type=between(float, 1.0, 3600.0),
-        nargs=2,
-        metavar=("LEAST", "MOST"),
-        default=(8.0, 12.0),
-        help="seconds from one coming or going to the next (default: 8 12)",
-    )
+    add_pause(parser, "--churn-every", (1.0, 3600.0), (8.0, 12.0), "seconds from one coming or going to the next")
     parser.add_argument(
         "--step-ms",
         type=between(float, 1.0, 60_000.0),
@@ -54,16 +44,12 @@ def parse(arguments: list) -> argparse.Namespace:
         default=1000,
         help="the daemons' period_ms: how often a fragment is exchanged (default: 1000)",
     )
-    parser.add_argument("--seed", type=between(int, 0, MAX_SEED), help="of what comes and goes (default: new)")
+    add_seed(parser, "of what comes and goes")
     parser.add_argument(
         "--output", type=Path, default=Path("soak"), help="folder for the CSV files and the plot (default: soak)"
     )
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.seed is None:
-        options.seed = random.randrange(10_000)
-    if options.churn_every[0] > options.churn_every[1]:
-        parser.error("--churn-every: LEAST is above MOST")
     if options.clients < options.daemons:
         parser.error("--clients: fewer than --daemons")
     if options.output.exists() and not options.output.is_dir():

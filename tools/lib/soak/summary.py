@@ -96,11 +96,10 @@ def as_text(figures: Dict[str, Any]) -> List[str]:
 
 
 def figures_of(
-    samples: Samples, parties: Sequence[Party], churn: "Counter[str]", back_s: List[float], loads: List[float], cores: int
+    samples: Samples, steps: Steps, churn: "Counter[str]", back_s: List[float], loads: List[float], cores: int
 ) -> Dict[str, Any]:
     end_s = max((look.at_s for look in samples.looks), default=0.0)
     daemons, control, verdicts = judge(samples, end_s)
-    steps = Steps(parties, samples.begun_s)
     return {
         "seconds": round(end_s, 1),
         "daemons": {name: {key: round(value, 3) for key, value in of.items()} for name, of in daemons.items()},
@@ -120,7 +119,7 @@ def figures_of(
     }
 
 
-def draw(path: Path, heading: str, samples: Samples, parties: Sequence[Party]) -> None:
+def draw(path: Path, heading: str, samples: Samples, steps: Steps) -> None:
     def lines(value: str, scale: float = 1.0) -> Dict[str, Any]:
         found = {}
         for name in samples.staying:
@@ -128,7 +127,6 @@ def draw(path: Path, heading: str, samples: Samples, parties: Sequence[Party]) -
             found[name] = ([look.at_s for look in mine], [getattr(look, value) / scale for look in mine])
         return found
 
-    steps = Steps(parties, samples.begun_s)
     at_s = [answer.at_s for answer in samples.answers]
     charts = [
         Chart("resident, not shared, MB", lines("private", MB)),

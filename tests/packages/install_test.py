@@ -34,6 +34,12 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 run.close()
 print("ended", flush=True)
 """
+# Without a driver, which such a machine does not have.
+LOAD_PLUG_IN = """
+import ctypes, glob
+for path in glob.glob("/usr/lib/*/gossamer/*.so"):
+    print("loaded", ctypes.CDLL(path)._name)
+"""
 
 
 class Packages(unittest.TestCase):
@@ -65,6 +71,9 @@ class Packages(unittest.TestCase):
         config = machine.path(CONFIG).read_text() + '\n# kept by the operator\n'
         machine.path(CONFIG).write_text(config)
 
+        if any(package.name.startswith("gossamer-cuda_") for package in packages()):
+            self.assertIn("loaded", machine.inside("python3", "-c", LOAD_PLUG_IN))
+
         machine.path("trainer.py").write_text(TRAINER)
         trainer = machine.start("python3", "/trainer.py")
         self.addCleanup(trainer.wait)
@@ -90,8 +99,7 @@ class Packages(unittest.TestCase):
         machine.inside("dpkg", "--remove", "gossamer")
         self.assertEqual(machine.enter("systemctl", "is-active", "gossamerd").stdout.strip(), "inactive")
         self.assertTrue((machine.path(STATE) / "node.key").exists(), "removed, not purged")
-        names = ["gossamer", "libgossamer1", "libgossamer-dev", "python3-gossamer"]
-        machine.inside("dpkg", "--purge", *names)
+        machine.inside("dpkg", "--purge", *(package.name.split("_")[0] for package in packages()))
         left = [
             str(path.relative_to(machine.root))
             for top in ("etc", "usr", "var/lib", "lib")

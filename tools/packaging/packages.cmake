@@ -26,6 +26,9 @@ foreach(program gossamerd gossamerctl gossamer-sim gossamer-bench)
 endforeach()
 
 set(components gossamer libgossamer1 libgossamer-dev python3-gossamer)
+if(GOSSAMER_CUDA_FOUND)
+  list(APPEND components gossamer-cuda)
+endif()
 file(READ ${CMAKE_SOURCE_DIR}/tools/packaging/changelog changelog)
 string(REGEX MATCH "^gossamer \\(([^)]+)\\)" _ "${changelog}")
 set(package_version ${CMAKE_MATCH_1})
@@ -45,6 +48,9 @@ endforeach()
 install(FILES README.md docs/operating.md docs/security.md docs/learning.md docs/design.md
   docs/metrics.md docs/gossamerctl.md
   DESTINATION share/doc/gossamer COMPONENT gossamer)
+if(GOSSAMER_CUDA_FOUND)
+  install(FILES docs/gpu.md DESTINATION share/doc/gossamer-cuda COMPONENT gossamer-cuda)
+endif()
 install(FILES docs/c-api.md docs/shared-memory.md DESTINATION share/doc/libgossamer-dev COMPONENT libgossamer-dev)
 install(FILES docs/python.md DESTINATION share/doc/python3-gossamer COMPONENT python3-gossamer)
 
@@ -109,4 +115,16 @@ set(CPACK_DEBIAN_PYTHON3-GOSSAMER_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_PYTHON3-GOSSAMER_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON3-GOSSAMER_PACKAGE_DEPENDS "python3, libgossamer1 (>= ${package_version}), python3-numpy")
 set(CPACK_DEBIAN_PYTHON3-GOSSAMER_PACKAGE_SUGGESTS "python3-torch")
+
+# The driver brings libcuda; nothing is linked against it, so that the package can be installed before the driver is.
+set(CPACK_COMPONENT_GOSSAMER-CUDA_DESCRIPTION "NVIDIA GPUs for Gossamer
+With this, models in a GPU's memory are exchanged from there: the daemon
+computes on the GPU, and only compressed values cross the bus. It needs
+NVIDIA's driver, and NCCL where a machine trains with several GPUs.")
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_NAME gossamer-cuda)
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_DEPENDS "libgossamer1 ${same_version}")
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_ENHANCES "gossamer, libgossamer1")
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_BREAKS "gossamer (<< ${package_version}), gossamer (>> ${package_version})")
+set(CPACK_DEBIAN_GOSSAMER-CUDA_PACKAGE_SUGGESTS "libcuda1, libnccl2")
 include(CPack)

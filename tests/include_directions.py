@@ -20,7 +20,9 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "gossip": frozenset(),
     "peer": frozenset({"gossip"}),
     "sdk/layout": frozenset(),
-    "sdk/c": frozenset({"sdk/layout"}),
+    # What the client's library and its plug-in for GPUs know of each other.
+    "sdk/cuda": frozenset(),
+    "sdk/c": frozenset({"sdk/layout", "sdk/cuda"}),
     "sdk/cpp": frozenset({"sdk/c"}),
     "sdk/python": frozenset({"sdk/c"}),
     "sdk/examples": frozenset({"sdk/cpp"}),

@@ -48,6 +48,10 @@ constexpr int reply_timeout_ms = 10'000;
       return "a limit is reached";
     case AttachStatus::stopping:
       return "it is stopping";
+    case AttachStatus::no_device:
+      return "it cannot work in this GPU's memory";
+    case AttachStatus::device_opening:
+      return "it is opening this GPU";
   }
   return "unknown reason";
 }

@@ -106,6 +106,7 @@ struct gossamer_run {
   [[nodiscard]] Result<void> step(std::uint64_t samples);
   [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
   [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data) { return replica_.set_data(index, data); }
+  [[nodiscard]] Result<void> set_stream(void* stream);
   [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
   void info(gossamer_run_info& info) const;
   [[nodiscard]] Result<void> set_cursor(std::span<const std::byte> cursor);
@@ -173,8 +174,17 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
                                            " letters, digits, '.', '_' or '-', not starting with '.'");
   }
   if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
-  if (options.memory > GOSSAMER_MEMORY_LEAN || options.reserved != 0)
-    return fail(GOSSAMER_BAD_ARGUMENT, "memory is none of gossamer_memory, or a reserved field of the options not 0");
+  if (options.memory > GOSSAMER_MEMORY_LEAN || options.device > GOSSAMER_CUDA) {
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "memory is none of gossamer_memory, or device none of gossamer_device, that this library knows");
+  }
+  if (options.device == GOSSAMER_HOST && options.stream != nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "a stream is given, but device says that the tensors are in host memory");
+  if (options.device == GOSSAMER_CUDA) {
+    return fail(GOSSAMER_NO_DEVICE,
+                "a model in a GPU's memory needs the package gossamer-cuda of this library's version: install it, or "
+                "keep a copy of the tensors in host memory");
+  }
   if (options.initial_clock_samples > max_samples)
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
   auto replica = Replica::create(tensors, options.fragment_elements);
@@ -306,6 +316,10 @@ void gossamer_run::store(std::uint32_t fragment) const {
     store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
 }
 
+Result<void> gossamer_run::set_stream(void*) {
+  return fail(GOSSAMER_BAD_ARGUMENT, "the run's tensors are in host memory, where nothing is launched on a stream");
+}
+
 Result<void> gossamer_run::set_transfer(gossamer_load load, gossamer_store store, void* context) {
   if ((load == nullptr) != (store == nullptr)) {
     return fail(GOSSAMER_BAD_ARGUMENT, "load and store go together: give both, or neither");
@@ -377,6 +391,7 @@ void gossamer_run::info(gossamer_run_info& info) const {
   const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
   info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
   info.window_bytes = memory_.window_bytes();
+  info.path = GOSSAMER_PATH_HOST;
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
@@ -564,6 +579,10 @@ gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* 
   return call(run, [&] { return run->set_tensor_data(index, data); });
 }
 
+gossamer_status gossamer_set_stream(gossamer_run* run, void* stream) {
+  return call(run, [&] { return run->set_stream(stream); });
+}
+
 gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_load load, gossamer_store store, void* context) {
   return call(run, [&] { return run->set_transfer(load, store, context); });
 }
@@ -652,6 +671,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_BUSY";
     case GOSSAMER_NOT_LOADED:
       return "GOSSAMER_NOT_LOADED";
+    case GOSSAMER_NO_DEVICE:
+      return "GOSSAMER_NO_DEVICE";
   }
   return "unknown gossamer_status";
 }

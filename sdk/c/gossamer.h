@@ -48,7 +48,8 @@ typedef enum gossamer_status {
   GOSSAMER_BAD_MEMORY = 8,   /* the daemon left something impossible in shared memory; it was ignored */
   GOSSAMER_FORKED = 9,       /* the run belongs to the process that opened it */
   GOSSAMER_BUSY = 10,        /* the daemon refuses the run for now; the library goes on trying */
-  GOSSAMER_NOT_LOADED = 11   /* the program's `load` could not bring a tensor's values; its fragment stays due */
+  GOSSAMER_NOT_LOADED = 11,  /* the program's `load` could not bring a tensor's values; its fragment stays due */
+  GOSSAMER_NO_DEVICE = 12    /* the GPU, its driver or the package gossamer-cuda is missing, or the GPU has failed */
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
@@ -83,6 +84,21 @@ typedef enum gossamer_memory {
                                    elements. One client a job and node */
 } gossamer_memory;
 
+/* Where a run's tensors are. */
+typedef enum gossamer_device {
+  GOSSAMER_HOST = 0, /* in host memory */
+  GOSSAMER_CUDA = 1 /* in the memory of one NVIDIA GPU: `data` are device pointers. gossamer_step() launches at most one
+                       kernel on the training stream, and never waits for the device. Needs the package gossamer-cuda.
+                       Not lean */
+} gossamer_device;
+
+/* Through which memory a run exchanges its fragments with the daemon. */
+typedef enum gossamer_path {
+  GOSSAMER_PATH_HOST = 0,   /* host memory, and so are the tensors */
+  GOSSAMER_PATH_DEVICE = 1, /* the GPU's memory, shared with the daemon: only compressed bytes cross the bus */
+  GOSSAMER_PATH_PINNED = 2 /* pinned host memory, which the GPU reads and writes: the daemon cannot work in the GPU's */
+} gossamer_path;
+
 /* What the daemon does for the run. */
 typedef enum gossamer_state {
   GOSSAMER_DETACHED = 0,   /* no daemon: training alone */
@@ -105,7 +121,9 @@ typedef struct gossamer_options {
                                      fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
   uint64_t initial_clock_samples; /* trained before, when the program continues from a checkpoint */
   uint32_t memory;                /* gossamer_memory */
-  uint32_t reserved;              /* 0 */
+  uint32_t device;                /* gossamer_device: where all param and buffer tensors are */
+  void* stream;                   /* with GOSSAMER_CUDA: the CUDA stream that trains (a cudaStream_t); NULL is the
+                                     default stream */
 } gossamer_options;
 
 typedef struct gossamer_tensor {
@@ -151,6 +169,8 @@ typedef struct gossamer_run_info {
   uint32_t client_index;   /* which of the job's clients at this node it is, from 0, in the order of their coming; */
   uint32_t clients;        /* and of how many; 1 without a daemon */
   uint64_t window_bytes;   /* 0: the run's memory is resident. Else it is lean: the most that fragments take at once */
+  uint32_t path;           /* gossamer_path */
+  uint32_t reserved;       /* 0 */
 } gossamer_run_info;
 
 /* How a run came to its end: see gossamer_finish(). */
@@ -190,6 +210,10 @@ GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info*
 
 /* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. */
 GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
+
+/* With GOSSAMER_CUDA: calls on the run launch on this stream (a cudaStream_t) from now on; the caller orders it after
+ * the stream before. */
+GOSSAMER_API gossamer_status gossamer_set_stream(gossamer_run* run, void* stream);
 
 /* For tensors whose values live elsewhere than at `data`, which is then a copy in host memory: on a device, in arrays
  * that cannot be changed, or in float16. Calls on the run name the elements that they read or change, and

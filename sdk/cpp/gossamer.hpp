@@ -109,6 +109,8 @@ struct Options {
   std::uint64_t step_budget_bytes = 0;
   std::uint64_t initial_clock_samples = 0;
   gossamer_memory memory = GOSSAMER_MEMORY_AUTO;
+  gossamer_device device = GOSSAMER_HOST;
+  void* stream = nullptr;  ///< a cudaStream_t, with GOSSAMER_CUDA
 };
 
 class Run {
@@ -122,6 +124,8 @@ class Run {
     c_options.step_budget_bytes = options.step_budget_bytes;
     c_options.initial_clock_samples = options.initial_clock_samples;
     c_options.memory = static_cast<std::uint32_t>(options.memory);
+    c_options.device = static_cast<std::uint32_t>(options.device);
+    c_options.stream = options.stream;
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
     for (const Tensor& tensor : tensors) {
@@ -164,6 +168,9 @@ class Run {
 
   /// The values of tensor `index` have moved to `data`.
   void set_tensor_data(std::size_t index, void* data) { check(gossamer_set_tensor_data(run_.get(), index, data)); }
+
+  /// Calls launch on this CUDA stream from now on: see gossamer_set_stream().
+  void set_stream(void* stream) { check(gossamer_set_stream(run_.get(), stream)); }
 
   /// The program's place in the data, at most 4096 bytes: see gossamer_set_cursor().
   void set_cursor(std::span<const std::byte> cursor) {

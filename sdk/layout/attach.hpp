@@ -1,6 +1,7 @@
 // The handshake between a client and the daemon, over a Unix socket of type SOCK_SEQPACKET: one datagram each way.
 //
-//   client → daemon: AttachRequest, with SCM_RIGHTS carrying [memfd, eventfd]
+//   client → daemon: AttachRequest, with SCM_RIGHTS carrying [memfd, eventfd]; or, of a model in a GPU's memory,
+//                    AttachRequest and DeviceOffer in one datagram, with [memfd, eventfd, device memory]
 //   daemon → client: AttachReply; on failure the socket is then closed by the daemon
 //
 // While attached the socket carries nothing else from the client; its end of file is how each side learns that the
@@ -19,7 +20,7 @@ inline constexpr std::uint32_t attach_version = 1;
 struct AttachRequest {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t flags;         ///< attach_resume or 0
+  std::uint32_t flags;         ///< attach_… bits
   std::uint64_t memory_bytes;  ///< size of the memfd
   std::uint64_t process_id;    ///< for messages to people; the daemon asks the kernel for the truth
 };
@@ -27,6 +28,16 @@ static_assert(sizeof(AttachRequest) == 32);
 
 /// The memory has been with a daemon before: its words, corrections and clock are to be taken over as they are.
 inline constexpr std::uint32_t attach_resume = 1;
+/// The buffers are in a GPU's memory (Header::buffers_in): a DeviceOffer follows.
+inline constexpr std::uint32_t attach_device = 2;
+
+/// Where the buffers are, if not in the memfd. The descriptor is what the driver makes of a physical allocation
+/// (cuMemExportToShareableHandle): the memory lives until both sides have let go of it, whoever dies first.
+struct DeviceOffer {
+  std::uint8_t uuid[16];  ///< of the GPU, as the driver and NVML give it
+  std::uint64_t bytes;    ///< of the allocation: at least device_bytes() of sdk/layout/shared_memory.hpp
+};
+static_assert(sizeof(DeviceOffer) == 24);
 
 enum class AttachStatus : std::uint32_t {
   accepted = 0,
@@ -35,6 +46,8 @@ enum class AttachStatus : std::uint32_t {
   job_busy = 3,         ///< the job's first client has just left while it joined; try again
   limit_reached = 4,    ///< of memory, jobs or clients
   stopping = 5,         ///< the daemon is going down; try again
+  no_device = 6,        ///< the daemon cannot work in that GPU's memory: offer buffers in the memfd instead
+  device_opening = 7,   ///< the daemon has not opened that GPU yet; try again
 };
 
 struct AttachReply {

@@ -27,6 +27,10 @@
 //      spare, and stores the word with owner = daemon, publication = that spare, correction invalid, generation + 1.
 //   4. The daemon's corrections made between 2 and 3 are kept privately and become the next correction.
 //
+// Where the model is in a GPU's memory, its buffers may be there, too (Header::buffers_in): everything else stays here.
+// The client's pass is then a kernel on the training stream, whose last thread stores the word when the pass is done;
+// until then the fragment is due.
+//
 // In *lean* memory (Header::window_bytes is not 0) a fragment that nothing is done with is `empty`: there is no
 // publication, and its buffers have no pages. Before the daemon hands an empty fragment over it provides pages for all
 // three buffers, so that the client's pass never takes memory; when nothing is done with the fragment any more it
@@ -206,6 +210,12 @@ struct FinishAnswer {
   }
 };
 
+/// Where a fragment's three buffers are.
+enum class BuffersIn : std::uint64_t {
+  memory = 0,  ///< in this memory
+  device = 1,  ///< in a GPU's memory, handed over beside this one (sdk/layout/attach.hpp): those here have no pages
+};
+
 struct Header {
   // Written once by the client before the memory is handed over; the daemon copies and validates, then uses its copy.
   std::uint64_t magic;
@@ -224,7 +234,8 @@ struct Header {
   std::uint64_t buffer_stride;     ///< bytes: fragment_elements · 4
   char job[64];                    ///< zero-terminated
   std::uint64_t window_bytes;      ///< 0: all buffers have pages. Else the memory is lean: the most that have, together
-  std::uint64_t reserved_once[3];  ///< 0
+  std::uint64_t buffers_in;        ///< BuffersIn
+  std::uint64_t reserved_once[2];  ///< 0
 
   // Client-written while training.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
@@ -264,10 +275,10 @@ struct Header {
   std::atomic<std::uint64_t> reserved[3];             ///< 0
 };
 static_assert(sizeof(Header) <= page_bytes);
-static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, clock) == 192 &&
-              offsetof(Header, serving_ns) == 216 && offsetof(Header, own_cursor) == 232 &&
-              offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320 &&
-              offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
+static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&
+              offsetof(Header, clock) == 192 && offsetof(Header, serving_ns) == 216 &&
+              offsetof(Header, own_cursor) == 232 && offsetof(Header, due_sequence) == 256 &&
+              offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 inline constexpr std::uint64_t cursors_offset = page_bytes;
@@ -302,6 +313,14 @@ struct Plan {
 /// Of all three buffers of a fragment.
 [[nodiscard]] constexpr std::uint64_t fragment_bytes(const Plan& p) {
   return buffers_per_fragment * p.buffer_stride;
+}
+
+/// In a GPU's memory the buffers of all fragments follow each other as they do here, from its beginning.
+[[nodiscard]] constexpr std::uint64_t device_bytes(const Plan& p) {
+  return p.total_bytes - p.buffers_offset;
+}
+[[nodiscard]] constexpr std::uint64_t device_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {
+  return buffer_offset(p, fragment, index) - p.buffers_offset;
 }
 
 /// Of lean memory: so many bytes of buffers may have pages at once, but of so many fragments in any case.

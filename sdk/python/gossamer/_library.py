@@ -32,6 +32,7 @@ TIMEOUT = 7
 BAD_MEMORY = 8
 BUSY = 10
 NOT_LOADED = 11
+NO_DEVICE = 12
 
 # gossamer_load and gossamer_store: context, tensor, first element, elements
 Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
@@ -44,6 +45,12 @@ F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
 ROLES = {"param": 0, "buffer": 1, "local": 2}
 MEMORIES = {"auto": 0, "resident": 1, "lean": 2}
 
+# gossamer_device
+HOST, CUDA = range(2)
+
+# gossamer_path, by number
+PATHS = ("host", "device", "pinned")
+
 
 class Options(ctypes.Structure):
     _fields_ = [
@@ -55,7 +62,8 @@ class Options(ctypes.Structure):
         ("step_budget_bytes", ctypes.c_uint64),
         ("initial_clock_samples", ctypes.c_uint64),
         ("memory", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("device", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
     ]
 
 
@@ -103,6 +111,8 @@ class Info(ctypes.Structure):
         ("client_index", ctypes.c_uint32),
         ("clients", ctypes.c_uint32),
         ("window_bytes", ctypes.c_uint64),
+        ("path", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -168,6 +178,7 @@ def library() -> ctypes.CDLL:
         "gossamer_step": (status, [run, ctypes.c_uint64]),
         "gossamer_info": (status, [run, ctypes.POINTER(Info)]),
         "gossamer_set_tensor_data": (status, [run, ctypes.c_size_t, ctypes.c_void_p]),
+        "gossamer_set_stream": (status, [run, ctypes.c_void_p]),
         "gossamer_set_transfer": (status, [run, Load, Store, ctypes.c_void_p]),
         "gossamer_set_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t]),
         "gossamer_get_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),

@@ -17,7 +17,8 @@ int main(void) {
   FIELD(gossamer_options, step_budget_bytes);
   FIELD(gossamer_options, initial_clock_samples);
   FIELD(gossamer_options, memory);
-  FIELD(gossamer_options, reserved);
+  FIELD(gossamer_options, device);
+  FIELD(gossamer_options, stream);
   STRUCTURE(gossamer_tensor);
   FIELD(gossamer_tensor, name);
   FIELD(gossamer_tensor, dtype);
@@ -57,6 +58,8 @@ int main(void) {
   FIELD(gossamer_run_info, client_index);
   FIELD(gossamer_run_info, clients);
   FIELD(gossamer_run_info, window_bytes);
+  FIELD(gossamer_run_info, path);
+  FIELD(gossamer_run_info, reserved);
   STRUCTURE(gossamer_finish_info);
   FIELD(gossamer_finish_info, size);
   FIELD(gossamer_finish_info, agreed);
@@ -78,6 +81,7 @@ int main(void) {
   NUMBER(GOSSAMER_FORKED);
   NUMBER(GOSSAMER_BUSY);
   NUMBER(GOSSAMER_NOT_LOADED);
+  NUMBER(GOSSAMER_NO_DEVICE);
   NUMBER(GOSSAMER_F32);
   NUMBER(GOSSAMER_F64);
   NUMBER(GOSSAMER_F16);
@@ -94,6 +98,11 @@ int main(void) {
   NUMBER(GOSSAMER_MEMORY_AUTO);
   NUMBER(GOSSAMER_MEMORY_RESIDENT);
   NUMBER(GOSSAMER_MEMORY_LEAN);
+  NUMBER(GOSSAMER_HOST);
+  NUMBER(GOSSAMER_CUDA);
+  NUMBER(GOSSAMER_PATH_HOST);
+  NUMBER(GOSSAMER_PATH_DEVICE);
+  NUMBER(GOSSAMER_PATH_PINNED);
   NUMBER(GOSSAMER_DETACHED);
   NUMBER(GOSSAMER_JOINING);
   NUMBER(GOSSAMER_RUNNING);

@@ -273,11 +273,11 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   const std::string document = text.str();
   // Rows of its tables read "| offset | size | `field` | ...".
   const auto check_row = [&](const char* structure, const char* field, std::size_t offset, std::size_t size) {
-    const std::size_t section = document.find(std::string("### ") + structure + "\n");
+    const std::size_t section = document.find(std::string("## ") + structure + "\n");
     REQUIRE(section != std::string::npos);
     const std::string row = "| " + std::to_string(offset) + " | " + std::to_string(size) + " | `" + field + "` |";
     INFO(structure << ": " << row);
-    const std::size_t end = document.find("\n### ", section + 1);
+    const std::size_t end = document.find("## ", section + 3);
     CHECK(document.substr(section, end - section).find(row) != std::string::npos);
   };
 #define CHECK_FIELD(structure, field) \
@@ -297,6 +297,9 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, buffers_offset);
   CHECK_FIELD(Header, buffer_stride);
   CHECK_FIELD(Header, job);
+  CHECK_FIELD(Header, window_bytes);
+  CHECK_FIELD(Header, buffers_in);
+  CHECK_FIELD(Header, reserved_once);
   CHECK_FIELD(Header, clock);
   CHECK_FIELD(Header, steps);
   CHECK_FIELD(Header, publications);
@@ -348,5 +351,7 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(AttachReply, status);
   CHECK_FIELD(AttachReply, node_id);
   CHECK_FIELD(AttachReply, message);
+  CHECK_FIELD(DeviceOffer, uuid);
+  CHECK_FIELD(DeviceOffer, bytes);
 #undef CHECK_FIELD
 }

@@ -135,6 +135,35 @@ TEST_CASE("a program that was built before there was lean memory opens a run as 
   CHECK(run == nullptr);
 }
 
+TEST_CASE("a program that was built before there were GPUs has its tensors in host memory") {
+  std::vector<float> weights(300);
+  const std::uint64_t shape[] = {300};
+  gossamer_tensor tensor{};
+  tensor.name = "weights";
+  tensor.dimensions = 1;
+  tensor.shape = shape;
+  tensor.data = weights.data();
+  gossamer_options options;
+  gossamer_options_init(&options);
+  options.job = "test";
+  options.socket_path = "/nonexistent/socket";
+  options.size = offsetof(gossamer_options, stream);
+  options.stream = &weights;  // beyond what such a program has
+  gossamer_run* run = nullptr;
+  REQUIRE(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
+  gossamer_run_info info{};
+  info.size = offsetof(gossamer_run_info, path);
+  info.path = 77;
+  CHECK(gossamer_info(run, &info) == GOSSAMER_OK);
+  CHECK(info.path == 77);
+  info.size = sizeof info;
+  CHECK(gossamer_info(run, &info) == GOSSAMER_OK);
+  CHECK(info.path == GOSSAMER_PATH_HOST);
+  CHECK(gossamer_set_stream(run, nullptr) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(gossamer_last_error(run)).find("host memory") != std::string::npos);
+  gossamer_close(run);
+}
+
 TEST_CASE("tensors that cannot be averaged are refused by name") {
   Tensor half = good();
   half.name = "layer.1.half";
@@ -183,6 +212,11 @@ TEST_CASE("bad options are refused") {
   check_refused(with({.job = "test", .fragment_elements = 300}), GOSSAMER_BAD_ARGUMENT, {"300", "power of two"});
   check_refused(with({.job = "test", .fragment_elements = 128}), GOSSAMER_BAD_ARGUMENT, {"128", "256"});
   check_refused(with({.job = "test", .fragment_elements = 1u << 23}), GOSSAMER_BAD_ARGUMENT, {"4194304"});
+
+  int a_stream = 0;
+  check_refused(with({.job = "test", .stream = &a_stream}), GOSSAMER_BAD_ARGUMENT, {"stream", "host memory"});
+  check_refused(with({.job = "test", .device = static_cast<gossamer_device>(2)}), GOSSAMER_BAD_ARGUMENT, {"device"});
+  check_refused(with({.job = "test", .device = GOSSAMER_CUDA}), GOSSAMER_NO_DEVICE, {"package gossamer-cuda"});
 
   gossamer_options options;
   gossamer_options_init(&options);

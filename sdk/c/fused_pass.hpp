@@ -10,12 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gossamer::client {
+#include "sdk/cuda/element.hpp"
 
-/// The upper half of a float.
-struct Bfloat16 {
-  std::uint16_t bits;
-};
+namespace gossamer::client {
 
 /// x += correction; snapshot = x.
 void add_and_publish(float* x, const float* correction, float* snapshot, std::size_t count);

@@ -1,0 +1,96 @@
+// What a pass computes for one element, wherever it runs: the loops of sdk/c/fused_pass.cpp in host memory and the kernel
+// of sdk/cuda/client_plugin.cu call these functions, so that a step does the same on both. (Only of which bits a NaN has
+// the processors differ.)
+//
+// C++17 and nothing of the standard library, since device code is compiled by older compilers. Compiled without
+// contraction to fused multiply-add, and denormal numbers are kept. Pure functions, any thread.
+
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define GOSSAMER_CLIENT_ANYWHERE __host__ __device__ __forceinline__
+#else
+#define GOSSAMER_CLIENT_ANYWHERE [[gnu::always_inline]] inline
+#endif
+
+namespace gossamer::client {
+
+/// The upper half of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+
+namespace element {
+
+/// An integer hash of two multiplications (the constants: Wellons, "lowbias32", found by search for the least bias).
+GOSSAMER_CLIENT_ANYWHERE std::uint32_t mixed(std::uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  x ^= x >> 16;
+  return x;
+}
+
+/// Element i of a piece takes its random number from mixed(dither) + i · golden_ratio.
+inline constexpr std::uint32_t golden_ratio = 0x9e3779b9;
+
+/// Sixteen bits. Of the hash above one multiplication and the better half of its bits are kept, over a sequence that is
+/// spread evenly to begin with: the pass is to cost what its memory traffic costs.
+GOSSAMER_CLIENT_ANYWHERE std::uint32_t random_of(std::uint32_t sequence) {
+  return ((sequence ^ sequence >> 15) * 0x846ca68bU) >> 16;
+}
+
+/// The bits of a value that bfloat16 has, next to `value`: up or down by 16 random bits. Infinity has nothing in its
+/// lower half, and stays; NaN is made quiet, so that it does not become infinity.
+GOSSAMER_CLIENT_ANYWHERE std::uint32_t rounded_at_random(float value, std::uint32_t random) {
+  constexpr std::uint32_t lower_half = 0xffff;
+  constexpr std::uint32_t quiet = 0x00400000;
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
+  return (value != value ? bits | quiet : bits + random) & ~lower_half;
+}
+
+GOSSAMER_CLIENT_ANYWHERE float to_float(Bfloat16 x) {
+  return __builtin_bit_cast(float, std::uint32_t{x.bits} << 16);
+}
+
+/// What is added to, in the precision of x; and what is taken over.
+GOSSAMER_CLIENT_ANYWHERE float sum(float x, float correction) {
+  return x + correction;
+}
+GOSSAMER_CLIENT_ANYWHERE double sum(double x, float correction) {
+  return x + static_cast<double>(correction);
+}
+GOSSAMER_CLIENT_ANYWHERE float sum(Bfloat16 x, float correction) {
+  return to_float(x) + correction;
+}
+
+/// x = value. Returns the snapshot of it.
+GOSSAMER_CLIENT_ANYWHERE float store(float& x, float value, std::uint32_t) {
+  x = value;
+  return value;
+}
+GOSSAMER_CLIENT_ANYWHERE float store(double& x, double value, std::uint32_t) {
+  x = value;
+  return static_cast<float>(value);
+}
+GOSSAMER_CLIENT_ANYWHERE float store(Bfloat16& x, float value, std::uint32_t sequence) {
+  const std::uint32_t bits = rounded_at_random(value, random_of(sequence));
+  x.bits = static_cast<std::uint16_t>(bits >> 16);
+  return __builtin_bit_cast(float, bits);
+}
+
+GOSSAMER_CLIENT_ANYWHERE float snapshot_of(float x) {
+  return x;
+}
+GOSSAMER_CLIENT_ANYWHERE float snapshot_of(double x) {
+  return static_cast<float>(x);
+}
+GOSSAMER_CLIENT_ANYWHERE float snapshot_of(Bfloat16 x) {
+  return to_float(x);
+}
+
+}  // namespace element
+}  // namespace gossamer::client

@@ -1,6 +1,6 @@
-// What a pass computes for one element, wherever it runs: the loops of sdk/c/fused_pass.cpp in host memory and the kernel
-// of sdk/cuda/client_plugin.cu call these functions, so that a step does the same on both. (Only of which bits a NaN has
-// the processors differ.)
+// What a pass computes for one element, wherever it runs: the loops of sdk/c/fused_pass.cpp in host memory and the
+// kernel of sdk/cuda/client_plugin.cu call these functions, so that a step does the same on both. (Only of which bits a
+// NaN has the processors differ.)
 //
 // C++17 and nothing of the standard library, since device code is compiled by older compilers. Compiled without
 // contraction to fused multiply-add, and denormal numbers are kept. Pure functions, any thread.

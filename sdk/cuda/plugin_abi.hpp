@@ -4,12 +4,12 @@
 //
 // The *pass* over the fragments that are due at a step (sdk/layout/shared_memory.hpp, "Life of a fragment") is one
 // launch on the training stream. For each piece it does x += correction or x = correction, and snapshot = x, in one
-// reading and one writing of each; the last thread of a fragment then makes everything visible to the system and stores
-// the fragment's word. So the host waits for nothing, and no event is needed: a fragment is due until its word says
-// that it has been published, and the daemon reads what a kernel wrote that had ended.
+// reading and one writing of each (sdk/cuda/element.hpp); the last thread of a fragment then makes everything visible
+// to the system and stores the fragment's word. So the host waits for nothing: a fragment is due until its word says
+// that it has been published, and who reads the word then finds what it speaks of.
 //
-// Conventions. Functions return a Status; after `failed` the text is in `error`. A context is used by one thread at a
-// time. No exception crosses the boundary.
+// Conventions. Functions return a Status; unless it is `done`, the text is in `error`. A context is used by one thread
+// at a time. The calling thread's current device is as it was afterwards. No exception crosses the boundary.
 //
 // Version. `version` changes when anything here does; libgossamer refuses a plug-in of another one with a message.
 //
@@ -35,7 +35,8 @@ enum class Status : std::int32_t {
   done = 0,
   failed = 1,      ///< the device is of no use to the run any more
   no_memory = 2,   ///< the device, or the host, has no room for it; otherwise all is as it was
-  impossible = 3,  ///< not permitted here (exporting, pinning): otherwise all is as it was
+  impossible = 3,  ///< not permitted here (exporting, pinning, this stream): otherwise all is as it was
+  busy = 4,        ///< too many passes are under way: all is as it was, try again later
 };
 
 /// Type of x.
@@ -67,18 +68,26 @@ struct SharedMemory {
   std::int32_t descriptor;
 };
 
+/// The most that one pass has.
+struct PassLimits {
+  std::uint32_t pieces;
+  std::uint32_t publications;
+};
+
 struct PluginTable {
   std::uint32_t version;
   std::uint32_t size_bytes;  ///< of this table
 
-  /// On which GPU an address is; -1: in host memory that no GPU knows of.
+  /// On which GPU an address is; -1: in host memory.
   Status (*locate)(const void* address, std::int32_t* device, char* error, std::size_t error_bytes);
-  Status (*open)(std::int32_t device, Context** context, char* error, std::size_t error_bytes);
-  /// Frees all that the context holds but shared memory. Nothing may be under way, unless the device has failed.
+  /// Takes the tables for passes, so that no launch has to.
+  Status (*open)(std::int32_t device, PassLimits limits, Context** context, char* error, std::size_t error_bytes);
+  /// Frees all that the context holds but shared and pinned memory. Nothing may be under way, unless the device has
+  /// failed.
   void (*close)(Context* context);
   void (*uuid)(const Context* context, std::uint8_t uuid[16]);
 
-  /// The descriptor becomes the caller's.
+  /// Zeros. The descriptor becomes the caller's.
   Status (*share)(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error, std::size_t error_bytes);
   void (*unshare)(Context* context, const SharedMemory* memory);
   /// Pins `bytes` of host memory from `memory`, aligned to pages; `device_memory`: where the device finds it.
@@ -86,13 +95,17 @@ struct PluginTable {
                 std::size_t error_bytes);
   void (*unpin)(Context* context, void* memory);
 
-  /// Launches the pass on `stream` (a cudaStream_t), and waits for nothing but, rarely, a lack of tables: passes
-  /// launched before that are still under way. The arrays are copied.
+  /// Launches the pass on `stream` (a cudaStream_t). Never waits. The arrays are copied.
   Status (*launch)(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
                    const Publication* publications, std::uint32_t publication_count, char* error,
                    std::size_t error_bytes);
-  /// Whether all passes have ended. Never waits. `failed`: the device has failed.
+  /// Begins to copy between addresses of the device, beside all streams.
+  Status (*copy)(Context* context, void* to, const void* from, std::uint64_t bytes, char* error,
+                 std::size_t error_bytes);
+  /// Whether all passes and copies have ended. Never waits. `failed`: the device has failed.
   Status (*idle)(Context* context, bool* idle, char* error, std::size_t error_bytes);
+  /// Time that passes which launch() and idle() have seen the end of took on the device, in all.
+  std::uint64_t (*pass_ns)(const Context* context);
 };
 
 using PluginEntry = const PluginTable* (*)();

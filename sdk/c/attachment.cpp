@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "sdk/c/client_memory.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -33,6 +34,25 @@ constexpr bool wants_private_descriptors = true;
 #endif
 /// A daemon maps and checks the memory before it answers; one that takes longer is taken for dead.
 constexpr int reply_timeout_ms = 10'000;
+/// How long a word that a GPU has stored may wait for the daemon to be told, with as few looks as that allows: short
+/// beside the time between two steps. The first look is soon, since what was launched may be next on the GPU.
+constexpr std::chrono::microseconds first_look{200};
+constexpr std::chrono::microseconds longest_look{2'000};
+constexpr std::chrono::nanoseconds no_look{-1};
+
+void add_one(int event) {
+  const std::uint64_t one = 1;
+  // Can fail only when the counter is full, that is when the other side has long been told.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
+void drain(const FileDescriptor& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event.get(), &count, sizeof count);
+}
+
+[[nodiscard]] constexpr std::uint32_t as_number(AttachStatus status) {
+  return static_cast<std::uint32_t>(status);
+}
 
 [[nodiscard]] const char* rejection_name(AttachStatus status) {
   switch (status) {
@@ -91,19 +111,22 @@ class OpenAttachments {
 };
 
 Attachment::Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
-                       std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value)
+                       std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value, DeviceHandover device)
     : memory_(std::move(memory)),
       memory_bytes_(memory_bytes),
       doorbell_(doorbell),
       socket_path_(std::move(socket_path)),
       attached_signal_(attached_signal),
-      signal_value_(signal_value) {
+      signal_value_(signal_value),
+      device_(std::move(device)),
+      why_pinned_(device_.why_pinned) {
   status_.message = "no daemon has been tried yet";
 }
 
 Result<void> Attachment::start() {
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_) return fail_errno("could not create an eventfd");
+  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_ || !wake_) return fail_errno("could not create an eventfd");
   sigset_t every_signal;
   sigset_t callers_mask;
   sigfillset(&every_signal);
@@ -121,6 +144,7 @@ Result<void> Attachment::start() {
   if (!descriptors_private_) return {};
   // The thread has its own copy; this one would only be inherited by children.
   memory_.reset();
+  device_.memory.reset();
   return {};
 }
 
@@ -132,8 +156,7 @@ Attachment::~Attachment() {
 void Attachment::end_thread() {
   if (!started_ || owner_ != getpid()) return;
   started_ = false;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
+  add_one(stop_.get());
   pthread_join(thread_, nullptr);
 }
 
@@ -141,6 +164,25 @@ void Attachment::abandon() {
   started_ = false;
   (void)memory_.release();
   (void)stop_.release();
+  (void)wake_.release();
+  (void)device_.memory.release();
+}
+
+void Attachment::watch() {
+  add_one(wake_.get());
+}
+
+void Attachment::offer_host_memory() {
+  host_memory_.store(HostMemory::ready, std::memory_order_release);
+  add_one(wake_.get());
+}
+
+void Attachment::end(const std::string& message) {
+  end_thread();
+  const std::lock_guard lock(mutex_);
+  status_.attached = false;
+  status_.rejected = status_.rejected_for_good = true;
+  status_.message = message;
 }
 
 AttachmentStatus Attachment::status() const {
@@ -163,23 +205,28 @@ void Attachment::run() {
   int pause_ms = min_pause_ms;
   bool closing = false;
   while (!closing) {
-    if (const FileDescriptor socket = attach()) {
-      pause_ms = min_pause_ms;
-      wait_for_close(socket.get());
+    if (has_host_memory_instead()) forget_device();
+    if (!wants_host_memory()) {
+      if (const FileDescriptor socket = attach()) {
+        pause_ms = min_pause_ms;
+        wait_for_close(socket.get());
+      }
     }
-    closing = pause(pause_ms);
+    closing = pause(device_opens_ ? min_pause_ms : pause_ms);
     pause_ms = std::min(2 * pause_ms, max_pause_ms);
   }
 }
 
 void Attachment::own_descriptors() {
   thread_memory_ = memory_.get();
+  thread_device_ = device_.memory.get();
   const bool is_private = wants_private_descriptors && unshare(CLONE_FILES) == 0;  // a sandbox may forbid it
   if (is_private) {
     // Drop the copies of everything else, or the program's own pipes and sockets would not close when it closes them.
     // The standard streams stay, for whatever a crash has to say.
-    std::array<unsigned, 3> kept = {static_cast<unsigned>(memory_.get()), static_cast<unsigned>(doorbell_),
-                                    static_cast<unsigned>(stop_.get())};
+    std::vector<unsigned> kept = {static_cast<unsigned>(memory_.get()), static_cast<unsigned>(doorbell_),
+                                  static_cast<unsigned>(stop_.get()), static_cast<unsigned>(wake_.get())};
+    if (thread_device_ >= 0) kept.push_back(static_cast<unsigned>(thread_device_));
     std::ranges::sort(kept);
     unsigned next = STDERR_FILENO + 1;
     for (const unsigned descriptor : kept) {
@@ -213,6 +260,9 @@ FileDescriptor Attachment::attach() {
 FileDescriptor Attachment::attach_at(const std::string& path) {
   auto socket = connect_to(path);
   const auto reply = socket ? ask(socket->get()) : Result<AttachReply>(std::unexpected(socket.error()));
+  const bool turned_down = reply && offers_device() && reply->status == as_number(AttachStatus::no_device);
+  device_opens_ = reply && offers_device() && reply->status == as_number(AttachStatus::device_opening);
+  if (turned_down) turn_to_host_memory(reply->message);
   const std::lock_guard lock(mutex_);
   status_.rejected = status_.rejected_for_good = false;
   if (!reply) {
@@ -225,14 +275,37 @@ FileDescriptor Attachment::attach_at(const std::string& path) {
     status_.rejected_for_good = answer == AttachStatus::version_differs || answer == AttachStatus::bad_layout;
     status_.message = "gossamerd at " + path + " refuses this run: " + rejection_name(answer);
     if (reply->message[0] != '\0') status_.message += std::string(": ") + reply->message;
+    if (turned_down) status_.message = why_pinned_;
     return {};
   }
   status_.attached = true;
   ++status_.attachments;
   std::ranges::copy(reply->node_id, status_.node_id.begin());
-  status_.message.clear();
+  status_.message = why_pinned_;
   attached_signal_.store(signal_value_, std::memory_order_release);
   return std::move(*socket);
+}
+
+/// Takes the memory here, so that the training thread does not have to.
+void Attachment::turn_to_host_memory(const std::string& why) {
+  why_pinned_ = "the run exchanges through pinned host memory, because gossamerd cannot work in the GPU's: " + why;
+  if (auto taken = take_buffers(thread_memory_, device_.plan); !taken) {
+    why_pinned_ += ". " + taken.error().message;
+    return;  // the GPU's is offered again, and turned down
+  }
+  host_memory_.store(HostMemory::wanted, std::memory_order_release);
+  attached_signal_.store(signal_value_, std::memory_order_release);
+}
+
+/// So that it is freed.
+void Attachment::forget_device() {
+  const std::lock_guard lock(mutex_);
+  if (descriptors_private_) {
+    close(thread_device_);
+  } else {
+    device_.memory.reset();
+  }
+  thread_device_ = -1;
 }
 
 Result<FileDescriptor> Attachment::connect_to(const std::string& path) {
@@ -253,25 +326,30 @@ Result<AttachReply> Attachment::ask(int socket) {
 }
 
 Result<void> Attachment::send_request(int socket) {
-  AttachRequest request{.magic = layout::attach_magic,
-                        .version = layout::attach_version,
-                        .flags = status().attachments > 0 ? layout::attach_resume : 0,
-                        .memory_bytes = memory_bytes_,
-                        .process_id = static_cast<std::uint64_t>(getpid())};
-  const std::array<int, 2> descriptors = {thread_memory_, doorbell_};
+  const bool with_device = offers_device();
+  AttachRequest request{
+      .magic = layout::attach_magic,
+      .version = layout::attach_version,
+      .flags = (status().attachments > 0 ? layout::attach_resume : 0) | (with_device ? layout::attach_device : 0),
+      .memory_bytes = memory_bytes_,
+      .process_id = static_cast<std::uint64_t>(getpid())};
+  const std::array<int, 3> descriptors = {thread_memory_, doorbell_, thread_device_};
+  const std::size_t descriptors_bytes = (with_device ? 3 : 2) * sizeof(int);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
-  iovec data{.iov_base = &request, .iov_len = sizeof request};
+  std::array<iovec, 2> data = {iovec{.iov_base = &request, .iov_len = sizeof request},
+                               iovec{.iov_base = &device_.offer, .iov_len = sizeof device_.offer}};
   msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
+  message.msg_iov = data.data();
+  message.msg_iovlen = with_device ? 2 : 1;
   message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  message.msg_controllen = CMSG_SPACE(descriptors_bytes);
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptors);
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
+  header->cmsg_len = CMSG_LEN(descriptors_bytes);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors_bytes);
+  const std::size_t bytes = sizeof request + (with_device ? sizeof device_.offer : 0);
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) {
     return fail_errno("could not send the request to attach");
   }
   return {};
@@ -297,10 +375,19 @@ Result<AttachReply> Attachment::receive_reply(int socket) {
 }
 
 void Attachment::wait_for_close(int socket) {
-  std::array<pollfd, 2> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
+  std::array<pollfd, 3> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0},
+                                 pollfd{wake_.get(), POLLIN, 0}};
   bool open = true;
+  std::chrono::nanoseconds interval = look_at_words(first_look);
   while (open) {
-    if (poll(waits.data(), waits.size(), -1) < 0) continue;  // every signal is blocked here: not expected, not fatal
+    const timespec limit{.tv_sec = 0, .tv_nsec = interval.count()};
+    // Every signal is blocked here: a failure is not expected, and not fatal.
+    if (ppoll(waits.data(), waits.size(), interval == no_look ? nullptr : &limit, nullptr) < 0) continue;
+    if (waits[2].revents != 0) {
+      drain(wake_);
+      interval = first_look;
+    }
+    interval = look_at_words(interval);
     char ignored[16];
     // The daemon sends nothing after its answer; what comes all the same is dropped.
     const bool ended = waits[0].revents != 0 && recv(socket, ignored, sizeof ignored, 0) <= 0 && errno != EAGAIN;
@@ -311,9 +398,25 @@ void Attachment::wait_for_close(int socket) {
   status_.message = "gossamerd went away: training goes on alone until it is back";
 }
 
+std::chrono::nanoseconds Attachment::look_at_words(std::chrono::nanoseconds interval) {
+  if (device_.under_way == nullptr) return no_look;
+  const WordsUnderWay::Look look = device_.under_way->look();
+  if (look.stored > 0) add_one(doorbell_);
+  if (look.left == 0) return no_look;
+  return std::min<std::chrono::nanoseconds>(interval == no_look ? first_look : 2 * interval, longest_look);
+}
+
 bool Attachment::pause(int milliseconds) {
-  pollfd stopped{stop_.get(), POLLIN, 0};
-  return poll(&stopped, 1, milliseconds) > 0;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + std::chrono::milliseconds(milliseconds);
+  std::array<pollfd, 2> waits = {pollfd{stop_.get(), POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0}};
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (poll(waits.data(), waits.size(), std::max(static_cast<int>(left.count()), 0)) <= 0) return false;
+    if (waits[0].revents != 0) return true;
+    drain(wake_);
+    if (has_host_memory_instead()) return false;
+  }
 }
 
 }  // namespace gossamer::client

@@ -49,17 +49,15 @@ namespace {
                                       " of memory are available: " + advice);
 }
 
-/// A memfd of this size that neither side can resize, with the pages taken that it has from the beginning.
-[[nodiscard]] Result<FileDescriptor> make_file(const layout::Plan& plan, std::uint64_t window_bytes) {
+/// A memfd of this size that neither side can resize, with so many pages taken. `hint`: what to do if there are none.
+[[nodiscard]] Result<FileDescriptor> make_file(const layout::Plan& plan, std::uint64_t taken_bytes, const char* hint) {
   FileDescriptor file(memfd_create("gossamer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail_errno("could not create shared memory");
   if (ftruncate(file.get(), static_cast<off_t>(plan.total_bytes)) != 0)
     return fail_errno("could not size shared memory");
-  const std::uint64_t taken_bytes = window_bytes == 0 ? plan.total_bytes : plan.buffers_offset;
   if (fallocate(file.get(), 0, 0, static_cast<off_t>(taken_bytes)) != 0) {
-    return fail(GOSSAMER_NO_MEMORY, "could not take " + mebibytes(taken_bytes) +
-                                        " of shared memory: " + std::strerror(errno) +
-                                        (window_bytes == 0 ? "; opened lean the model takes less" : ""));
+    return fail(GOSSAMER_NO_MEMORY,
+                "could not take " + mebibytes(taken_bytes) + " of shared memory: " + std::strerror(errno) + hint);
   }
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return fail_errno("could not seal shared memory");
@@ -67,30 +65,71 @@ namespace {
   return file;
 }
 
+/// A forked child (a data loader, say) neither needs the memory nor should keep it alive.
+[[nodiscard]] Result<std::byte*> map(const FileDescriptor& file, const layout::Plan& plan, int populate) {
+  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | populate, file.get(), 0);
+  if (base == MAP_FAILED) return fail_errno("could not map shared memory");
+  madvise(base, plan.total_bytes, MADV_DONTFORK);
+  return static_cast<std::byte*>(base);
+}
+
 }  // namespace
+
+layout::Plan plan_for(const Replica& replica) {
+  return layout::plan(replica.elements(), replica.fragment_elements(),
+                      static_cast<std::uint32_t>(replica.tensors().size()), names_bytes(replica));
+}
+
+Result<void> take_buffers(int file, const layout::Plan& plan) {
+  const std::uint64_t bytes = layout::device_bytes(plan);
+  const std::string what = mebibytes(bytes) + " of pinned host memory, three times the model's size in fp32";
+  const std::optional<std::uint64_t> available_bytes = available_memory_bytes();
+  if (available_bytes && bytes > *available_bytes) {
+    return fail(GOSSAMER_NO_MEMORY, "the run needs " + what + ", and " + mebibytes(*available_bytes) +
+                                        " of memory are available: free memory, or attach a part of the model");
+  }
+  if (fallocate(file, 0, static_cast<off_t>(plan.buffers_offset), static_cast<off_t>(bytes)) != 0)
+    return fail(GOSSAMER_NO_MEMORY, "could not take " + what + ": " + std::strerror(errno));
+  return {};
+}
 
 Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_view job, std::uint64_t clock,
                                           gossamer_memory memory_kind) {
-  const layout::Plan plan = layout::plan(replica.elements(), replica.fragment_elements(),
-                                         static_cast<std::uint32_t>(replica.tensors().size()), names_bytes(replica));
+  const layout::Plan plan = plan_for(replica);
   const auto window = choose_window(plan, memory_kind);
   if (!window) return std::unexpected(window.error());
   const bool lean = *window != 0;
-  auto file = make_file(plan, *window);
+  auto file =
+      make_file(plan, lean ? plan.buffers_offset : plan.total_bytes, lean ? "" : "; opened lean the model takes less");
   if (!file) return std::unexpected(file.error());
-  const int populate = lean ? 0 : MAP_POPULATE;
-  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | populate, file->get(), 0);
-  if (base == MAP_FAILED) return fail_errno("could not map shared memory");
-  // A forked child (a data loader, say) neither needs the memory nor should keep it alive.
-  madvise(base, plan.total_bytes, MADV_DONTFORK);
-  ClientMemory memory(std::move(*file), static_cast<std::byte*>(base), plan, *window);
+  const auto base = map(*file, plan, lean ? 0 : MAP_POPULATE);
+  if (!base) return std::unexpected(base.error());
+  ClientMemory memory(std::move(*file), *base, plan, *window);
   memory.describe(replica, job, clock);
   if (lean) {
     memory.publish_nothing(clock);
   } else {
     memory.publish_all(replica, clock);
   }
-  memory.header().version.store(layout::version, std::memory_order_release);
+  memory.complete();
+  return memory;
+}
+
+Result<ClientMemory> ClientMemory::create_for_device(const Replica& replica, std::string_view job, std::uint64_t clock,
+                                                     layout::BuffersIn buffers_in) {
+  const layout::Plan plan = plan_for(replica);
+  const bool on_device = buffers_in == layout::BuffersIn::device;
+  auto file = make_file(plan, plan.buffers_offset, "");
+  if (!file) return std::unexpected(file.error());
+  if (!on_device) {
+    if (auto taken = take_buffers(file->get(), plan); !taken) return std::unexpected(taken.error());
+  }
+  const auto base = map(*file, plan, on_device ? 0 : MAP_POPULATE);
+  if (!base) return std::unexpected(base.error());
+  ClientMemory memory(std::move(*file), *base, plan, 0);
+  memory.describe(replica, job, clock);
+  memory.header().buffers_in = static_cast<std::uint64_t>(buffers_in);
+  memory.make_entries(clock, 0);
   return memory;
 }
 
@@ -153,10 +192,14 @@ void ClientMemory::publish_all(const Replica& replica, std::uint64_t clock) {
 
 void ClientMemory::publish_nothing(std::uint64_t clock) {
   constexpr layout::Word nothing{.publication = 0, .correction = 1, .empty = true};
+  make_entries(clock, nothing.pack());
+}
+
+void ClientMemory::make_entries(std::uint64_t clock, std::uint64_t word) {
   for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
     auto* entry = new (&fragment(f)) layout::FragmentEntry{};
     entry->publication_clock.store(clock, std::memory_order_relaxed);
-    entry->word.store(nothing.pack(), std::memory_order_release);
+    entry->word.store(word, std::memory_order_release);
   }
 }
 

@@ -15,12 +15,24 @@
 
 namespace gossamer::client {
 
+[[nodiscard]] layout::Plan plan_for(const Replica& replica);
+
+/// Takes the pages of all buffers, in a memory that was made without them.
+[[nodiscard]] Result<void> take_buffers(int file, const layout::Plan& plan);
+
 class ClientMemory {
  public:
   /// Takes the memory (all of it, so that no step has to), describes the replica in it and publishes its present values
   /// in every fragment. Lean memory is only described: the daemon provides for each fragment when it wants it.
   [[nodiscard]] static Result<ClientMemory> create(const Replica& replica, std::string_view job, std::uint64_t clock,
                                                    gossamer_memory memory);
+
+  /// Of a model in a GPU's memory. Takes the part before the buffers, and these too unless they are on the device.
+  /// Nothing is published, and the memory is not complete, until the caller says so.
+  [[nodiscard]] static Result<ClientMemory> create_for_device(const Replica& replica, std::string_view job,
+                                                              std::uint64_t clock, layout::BuffersIn buffers_in);
+  /// All fragments have been published.
+  void complete() { header().version.store(layout::version, std::memory_order_release); }
 
   ClientMemory(ClientMemory&& other) noexcept;
   ClientMemory& operator=(ClientMemory&&) = delete;
@@ -36,6 +48,8 @@ class ClientMemory {
   [[nodiscard]] std::byte* own_cursor() const { return base_ + layout::cursors_offset; }
   [[nodiscard]] std::byte* job_cursor() const { return base_ + layout::cursors_offset + 2 * layout::slot_bytes; }
   [[nodiscard]] std::byte* members() const { return base_ + layout::members_offset; }
+  [[nodiscard]] std::byte* base() const { return base_; }
+  [[nodiscard]] const layout::Plan& plan() const { return plan_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
   /// 0: resident. Else the most that the buffers of lean memory take.
   [[nodiscard]] std::uint64_t window_bytes() const { return window_bytes_; }
@@ -56,6 +70,7 @@ class ClientMemory {
   void describe(const Replica& replica, std::string_view job, std::uint64_t clock);
   void publish_all(const Replica& replica, std::uint64_t clock);
   void publish_nothing(std::uint64_t clock);
+  void make_entries(std::uint64_t clock, std::uint64_t word);
 
   FileDescriptor file_;
   std::byte* base_;

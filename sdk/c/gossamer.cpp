@@ -23,6 +23,7 @@
 
 #include "sdk/c/attachment.hpp"
 #include "sdk/c/client_memory.hpp"
+#include "sdk/c/device_pass.hpp"
 #include "sdk/c/error.hpp"
 #include "sdk/c/fused_pass.hpp"
 #include "sdk/c/replica.hpp"
@@ -39,6 +40,9 @@ constexpr std::uint64_t max_samples = std::uint64_t{1} << 62;
 constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
 /// How often gossamer_wait_ready() and gossamer_finish() look: short beside a fragment's way over any network.
 constexpr std::chrono::microseconds ready_poll_interval{500};
+/// How long gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait for what a GPU has still to do: longer
+/// than any training step.
+constexpr std::chrono::milliseconds settle_limit{10'000};
 
 /// A signal ends it early: looked at again at once.
 void wait_to_look_again() {
@@ -81,6 +85,53 @@ void copy_text(const std::string& text, char* target, std::size_t target_bytes) 
   target[length] = '\0';
 }
 
+[[nodiscard]] std::uint64_t step_budget_of(const gossamer_options& options) {
+  return options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes;
+}
+
+/// The memory of a run, and its device if it has one.
+struct Placed {
+  ClientMemory memory;
+  std::unique_ptr<DevicePass> device;
+};
+
+[[nodiscard]] Result<Placed> place_on_host(const Replica& replica, const gossamer_options& options) {
+  auto memory = ClientMemory::create(replica, options.job, options.initial_clock_samples,
+                                     static_cast<gossamer_memory>(options.memory));
+  if (!memory) return std::unexpected(memory.error());
+  return Placed{std::move(*memory), nullptr};
+}
+
+[[nodiscard]] Result<Placed> place_on_device(const Replica& replica, const gossamer_options& options) {
+  auto opened = DevicePass::open(replica, options.stream, step_budget_of(options));
+  if (!opened) return std::unexpected(opened.error());
+  std::unique_ptr<DevicePass> device = std::move(*opened);
+  if (auto shared = device->share(layout::device_bytes(plan_for(replica))); !shared)
+    return std::unexpected(shared.error());
+  auto created =
+      ClientMemory::create_for_device(replica, options.job, options.initial_clock_samples,
+                                      device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
+  if (!created) return std::unexpected(created.error());
+  ClientMemory memory = std::move(*created);
+  auto published = device->use(memory);
+  if (published) published = device->publish_all(replica, options.initial_clock_samples);
+  if (published) {
+    memory.complete();
+    return Placed{std::move(memory), std::move(device)};
+  }
+  // What is still under way finds its memory for ever; else the device lets go of the memory before it is unmapped.
+  if (const auto idle = device->idle(); idle && !*idle) {
+    device->abandon();
+    memory.abandon();
+  }
+  device.reset();
+  return std::unexpected(published.error());
+}
+
+[[nodiscard]] Result<Placed> place(const Replica& replica, const gossamer_options& options) {
+  return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
+}
+
 }  // namespace
 }  // namespace gossamer::client
 
@@ -89,23 +140,26 @@ namespace layout = gossamer::layout;
 
 struct gossamer_run {
  public:
-  gossamer_run(Replica replica, ClientMemory memory, ForkGuard guard, FileDescriptor doorbell,
-               const gossamer_options& options)
+  /// `device`: null for tensors in host memory; else it uses `memory`, in which all is published.
+  gossamer_run(Replica replica, ClientMemory memory, std::unique_ptr<DevicePass> device, ForkGuard guard,
+               FileDescriptor doorbell, const gossamer_options& options)
       : replica_(std::move(replica)),
         memory_(std::move(memory)),
+        device_(std::move(device)),
         guard_(std::move(guard)),
         doorbell_(std::move(doorbell)),
         layout_hash_(memory_.header().layout_hash),
-        step_budget_bytes_(options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes),
+        step_budget_bytes_(step_budget_of(options)),
         clock_(options.initial_clock_samples),
         attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
-                    options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again) {}
+                    options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
+                    handover()) {}
 
   [[nodiscard]] static Result<std::unique_ptr<gossamer_run>> open(const gossamer_options& options,
                                                                   std::span<const gossamer_tensor> tensors);
   [[nodiscard]] Result<void> step(std::uint64_t samples);
   [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
-  [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data) { return replica_.set_data(index, data); }
+  [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data);
   [[nodiscard]] Result<void> set_stream(void* stream);
   [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
   void info(gossamer_run_info& info) const;
@@ -114,7 +168,7 @@ struct gossamer_run {
   [[nodiscard]] std::vector<std::byte> members() const;
   [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
   /// For the end of a run.
-  void serve_the_last() { (void)serve_due(UINT64_MAX); }
+  void serve_the_last();
   /// Gives up, without touching, what a forked child does not have.
   void abandon();
   [[nodiscard]] bool in_child() const { return guard_.in_child(); }
@@ -133,9 +187,17 @@ struct gossamer_run {
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
   [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
+  [[nodiscard]] Served add_to_pass(std::uint32_t fragment, const layout::Word& word);
   [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
   [[nodiscard]] bool load(std::uint32_t fragment) const;
   void store(std::uint32_t fragment) const;
+  [[nodiscard]] DeviceHandover handover();
+  [[nodiscard]] Result<bool> tend_device();
+  [[nodiscard]] Result<bool> move_to_host_memory();
+  void count_launched(const DevicePass::Launch& launch);
+  void give_device_up();
+  [[nodiscard]] Result<void> look_at_device();
+  [[nodiscard]] Result<void> settle();
   void ring_doorbell();
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
@@ -144,6 +206,8 @@ struct gossamer_run {
 
   Replica replica_;
   ClientMemory memory_;
+  std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
+  bool given_up_ = false;               ///< the device has failed, and the daemon was left
   ForkGuard guard_;
   FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
   const std::uint64_t layout_hash_;  ///< ours, like clock_
@@ -180,24 +244,20 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
   }
   if (options.device == GOSSAMER_HOST && options.stream != nullptr)
     return fail(GOSSAMER_BAD_ARGUMENT, "a stream is given, but device says that the tensors are in host memory");
-  if (options.device == GOSSAMER_CUDA) {
-    return fail(GOSSAMER_NO_DEVICE,
-                "a model in a GPU's memory needs the package gossamer-cuda of this library's version: install it, or "
-                "keep a copy of the tensors in host memory");
-  }
+  if (options.device == GOSSAMER_CUDA && options.memory == GOSSAMER_MEMORY_LEAN)
+    return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
   if (options.initial_clock_samples > max_samples)
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
-  auto memory = ClientMemory::create(*replica, options.job, options.initial_clock_samples,
-                                     static_cast<gossamer_memory>(options.memory));
-  if (!memory) return std::unexpected(memory.error());
+  auto placed = place(*replica, options);
+  if (!placed) return std::unexpected(placed.error());
   auto guard = ForkGuard::create();
   if (!guard) return std::unexpected(guard.error());
   FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) return fail_errno("could not create an eventfd");
-  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(*memory), std::move(*guard),
-                                            std::move(doorbell), options);
+  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(placed->memory), std::move(placed->device),
+                                            std::move(*guard), std::move(doorbell), options);
   if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
   return run;
 }
@@ -225,11 +285,18 @@ Result<void> gossamer_run::serve_due_timed() {
   auto result = serve_due(step_budget_bytes_);
   if (publications_ == publications_before) return result;
   serving_ns_ += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of the passes that have ended since
   memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
   return result;
 }
 
 Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
+  if (device_ != nullptr) {
+    const auto ready = tend_device();
+    if (!ready) return std::unexpected(ready.error());
+    if (!*ready) return {};
+    device_->begin();
+  }
   std::uint64_t seen = seen_due_sequence_.load(std::memory_order_acquire);
   const std::uint32_t due = memory_.header().due_sequence.load(std::memory_order_acquire);
   std::uint64_t served_bytes = 0;
@@ -254,10 +321,17 @@ Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
     not_loaded = not_loaded || served == Served::not_loaded;
     no_memory = no_memory || served == Served::no_memory;
   }
-  if (served_bytes > 0) ring_doorbell();
+  DevicePass::Launch launch;
+  if (served_bytes > 0 && device_ == nullptr) ring_doorbell();
+  if (served_bytes > 0 && device_ != nullptr) {
+    launch = device_->launch();
+    count_launched(launch);
+    more_due = more_due || launch.left > 0;
+  }
   // If the attachment's thread asked for another look meanwhile, its value stays.
   seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded || no_memory ? look_again : due,
                                              std::memory_order_relaxed);
+  if (launch.problem) return std::unexpected(*launch.problem);
   if (impossible) {
     return fail(GOSSAMER_BAD_MEMORY,
                 "gossamerd left an impossible word in shared memory; its fragment is left alone. Training goes on; "
@@ -276,6 +350,7 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
   if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
   if (!word.with_client) return Served::nothing;
+  if (device_ != nullptr) return add_to_pass(fragment, word);
   const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
                                    : word.replace         ? Replica::Correction::replace
                                                           : Replica::Correction::add;
@@ -293,6 +368,108 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   entry.word.store(word.pack(), std::memory_order_release);
   if (mode != Replica::Correction::none) store(fragment);
   return Served::fragment;
+}
+
+gossamer_run::Served gossamer_run::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
+  if (device_->has_launched(fragment, word)) return Served::nothing;  // stays due until the device has stored the word
+  dither_ = mix(dither_ + 1);
+  memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
+  device_->add(replica_, fragment, word, dither_);
+  return Served::fragment;
+}
+
+void gossamer_run::count_launched(const DevicePass::Launch& launch) {
+  if (device_->failed()) give_device_up();
+  if (launch.launched == 0) return;
+  publications_ += launch.launched;
+  memory_.header().publications.store(publications_, std::memory_order_relaxed);
+  attachment_.watch();
+}
+
+/// The daemon would wait for words that nobody stores.
+void gossamer_run::give_device_up() {
+  if (given_up_) return;
+  given_up_ = true;
+  attachment_.end(device_->failure().error().message);
+}
+
+/// Before fragments are served: false if none can be now.
+Result<bool> gossamer_run::tend_device() {
+  Result<bool> ready = true;
+  if (device_->failed()) {
+    ready = device_->failure();
+  } else if (attachment_.wants_host_memory()) {
+    ready = move_to_host_memory();
+  }
+  if (device_->failed()) give_device_up();
+  if (!ready || !*ready) seen_due_sequence_.store(look_again, std::memory_order_relaxed);
+  return ready;
+}
+
+/// The fragments' buffers move to the run's memory, as they are. Nobody is attached meanwhile; nothing waits. True when
+/// it is done.
+Result<bool> gossamer_run::move_to_host_memory() {
+  const auto idle = device_->idle();
+  if (!idle || !*idle) return idle;
+  if (!device_->moves()) {
+    if (auto begun = device_->begin_move(); !begun) return std::unexpected(begun.error());
+    return false;
+  }
+  device_->end_move();
+  memory_.header().buffers_in = static_cast<std::uint64_t>(layout::BuffersIn::memory);
+  attachment_.offer_host_memory();
+  return true;
+}
+
+/// Whether it has failed. A step finds out when it launches.
+Result<void> gossamer_run::look_at_device() {
+  if (device_ == nullptr || device_->idle()) return {};
+  give_device_up();
+  return device_->failure();
+}
+
+/// What was launched has ended, or the limit is over: the program's stream has still to come to it then.
+Result<void> gossamer_run::settle() {
+  if (device_ == nullptr) return {};
+  const auto settled = device_->settle(settle_limit);
+  if (device_->failed()) give_device_up();
+  if (!settled) return std::unexpected(settled.error());
+  return {};
+}
+
+DeviceHandover gossamer_run::handover() {
+  if (device_ == nullptr) return {};
+  return {.under_way = &device_->words_under_way(),
+          .memory = device_->take_descriptor(),
+          .offer = device_->shares() ? device_->offer() : layout::DeviceOffer{},
+          .plan = memory_.plan(),
+          .why_pinned = device_->why()};
+}
+
+/// What a device does not come to in time finds its memory for ever.
+void gossamer_run::serve_the_last() {
+  if (device_ == nullptr) {
+    (void)serve_due(UINT64_MAX);
+    return;
+  }
+  const auto until = std::chrono::steady_clock::now() + settle_limit;
+  while (serve_due(UINT64_MAX) && seen_due_sequence_.load(std::memory_order_relaxed) == look_again &&
+         std::chrono::steady_clock::now() < until)
+    wait_to_look_again();
+  (void)settle();
+  ring_doorbell();
+  attachment_.end_thread();
+  const auto idle = device_->idle();
+  if (!idle || *idle) return;  // one that has failed does nothing more
+  device_->abandon();
+  memory_.abandon();
+}
+
+Result<void> gossamer_run::set_tensor_data(std::size_t index, void* data) {
+  if (device_ != nullptr && index < replica_.tensors().size()) {
+    if (auto usable = device_->check(replica_.tensors()[index], data); !usable) return usable;
+  }
+  return replica_.set_data(index, data);
 }
 
 /// Maps what the pass over a fragment of lean memory reads and writes.
@@ -316,14 +493,19 @@ void gossamer_run::store(std::uint32_t fragment) const {
     store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
 }
 
-Result<void> gossamer_run::set_stream(void*) {
-  return fail(GOSSAMER_BAD_ARGUMENT, "the run's tensors are in host memory, where nothing is launched on a stream");
+Result<void> gossamer_run::set_stream(void* stream) {
+  if (device_ == nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "the run's tensors are in host memory, where nothing is launched on a stream");
+  device_->set_stream(stream);
+  return {};
 }
 
 Result<void> gossamer_run::set_transfer(gossamer_load load, gossamer_store store, void* context) {
   if ((load == nullptr) != (store == nullptr)) {
     return fail(GOSSAMER_BAD_ARGUMENT, "load and store go together: give both, or neither");
   }
+  if (device_ != nullptr && load != nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "load and store are for tensors in host memory; the run's are on a GPU");
   load_ = load;
   store_ = store;
   transfer_context_ = context;
@@ -348,7 +530,8 @@ Result<void> gossamer_run::wait_ready(std::int64_t timeout_ms) {
     const AttachmentStatus status = attachment_.status();
     const bool ready = is_ready(status);  // before serving: what was due when it became ready is then served
     if (auto served = serve_due(UINT64_MAX); !served) return served;
-    if (ready) return {};
+    if (ready) return settle();
+    if (auto sound = look_at_device(); !sound) return sound;
     if (status.rejected_for_good) return fail(GOSSAMER_REJECTED, status.message);
     if (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms)) {
       if (status.rejected) return fail(GOSSAMER_BUSY, status.message);
@@ -391,7 +574,7 @@ void gossamer_run::info(gossamer_run_info& info) const {
   const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
   info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
   info.window_bytes = memory_.window_bytes();
-  info.path = GOSSAMER_PATH_HOST;
+  info.path = device_ == nullptr ? GOSSAMER_PATH_HOST : device_->shares() ? GOSSAMER_PATH_DEVICE : GOSSAMER_PATH_PINNED;
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
@@ -475,11 +658,13 @@ Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info&
   while (true) {
     info = finish_so_far(attachment_.status());  // before serving: what is due by then is served
     auto served = serve_due(UINT64_MAX);
+    if (served) served = look_at_device();
     const bool over =
         info.agreed != 0 || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
       seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
-      if (!served || info.agreed != 0) return served;
+      if (!served) return served;
+      if (auto settled = settle(); !settled || info.agreed != 0) return settled;
       return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
     }
     wait_to_look_again();
@@ -488,6 +673,7 @@ Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info&
 
 void gossamer_run::abandon() {
   attachment_.abandon();
+  if (device_ != nullptr) device_->abandon();
   memory_.abandon();
 }
 

@@ -154,7 +154,8 @@ typedef struct gossamer_run_info {
   uint64_t layout_hash;
   uint64_t attachments; /* how often a daemon has accepted the run */
   uint8_t node_id[16];  /* of the daemon; zero before the first attachment */
-  char message[256];    /* what keeps the run from a daemon; empty while attached */
+  char message[256];    /* what keeps the run from a daemon. While attached empty, or with GOSSAMER_PATH_PINNED why the
+                           GPU's memory is not shared */
   /* As the daemon that looks after the run counts them, since it took the run: 0 before it has said. */
   uint64_t bytes_sent;     /* payload of the job's exchanges */
   uint64_t bytes_received; /* likewise */
@@ -202,13 +203,16 @@ GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t time
 
 /* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call
  * and takes nanoseconds. Otherwise it adds the daemon's corrections to the fragments that are due and publishes them,
- * up to the step budget. */
+ * up to the step budget. With GOSSAMER_CUDA that is launched on the stream, after what the program has launched before;
+ * not while the stream is captured into a graph. GOSSAMER_NO_DEVICE: the GPU has failed, and the run is of no more
+ * use. */
 GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
 
 /* Fills *info, whose `size` the caller has set: that of the structure, or of an earlier version of it. */
 GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);
 
-/* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. */
+/* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. On a
+ * GPU what was launched before goes on with the old memory: free it in the order of the stream. */
 GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
 
 /* With GOSSAMER_CUDA: calls on the run launch on this stream (a cudaStream_t) from now on; the caller orders it after
@@ -258,7 +262,8 @@ GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[
  * set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
-/* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards. */
+/* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a GPU
+ * has not come to what was launched within ten seconds, it does so later, and the memory for it is never freed. */
 GOSSAMER_API void gossamer_close(gossamer_run* run);
 
 /* The message of the last call on this run that failed; "" if none has. */

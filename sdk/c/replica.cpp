@@ -21,17 +21,6 @@ constexpr std::uint32_t dtype_count = 10;
 constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16", "bfloat16", "int8",
                                                   "int16",   "int32",   "int64",   "uint8",    "bool"};
 
-[[nodiscard]] std::uint64_t element_bytes(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return sizeof(double);
-    case Dtype::bf16:
-      return sizeof(Bfloat16);
-    default:
-      return sizeof(float);
-  }
-}
-
 [[nodiscard]] std::string quoted(const Tensor& tensor) {
   return "tensor '" + tensor.name + "'";
 }
@@ -60,6 +49,17 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
 }
 
 }  // namespace
+
+std::uint64_t element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+      return sizeof(double);
+    case Dtype::bf16:
+      return sizeof(Bfloat16);
+    default:
+      return sizeof(float);
+  }
+}
 
 Result<Replica> Replica::create(std::span<const gossamer_tensor> tensors, std::uint32_t fragment_elements) {
   if (tensors.size() > layout::max_tensors) {

@@ -17,6 +17,9 @@
 
 namespace gossamer::client {
 
+/// Of an element of a tensor that is mixed.
+[[nodiscard]] std::uint64_t element_bytes(layout::Dtype dtype);
+
 struct Tensor {
   std::string name;
   layout::Dtype dtype;

@@ -31,10 +31,12 @@ void say(char* error, std::size_t error_bytes, const std::string& text) {
   if (error != nullptr && error_bytes > 0) std::snprintf(error, error_bytes, "%s", text.c_str());
 }
 
-/// Makes a device the current one of this thread for as long as it lives.
+/// Makes a device the current one of this thread for as long as it lives. Nothing that is done meanwhile disturbs a
+/// graph that the program is capturing.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
+    if (cudaThreadExchangeStreamCaptureMode(&capture_) != cudaSuccess) (void)cudaGetLastError();
     error_ = cudaGetDevice(&before_);
     if (error_ == cudaSuccess && before_ != device) {
       error_ = cudaSetDevice(device);
@@ -43,6 +45,7 @@ class CurrentDevice {
   }
   ~CurrentDevice() {
     if (changed_) (void)cudaSetDevice(before_);
+    if (cudaThreadExchangeStreamCaptureMode(&capture_) != cudaSuccess) (void)cudaGetLastError();
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -51,6 +54,7 @@ class CurrentDevice {
  private:
   int before_ = 0;
   bool changed_ = false;
+  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // what it is not now
   cudaError_t error_;
 };
 
@@ -294,7 +298,6 @@ void unpin(Context* context, void* memory) noexcept {
 [[nodiscard]] Status launch_here(Context& context, cudaStream_t stream, const Piece* pieces, std::uint32_t piece_count,
                                  const Publication* publications, std::uint32_t publication_count, char* error,
                                  std::size_t error_bytes) {
-  // First: a query of an event would spoil the capture.
   if (is_capturing(stream)) {
     say(error, error_bytes, "the stream is being captured into a graph: call this outside of the capture");
     return Status::impossible;

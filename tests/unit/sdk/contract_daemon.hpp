@@ -60,6 +60,7 @@ class ContractClient {
   ContractClient& operator=(const ContractClient&) = delete;
   ~ContractClient() {
     if (base_ != nullptr) munmap(base_, request.memory_bytes);
+    if (device_base_ != nullptr) munmap(device_base_, device.bytes);
   }
 
   void reply(layout::AttachStatus status, const std::string& message = "") {
@@ -91,11 +92,14 @@ class ContractClient {
   [[nodiscard]] layout::Word word(std::uint32_t index) const {
     return layout::Word::unpack(fragment(index).word.load(std::memory_order_acquire));
   }
+  /// Wherever the buffers are.
   [[nodiscard]] std::span<float> buffer(std::uint32_t index, std::uint8_t which) const {
-    const std::uint64_t at = header().buffers_offset +
-                             (std::uint64_t{index} * layout::buffers_per_fragment + which) * header().buffer_stride;
-    return {reinterpret_cast<float*>(base_ + at), header().fragment_elements};
+    const std::uint64_t at = (std::uint64_t{index} * layout::buffers_per_fragment + which) * header().buffer_stride;
+    std::byte* const buffers = has_device_memory() ? device_base_ : base_ + header().buffers_offset;
+    return {reinterpret_cast<float*>(buffers + at), header().fragment_elements};
   }
+  /// The client has handed over memory of a (played) GPU.
+  [[nodiscard]] bool has_device_memory() const { return device_base_ != nullptr; }
   [[nodiscard]] std::span<float> publication(std::uint32_t index) const {
     return buffer(index, word(index).publication);
   }
@@ -143,33 +147,46 @@ class ContractClient {
   }
 
   layout::AttachRequest request{};
+  layout::DeviceOffer device{};
 
  private:
   void receive_request() {
     if (!readable(socket_.get())) throw std::runtime_error("the client sent no request");
-    std::array<int, 2> descriptors{-1, -1};
+    std::array<int, 3> descriptors{-1, -1, -1};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
-    iovec data{&request, sizeof request};
+    std::array<iovec, 2> data = {iovec{&request, sizeof request}, iovec{&device, sizeof device}};
     msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
+    message.msg_iov = data.data();
+    message.msg_iovlen = data.size();
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    if (recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC) != sizeof request) throw std::runtime_error("request size");
+    const ssize_t received = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    const bool with_device = (request.flags & layout::attach_device) != 0;
+    if (received != static_cast<ssize_t>(sizeof request + (with_device ? sizeof device : 0)))
+      throw std::runtime_error("request size");
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof descriptors)) throw std::runtime_error("descriptors");
-    std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
+    const std::size_t descriptors_bytes = (with_device ? 3 : 2) * sizeof(int);
+    if (header == nullptr || header->cmsg_len != CMSG_LEN(descriptors_bytes)) throw std::runtime_error("descriptors");
+    std::memcpy(descriptors.data(), CMSG_DATA(header), descriptors_bytes);
     memory_ = FileDescriptor(descriptors[0]);
     doorbell_ = FileDescriptor(descriptors[1]);
+    if (with_device) map_device(FileDescriptor(descriptors[2]));
     void* base = mmap(nullptr, request.memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
     if (base == MAP_FAILED) throw std::runtime_error("mmap");
     base_ = static_cast<std::byte*>(base);
+  }
+
+  void map_device(const FileDescriptor& memory) {
+    void* base = mmap(nullptr, device.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (base == MAP_FAILED) throw std::runtime_error("mmap of the device's memory");
+    device_base_ = static_cast<std::byte*>(base);
   }
 
   FileDescriptor socket_;
   FileDescriptor memory_;
   FileDescriptor doorbell_;
   std::byte* base_ = nullptr;
+  std::byte* device_base_ = nullptr;
 };
 
 class ContractDaemon {

@@ -1,0 +1,51 @@
+// The words of fragments that a device is to store: handed to it by a step, and not yet stored. The training thread
+// adds them; the attachment's thread looks which have been stored, so that it can ring for them.
+//
+// Any thread. The mutex is held for as long as it takes to look at the words.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace gossamer::client {
+
+class WordsUnderWay {
+ public:
+  struct Entry {
+    const std::atomic<std::uint64_t>* word;
+    std::uint64_t bits;  ///< until it is stored
+  };
+  /// So that adding as many needs no memory.
+  explicit WordsUnderWay(std::size_t expected) { entries_.reserve(expected); }
+
+  void add(std::span<const Entry> entries) {
+    const std::lock_guard lock(mutex_);
+    entries_.insert(entries_.end(), entries.begin(), entries.end());
+  }
+  struct Look {
+    std::size_t stored = 0;  ///< since the last look
+    std::size_t left = 0;
+  };
+  [[nodiscard]] Look look() {
+    const std::lock_guard lock(mutex_);
+    const std::size_t stored = std::erase_if(
+        entries_, [](const Entry& entry) { return entry.word->load(std::memory_order_acquire) != entry.bits; });
+    return {stored, entries_.size()};
+  }
+  /// None will be stored any more.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    entries_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace gossamer::client

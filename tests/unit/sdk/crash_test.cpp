@@ -19,6 +19,7 @@
 #include "sdk/layout/slots.hpp"
 #include "store_trap.hpp"
 #include "tests/unit/sdk/contract_daemon.hpp"
+#include "tests/unit/sdk/played_client_plugin.hpp"
 
 #ifdef GOSSAMER_STORE_TRAP
 
@@ -32,32 +33,42 @@ constexpr int rounds = 3;
 constexpr float trained = 0.125f;  ///< by each step, to each element
 constexpr std::uint64_t samples = 8;
 
+/// Where the weights and the fragments are.
+enum class Place { host, gpu, gpu_through_pinned };
+
 /// Whose memory it is. Of lean memory, each fragment is given memory before each round and has none at its beginning:
 /// larger fragments, as two buffers must not share a page.
 struct Memory {
   gossamer_memory kind;
   std::uint32_t fragment_elements;
+  Place place = Place::host;
 
+  [[nodiscard]] bool on_gpu() const { return place != Place::host; }
   [[nodiscard]] std::uint32_t elements() const { return 2 * fragment_elements + 88; }
   [[nodiscard]] bool lean() const { return kind == GOSSAMER_MEMORY_LEAN; }
   /// A sample is enough of the many stores of the larger fragments, which are copied byte by byte (`rep movsb`).
-  [[nodiscard]] std::uint64_t stride() const { return kill_stride * (lean() ? 499 : 1); }
+  /// And of those of the played GPU, which stores element by element.
+  [[nodiscard]] std::uint64_t stride() const { return kill_stride * (lean() ? 499 : on_gpu() ? 13 : 1); }
 };
 constexpr Memory resident{GOSSAMER_MEMORY_RESIDENT, 256};
 constexpr Memory lean{GOSSAMER_MEMORY_LEAN, 1024};
+constexpr Memory gpu{GOSSAMER_MEMORY_AUTO, 256, Place::gpu};
+constexpr Memory gpu_through_pinned{GOSSAMER_MEMORY_AUTO, 256, Place::gpu_through_pinned};
 
-/// The mapping of the run's memory in this process.
-[[nodiscard]] std::span<std::byte> mapped_memory() {
+/// The mappings of the run's memory in this process: one, or with a GPU also those that it stores through.
+[[nodiscard]] std::vector<std::span<std::byte>> mapped_memory() {
+  std::vector<std::span<std::byte>> mappings;
   std::ifstream maps("/proc/self/maps");
   std::string line;
   while (std::getline(maps, line)) {
     unsigned long long begin = 0;
     unsigned long long end = 0;
-    if (line.find("memfd:gossamer") == std::string::npos) continue;
+    if (line.find("memfd:gossamer") == std::string::npos && line.find("memfd:played-gpu") == std::string::npos)
+      continue;
     if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
-    return {reinterpret_cast<std::byte*>(begin), static_cast<std::size_t>(end - begin)};
+    mappings.emplace_back(reinterpret_cast<std::byte*>(begin), static_cast<std::size_t>(end - begin));
   }
-  return {};
+  return mappings;
 }
 
 /// What the trainer sets in a round, of another length each time; none before the first.
@@ -66,24 +77,61 @@ constexpr Memory lean{GOSSAMER_MEMORY_LEAN, 1024};
 }
 
 /// Serves what is due, after training.
-using Step = std::function<void(Run& run, std::span<std::byte> memory, std::vector<float>& weights)>;
+using Step = std::function<void(Run& run, std::span<std::byte> memory, std::span<float> weights)>;
 
-void step(Run& run, std::span<std::byte>, std::vector<float>&) {
+void step(Run& run, std::span<std::byte>, std::span<float>) {
   run.step(samples);
 }
 
+/// The trainer's GPU, of which one thread at a time stores anything: the program's, and then that of the stream.
+class TrainersGpu {
+ public:
+  explicit TrainersGpu(Place place) {
+    setenv("GOSSAMER_CLIENT_CUDA_PLUGIN", GOSSAMER_PLAYED_PLUGIN, 1);
+    PLAYED(played_, played_refuse_share)(place == Place::gpu_through_pinned ? 1 : 0);
+    stream_ = PLAYED(played_, played_stream)();
+  }
+  [[nodiscard]] std::span<float> allocate(std::size_t count) {
+    return {static_cast<float*>(PLAYED(played_, played_allocate)(0, count * sizeof(float))), count};
+  }
+  void step(Run& run) {
+    PLAYED(played_, played_hold)(stream_);
+    run.step(samples);
+    PLAYED(played_, played_release)(stream_);
+    PLAYED(played_, played_synchronize)(stream_);
+  }
+  [[nodiscard]] void* stream() const { return stream_; }
+
+ private:
+  test::PlayedGpu played_{GOSSAMER_PLAYED_PLUGIN};
+  void* stream_;
+};
+
 /// The child: trains `rounds` times when told to, and says when it has; ends by closing the run.
-void train(const ContractDaemon& daemon, const Memory& kind, int commands, int answers, const Step& serve,
+void train(const ContractDaemon& daemon, const Memory& kind, int commands, int answers, Step serve,
            std::uint64_t kill_at, std::atomic<std::uint64_t>& stores) {
-  std::vector<float> weights(kind.elements(), 1.0f);
+  std::vector<float> on_host(kind.elements());
+  std::span<float> weights = on_host;
+  std::optional<TrainersGpu> device;
+  if (kind.on_gpu()) {
+    device.emplace(kind.place);
+    weights = device->allocate(kind.elements());
+    serve = [&](Run& run, auto, auto) { device->step(run); };
+  }
+  std::ranges::fill(weights, 1.0f);
   const std::vector<Tensor> tensors = {param("weights", weights)};
-  std::optional<Run> run(Run(
-      {.job = "test", .socket_path = daemon.path(), .fragment_elements = kind.fragment_elements, .memory = kind.kind},
-      tensors));
+  std::optional<Run> run(Run({.job = "test",
+                              .socket_path = daemon.path(),
+                              .fragment_elements = kind.fragment_elements,
+                              .memory = kind.kind,
+                              .device = kind.on_gpu() ? GOSSAMER_CUDA : GOSSAMER_HOST,
+                              .stream = kind.on_gpu() ? device->stream() : nullptr},
+                             tensors));
   while (run->info().attached == 0)
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-  const std::span<std::byte> memory = mapped_memory();
-  StoreTrap::arm(memory.data(), memory.size(), kill_at, stores);
+  const std::vector<std::span<std::byte>> mappings = mapped_memory();
+  for (const std::span<std::byte> memory : mappings)
+    StoreTrap::arm(memory.data(), memory.size(), kill_at, stores);
   char byte = 0;
   for (int round = 0; round < rounds; ++round) {
     if (read(commands, &byte, 1) != 1) return;
@@ -91,10 +139,12 @@ void train(const ContractDaemon& daemon, const Memory& kind, int commands, int a
     if (gossamer_set_cursor(run->handle(), cursor.data(), cursor.size()) != GOSSAMER_OK) return;
     for (float& weight : weights)
       weight += trained;
-    serve(*run, memory, weights);
+    serve(*run, mappings.front(), weights);
     if (write(answers, &byte, 1) != 1) return;
   }
-  if (read(commands, &byte, 1) == 1) run.reset();
+  if (read(commands, &byte, 1) != 1) return;
+  if (kind.on_gpu()) serve(*run, {}, weights);  // in closing two threads would store at once
+  run.reset();
 }
 
 /// What the daemon handed over of a fragment, and what a publication of it must then hold.
@@ -267,7 +317,7 @@ struct Enumeration {
 /// A client written by hand: `serve_one` does one due fragment.
 template <class ServeOne>
 Step hand_written(ServeOne serve_one) {
-  return [serve_one](Run&, std::span<std::byte> memory, std::vector<float>& weights) {
+  return [serve_one](Run&, std::span<std::byte> memory, std::span<float> weights) {
     const auto& header = *reinterpret_cast<layout::Header*>(memory.data());
     for (std::uint32_t f = 0; f < fragments; ++f) {
       auto& entry = reinterpret_cast<layout::FragmentEntry*>(memory.data() + header.fragments_offset)[f];
@@ -298,8 +348,8 @@ Step hand_written(ServeOne serve_one) {
 }  // namespace
 
 TEST_CASE("a trainer killed before any of its stores leaves nothing half done and nothing done twice") {
-  const Memory kind = GENERATE(resident, lean);
-  CAPTURE(kind.lean());
+  const Memory kind = GENERATE(resident, lean, gpu, gpu_through_pinned);
+  CAPTURE(kind.lean(), static_cast<int>(kind.place));
   const Enumeration killed = kill_at_every_store(step, "", kind);
   INFO((killed.faults.empty() ? "" : killed.faults.begin()->first));
   CHECK(killed.faults.empty());

@@ -1,5 +1,7 @@
 #include "sdk/c/device_pass.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -113,6 +115,7 @@ Result<void> DevicePass::share(std::uint64_t buffers_bytes) {
   const DeviceOutcome shared = call_device(plugin_.share, context_, buffers_bytes, &shared_);
   if (shared.done()) {
     descriptor_ = FileDescriptor(shared_.descriptor);
+    fcntl(descriptor_.get(), F_SETFD, FD_CLOEXEC);
     return {};
   }
   shared_ = {};

@@ -180,7 +180,7 @@ TEST_CASE("a model on a GPU is published in the GPU's memory, of which the daemo
     const auto client = attach(run, daemon);
     REQUIRE(client->has_device_memory());
     CHECK(client->request.flags == layout::attach_device);
-    CHECK(client->device.uuid[0] == 0xc0);
+    CHECK(client->device.uuid[0] == 0xa5);
     CHECK(client->device.bytes >= std::uint64_t{fragments} * 3 * 1024);
     CHECK(client->header().buffers_in == static_cast<std::uint64_t>(layout::BuffersIn::device));
     CHECK(client->header().version == layout::version);

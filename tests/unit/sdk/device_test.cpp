@@ -234,6 +234,7 @@ TEST_CASE("a step on a GPU launches once and waits for nothing, and the daemon i
     }
     return true;
   }));
+  gpu.synchronize();  // has happened, as the words say; for who does not know that these are at two addresses
   CHECK(model.flat() == expected);
   CHECK(publications(*client) == expected);
   for (std::uint32_t f = 0; f < fragments; ++f) {
@@ -255,7 +256,6 @@ TEST_CASE("the daemon is told of a word that a GPU stores although the program m
   client->make_due(3);
   client->announce();
   run.step(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the looks have become rare
   CHECK(client->doorbell_rings() == 0);
   gpu.release();
   CHECK(eventually([&] { return client->doorbell_rings() == 1; }));
@@ -459,6 +459,8 @@ TEST_CASE("what a daemon left in a GPU's memory is taken along to pinned memory,
     CHECK(refused->request.flags == (layout::attach_device | layout::attach_resume));
     refused->reply(layout::AttachStatus::no_device, "the GPU is gone");
   }
+  // A step before that would serve what is due, as it may.
+  REQUIRE(eventually([&] { return says(run.info().message, "the GPU is gone"); }));
   std::unique_ptr<ContractClient> client;
   const std::vector<float> before = model.flat();
   gpu.hold();  // so that what is served after the move stays due for us to see
@@ -732,8 +734,9 @@ TEST_CASE("closing serves what is due on a GPU, and frees all that the run had")
   client->announce();
   run->step(1);
   client->make_due(1, std::vector<float>(256, 1.0F));
+  const std::uint64_t launches = gpu.launches();
   std::thread opens([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    (void)eventually([&] { return gpu.launches() == launches + 1; });
     gpu.release();
   });
   (void)client->doorbell_rings();

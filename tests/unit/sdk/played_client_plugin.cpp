@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -92,6 +93,7 @@ struct Range {
 struct Machine {
   std::mutex mutex;
   std::map<const std::byte*, Range> ranges;
+  std::set<Context*> contexts;                            // also those that their run has left alone
   std::map<void*, std::pair<void*, std::size_t>> pinned;  // by the host's address
   Stream default_stream;
   Stream copies;
@@ -149,11 +151,17 @@ Status open(std::int32_t device, PassLimits limits, Context** context, char* err
   if (machine().failed) return failed(error, error_bytes);
   *context = new Context{.device = device, .limits = limits};
   ++machine().holdings;
+  const std::lock_guard lock(machine().mutex);
+  machine().contexts.insert(*context);
   return Status::done;
 }
 
 void close(Context* context) {
   if (context->under_way != 0 && !machine().failed) std::abort();  // not allowed
+  {
+    const std::lock_guard lock(machine().mutex);
+    machine().contexts.erase(context);
+  }
   delete context;
   --machine().holdings;
 }

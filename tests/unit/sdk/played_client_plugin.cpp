@@ -37,7 +37,8 @@ struct Context {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+/// Of a GPU's memory, as NVIDIA's have them.
+constexpr std::size_t page_bytes = std::size_t{2} << 20;
 /// As many as the real one.
 constexpr int max_passes = 8;
 
@@ -175,7 +176,7 @@ Status share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* 
   if (machine().failed) return failed(error, error_bytes);
   if (machine().refuses_share || environment_says("no-share"))
     return say(Status::impossible, error, error_bytes, "played refusal to share");
-  const std::uint64_t rounded = (bytes + 16 * page_bytes - 1) / (16 * page_bytes) * (16 * page_bytes);
+  const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   const int descriptor = memfd_create("played-gpu", MFD_CLOEXEC);
   void* base = MAP_FAILED;
   if (ftruncate(descriptor, static_cast<off_t>(rounded)) == 0)

@@ -6,20 +6,25 @@
 From then on optimizer.step() also does run.step(). Parameters are averaged with the other replicas; so are
 floating-point buffers (batch-norm statistics); integer buffers stay here. bfloat16 is averaged in float32, and rounded at
 random so that its mean stays. Of a distributed tensor, the shard that this process holds is what is averaged.
+
+A model on a CUDA GPU stays there: step() launches at most one kernel on the current stream, behind what the program has
+launched, and waits for nothing. Without what that needs (the package gossamer-cuda) it goes through copies in host memory.
 """
 
 from __future__ import annotations
 
 import functools
 import types
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 
-from . import _library
+from . import _library, _torch_cuda
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
+from ._shared import Finish
 
 __all__ = [
     "attach",
@@ -130,16 +135,17 @@ def _spec(place: _Place) -> TensorSpec:
     if tensor.dtype not in _DTYPES:
         raise _refuse(place.name, f"has the dtype {tensor.dtype}, which cannot be averaged: use torch.float32")
     if place.role != "local":
-        if tensor.device.type != "cpu":
-            raise _refuse(
-                place.name,
-                f"is on {tensor.device}, but only models in CPU memory can be attached yet: move it with model.to('cpu')",
-            )
         if tensor.layout != torch.strided or not tensor.is_contiguous():
             raise _refuse(place.name, "is not contiguous: attach a model whose tensors are dense and row-major")
     pointer = 0 if place.role == "local" else tensor.data_ptr()
     # The alias keeps the memory alive even if the model lets go of it.
     return TensorSpec(place.name, _DTYPES[tensor.dtype], place.role, tuple(tensor.shape), pointer, tensor.detach())
+
+
+def _copy_into_model(place: _Place, piece: slice) -> None:
+    """If the model computes with a copy of this tensor, it follows."""
+    if place.copy is not None:
+        place.copy.tensor().detach().view(-1)[piece] = place.tensor().detach().view(-1)[piece]
 
 
 class _ModelCopies(Transfer):
@@ -153,9 +159,31 @@ class _ModelCopies(Transfer):
         pass
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        place, piece = self._places[tensor], slice(first, first + count)
-        if place.copy is not None:
-            place.copy.tensor().detach().view(-1)[piece] = place.tensor().detach().view(-1)[piece]
+        _copy_into_model(self._places[tensor], slice(first, first + count))
+
+
+class _HostCopies(Transfer):
+    """For a GPU that the C library cannot work on: it is given copies in host memory. What is copied is waited for."""
+
+    def __init__(self, places: List[_Place], specs: List[TensorSpec]):
+        super().__init__()
+        self._places = places
+        self._copies: Dict[int, torch.Tensor] = {}
+        self.specs = []  # the C library's
+        for index, (place, spec) in enumerate(zip(places, specs)):
+            if place.role != "local":
+                self._copies[index] = copy = place.tensor().detach().reshape(-1).to("cpu", copy=True)
+                spec = replace(spec, pointer=copy.data_ptr(), owner=copy)
+            self.specs.append(spec)
+
+    def load(self, tensor: int, first: int, count: int) -> None:
+        piece = slice(first, first + count)
+        self._copies[tensor][piece] = self._places[tensor].tensor().detach().view(-1)[piece]
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        piece = slice(first, first + count)
+        self._places[tensor].tensor().detach().view(-1)[piece] = self._copies[tensor][piece]
+        _copy_into_model(self._places[tensor], piece)
 
 
 class TorchRun(Run):
@@ -173,25 +201,63 @@ class TorchRun(Run):
         self._places = _places(model, roles or {})
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
-        specs = [_spec(place) for place in self._places]
-        self._specs = specs
+        self._specs = [_spec(place) for place in self._places]
         # How each tensor was when it was attached, and must stay.
         self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
         # index -> (index, where it is looked up, key, what is there, its pointer), of what can move and matters.
         self._watched = {index: self._watch(index) for index, place in enumerate(self._places) if place.role != "local"}
-        super().__init__(specs, options, None if masters is None else _ModelCopies(self._places))
+        self._stream: Optional[_torch_cuda.TrainingStream] = None  # on a GPU that the C library works on
+        self._host_copies = False
+        self._told_of_path = False
+        self._device_masters: List[_Place] = []  # on such a GPU
+        self._copied_publications = 0
+        device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
+        if device is not None and device.type == "cuda":
+            self._open_on_gpu(device.index, options)
+        else:
+            super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
         # What each optimizer.step() adds to the clock; may be changed at any time, with the size of the batch.
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
 
+    def _open_on_gpu(self, index: int, options: RunOptions) -> None:
+        stream = _torch_cuda.TrainingStream(index)
+        try:
+            super().__init__(self._specs, replace(options, device=_library.CUDA, stream=stream.pointer))
+        except GossamerError as error:
+            if error.status != _torch_cuda.NO_DEVICE:
+                raise
+            copies = _HostCopies(self._places, self._specs)
+            super().__init__(copies.specs, options, copies)
+            self._host_copies = True
+            self._warn(
+                f"job '{options.job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
+                f"{error}"
+            )
+            return
+        self._stream = stream
+        self._device_masters = [place for place in self._places if place.copy is not None]
+
     def step(self, samples: Optional[int] = None) -> None:
-        """Call after each optimiser step, unless attach() was given the optimizer. Never waits for the network."""
-        self._follow_moved_tensors()
+        """Call after each optimiser step, unless attach() was given the optimizer. Never waits for the network, nor for
+        a GPU that the model is on."""
+        self._follow_program()
         super().step(self.samples_per_step if samples is None else samples)
+        if self._device_masters:
+            self._copy_masters_if_published()
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
-        self._follow_moved_tensors()
-        return super().wait(timeout_s)
+        self._follow_program()
+        ready = super().wait(timeout_s)
+        self._copy_masters()
+        self._tell_of_path()
+        return ready
+
+    def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        self._follow_program()
+        end = super().finish(timeout_s)
+        self._copy_masters()
+        return end
 
     def hook(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes optimizer.step() do step() afterwards, until the run is closed."""
@@ -214,13 +280,45 @@ class TorchRun(Run):
         if self._unhook is not None:
             self._unhook()
             self._unhook = None
-        if not self.closed:
-            self._follow_moved_tensors()
+        if self.closed:
+            super().close()
+            return
+        self._follow_program()
         super().close()
+        self._copy_masters()
 
     def _step_if_open(self) -> None:
         if not self.closed:
             self.step()
+
+    def _follow_program(self) -> None:
+        self._follow_moved_tensors()
+        if self._stream is not None and self._stream.moved():
+            self._check(self._lib.gossamer_set_stream(self._open_handle(), self._stream.pointer))
+
+    def _copy_masters(self) -> None:
+        """In a GPU's memory, where nobody tells what has changed: all of them, on the current stream."""
+        with torch.no_grad():
+            for place in self._device_masters:
+                assert place.copy is not None
+                place.copy.tensor().copy_(place.tensor())
+
+    def _copy_masters_if_published(self) -> None:
+        publications = self._publications()
+        if publications != self._copied_publications:
+            self._copied_publications = publications
+            self._copy_masters()
+
+    def _tell_of_path(self) -> None:
+        if self._stream is None or self._told_of_path:
+            return
+        info = self.info()
+        if info.attached and info.path == "pinned":
+            self._told_of_path = True
+            self._warn(
+                f"job '{self._job}' exchanges through pinned host memory, and its averages are computed on the processor, "
+                "since the daemon cannot share this GPU's memory: its log says why, docs/gpu.md what it needs"
+            )
 
     def _watch(self, index: int) -> Tuple[int, Callable[[str], Any], str, Any, int]:
         place = self._places[index]
@@ -239,17 +337,22 @@ class TorchRun(Run):
         if tensor.data_ptr() != self._specs[index].pointer:
             if (tensor.dtype, tensor.shape) != self._kinds[index]:
                 raise _refuse(place.name, "has changed its dtype or shape since the run was attached: attach again")
+            device = _torch_cuda.device_of(tensor)
+            if device != _torch_cuda.device_of(self._specs[index].owner):
+                raise _refuse(place.name, f"has moved to {device} since the run was attached: attach again")
             now = _spec(place)
-            self._move_tensor(index, now.pointer, now.owner)
+            if not self._host_copies:
+                self._move_tensor(index, now.pointer, now.owner)
             self._specs[index] = now
         self._watched[index] = self._watch(index)
 
 
 def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
     """Whether this step did nothing because gradients were infinite. Only optimizers that look for themselves (fused
-    ones) are called then by a gradient scaler, which leaves them what it has found for the time of the call."""
+    ones) are called then by a gradient scaler, which leaves them what it has found for the time of the call. Where that
+    is on a GPU nobody knows without waiting for it, and the step counts."""
     found = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(found)
+    return found is not None and _torch_cuda.device_of(found).type == "cpu" and bool(found)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) -> Callable[[], None]:
@@ -302,7 +405,7 @@ def attach(
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    model: in CPU memory, its parameters in float32, float64 or bfloat16; wrapped or not.
+    model: its parameters in float32, float64 or bfloat16, all in CPU memory or all on one CUDA GPU; wrapped or not.
     optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself. Of several, the one
         that steps last.
     job: what all replicas of this model call it. Of a model in shards, all replicas of one shard.
@@ -310,7 +413,8 @@ def attach(
         are accumulated.
     roles: name -> "param", "buffer" or "local" (stays here), where that is not wanted; named as in state_dict().
     masters: if the optimizer updates float32 copies of the parameters: those, in the order of model.parameters(). They
-        are averaged then, and what changes is copied into the model.
+        are averaged then, and what changes is copied into the model (on a GPU: all of it, after each step that has
+        published something).
     The rest is as in gossamer.attach().
     """
     options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)

@@ -1,8 +1,10 @@
-"""A small convolutional network on handwritten digits in PyTorch. Start it on as many machines as there are; what
-Gossamer adds is marked. digits_torch.py [STEPS]
+"""A small convolutional network on handwritten digits in PyTorch, on the processor or a GPU. Start it on as many machines
+as there are, or with `gossamerctl run` on each GPU of one; what Gossamer adds is marked.
+digits_torch.py [STEPS] [--device auto|cpu|cuda|cuda:INDEX]
 """
 
-import sys
+import argparse
+import os
 
 import torch
 from torch import nn
@@ -10,8 +12,22 @@ from torch import nn
 import digits
 import gossamer.torch as gossamer  # <- Gossamer
 
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-images, labels, test_images, test_labels = (torch.from_numpy(array) for array in digits.load())
+parser = argparse.ArgumentParser(description="A small convolutional network on handwritten digits.")
+parser.add_argument("steps", type=int, nargs="?", default=1000)
+parser.add_argument("--device", default="auto", help="auto (the default): a GPU if there is one; cpu, cuda or cuda:INDEX")
+options = parser.parse_args()
+if options.device == "auto":
+    options.device = "cuda" if torch.cuda.is_available() else "cpu"
+if options.device.startswith("cuda") and not torch.cuda.is_available():
+    parser.error("PyTorch sees no CUDA GPU here: use --device cpu")
+device = torch.device(options.device)
+if device.type == "cuda":
+    # `gossamerctl run` shows each process its own GPU only; where all are seen, the process's rank says which.
+    if device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+
+images, labels, test_images, test_labels = (torch.from_numpy(array).to(device) for array in digits.load())
 
 model = nn.Sequential(
     nn.Unflatten(1, (1, 8, 8)),
@@ -24,13 +40,13 @@ model = nn.Sequential(
     nn.ReLU(),
     nn.Flatten(),
     nn.Linear(32 * 4 * 4, 10),
-)
+).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 run = gossamer.attach(model, optimizer, job="digits-torch", samples_per_step=32)  # <- Gossamer
 
-for step in range(steps):
-    batch = torch.randint(len(images), (32,))
+for step in range(options.steps):
+    batch = torch.randint(len(images), (32,), device=device)
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
     optimizer.step()

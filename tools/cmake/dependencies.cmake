@@ -1,6 +1,11 @@
 # Everything comes from the distribution's packages; tools/lib/setup.sh lists and installs them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+if(GOSSAMER_GPU_CHECK_ONLY)
+  find_package(fmt CONFIG REQUIRED)
+  pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
+  return()
+endif()
 pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
 # The Python that tests and tools use: the system's, which sees the distribution's NumPy.
 if(NOT DEFINED Python3_EXECUTABLE)

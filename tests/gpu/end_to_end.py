@@ -1,0 +1,429 @@
+"""Gossamer on a GPU from end to end: two daemons on this machine, PyTorch clients on its GPUs. Prints a table:
+
+- a classifier of handwritten digits is as accurate, trained on GPUs, as by the same job on processors;
+- the time of a step with and without Gossamer in alternating windows of one process, for each path between a GPU and
+  the daemon (docs/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
+- memory, of GPUs and daemons, and descriptors, after clients and daemons have died;
+- `gossamerctl gpus` and `gossamerctl run` know the GPUs.
+
+Called by tests/gpu/run. Needs a build (gossamerd, gossamerctl, both plug-ins), and a Python with NumPy, the digits of
+scikit-learn, and PyTorch with CUDA, which must see a GPU: otherwise it is skipped, loudly, with status 77. Status 1:
+something failed. With --rehearse all of it runs on processors, quickly, and with the GPUs that a test plays: this shows
+that the script works, and nothing about GPUs; the times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("worker.py")
+EXIT_SKIPPED = 77
+# What a whole training may take, or a client until it exchanges, on a busy machine.
+PATIENCE_S = 240.0
+# Daemons with the default cadence, which notice a death within a second or two.
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "overlay": {"ping_ms": 100, "probe_interval_ms": 200, "probe_timeout_ms": 100, "suspicion_mult": 5},
+}
+# Of two trainings that differ in nothing but their random numbers; one of the 360 test images is 0.0028.
+ALLOWED_DIFFERENCE = 0.015
+DEATHS = 5
+# Until a driver has cleared away what the dead left.
+SETTLING_S = 30.0
+# Allocators keep what they once had; on a GPU, the driver does.
+ALLOWED_GROWTH_BYTES = 32 << 20
+ALLOWED_GPU_GROWTH_MIB = 64
+ALLOWED_MORE_DESCRIPTORS = 8
+
+
+class Scale(NamedTuple):
+    """How much is done."""
+
+    digits_steps: int
+    least_accuracy: float
+    width: int
+    batch: int
+    pairs: int
+    window_s: float
+    most_ratio: Optional[float]  # None: not looked at
+
+
+MEASURED = Scale(1500, 0.95, 4096, 1024, 15, 2.0, 1.02)
+REHEARSED = Scale(200, 0.90, 128, 16, 3, 0.1, None)
+
+
+def say(text: str) -> None:
+    print(f"== {text}", file=sys.stderr, flush=True)
+
+
+class Table:
+    """What was looked at, what was found, and whether it is as it should be (None: only told)."""
+
+    def __init__(self, title: str):
+        self._title = title
+        self._rows: List[Tuple[str, str, str]] = []
+        self.failed = False
+
+    def row(self, what: str, found: str, passed: Optional[bool]) -> None:
+        verdict = "" if passed is None else "passed" if passed else "FAILED"
+        self.failed |= passed is False
+        self._rows.append((what, found, verdict))
+        print(f"{what:<58} {found:<56} {verdict}", flush=True)
+
+    def attempt(self, what: str, check: Callable[[], None]) -> None:
+        """One check that breaks off does not keep the others from being made."""
+        say(what)
+        try:
+            check()
+        except Exception as error:  # whatever it is, it is told in its row
+            self.row(what, f"{type(error).__name__}: {error}".replace("\n", " "), False)
+
+    def markdown(self) -> str:
+        lines = [self._title, "", "| what | found | |", "| --- | --- | --- |"]
+        rows = [[cell.replace("|", "/") for cell in row] for row in self._rows]
+        return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
+
+
+def gpu_used_mib() -> int:
+    """On all GPUs, by whomever."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return sum(int(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def missing(options: argparse.Namespace) -> List[str]:
+    """What this machine lacks."""
+    lacks = []
+    for program in ("gossamerd", "gossamerctl"):
+        if not (options.build / "bin" / program).exists():
+            lacks.append(f"{program} in {options.build / 'bin'} (build it)")
+    for module in ("numpy", "torch"):
+        try:
+            __import__(module)
+        except ImportError as error:
+            lacks.append(f"the Python module {module} in {sys.executable} ({error})")
+    if lacks:
+        return lacks
+    sys.path.insert(0, str(REPOSITORY / "sdk" / "examples"))
+    import digits
+
+    try:
+        digits.load()
+    except StopIteration:
+        lacks.append("the digits of scikit-learn (Debian: python3-sklearn)")
+    if not options.rehearse:
+        import torch
+
+        if not torch.cuda.is_available():
+            lacks.append(f"a GPU that PyTorch {torch.__version__} of {sys.executable} can use")
+        for plugin in (options.daemon_plugin, options.client_plugin):
+            if not plugin.exists():
+                lacks.append(f"{plugin} (build it with -DGOSSAMER_CUDA=ON)")
+    return lacks
+
+
+class EndToEnd:
+    def __init__(self, options: argparse.Namespace, cluster: Any, table: Table):
+        self.options = options
+        self.scale = REHEARSED if options.rehearse else MEASURED
+        self.device = "cpu" if options.rehearse else "cuda"
+        self.usual_path = "host" if options.rehearse else "device"
+        self.cluster = cluster
+        self.table = table
+        self.results = 0
+        self.environment: Dict[str, str] = {}
+        if options.rehearse:
+            machine = cluster.folder / "machine"
+            gpus = [f"gpu uuid=GPU-{i} name=PLAYED bus=3{i}\n" for i in range(2)]
+            machine.write_text("driver 550.90\n" + "".join(gpus))
+            played = options.build / "lib" / "libplayed_nvml.so"
+            self.environment = {"GOSSAMER_NVML": str(played), "GOSSAMER_PLAYED_NVML": str(machine)}
+        else:
+            self.environment = {"GOSSAMER_CLIENT_CUDA_PLUGIN": str(options.client_plugin)}
+
+    def start_node(self, name: str, gpus: Dict[str, Any]) -> Any:
+        node = self.cluster.add(name, {"gpus": gpus} if gpus else None)
+        node.environment = self.environment
+        node.start()
+        return node
+
+    def start_pair(self, kind: str, gpus: Dict[str, Any]) -> List[Any]:
+        """Two nodes that are linked with each other, and with none before them. `gpus`: a section of their
+        configuration."""
+        from processes import wait_until
+
+        self.cluster.nodes.clear()  # those before have ended
+        nodes = [self.start_node(f"{kind}-{number}", gpus) for number in (1, 2)]
+        wait_until(lambda: all(node.status()["neighbours"] == 1 for node in nodes), PATIENCE_S, "the nodes are linked")
+        return nodes
+
+    def end_pair(self) -> None:
+        """Trainers first, so that they do not wait for a daemon."""
+        stubborn = self.cluster.close()
+        self.cluster.trainers.clear()
+        if stubborn:
+            raise RuntimeError(f"{len(stubborn)} programs did not stop when asked to")
+
+    def worker_command(self, work: str, device: str, more: Dict[str, Any]) -> List[str]:
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
+        return [str(WORKER), work, f"--device={device}", *flags]
+
+    def start_worker(self, node: Any, work: str, device: str, **more: Any) -> Tuple[Any, Path]:
+        """The program, and where its result will be."""
+        self.results += 1
+        result = self.cluster.folder / f"result-{self.results}.json"
+        arguments = self.worker_command(work, device, {**more, "result": result})
+        return self.cluster.start_trainer(node, arguments, self.environment), result
+
+    def wait_for(self, program: Any, result: Path, what: str) -> Dict[str, Any]:
+        from processes import wait_until
+
+        def told_or_ended() -> bool:
+            return result.exists() or not program.running()
+
+        wait_until(told_or_ended, PATIENCE_S, what)
+        if not result.exists():
+            raise RuntimeError(f"{what}: the client ended with status {program.wait()}: {program.log_text()[-2000:]}")
+        return dict(json.loads(result.read_text()))
+
+    def gpu_section(self, clients: bool) -> Dict[str, Any]:
+        """Of the daemon's configuration: whether it may work in the clients' GPU memory."""
+        if self.options.rehearse:
+            return {}
+        return {"plugin": str(self.options.daemon_plugin), "clients": clients}
+
+    # --- the checks -----------------------------------------------------------------------------------------------
+
+    def accuracy_on(self, nodes: List[Any], device: str, job: str) -> Tuple[List[float], Dict[str, Any]]:
+        started = [
+            self.start_worker(node, "digits", device, job=job, seed=seed, steps=self.scale.digits_steps)
+            for seed, node in enumerate(nodes, 1)
+        ]
+        found = [self.wait_for(program, result, f"{job} is trained") for program, result in started]
+        if min(one["exchanges"] for one in found) == 0:
+            raise RuntimeError("nothing was exchanged")
+        return [one["accuracy"] for one in found], found[0]
+
+    def accuracy(self) -> None:
+        nodes = self.start_pair("accuracy", self.gpu_section(True))
+        cpu, _ = self.accuracy_on(nodes, "cpu", "digits-cpu")
+        gpu, one = self.accuracy_on(nodes, self.device, "digits-gpu")
+        self.end_pair()
+        least = self.scale.least_accuracy
+        texts = [", ".join(f"{value:.4f}" for value in values) for values in (cpu, gpu)]
+        self.table.row("digits on processors: accuracy of both replicas", texts[0], min(cpu) >= least)
+        right = min(gpu) >= least and one["path"] == self.usual_path
+        self.table.row(f"digits on {self.device}, path {one['path']}: likewise", texts[1], right)
+        difference = abs(statistics.mean(gpu) - statistics.mean(cpu))
+        self.table.row("digits: difference of the means", f"{difference:.4f}", difference <= ALLOWED_DIFFERENCE)
+
+    def step_time(self, path: str) -> None:
+        """One client trains; its partner on the other node, in CPU memory, only exchanges."""
+        nodes = self.start_pair(f"steps-{path}", self.gpu_section(path == "device"))
+        scale = self.scale
+        large = {"job": f"large-{path}", "width": scale.width, "batch": scale.batch}
+        self.start_worker(nodes[1], "peer", "cpu", **large)
+        more = {"pairs": scale.pairs, "window_s": scale.window_s}
+        program, result = self.start_worker(nodes[0], "step-time", self.device, **large, **more)
+        found = self.wait_for(program, result, "step times are measured")
+        self.end_pair()
+        ratios = sorted(a / b for a, b in zip(found["with"], found["without"]))
+        median = statistics.median(ratios)
+        what = f"{found['parameters'] / 1e6:.1f} M parameters, path {found['path']}"
+        times = {kind: statistics.median(found[kind]) * 1e3 for kind in ("with", "without")}
+        self.table.row(
+            f"{what}: step with, without",
+            f"{times['with']:.3f} ms, {times['without']:.3f} ms, {len(ratios)} windows of {found['steps']} steps each",
+            None,
+        )
+        self.table.row(
+            f"{what}: exchanged meanwhile",
+            f"{found['publications']} fragments published, {found['exchanges']} exchanges",
+            found["publications"] > 0 and found["path"] == path,
+        )
+        self.table.row(
+            f"{what}: median of the ratios (all)",
+            f"{median:.4f} ({ratios[0]:.4f} to {ratios[-1]:.4f})",
+            None if scale.most_ratio is None else median <= scale.most_ratio,
+        )
+
+    @staticmethod
+    def footprint(nodes: List[Any]) -> Tuple[int, int]:
+        """Of the daemons: bytes, descriptors."""
+        from training import descriptors, private_bytes
+
+        pids = [node.program.pid for node in nodes]
+        return sum(private_bytes(pid) for pid in pids), sum(sum(descriptors(pid)) for pid in pids)
+
+    def gpu_mib(self) -> int:
+        return 0 if self.options.rehearse else gpu_used_mib()
+
+    def gpu_row(self, what: str, before_mib: int) -> None:
+        """What dead processes held on a GPU is free a moment later."""
+        from processes import wait_until
+
+        if self.options.rehearse:
+            return
+        try:
+            allowed_mib = before_mib + ALLOWED_GPU_GROWTH_MIB
+            wait_until(lambda: gpu_used_mib() <= allowed_mib, SETTLING_S, "memory is given back")
+            given_back = True
+        except TimeoutError:
+            given_back = False
+        self.table.row(f"GPU memory {what}", f"{gpu_used_mib() - before_mib:+d} MiB", given_back)
+
+    def start_held(self, node: Any, seed: int) -> Tuple[Any, Path]:
+        """A client that trains until it is ended; returns when it has exchanged."""
+        program, result = self.start_worker(node, "hold", self.device, job="held", seed=seed)
+        self.wait_for(program, result, "a client exchanges")
+        return program, result
+
+    def deaths(self) -> None:
+        """Clients, then daemons, are killed under training and come back. What is held then is compared with before."""
+        from processes import wait_until
+
+        idle_mib = self.gpu_mib()
+        nodes = self.start_pair("deaths", self.gpu_section(True))
+
+        def kill_client(program: Any) -> None:
+            program.kill()
+            wait_until(lambda: not nodes[0].job("held"), PATIENCE_S, "the daemon has noticed a client's death")
+
+        self.start_worker(nodes[1], "hold", self.device, job="held", seed=2)
+        program, result = self.start_held(nodes[0], 1)
+        kill_client(program)  # what is taken once is taken now
+        program, result = self.start_held(nodes[0], 1)
+        (bytes_before, descriptors_before), mib_before = self.footprint(nodes), self.gpu_mib()
+        for _ in range(DEATHS):
+            kill_client(program)
+            program, result = self.start_held(nodes[0], 1)
+        bytes_after, descriptors_after = self.footprint(nodes)
+        what = f"after {DEATHS} deaths of a client"
+        grown, more = bytes_after - bytes_before, descriptors_after - descriptors_before
+        self.table.row(f"daemons' memory {what}", f"{grown / (1 << 20):+.1f} MiB", grown <= ALLOWED_GROWTH_BYTES)
+        self.table.row(f"daemons' descriptors {what}", f"{more:+d}", more <= ALLOWED_MORE_DESCRIPTORS)
+        self.gpu_row(what, mib_before)
+        for attachments, end in enumerate((nodes[0].kill, nodes[0].stop), 2):
+            end()
+            nodes[0].start()
+
+            def exchanges_again(attachments: int = attachments) -> bool:
+                return json.loads(result.read_text())["attachments"] >= attachments
+
+            wait_until(exchanges_again, PATIENCE_S, "the client exchanges with the daemon that was started again")
+        path = json.loads(result.read_text())["path"]
+        self.table.row("training goes on after 2 deaths of its daemon", f"path {path}", path == self.usual_path)
+        self.gpu_row("after 2 deaths of a daemon", mib_before)
+        self.end_pair()
+        self.gpu_row("when all have ended", idle_mib)
+
+    def tools(self) -> None:
+        nodes = self.start_pair("tools", self.gpu_section(True))
+        control = ["--socket", str(nodes[0].control_socket)]
+        ctl = [str(self.options.build / "bin" / "gossamerctl"), *control]
+        environment = {
+            **os.environ,
+            **self.environment,
+            "PYTHONPATH": str(self.options.build / "python"),
+            "GOSSAMER_SOCKET": str(nodes[0].client_socket),
+            "OMP_NUM_THREADS": "1",
+        }
+
+        def run(*command: str) -> subprocess.CompletedProcess:
+            done = subprocess.run(
+                [*ctl, *command], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
+            if done.returncode != 0:
+                raise RuntimeError(f"gossamerctl {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+            return done
+
+        from processes import wait_until
+
+        def watched() -> Optional[Dict[str, Any]]:
+            report = json.loads(run("gpus", "--json").stdout)
+            return report if report["state"] == "watched" and report["gpus"] else None
+
+        report = wait_until(watched, PATIENCE_S, "the daemon watches the GPUs")
+        names = ", ".join(f"{gpu['name']} ({gpu['health']})" for gpu in report["gpus"])
+        healthy = [gpu for gpu in report["gpus"] if gpu["health"] == "sound"]
+        self.table.row("gossamerctl gpus", names, len(healthy) == len(report["gpus"]))
+
+        pattern = self.cluster.folder / "run-{rank}.json"
+        more = {"job": "placed", "steps": 50, "result": pattern}
+        command = [sys.executable, *self.worker_command("digits", self.device, more), "--alone"]
+        run("run", "--gpus", "all", "--", *command)
+        self.end_pair()
+        told = [json.loads(path.read_text()) for path in sorted(self.cluster.folder.glob("run-*.json"))]
+        visible = {one["visible"] for one in told}
+        own = len(told) == len(visible) == len(healthy) and None not in visible
+        if not self.options.rehearse:
+            own = own and all(one["gpus"] == 1 for one in told)
+        what = "gossamerctl run: each client sees its own GPU"
+        self.table.row(what, ", ".join(map(str, sorted(visible, key=str))), own)
+
+    def all(self) -> None:
+        checks: List[Tuple[str, Callable[[], None]]] = [("accuracy on digits", self.accuracy)]
+        for path in ("host",) if self.options.rehearse else ("device", "pinned"):
+            checks.append((f"step time, path {path}", functools.partial(self.step_time, path)))
+        checks += [("deaths of clients and daemons", self.deaths), ("gossamerctl gpus and run", self.tools)]
+        for what, check in checks:
+            self.table.attempt(what, check)
+            self.cluster.close()
+            self.cluster.trainers.clear()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="the build folder")
+    parser.add_argument("--daemon-plugin", type=Path, help="default: lib/libgossamer_cuda.so of the build folder")
+    parser.add_argument("--client-plugin", type=Path, help="default: lib/libgossamer_client_cuda.so there")
+    parser.add_argument("--table", type=Path, help="write the table here, as Markdown")
+    parser.add_argument("--rehearse", action="store_true", help="on processors, quickly: shows that the script works")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.daemon_plugin = options.daemon_plugin or options.build / "lib" / "libgossamer_cuda.so"
+    options.client_plugin = options.client_plugin or options.build / "lib" / "libgossamer_client_cuda.so"
+    lacks = missing(options)
+    if lacks:
+        print(f"SKIPPED: NOTHING WAS RUN FROM END TO END. Missing: {'; '.join(lacks)}", file=sys.stderr)
+        return EXIT_SKIPPED
+
+    os.environ["GOSSAMER_BUILD"] = str(options.build)
+    sys.path[:0] = [str(REPOSITORY / "tests" / "system"), str(REPOSITORY / "tools" / "lib")]
+    import stopping
+    import torch
+    from cluster import Cluster
+
+    where = "rehearsal on processors, nothing of it on a GPU" if options.rehearse else torch.cuda.get_device_name(0)
+    table = Table(f"End to end: {where}; PyTorch {torch.__version__}.")
+    folder = Path(tempfile.mkdtemp(prefix="gossamer-gpu-"))
+    try:
+        stopping.raise_stopped()
+        with Cluster(options.build, folder, OPTIONS) as cluster:
+            EndToEnd(options, cluster, table).all()
+    except stopping.Stopped as stopped:
+        say(f"stopped by {stopped}")
+        return 128 + stopped.number
+    finally:
+        if table.failed:
+            for log in sorted(folder.glob("*/*.log")):
+                end = log.read_text(errors="replace")[-3000:]
+                print(f"--- {log.parent.name}/{log.name}, its end\n{end}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+    if options.table:
+        options.table.write_text(table.markdown())
+    print("something FAILED" if table.failed else "all passed")
+    return 1 if table.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

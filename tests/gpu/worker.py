@@ -1,0 +1,236 @@
+"""A training process of end_to_end.py, attached to the daemon at $GOSSAMER_SOCKET. It writes what it has found to
+--result, as JSON, in one rename.
+
+  digits      trains the convolutional network of the examples, finishes, and tells its accuracy
+  hold        trains it until it is ended, and tells once that it exchanges
+  peer        holds a large model and steps without training until it is ended
+  step-time   trains a large model in windows with and without Gossamer in turn, and tells how long steps take
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import torch
+from torch import nn
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "sdk" / "examples"))
+
+import digits  # noqa: E402
+import gossamer.torch as gossamer  # noqa: E402
+
+BATCH = 32
+# Until another replica is there, and until something has been exchanged; a busy machine takes its time.
+PATIENCE_S = 120.0
+PEER_STEP_S = 0.01
+WARM_UP_STEPS = 20
+
+
+def tell(path: Path, result: Dict[str, Any]) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(result))
+    new.rename(path)
+
+
+def wait_for(condition: Callable[[], bool], what: str, meanwhile: Callable[[], None]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {PATIENCE_S:g} s in vain: {what}")
+        meanwhile()
+        time.sleep(0.005)
+
+
+def wait_for_others(run: gossamer.Run) -> None:
+
+    def not_alone() -> bool:
+        info = run.info()
+        return info.ready and info.neighbours >= 1
+
+    wait_for(not_alone, "another replica is in reach", lambda: run.step(0))
+
+
+class Digits:
+    """The network of sdk/examples/digits_torch.py."""
+
+    def __init__(self, device: torch.device, seed: int):
+        arrays = [torch.from_numpy(array).to(device) for array in digits.load()]
+        self.images, self.labels, self.test_images, self.test_labels = arrays
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(
+            nn.Unflatten(1, (1, 8, 8)),
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(32 * 4 * 4, 10),
+        ).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+
+    def train(self) -> None:
+        batch = torch.randint(len(self.images), (BATCH,), device=self.images.device)
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(self.images[batch]), self.labels[batch]).backward()
+        self.optimizer.step()
+
+    def accuracy(self) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            right = self.model(self.test_images).argmax(dim=1) == self.test_labels
+        return right.float().mean().item()
+
+
+def train_digits(options: argparse.Namespace) -> None:
+    task = Digits(options.device, options.seed)
+    run = gossamer.attach(task.model, task.optimizer, job=options.job, samples_per_step=BATCH)
+    if not options.alone:
+        wait_for_others(run)
+    for _ in range(options.steps):
+        task.train()
+    end = run.finish(timeout_s=0 if options.alone else PATIENCE_S)
+    info = run.info()
+    run.close()
+    tell(
+        options.result,
+        {
+            "accuracy": task.accuracy(),
+            "agreed": end.agreed,
+            "path": info.path,
+            "exchanges": info.exchanges,
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "gpus": torch.cuda.device_count(),
+        },
+    )
+
+
+def hold_digits(options: argparse.Namespace) -> None:
+    task = Digits(options.device, options.seed)
+    run = gossamer.attach(task.model, task.optimizer, job=options.job, samples_per_step=BATCH)
+    told = 0  # attachments in which it has exchanged
+    exchanges, attachments = 0, 0
+    while True:
+        task.train()
+        info = run.info()
+        if info.attachments != attachments:
+            attachments, exchanges = info.attachments, info.exchanges
+        exchanges = min(exchanges, info.exchanges)  # another daemon counts anew
+        if info.attached and info.exchanges > exchanges and told != attachments:
+            told = attachments
+            tell(options.result, {"attachments": told, "path": info.path})
+
+
+class Large:
+    """A multilayer perceptron of three hidden layers, on numbers that mean nothing."""
+
+    def __init__(self, device: torch.device, width: int, batch: int):
+        torch.manual_seed(1)
+        layers: List[nn.Module] = [nn.Linear(64, width), nn.ReLU()]
+        for _ in range(3):
+            layers += [nn.Linear(width, width), nn.ReLU()]
+        self.model = nn.Sequential(*layers, nn.Linear(width, 10)).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.inputs = torch.randn(batch, 64, device=device)
+        self.labels = torch.randint(10, (batch,), device=device)
+        self.parameters = sum(p.numel() for p in self.model.parameters())
+
+    def train(self) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(self.inputs), self.labels).backward()
+        self.optimizer.step()
+
+
+def hold_large(options: argparse.Namespace) -> None:
+    run = gossamer.attach(Large(options.device, options.width, 1).model, job=options.job)
+    while True:
+        run.step(options.batch)
+        time.sleep(PEER_STEP_S)
+
+
+def mean_step_s(device: torch.device, steps: int, step: Callable[[], None]) -> float:
+    """Over so many steps; a GPU is waited for at both ends, not in between."""
+
+    def finish() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    finish()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    finish()
+    return (time.perf_counter() - begin) / steps
+
+
+def measure_step_time(options: argparse.Namespace) -> None:
+    task = Large(options.device, options.width, options.batch)
+    run = gossamer.attach(task.model, job=options.job)
+    wait_for_others(run)
+
+    def step_with() -> None:
+        task.train()
+        run.step(options.batch)
+
+    kinds = {"with": step_with, "without": task.train}
+    mean_step_s(options.device, WARM_UP_STEPS, task.train)
+    steps = math.ceil(options.window_s / mean_step_s(options.device, WARM_UP_STEPS, task.train))
+    mean_step_s(options.device, steps, step_with)  # warms up, too
+    before = run.info()
+    times: Dict[str, List[float]] = {kind: [] for kind in kinds}
+    for pair in range(options.pairs):
+        # In turn, and which comes first in turn too: what drifts with time is in both.
+        for kind in sorted(kinds, reverse=pair % 2 == 1):
+            times[kind].append(mean_step_s(options.device, steps, kinds[kind]))
+    after = run.info()
+    run.close()
+    tell(
+        options.result,
+        {
+            **times,
+            "parameters": task.parameters,
+            "steps": steps,
+            "path": after.path,
+            "publications": after.publications - before.publications,
+            "exchanges": after.exchanges - before.exchanges,
+            "period_us": after.period_us,
+        },
+    )
+
+
+def device_named(name: str) -> torch.device:
+    device = torch.device(name)
+    return torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    work = {"digits": train_digits, "hold": hold_digits, "peer": hold_large, "step-time": measure_step_time}
+    parser.add_argument("work", choices=work)
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--device", type=device_named, default=torch.device("cpu"))
+    parser.add_argument("--result", type=Path, default=Path(os.devnull), help="{rank} is LOCAL_RANK")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--alone", action="store_true", help="do not wait for another replica")
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--window-s", type=float, default=2.0)
+    options = parser.parse_args()
+    options.result = Path(str(options.result).format(rank=os.environ.get("LOCAL_RANK", "0")))
+    work[options.work](options)
+
+
+if __name__ == "__main__":
+    main()

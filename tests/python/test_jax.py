@@ -3,6 +3,7 @@
 import sys
 import threading
 import unittest
+from unittest import mock
 
 try:
     import jax
@@ -100,6 +101,162 @@ class Training(unittest.TestCase):
             expected[256:512] += 1
             np.testing.assert_array_equal(np.concatenate(params), expected)
             self.assertEqual(client.publication(256, fragment=1), list(expected[256:512]))
+
+
+class OnADevice(unittest.TestCase):
+    """The processor is said to be another device, whose computations are done when the test says so."""
+
+    def setUp(self):
+        self.done = False
+
+        def to_host(value):
+            self.assertTrue(self.done or not self.stepping, "waited for the device")
+            return np.asarray(value)
+
+        self.stepping = False
+        self.enterContext(
+            mock.patch.multiple(
+                gossamer,
+                _is_on_cpu=lambda value: False,
+                _is_on_one_device=lambda value: True,
+                _is_ready=lambda value: self.done,
+                _to_host=to_host,
+            )
+        )
+
+    def step(self, run, params, times=1):
+        for _ in range(times):
+            self.stepping = True
+            params = run.step(params)
+            self.stepping = False
+        return params
+
+    def test_a_step_does_not_wait_and_nothing_is_lost(self):
+        with ContractDaemon() as daemon, gossamer.attach(model(), job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            params = run.params
+            # The bias, 0 and 0, and the kernel, 0 to 5.
+            client.make_due([1, 2, 10, 10, 10, 10, 10, 10])
+            self.assertIs(self.step(run, params), params)
+            for _ in range(3):  # training goes on; the fragment stays due
+                params = jax.tree_util.tree_map(lambda x: x + 1, params)
+                self.assertIs(self.step(run, params), params)
+                self.assertTrue(client.is_due())
+            self.done = True
+            params = self.step(run, params, 2)
+            self.assertFalse(client.is_due())
+            # What was there at the first step, and the correction; and in the model the three steps since.
+            self.assertEqual(client.publication(8), [1, 2, 10, 11, 12, 13, 14, 15])
+            np.testing.assert_array_equal(params["dense"]["kernel"], [[13, 14, 15], [16, 17, 18]])
+            np.testing.assert_array_equal(params["dense"]["bias"].astype(jnp.float32), [4, 5])
+            self.assertEqual(params["dense"]["bias"].dtype, jnp.bfloat16)
+            self.assertEqual(int(params["steps"]), 3)
+            client.make_due(None)
+            params = self.step(run, params, 3)
+            self.assertEqual(client.publication(8), [4, 5, 13, 14, 15, 16, 17, 18])
+
+    def test_a_publication_without_a_correction_is_fresh_each_time(self):
+        self.done = True
+        with ContractDaemon() as daemon, gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            for round in range(1, 4):
+                client.make_due(None)
+                params = [jnp.full(2, float(round))]
+                self.assertIs(self.step(run, params, 3), params)
+                self.assertEqual(client.publication(2), [round, round])
+
+    def test_values_to_take_over_are_not_waited_for(self):
+        with ContractDaemon() as daemon, gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            client.make_due(None)
+            params = self.step(run, [jnp.ones(2)])  # a snapshot is under way
+            client.make_due([5, 6], replace=True)
+            params = self.step(run, params)
+            np.testing.assert_array_equal(params[0], [5, 6])
+            self.assertEqual(client.publication(2), [5, 6])
+            self.done = True
+            client.make_due([1, 1])  # not with the snapshot from before
+            params = self.step(run, params, 3)
+            self.assertEqual(client.publication(2), [6, 7])
+            np.testing.assert_array_equal(params[0], [6, 7])
+
+    def test_closing_takes_the_values_of_the_last_step(self):
+        with ContractDaemon() as daemon:
+            run = gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path)
+            client = daemon.client()
+            client.make_due([1, 2])
+            self.step(run, [jnp.ones(2)])
+            self.step(run, [jnp.full(2, 3.0)])
+            run.wait()
+            self.assertEqual(client.publication(2), [4, 5])
+            np.testing.assert_array_equal(run.params[0], [4, 5])
+            client.make_due([10, 10])
+            self.step(run, run.params)
+            run.close()
+            np.testing.assert_array_equal(run.params[0], [14, 15])
+
+    def test_fragments_take_turns_within_the_bound(self):
+        """Six fragments of 256 elements, of which at most one is on its way at a time; all come, over and over."""
+        self.done = True
+        params = [jnp.zeros(300), jnp.zeros((), jnp.int32), jnp.zeros(700), jnp.zeros(536)]
+        with ContractDaemon() as daemon, gossamer.attach(
+            params, job="test", socket=daemon.path, fragment_elements=256, step_budget_bytes=1024
+        ) as run:
+            client = daemon.client()
+            params = run.params
+            for round in range(1, 4):
+                for fragment in range(6):
+                    client.make_due([1] * 256, fragment=fragment)
+                steps = 0
+                while any(client.is_due(fragment) for fragment in range(6)):
+                    params = self.step(run, params)
+                    client.make_due(None, fragment=0)  # the first is due again at once, and does not starve the others
+                    steps += 1
+                    self.assertLess(steps, 50)
+                    if not any(client.is_due(fragment) for fragment in range(1, 6)):
+                        break
+                flat = np.concatenate([params[0], params[2], params[3]])
+                np.testing.assert_array_equal(flat[256:], round)
+            self.assertEqual(client.publication(256, fragment=5), [3] * 256)
+
+    def test_corrections_of_bfloat16_are_right_in_the_mean(self):
+        self.done = True
+        spacing = 2.0**-7
+        with ContractDaemon() as daemon, gossamer.attach(
+            [jnp.ones(20000, jnp.bfloat16)], job="test", socket=daemon.path
+        ) as run:
+            client = daemon.client()
+            params = run.params
+            for _ in range(10):
+                client.make_due([spacing / 100] * 20000)
+                params = self.step(run, params, 3)
+                self.assertFalse(client.is_due())
+            mean = float(params[0].astype(jnp.float32).mean())
+            self.assertAlmostEqual((mean - 1) / spacing, 0.1, delta=6 * 0.0021)  # as below
+
+    def test_what_fails_inside_a_step_is_raised_and_the_fragment_stays_due(self):
+        self.done = True
+        with ContractDaemon() as daemon, gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            params = run.params
+            deleted = [params[0] + 1]
+            client.make_due([1, 2])
+            deleted[0].delete()
+            with self.assertRaisesRegex(RuntimeError, "deleted"):
+                self.step(run, deleted)
+            self.assertTrue(client.is_due())
+            params = self.step(run, params, 3)
+            np.testing.assert_array_equal(params[0], [1, 2])
+
+    def test_an_infinite_snapshot_does_not_make_the_model_worse(self):
+        with ContractDaemon() as daemon, gossamer.attach([jnp.zeros(2)], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            client.make_due([1, 1])
+            self.step(run, [jnp.array([jnp.inf, 2.0])])
+            self.done = True
+            params = self.step(run, [jnp.array([0.0, 2.0])], 2)
+            self.assertFalse(client.is_due())
+            np.testing.assert_array_equal(params[0], [0, 3])
 
 
 class Rounding(unittest.TestCase):

@@ -200,12 +200,14 @@ class Transfer:
 
     def __init__(self) -> None:
         self.error: Optional[BaseException] = None
+        self.put_off = False  # since the last call of the C library began
         self.ended = False
         self.c_load = _library.Load(self._load)
         self.c_store = _library.Store(self._store)
 
-    def load(self, tensor: int, first: int, count: int) -> None:
-        """Brings the values of these elements to the memory given to the C library. Called inside run.step()."""
+    def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
+        """Brings the values of these elements to the memory given to the C library. Called inside run.step(). False: not
+        yet; what they are due for stays due, and they are asked for again at the next step."""
         raise NotImplementedError
 
     def store(self, tensor: int, first: int, count: int) -> None:
@@ -216,11 +218,12 @@ class Transfer:
         if self.ended:
             return 1
         try:
-            self.load(tensor, first, count)
+            if self.load(tensor, first, count) is not False:
+                return 0
+            self.put_off = True
         except BaseException as error:  # raised again by the call on the run that this is in
             self.error = error
-            return 1
-        return 0
+        return 1
 
     def _store(self, _: Any, tensor: int, first: int, count: int) -> None:
         try:
@@ -514,6 +517,8 @@ class Run(Shared):
     def _report(self, status: int) -> None:
         self._open_handle()
         self._raise_transfer_error()
+        if status == _library.NOT_LOADED and self._transfer is not None and self._transfer.put_off:
+            return
         if status == _library.BAD_MEMORY:
             self._warn(self._last_error())
             return

@@ -8,12 +8,22 @@
         params = run.step(params, samples=len(batch))
 
 JAX's arrays cannot be changed: step() returns new ones for those leaves that have got a correction, and the same
-objects for all others. Between exchanges it copies nothing and waits for no device.
+objects for all others. Between exchanges it copies nothing.
+
+step() waits for no device. What is on a GPU goes to the daemon through host memory, in two steps. When a fragment is due
+at step k, the copy of its values x_k to the host is only begun, behind the computation that makes them, and the fragment
+stays due. At a later step k + m, when the copy is there, the C library publishes s = x_k + c, with the correction c that
+was due, and c is added on the device to the values of that step: x_{k+m} + c = s + (x_{k+m} - x_k). So what has been trained
+in between is part of the model and not of the publication, like all that is trained after a publication: nothing is lost,
+and nothing counted twice. The publication says the clock of step k + m, a few steps more than it has seen. Leaves that are
+spread over several devices are copied at once, and waited for.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+import bisect
+from collections import OrderedDict
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import jax
 import numpy as np
@@ -45,6 +55,8 @@ _LOCAL_DTYPES = {
     "uint8": _library.U8,
     "bool": _library.BOOL,
 }
+# As in gossamer.h: the most that a step publishes, and here the most that is on its way at once.
+DEFAULT_BUDGET_BYTES = 16 << 20
 # bfloat16 is averaged in float32, and rounded at random so that its mean stays.
 _DTYPES = {"float32": _library.F32, "float64": _library.F64, "bfloat16": _library.BF16}
 
@@ -91,6 +103,150 @@ def _is_on_cpu(value: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in value.devices())
 
 
+def _is_on_one_device(value: jax.Array) -> bool:
+    """One that is not the processor."""
+    return len(value.devices()) == 1 and not _is_on_cpu(value)
+
+
+def _is_ready(value: jax.Array) -> bool:
+    """Whether it has been computed; never waits."""
+    ready: bool = value.is_ready()
+    return ready
+
+
+def _to_host(value: jax.Array) -> Any:
+    """Waits for what is still to be computed or copied."""
+    return np.asarray(value)
+
+
+def _sliced(value: jax.Array, first: int, size: int) -> jax.Array:
+    return jax.lax.dynamic_slice(value.reshape(-1), (first,), (size,))
+
+
+def _added(value: jax.Array, difference: jax.Array, first: int) -> jax.Array:
+    """In the difference's type, which is float32 for bfloat16."""
+    flat = value.reshape(-1)
+    piece = jax.lax.dynamic_slice(flat, (first,), difference.shape)
+    corrected = (piece.astype(difference.dtype) + difference).astype(value.dtype)
+    return jax.lax.dynamic_update_slice(flat, corrected, (first,)).reshape(value.shape)
+
+
+# Dispatched like the program's own computations, behind what makes the values.
+_slice: Any = jax.jit(_sliced, static_argnames="size")
+_add: Any = jax.jit(_added)
+
+
+class _Piece(NamedTuple):
+    """Elements of a tensor that are in one fragment."""
+
+    tensor: int
+    first: int
+    size: int
+
+
+class _Layout:
+    """Which elements of which tensors are in which fragment: the replica is all of them in turn, but for local ones."""
+
+    def __init__(self, sizes: Sequence[int], fragment_elements: int):
+        self._fragment_elements = fragment_elements
+        self._begins = [0]
+        for size in sizes:
+            self._begins.append(self._begins[-1] + size)
+        self._pieces: Dict[int, List[_Piece]] = {}
+
+    def fragment(self, tensor: int, first: int) -> int:
+        return (self._begins[tensor] + first) // self._fragment_elements
+
+    def begins_fragment(self, tensor: int, first: int) -> bool:
+        return (self._begins[tensor] + first) % self._fragment_elements == 0
+
+    def pieces(self, fragment: int) -> List[_Piece]:
+        if fragment not in self._pieces:
+            self._pieces[fragment] = self._pieces_between(
+                fragment * self._fragment_elements, (fragment + 1) * self._fragment_elements
+            )
+        return self._pieces[fragment]
+
+    def _pieces_between(self, begin: int, end: int) -> List[_Piece]:
+        pieces = []
+        end = min(end, self._begins[-1])
+        tensor = bisect.bisect_right(self._begins, begin) - 1
+        while begin < end:
+            size = min(end, self._begins[tensor + 1]) - begin
+            if size > 0:
+                pieces.append(_Piece(tensor, begin - self._begins[tensor], size))
+            begin, tensor = begin + size, tensor + 1
+        return pieces
+
+
+class _Snapshot:
+    """The values of a fragment at one step, on their way to the host."""
+
+    def __init__(self, pieces: Sequence[_Piece], values: Sequence[Any]):
+        self._parts = [(piece, _slice(values[piece.tensor], piece.first, size=piece.size)) for piece in pieces]
+        self._computed = False
+        for _, part in self._parts:
+            part.copy_to_host_async()
+
+    def has_come(self) -> bool:
+        """What was computed when it was last looked for has had the time of a step to be copied."""
+        if self._computed:
+            return True
+        self._computed = all(_is_ready(part) for _, part in self._parts)
+        return False
+
+    def take(self) -> List[Tuple[_Piece, Any]]:
+        return [(piece, _to_host(part)) for piece, part in self._parts]
+
+
+class _Snapshots:
+    """Of fragments that are due on a device. They are taken in the order in which they were asked for first, so that
+    none waits for ever, and as many at once as fit the bound; one always does."""
+
+    def __init__(self, layout: _Layout, bound_bytes: int):
+        self.layout = layout
+        self._bound_bytes = bound_bytes
+        self._wanted: "OrderedDict[int, None]" = OrderedDict()  # of fragments, the first asked for first
+        self._taken: Dict[int, _Snapshot] = {}
+        self._brought: Dict[_Piece, Any] = {}  # what the C library has been given, until it is told what became of it
+
+    def bring(self, fragment: int) -> Optional[List[Tuple[_Piece, Any]]]:
+        """The fragment's values, if a snapshot of them has come; else one will be taken."""
+        snapshot = self._taken.get(fragment)
+        if snapshot is None:
+            self._wanted[fragment] = None
+            return None
+        if not snapshot.has_come():
+            return None
+        parts = snapshot.take()
+        del self._taken[fragment]
+        self._brought.update(parts)
+        return parts
+
+    def forget(self, fragment: int) -> None:
+        """It has been served with its present values, or others in their place."""
+        self._wanted.pop(fragment, None)
+        self._taken.pop(fragment, None)
+
+    def was_brought(self, piece: _Piece) -> bool:
+        return piece in self._brought
+
+    def taken_back(self, piece: _Piece) -> Any:
+        return self._brought.pop(piece)
+
+    def end_step(self, values: Sequence[Any]) -> None:
+        """Begins to copy what was asked for."""
+        if self._brought:
+            self._brought.clear()  # published without a correction
+        while self._wanted and (not self._taken or self._bytes(self._taken) < self._bound_bytes):
+            fragment = next(iter(self._wanted))
+            self._taken[fragment] = _Snapshot(self.layout.pieces(fragment), values)
+            del self._wanted[fragment]
+
+    def _bytes(self, fragments: Dict[int, _Snapshot]) -> int:
+        return sum(4 * piece.size for fragment in fragments for piece in self.layout.pieces(fragment))
+
+
 class _HostCopies(HostCopies):
     """Between the leaves and the host memory that the C library reads and writes."""
 
@@ -98,8 +254,50 @@ class _HostCopies(HostCopies):
         super().__init__()
         self._leaves = leaves
         self.values = values  # the leaves' present arrays
+        self.snapshots: Optional[_Snapshots] = None  # once the run is open
+        self.may_wait = True  # for a device: not in a step
+        self._differences: List[Tuple[_Piece, Any]] = []  # to be added on the device
 
-    def load(self, tensor: int, first: int, count: int) -> None:
+    def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
+        if self.snapshots is None:
+            self._load_now(tensor, first, count)
+            return True
+        snapshots, layout = self.snapshots, self.snapshots.layout
+        if snapshots.was_brought(_Piece(tensor, first, count)):
+            return True  # with the first piece of its fragment
+        fragment = layout.fragment(tensor, first)
+        if layout.begins_fragment(tensor, first):
+            pieces = layout.pieces(fragment)
+            if not self.may_wait and all(_is_on_one_device(self.values[piece.tensor]) for piece in pieces):
+                return self._load_snapshot(fragment)
+            snapshots.forget(fragment)
+        self._load_now(tensor, first, count)
+        return True
+
+    def _load_snapshot(self, fragment: int) -> bool:
+        assert self.snapshots is not None
+        parts = self.snapshots.bring(fragment)
+        if parts is None:
+            return False
+        for piece, values in parts:
+            self._leaves[piece.tensor].host[piece.first : piece.first + piece.size] = values
+        return True
+
+    def store(self, tensor: int, first: int, count: int) -> None:
+        piece = _Piece(tensor, first, count)
+        if self.snapshots is None or not self.snapshots.was_brought(piece):
+            if self.snapshots is not None:
+                self.snapshots.forget(self.snapshots.layout.fragment(tensor, first))
+            super().store(tensor, first, count)
+            return
+        before, after = self.snapshots.taken_back(piece), self._leaves[tensor].host[first : first + count]
+        wide = np.promote_types(np.float32, before.dtype)
+        with np.errstate(invalid="ignore"):
+            difference = after.astype(wide) - before.astype(wide)
+        # Where the snapshot is NaN or infinite the fragment is quarantined, and the model is not made worse.
+        self._differences.append((piece, np.where(np.isfinite(difference), difference, 0)))
+
+    def _load_now(self, tensor: int, first: int, count: int) -> None:
         value, host = self.values[tensor], self._leaves[tensor].host
         if count == value.size or _is_on_cpu(value):
             piece = np.asarray(value).reshape(-1)[first : first + count]
@@ -110,9 +308,12 @@ class _HostCopies(HostCopies):
     def take_changes(self) -> bool:
         """Replaces the arrays of leaves that have changed; whether there were any."""
         changed = self.taken_changes()
+        differences, self._differences = self._differences, []
         for tensor, pieces in changed.items():
             self.values[tensor] = self._changed_array(tensor, pieces)
-        return bool(changed)
+        for piece, difference in differences:
+            self.values[piece.tensor] = _add(self.values[piece.tensor], difference, piece.first)
+        return bool(changed or differences)
 
     def _changed_array(self, tensor: int, pieces: List[Tuple[int, int]]) -> jax.Array:
         value, leaf = self.values[tensor], self._leaves[tensor]
@@ -146,6 +347,10 @@ class JaxRun(Run):
         self._copies = _HostCopies(self._leaves, list(named.values()))
         specs = [_spec(leaf, role) for leaf, role in zip(self._leaves, role_list)]
         super().__init__(specs, options, self._copies)
+        sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
+        bound_bytes = options.step_budget_bytes or DEFAULT_BUDGET_BYTES
+        self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
+        self._copies.snapshots = self._snapshots
 
     @property
     def params(self) -> Any:
@@ -155,7 +360,7 @@ class JaxRun(Run):
 
     def step(self, params: Any, samples: int = 1) -> Any:  # type: ignore[override]
         """Call after each optimiser step, with the model and the number of samples that the step trained on. Returns
-        the model to train on with. Never waits for the network."""
+        the model to train on with. Never waits for the network, nor for a device."""
         values, structure = jax.tree_util.tree_flatten(params)
         if structure != self._structure:
             raise GossamerError(
@@ -169,8 +374,13 @@ class JaxRun(Run):
                 )
         self._copies.values = values
         changed = self._copies.take_changes()  # while wait() pulled a model, and nobody has asked for it
-        super().step(samples)
+        self._copies.may_wait = False
+        try:
+            super().step(samples)
+        finally:
+            self._copies.may_wait, self._copies.put_off = True, False
         changed = self._copies.take_changes() or changed
+        self._snapshots.end_step(self._copies.values)
         return self.params if changed else params
 
 

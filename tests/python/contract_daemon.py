@@ -19,7 +19,9 @@ PATIENCE_S = 20.0
 NOWHERE = "/nonexistent/gossamer.sock"  # where nobody listens
 
 ATTACH_MAGIC = 0x6863617474612D67
+ATTACH_DEVICE = 2  # of a request's flags
 ACCEPTED, VERSION_DIFFERS, BAD_LAYOUT, JOB_BUSY = range(4)
+NO_DEVICE = 6
 JOINING, RUNNING, DRAINING, QUARANTINED = 1, 2, 3, 4
 
 # Offsets in the header.
@@ -43,14 +45,20 @@ def eventually(condition) -> bool:
 
 
 class Client:
-    """One attached training process, as the daemon sees it."""
+    """One attached training process, as the daemon sees it. One that offers a GPU's memory plays it with a memfd, which
+    can be mapped here."""
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
-        request, descriptors, _, _ = socket.recv_fds(connection, 64, 2)
-        magic, _, self.flags, size, _ = struct.unpack("=QIIQQ", request)
-        assert magic == ATTACH_MAGIC and len(descriptors) == 2
+        request, descriptors, _, _ = socket.recv_fds(connection, 64, 3)
+        magic, _, self.flags, size, _ = struct.unpack("=QIIQQ", request[:32])
+        self.offers_gpu = bool(self.flags & ATTACH_DEVICE)
+        assert magic == ATTACH_MAGIC and len(descriptors) == (3 if self.offers_gpu else 2)
         self.memory = mmap.mmap(descriptors[0], size)
+        self.buffers = self.memory
+        if self.offers_gpu:
+            _, bytes_offered = struct.unpack("=16sQ", request[32:])
+            self.buffers = mmap.mmap(descriptors[2], bytes_offered)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -80,14 +88,15 @@ class Client:
         return self.u64(FRAGMENTS_OFFSET) + 64 * fragment
 
     def _buffer_offset(self, fragment: int, index: int) -> int:
-        return self.u64(BUFFERS_OFFSET) + (3 * fragment + index) * self.u64(BUFFER_STRIDE)
+        begin = 0 if self.offers_gpu else self.u64(BUFFERS_OFFSET)
+        return begin + (3 * fragment + index) * self.u64(BUFFER_STRIDE)
 
     def is_due(self, fragment: int = 0) -> bool:
         return bool(self.u64(self._word_offset(fragment)) & WITH_CLIENT)
 
     def publication(self, count: int, fragment: int = 0) -> List[float]:
         index = self.u64(self._word_offset(fragment)) >> 4 & 3
-        return list(struct.unpack_from(f"={count}f", self.memory, self._buffer_offset(fragment, index)))
+        return list(struct.unpack_from(f"={count}f", self.buffers, self._buffer_offset(fragment, index)))
 
     def make_due(self, correction: Optional[List[float]], fragment: int = 0, replace: bool = False) -> None:
         """Hands a fragment over, with a correction unless that is None, and announces it. Of lean memory, the kernel
@@ -96,7 +105,7 @@ class Client:
         publication, old = word >> 4 & 3, word >> 6 & 3
         spare = 3 - publication - old
         values = array.array("f", correction or [])
-        struct.pack_into(f"={len(values)}f", self.memory, self._buffer_offset(fragment, spare), *values)
+        struct.pack_into(f"={len(values)}f", self.buffers, self._buffer_offset(fragment, spare), *values)
         flags = WITH_CLIENT | (REPLACE if replace else 0) | (0 if correction is None else CORRECTION_VALID)
         self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | word & EMPTY | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
@@ -104,16 +113,19 @@ class Client:
     def close(self) -> None:
         self.connection.close()
         self.memory.close()
+        self.buffers.close()
 
 
 class ContractDaemon:
-    """Listens in a temporary folder. `replies` are given to the clients that come, in turn; then all are accepted."""
+    """Listens in a temporary folder. `replies` are given to the clients that come, in turn; then all are accepted, but
+    those that offer a GPU's memory only with `gpu`."""
 
-    def __init__(self, *replies: Tuple[int, str], state: int = RUNNING):
+    def __init__(self, *replies: Tuple[int, str], state: int = RUNNING, gpu: bool = False):
         self._folder = tempfile.TemporaryDirectory(prefix="gossamer-test-")
         self.path = os.path.join(self._folder.name, "client.sock")
         self._replies = list(replies)
         self._state = state
+        self._gpu = gpu
         self._clients: List[Client] = []
         self._changed = threading.Condition()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -131,6 +143,10 @@ class ContractDaemon:
             client = Client(connection)
             if self._replies:
                 client.reply(*self._replies.pop(0))
+                client.close()
+                continue
+            if client.offers_gpu and not self._gpu:
+                client.reply(NO_DEVICE, "this daemon has no GPU")
                 client.close()
                 continue
             client.accept(self._state)

@@ -2,10 +2,12 @@
 and where the C library would work on it, it is played at the border to C. Skipped, and saying so, without PyTorch."""
 
 import contextlib
+import ctypes
 import os
 import sys
 import unittest
 import warnings
+from pathlib import Path
 from unittest import mock
 
 try:
@@ -15,9 +17,15 @@ except ImportError as error:
     sys.exit(77)  # CTest: skipped
 
 import gossamer.torch as gossamer
-from contract_daemon import NOWHERE, ContractDaemon
+from contract_daemon import NOWHERE, ContractDaemon, eventually
 from gossamer import _library, _torch_cuda
 
+PLAYED_PLUGIN = os.environ.get("GOSSAMER_PLAYED_CLIENT_PLUGIN")
+if not PLAYED_PLUGIN:
+    built = Path(_library.library()._name).parent / "libplayed_client_plugin.so"
+    PLAYED_PLUGIN = str(built) if built.exists() else None
+    if PLAYED_PLUGIN is None:
+        print(f"SKIPPED: what needs the plug-in that plays a GPU: {built} is not built", file=sys.stderr)
 ELEMENTS = 3 * 4 + 4 + 4 * 2 + 2
 GPU = torch.device("cuda", 0)
 
@@ -189,6 +197,134 @@ class OnTheGpu(CudaTest):
                 warnings.simplefilter("error")
                 run.wait()
             run.close()
+
+
+class PlayedGpu:
+    """The plug-in that plays a GPU for the C library: on this model's tensors, with streams that a test can hold."""
+
+    def __init__(self, path):
+        self._plugin = ctypes.CDLL(path)
+        self._plugin.played_stream.restype = ctypes.c_void_p
+        self._plugin.played_launches.restype = ctypes.c_uint64
+        self.streams = [self._plugin.played_stream() for _ in range(2)]
+
+    def adopt(self, tensors):
+        for tensor in tensors:
+            self._plugin.played_adopt(
+                ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.numel() * tensor.element_size()), 0
+            )
+
+    def disown(self, tensors):
+        for tensor in tensors:
+            self._plugin.played_disown(ctypes.c_void_p(tensor.data_ptr()))
+
+    def launches(self):
+        return self._plugin.played_launches()
+
+    def hold(self, stream):
+        self._plugin.played_hold(ctypes.c_void_p(stream))
+
+    def release(self, stream):
+        self._plugin.played_release(ctypes.c_void_p(stream))
+
+    def synchronize(self, stream):
+        self._plugin.played_synchronize(ctypes.c_void_p(stream))
+
+
+@unittest.skipUnless(PLAYED_PLUGIN, "the plug-in that plays a GPU is not built")
+class WithAPlayedGpu(CudaTest):
+    """The C library as it is, with a plug-in that plays the GPU."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.dict(os.environ, GOSSAMER_CLIENT_CUDA_PLUGIN=PLAYED_PLUGIN))
+        self.gpu = PlayedGpu(PLAYED_PLUGIN)
+        self.machine.stream = self.gpu.streams[0]
+
+    def on_gpu(self, net):
+        tensors = [p.detach() for p in net.parameters()]
+        self.gpu.adopt(tensors)
+        self.addCleanup(self.gpu.disown, tensors)
+        return net
+
+    def test_a_step_launches_and_does_not_wait(self):
+        net = self.on_gpu(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        with ContractDaemon(gpu=True) as daemon, gossamer.attach(
+            net, optimizer, job="test", socket=daemon.path
+        ) as run:
+            self.assertEqual(run.info().path, "device")
+            client = daemon.client()
+            before = [p.detach().clone() for p in net.parameters()]
+            launches = self.gpu.launches()
+            client.make_due([0.5] * ELEMENTS)
+            self.gpu.hold(self.machine.stream)
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()  # hooked: the GPU does nothing yet
+            run.step()
+            self.assertTrue(client.is_due())
+            self.assertEqual(self.gpu.launches(), launches + 1)
+            self.assertTrue(torch.equal(net[0].weight.detach(), before[0]))
+            self.gpu.release(self.machine.stream)
+            self.gpu.synchronize(self.machine.stream)
+            self.assertFalse(client.is_due())
+            for now, then in zip(net.parameters(), before):
+                self.assertTrue(torch.equal(now.detach(), then + 0.5))
+            self.assertEqual(client.publication(12), net[0].weight.detach().flatten().tolist())
+
+    def test_the_launch_is_on_the_stream_that_trains_now(self):
+        net = self.on_gpu(model())
+        with ContractDaemon(gpu=True) as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            self.machine.stream = self.gpu.streams[1]
+            self.gpu.hold(self.gpu.streams[0])
+            client.make_due([1.0] * ELEMENTS)
+            run.step()
+            self.gpu.synchronize(self.gpu.streams[1])
+            self.assertFalse(client.is_due())
+            self.gpu.release(self.gpu.streams[0])
+        self.assertEqual(self.machine.ordered, [(0, self.gpu.streams[0])])
+
+    def test_without_a_daemon_that_shares_the_gpu_memory_is_pinned(self):
+        net = self.on_gpu(model())
+        with ContractDaemon() as daemon:
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "pinned host memory"):
+                run = gossamer.attach(net, job="test", socket=daemon.path)
+            with run:
+                self.assertEqual(run.info().path, "pinned")
+                client = daemon.client()
+                client.make_due([2.0] * ELEMENTS, replace=True)
+                run.step()
+                self.gpu.synchronize(self.machine.stream)
+                self.assertEqual(net[1].bias.tolist(), [2.0, 2.0])
+                self.assertEqual(client.publication(12), [2.0] * 12)
+
+    def test_masters_follow_on_the_gpu(self):
+        net = torch.nn.Linear(3, 2).bfloat16()
+        masters = [p.detach().float() for p in net.parameters()]
+        self.gpu.adopt(masters)
+        self.addCleanup(self.gpu.disown, masters)
+        with ContractDaemon(gpu=True) as daemon, gossamer.attach(
+            net, masters=masters, job="test", socket=daemon.path
+        ) as run:
+            client = daemon.client()
+            client.make_due([3.0] * 8, replace=True)
+            with mock.patch.object(run, "_copy_masters", wraps=run._copy_masters) as copied:
+                run.step()
+                self.assertEqual(copied.call_count, 1)  # launched behind the pass
+            # Here nothing puts PyTorch's copy behind the pass: the next one has what that has written.
+            self.gpu.synchronize(self.machine.stream)
+            self.assertTrue(eventually(lambda: not client.is_due()))
+            run.wait()
+            self.assertEqual(net.bias.tolist(), [3.0, 3.0])
+
+    def test_a_model_that_is_not_all_there_is_refused_by_name(self):
+        net = model()
+        tensors = [net[0].weight.detach()]
+        self.gpu.adopt(tensors)
+        self.addCleanup(self.gpu.disown, tensors)
+        with self.assertRaisesRegex(gossamer.GossamerError, "0.bias"):
+            alone(net)
 
 
 class Places(CudaTest):

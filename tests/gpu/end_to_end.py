@@ -8,8 +8,8 @@
 
 Called by tests/gpu/run. Needs a build (gossamerd, gossamerctl, both plug-ins), and a Python with NumPy, the digits of
 scikit-learn, and PyTorch with CUDA, which must see a GPU: otherwise it is skipped, loudly, with status 77. Status 1:
-something failed. With --rehearse all of it runs on processors, quickly, and with the GPUs that a test plays: this shows
-that the script works, and nothing about GPUs; the times mean nothing.
+something failed. With --rehearse all of it runs on processors, quickly, with GPUs that the tests' plug-ins play in host
+memory: this shows that the script works, and nothing about GPUs; the times mean nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 EXIT_SKIPPED = 77
+# The daemon's and the clients'.
+PLUGINS = ("libgossamer_cuda.so", "libgossamer_client_cuda.so")
+PLAYED_PLUGINS = ("libplayed_cuda.so", "libplayed_client_plugin.so")
 # What a whole training may take, or a client until it exchanges, on a busy machine.
 PATIENCE_S = 240.0
 # Daemons with the default cadence, which notice a death within a second or two.
@@ -125,9 +128,9 @@ def missing(options: argparse.Namespace) -> List[str]:
 
         if not torch.cuda.is_available():
             lacks.append(f"a GPU that PyTorch {torch.__version__} of {sys.executable} can use")
-        for plugin in (options.daemon_plugin, options.client_plugin):
-            if not plugin.exists():
-                lacks.append(f"{plugin} (build it with -DGOSSAMER_CUDA=ON)")
+    for plugin in (options.daemon_plugin, options.client_plugin):
+        if not plugin.exists():
+            lacks.append(f"{plugin} (build it with -DGOSSAMER_{'TESTS' if options.rehearse else 'CUDA'}=ON)")
     return lacks
 
 
@@ -136,7 +139,7 @@ class EndToEnd:
         self.options = options
         self.scale = REHEARSED if options.rehearse else MEASURED
         self.device = "cpu" if options.rehearse else "cuda"
-        self.usual_path = "host" if options.rehearse else "device"
+        self.where = "a played GPU" if options.rehearse else "GPUs"
         self.cluster = cluster
         self.table = table
         self.results = 0
@@ -174,8 +177,11 @@ class EndToEnd:
             raise RuntimeError(f"{len(stubborn)} programs did not stop when asked to")
 
     def worker_command(self, work: str, device: str, more: Dict[str, Any]) -> List[str]:
+        """`device`: "cpu" is the processor in any case; else what is a GPU here, a played one in a rehearsal."""
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
-        return [str(WORKER), work, f"--device={device}", *flags]
+        if self.options.rehearse and device == "gpu":
+            flags.append(f"--play={self.options.client_plugin}")
+        return [str(WORKER), work, f"--device={self.device if device == 'gpu' else device}", *flags]
 
     def start_worker(self, node: Any, work: str, device: str, **more: Any) -> Tuple[Any, Path]:
         """The program, and where its result will be."""
@@ -197,8 +203,6 @@ class EndToEnd:
 
     def gpu_section(self, clients: bool) -> Dict[str, Any]:
         """Of the daemon's configuration: whether it may work in the clients' GPU memory."""
-        if self.options.rehearse:
-            return {}
         return {"plugin": str(self.options.daemon_plugin), "clients": clients}
 
     # --- the checks -----------------------------------------------------------------------------------------------
@@ -216,13 +220,13 @@ class EndToEnd:
     def accuracy(self) -> None:
         nodes = self.start_pair("accuracy", self.gpu_section(True))
         cpu, _ = self.accuracy_on(nodes, "cpu", "digits-cpu")
-        gpu, one = self.accuracy_on(nodes, self.device, "digits-gpu")
+        gpu, one = self.accuracy_on(nodes, "gpu", "digits-gpu")
         self.end_pair()
         least = self.scale.least_accuracy
         texts = [", ".join(f"{value:.4f}" for value in values) for values in (cpu, gpu)]
         self.table.row("digits on processors: accuracy of both replicas", texts[0], min(cpu) >= least)
-        right = min(gpu) >= least and one["path"] == self.usual_path
-        self.table.row(f"digits on {self.device}, path {one['path']}: likewise", texts[1], right)
+        right = min(gpu) >= least and one["path"] == "device"
+        self.table.row(f"digits on {self.where}, path {one['path']}: likewise", texts[1], right)
         difference = abs(statistics.mean(gpu) - statistics.mean(cpu))
         self.table.row("digits: difference of the means", f"{difference:.4f}", difference <= ALLOWED_DIFFERENCE)
 
@@ -233,7 +237,7 @@ class EndToEnd:
         large = {"job": f"large-{path}", "width": scale.width, "batch": scale.batch}
         self.start_worker(nodes[1], "peer", "cpu", **large)
         more = {"pairs": scale.pairs, "window_s": scale.window_s}
-        program, result = self.start_worker(nodes[0], "step-time", self.device, **large, **more)
+        program, result = self.start_worker(nodes[0], "step-time", "gpu", **large, **more)
         found = self.wait_for(program, result, "step times are measured")
         self.end_pair()
         ratios = sorted(a / b for a, b in zip(found["with"], found["without"]))
@@ -283,7 +287,7 @@ class EndToEnd:
 
     def start_held(self, node: Any, seed: int) -> Tuple[Any, Path]:
         """A client that trains until it is ended; returns when it has exchanged."""
-        program, result = self.start_worker(node, "hold", self.device, job="held", seed=seed)
+        program, result = self.start_worker(node, "hold", "gpu", job="held", seed=seed)
         self.wait_for(program, result, "a client exchanges")
         return program, result
 
@@ -298,7 +302,7 @@ class EndToEnd:
             program.kill()
             wait_until(lambda: not nodes[0].job("held"), PATIENCE_S, "the daemon has noticed a client's death")
 
-        self.start_worker(nodes[1], "hold", self.device, job="held", seed=2)
+        self.start_worker(nodes[1], "hold", "gpu", job="held", seed=2)
         program, result = self.start_held(nodes[0], 1)
         kill_client(program)  # what is taken once is taken now
         program, result = self.start_held(nodes[0], 1)
@@ -321,7 +325,7 @@ class EndToEnd:
 
             wait_until(exchanges_again, PATIENCE_S, "the client exchanges with the daemon that was started again")
         path = json.loads(result.read_text())["path"]
-        self.table.row("training goes on after 2 deaths of its daemon", f"path {path}", path == self.usual_path)
+        self.table.row("training goes on after 2 deaths of its daemon", f"path {path}", path == "device")
         self.gpu_row("after 2 deaths of a daemon", mib_before)
         self.end_pair()
         self.gpu_row("when all have ended", idle_mib)
@@ -359,7 +363,7 @@ class EndToEnd:
 
         pattern = self.cluster.folder / "run-{rank}.json"
         more = {"job": "placed", "steps": 50, "result": pattern}
-        command = [sys.executable, *self.worker_command("digits", self.device, more), "--alone"]
+        command = [sys.executable, *self.worker_command("digits", "gpu", more), "--alone"]
         run("run", "--gpus", "all", "--", *command)
         self.end_pair()
         told = [json.loads(path.read_text()) for path in sorted(self.cluster.folder.glob("run-*.json"))]
@@ -372,7 +376,7 @@ class EndToEnd:
 
     def all(self) -> None:
         checks: List[Tuple[str, Callable[[], None]]] = [("accuracy on digits", self.accuracy)]
-        for path in ("host",) if self.options.rehearse else ("device", "pinned"):
+        for path in ("device", "pinned"):
             checks.append((f"step time, path {path}", functools.partial(self.step_time, path)))
         checks += [("deaths of clients and daemons", self.deaths), ("gossamerctl gpus and run", self.tools)]
         for what, check in checks:
@@ -384,14 +388,15 @@ class EndToEnd:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True, help="the build folder")
-    parser.add_argument("--daemon-plugin", type=Path, help="default: lib/libgossamer_cuda.so of the build folder")
-    parser.add_argument("--client-plugin", type=Path, help="default: lib/libgossamer_client_cuda.so there")
+    parser.add_argument("--daemon-plugin", type=Path, help="default: that of the build folder's lib")
+    parser.add_argument("--client-plugin", type=Path, help="likewise")
     parser.add_argument("--table", type=Path, help="write the table here, as Markdown")
     parser.add_argument("--rehearse", action="store_true", help="on processors, quickly: shows that the script works")
     options = parser.parse_args()
     options.build = options.build.resolve()
-    options.daemon_plugin = options.daemon_plugin or options.build / "lib" / "libgossamer_cuda.so"
-    options.client_plugin = options.client_plugin or options.build / "lib" / "libgossamer_client_cuda.so"
+    names = PLAYED_PLUGINS if options.rehearse else PLUGINS
+    options.daemon_plugin = options.daemon_plugin or options.build / "lib" / names[0]
+    options.client_plugin = options.client_plugin or options.build / "lib" / names[1]
     lacks = missing(options)
     if lacks:
         print(f"SKIPPED: NOTHING WAS RUN FROM END TO END. Missing: {'; '.join(lacks)}", file=sys.stderr)

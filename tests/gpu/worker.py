@@ -5,33 +5,54 @@
   hold        trains it until it is ended, and tells once that it exchanges
   peer        holds a large model and steps without training until it is ended
   step-time   trains a large model in windows with and without Gossamer in turn, and tells how long steps take
+
+With --play the model is in CPU memory, and that is played to be a GPU's (tests/python/played_gpu.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from torch import nn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "sdk" / "examples"))
+sys.path[:0] = [str(REPOSITORY / "sdk" / "examples"), str(REPOSITORY / "tests" / "python")]
 
 import digits  # noqa: E402
 import gossamer.torch as gossamer  # noqa: E402
+from played_gpu import PlayedGpu  # noqa: E402
 
 BATCH = 32
 # Until another replica is there, and until something has been exchanged; a busy machine takes its time.
 PATIENCE_S = 120.0
 PEER_STEP_S = 0.01
 WARM_UP_STEPS = 20
+
+
+played: Optional[PlayedGpu] = None
+
+
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    model.to(device)
+    if played is not None:
+        played.adopt(p.detach() for p in model.parameters())
+        played.adopt(b for b in model.buffers() if b.is_floating_point())
+    return model
+
+
+def after_passes() -> None:
+    """What is done from now on comes after what the run has launched, as it does on a GPU's stream."""
+    if played is not None:
+        played.synchronize()
 
 
 def tell(path: Path, result: Dict[str, Any]) -> None:
@@ -65,7 +86,7 @@ class Digits:
         arrays = [torch.from_numpy(array).to(device) for array in digits.load()]
         self.images, self.labels, self.test_images, self.test_labels = arrays
         torch.manual_seed(seed)
-        self.model = nn.Sequential(
+        model = nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)),
             nn.Conv2d(1, 16, 3, padding=1),
             nn.BatchNorm2d(16),
@@ -76,16 +97,19 @@ class Digits:
             nn.ReLU(),
             nn.Flatten(),
             nn.Linear(32 * 4 * 4, 10),
-        ).to(device)
+        )
+        self.model = on_device(model, device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
 
     def train(self) -> None:
+        after_passes()
         batch = torch.randint(len(self.images), (BATCH,), device=self.images.device)
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(self.images[batch]), self.labels[batch]).backward()
         self.optimizer.step()
 
     def accuracy(self) -> float:
+        after_passes()
         self.model.eval()
         with torch.no_grad():
             right = self.model(self.test_images).argmax(dim=1) == self.test_labels
@@ -139,13 +163,14 @@ class Large:
         layers: List[nn.Module] = [nn.Linear(64, width), nn.ReLU()]
         for _ in range(3):
             layers += [nn.Linear(width, width), nn.ReLU()]
-        self.model = nn.Sequential(*layers, nn.Linear(width, 10)).to(device)
+        self.model = on_device(nn.Sequential(*layers, nn.Linear(width, 10)), device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         self.inputs = torch.randn(batch, 64, device=device)
         self.labels = torch.randint(10, (batch,), device=device)
         self.parameters = sum(p.numel() for p in self.model.parameters())
 
     def train(self) -> None:
+        after_passes()
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(self.inputs), self.labels).backward()
         self.optimizer.step()
@@ -227,9 +252,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--window-s", type=float, default=2.0)
+    parser.add_argument("--play", help="the plug-in that plays a GPU for the client library")
     options = parser.parse_args()
     options.result = Path(str(options.result).format(rank=os.environ.get("LOCAL_RANK", "0")))
-    work[options.work](options)
+    with contextlib.ExitStack() as stack:
+        if options.play:
+            global played
+            played = PlayedGpu(options.play)
+            os.environ["GOSSAMER_CLIENT_CUDA_PLUGIN"] = options.play
+            stack.enter_context(played.as_pytorch_has_it())
+        work[options.work](options)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""gossamer.torch.attach() of a model on a GPU, without one: PyTorch's tensors are in CPU memory and said to be on a GPU,
-and where the C library would work on it, it is played at the border to C. Skipped, and saying so, without PyTorch."""
+"""gossamer.torch.attach() of a model on a GPU, without one: PyTorch's tensors are in CPU memory and said to be on a GPU.
+Where the C library would work on it, it is played at the border to C, or by a plug-in. Skipped, and saying so, without
+PyTorch."""
 
 import contextlib
-import ctypes
 import os
 import sys
 import unittest
@@ -19,6 +19,7 @@ except ImportError as error:
 import gossamer.torch as gossamer
 from contract_daemon import NOWHERE, ContractDaemon, eventually
 from gossamer import _library, _torch_cuda
+from played_gpu import PlayedGpu
 
 PLAYED_PLUGIN = os.environ.get("GOSSAMER_PLAYED_CLIENT_PLUGIN")
 if not PLAYED_PLUGIN:
@@ -199,38 +200,6 @@ class OnTheGpu(CudaTest):
             run.close()
 
 
-class PlayedGpu:
-    """The plug-in that plays a GPU for the C library: on this model's tensors, with streams that a test can hold."""
-
-    def __init__(self, path):
-        self._plugin = ctypes.CDLL(path)
-        self._plugin.played_stream.restype = ctypes.c_void_p
-        self._plugin.played_launches.restype = ctypes.c_uint64
-        self.streams = [self._plugin.played_stream() for _ in range(2)]
-
-    def adopt(self, tensors):
-        for tensor in tensors:
-            self._plugin.played_adopt(
-                ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.numel() * tensor.element_size()), 0
-            )
-
-    def disown(self, tensors):
-        for tensor in tensors:
-            self._plugin.played_disown(ctypes.c_void_p(tensor.data_ptr()))
-
-    def launches(self):
-        return self._plugin.played_launches()
-
-    def hold(self, stream):
-        self._plugin.played_hold(ctypes.c_void_p(stream))
-
-    def release(self, stream):
-        self._plugin.played_release(ctypes.c_void_p(stream))
-
-    def synchronize(self, stream):
-        self._plugin.played_synchronize(ctypes.c_void_p(stream))
-
-
 @unittest.skipUnless(PLAYED_PLUGIN, "the plug-in that plays a GPU is not built")
 class WithAPlayedGpu(CudaTest):
     """The C library as it is, with a plug-in that plays the GPU."""
@@ -239,7 +208,10 @@ class WithAPlayedGpu(CudaTest):
         super().setUp()
         self.enterContext(mock.patch.dict(os.environ, GOSSAMER_CLIENT_CUDA_PLUGIN=PLAYED_PLUGIN))
         self.gpu = PlayedGpu(PLAYED_PLUGIN)
-        self.machine.stream = self.gpu.streams[0]
+        self.train_on(self.gpu.stream)
+
+    def train_on(self, stream):
+        self.machine.stream = self.gpu.stream = stream
 
     def on_gpu(self, net):
         tensors = [p.detach() for p in net.parameters()]
@@ -266,7 +238,7 @@ class WithAPlayedGpu(CudaTest):
             self.assertEqual(self.gpu.launches(), launches + 1)
             self.assertTrue(torch.equal(net[0].weight.detach(), before[0]))
             self.gpu.release(self.machine.stream)
-            self.gpu.synchronize(self.machine.stream)
+            self.gpu.synchronize()
             self.assertFalse(client.is_due())
             for now, then in zip(net.parameters(), before):
                 self.assertTrue(torch.equal(now.detach(), then + 0.5))
@@ -276,14 +248,15 @@ class WithAPlayedGpu(CudaTest):
         net = self.on_gpu(model())
         with ContractDaemon(gpu=True) as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
             client = daemon.client()
-            self.machine.stream = self.gpu.streams[1]
-            self.gpu.hold(self.gpu.streams[0])
+            before = self.gpu.stream
+            self.gpu.hold(before)
+            self.train_on(self.gpu.new_stream())
             client.make_due([1.0] * ELEMENTS)
             run.step()
-            self.gpu.synchronize(self.gpu.streams[1])
+            self.gpu.synchronize()
             self.assertFalse(client.is_due())
-            self.gpu.release(self.gpu.streams[0])
-        self.assertEqual(self.machine.ordered, [(0, self.gpu.streams[0])])
+            self.gpu.release(before)
+        self.assertEqual(self.machine.ordered, [(0, before)])
 
     def test_without_a_daemon_that_shares_the_gpu_memory_is_pinned(self):
         net = self.on_gpu(model())
@@ -295,7 +268,7 @@ class WithAPlayedGpu(CudaTest):
                 client = daemon.client()
                 client.make_due([2.0] * ELEMENTS, replace=True)
                 run.step()
-                self.gpu.synchronize(self.machine.stream)
+                self.gpu.synchronize()
                 self.assertEqual(net[1].bias.tolist(), [2.0, 2.0])
                 self.assertEqual(client.publication(12), [2.0] * 12)
 
@@ -313,7 +286,7 @@ class WithAPlayedGpu(CudaTest):
                 run.step()
                 self.assertEqual(copied.call_count, 1)  # launched behind the pass
             # Here nothing puts PyTorch's copy behind the pass: the next one has what that has written.
-            self.gpu.synchronize(self.machine.stream)
+            self.gpu.synchronize()
             self.assertTrue(eventually(lambda: not client.is_due()))
             run.wait()
             self.assertEqual(net.bias.tolist(), [3.0, 3.0])

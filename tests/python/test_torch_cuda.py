@@ -300,6 +300,19 @@ class WithAPlayedGpu(CudaTest):
             alone(net)
 
 
+class Order(unittest.TestCase):
+    def test_the_default_stream_is_waited_for_like_others(self):
+        """PyTorch would make a new stream of the pointer 0."""
+        with mock.patch.multiple(
+            torch.cuda, default_stream=mock.DEFAULT, ExternalStream=mock.DEFAULT, current_stream=mock.DEFAULT
+        ) as parts:
+            _torch_cuda.order(1, 0)
+            parts["current_stream"].return_value.wait_stream.assert_called_with(parts["default_stream"].return_value)
+            _torch_cuda.order(1, 0x20)
+            parts["ExternalStream"].assert_called_once_with(0x20, device=1)
+            parts["current_stream"].return_value.wait_stream.assert_called_with(parts["ExternalStream"].return_value)
+
+
 class Places(CudaTest):
     def check_refused(self, pattern, net, **options):
         with self.assertRaisesRegex(gossamer.GossamerError, pattern):

@@ -36,7 +36,8 @@ def is_capturing() -> bool:
 
 def order(index: int, before: int) -> None:
     """What is launched on the current stream from now on comes after what the stream `before` has been given."""
-    earlier = torch.cuda.ExternalStream(before, device=index)
+    # PyTorch takes a stream of 0 for no stream, and would make a new one.
+    earlier = torch.cuda.ExternalStream(before, device=index) if before else torch.cuda.default_stream(index)
     torch.cuda.current_stream(index).wait_stream(earlier)
 
 

@@ -1,10 +1,37 @@
 #include "gossip/device.hpp"
 
+#include <algorithm>
+#include <new>
+
 namespace gossamer::gossip {
 namespace {
 
+/// A cache line: no kernel needs it, all are glad of it.
+constexpr std::align_val_t alignment{64};
+
 class Processor final : public Device {
  public:
+  Floats allocate(std::size_t elements) const override {
+    void* const memory = ::operator new(elements * sizeof(float), alignment, std::nothrow);
+    return Floats(static_cast<float*>(memory), Release{this});
+  }
+  bool clear(float* memory, std::size_t elements) const override {
+    std::fill_n(memory, elements, 0.0F);
+    return true;
+  }
+  bool copy(float* to, const float* from, std::size_t elements) const override {
+    std::copy_n(from, elements, to);
+    return true;
+  }
+  bool upload(float* to, std::span<const float> from) const override {
+    std::ranges::copy(from, to);
+    return true;
+  }
+  bool download(std::span<float> to, const float* from) const override {
+    std::copy_n(from, to.size(), to.data());
+    return true;
+  }
+
   bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
               std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
               std::span<std::byte> values) const override {
@@ -38,6 +65,9 @@ class Processor final : public Device {
     return true;
   }
   std::string name() const override { return "processor"; }
+
+ private:
+  void release(float* memory) const override { ::operator delete(memory, alignment); }
 };
 
 }  // namespace

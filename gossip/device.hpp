@@ -6,11 +6,15 @@
 // comes from the network, and the lists of blocks, are in the host's. Calls come from workers, several at a time, each
 // about a fragment that is held for it; they return when the result is there.
 //
-// The processor cannot fail; another device can be lost at any time. A call that fails returns false, like one that
-// found a number that is not finite, and nothing of it may be committed; failure() then says what happened.
+// The processor fails only for want of memory; another device can be lost at any time. A call that fails returns false,
+// like one that found a number that is not finite, and nothing of it may be committed; failure() then says what
+// happened.
 
 #pragma once
 
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "gossip/lattice.hpp"
@@ -25,6 +29,21 @@ class Device {
   virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+
+  // --- its memory
+  struct Release {
+    const Device* device = nullptr;
+    void operator()(float* memory) const { device->release(memory); }
+  };
+  /// Floats in the device's memory. Must be gone before the device is.
+  using Floats = std::unique_ptr<float[], Release>;
+  /// Of any value. Null if there is no room for them; the device is then as it was.
+  [[nodiscard]] virtual Floats allocate(std::size_t elements) const = 0;
+  [[nodiscard]] virtual bool clear(float* memory, std::size_t elements) const = 0;
+  /// Within the device; between it and the host. As long as the first argument, which is written.
+  [[nodiscard]] virtual bool copy(float* to, const float* from, std::size_t elements) const = 0;
+  [[nodiscard]] virtual bool upload(float* to, std::span<const float> from) const = 0;
+  [[nodiscard]] virtual bool download(std::span<float> to, const float* from) const = 0;
 
   /// As the functions of these names in gossip/lattice.hpp.
   [[nodiscard]] virtual bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks,
@@ -53,6 +72,9 @@ class Device {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Why the device can no longer be used; empty while it can.
   [[nodiscard]] virtual std::string failure() const { return {}; }
+
+ private:
+  virtual void release(float* memory) const = 0;
 };
 
 /// The processor: SIMD kernels on the host's memory. It has no state, so that one serves everybody.

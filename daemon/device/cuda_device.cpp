@@ -86,16 +86,17 @@ std::string CudaDevice::failure() const {
   return failed_ ? table_.error(context_) : std::string();
 }
 
-void CudaDevice::Release::operator()(float* memory) const {
-  (void)device->went_well(device->table_.release(device->context_, memory));
-}
-
-CudaDevice::Floats CudaDevice::allocate(std::size_t elements) const {
+gossip::Device::Floats CudaDevice::allocate(std::size_t elements) const {
   void* memory = nullptr;
   (void)went_well(table_.allocate(context_, elements * sizeof(float), &memory));
-  return {static_cast<float*>(memory), Release{this}};
+  return Floats(static_cast<float*>(memory), Release{this});
 }
-
+void CudaDevice::release(float* device_memory) const {
+  (void)went_well(table_.release(context_, device_memory));
+}
+bool CudaDevice::clear(float* device_memory, std::size_t elements) const {
+  return went_well(table_.clear(context_, device_memory, elements));
+}
 bool CudaDevice::upload(float* device_to, std::span<const float> from) const {
   return went_well(table_.upload(context_, device_to, from.data(), from.size_bytes()));
 }

@@ -40,18 +40,6 @@ class CudaDevice final : public gossip::Device {
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
   ~CudaDevice() override;
 
-  // --- its memory
-  struct Release {
-    const CudaDevice* device;
-    void operator()(float* memory) const;
-  };
-  /// Floats in the device's memory; null if there is no room for them, and then the device is as it was.
-  using Floats = std::unique_ptr<float[], Release>;
-  [[nodiscard]] Floats allocate(std::size_t elements) const;
-  [[nodiscard]] bool upload(float* device_to, std::span<const float> from) const;
-  [[nodiscard]] bool download(std::span<float> to, const float* device_from) const;
-  [[nodiscard]] bool copy(float* device_to, const float* device_from, std::size_t elements) const;
-
   struct Memory {
     std::uint64_t free_bytes = 0;
     std::uint64_t total_bytes = 0;
@@ -66,6 +54,11 @@ class CudaDevice final : public gossip::Device {
   [[nodiscard]] Context& context() const { return *context_; }
 
   // --- gossip::Device
+  [[nodiscard]] Floats allocate(std::size_t elements) const override;
+  [[nodiscard]] bool clear(float* device_memory, std::size_t elements) const override;
+  [[nodiscard]] bool copy(float* device_to, const float* device_from, std::size_t elements) const override;
+  [[nodiscard]] bool upload(float* device_to, std::span<const float> from) const override;
+  [[nodiscard]] bool download(std::span<float> to, const float* device_from) const override;
   [[nodiscard]] bool encode(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
                             std::uint64_t seed, std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
                             std::span<std::byte> values) const override;
@@ -92,6 +85,7 @@ class CudaDevice final : public gossip::Device {
   CudaDevice(const Plugin& plugin, Context& context, std::string name);
   /// True if it went well; a failure of the device is kept for failure().
   [[nodiscard]] bool went_well(Status status) const;
+  void release(float* device_memory) const override;
 
   const PluginTable& table_;
   Context* context_;

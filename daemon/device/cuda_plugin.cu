@@ -311,6 +311,17 @@ Status transfer(Context* context, void* to, const void* from, std::size_t bytes)
   return call.finish();
 }
 
+/// Zero is the float of no bits set.
+Status clear(Context* context, float* device_memory, std::size_t elements) {
+  Call call(*context);
+  call.begin_timing();
+  if (call.good()) {
+    call.check("cudaMemsetAsync", cudaMemsetAsync(device_memory, 0, elements * sizeof(float), call.stream()));
+  }
+  call.end_timing();
+  return call.finish();
+}
+
 Status memory_of(Context* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
   Call call(*context);
   std::size_t free = 0;
@@ -503,6 +514,7 @@ constexpr PluginTable table = {
     Guarded<transfer>::call,
     Guarded<transfer>::call,
     Guarded<transfer>::call,
+    Guarded<clear>::call,
     Guarded<memory_of>::call,
     Guarded<encode>::call,
     Guarded<difference>::call,

@@ -19,7 +19,7 @@
 
 namespace gossamer::device {
 
-inline constexpr std::uint32_t plugin_version = 1;
+inline constexpr std::uint32_t plugin_version = 2;
 /// The one symbol that is looked up.
 inline constexpr const char* plugin_symbol = "gossamer_cuda_plugin";
 
@@ -69,6 +69,8 @@ struct PluginTable {
   Status (*upload)(Context* context, void* device_to, const void* from, std::size_t bytes);
   Status (*download)(Context* context, void* to, const void* device_from, std::size_t bytes);
   Status (*copy)(Context* context, void* device_to, const void* device_from, std::size_t bytes);
+  /// Sets floats to zero.
+  Status (*clear)(Context* context, float* device_memory, std::size_t elements);
   /// Free and total memory of the device, as the driver counts.
   Status (*memory)(Context* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes);
 

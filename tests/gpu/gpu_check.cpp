@@ -30,27 +30,6 @@ void row(const std::string& what, const std::string& wrong) {
   if (!wrong.empty()) ++failures;
 }
 
-class DeviceMemory final : public properties::Memory {
- public:
-  explicit DeviceMemory(const CudaDevice& device) : device_(device) {}
-  std::shared_ptr<float> with(const std::vector<float>& values) override {
-    CudaDevice::Floats memory = device_.allocate(values.size());
-    if (memory == nullptr || !device_.upload(memory.get(), values)) {
-      throw std::runtime_error("the device's memory: " + device_.failure());
-    }
-    const CudaDevice::Release release = memory.get_deleter();
-    return {memory.release(), release};
-  }
-  std::vector<float> read(const float* from, std::size_t elements) override {
-    std::vector<float> values(elements);
-    if (!device_.download(values, from)) throw std::runtime_error("reading back: " + device_.failure());
-    return values;
-  }
-
- private:
-  const CudaDevice& device_;
-};
-
 // ---- several threads at once
 
 std::string threads_get_their_own_results(const CudaDevice& device) {
@@ -62,7 +41,7 @@ std::string threads_get_their_own_results(const CudaDevice& device) {
   for (std::size_t t = 0; t < wrong.size(); ++t) {
     threads.emplace_back([&, t] {
       values::Random random(t);
-      DeviceMemory memory(device);
+      properties::Memory memory(device);
       const auto y = values::sampled(random, blocks_count * block_elements, values::normal);
       const auto there = memory.with(y);
       for (int round = 0; round < rounds; ++round) {
@@ -106,7 +85,7 @@ std::string nothing_leaks(const Plugin& plugin, int index) {
     auto device = CudaDevice::open(plugin, index);
     if (!device) return device.error();
     {
-      DeviceMemory memory(**device);
+      properties::Memory memory(**device);
       values::Random random(7);
       const auto y = memory.with(values::sampled(random, std::size_t{1} << 20, values::normal));
       const std::size_t blocks_count = (std::size_t{1} << 20) / block_elements;
@@ -140,7 +119,7 @@ std::string nccl_sums(const Plugin& plugin, const std::vector<std::unique_ptr<Cu
       own[e] = static_cast<float>((e + r) % 1024);
       expected[e] += own[e];
     }
-    pointers.push_back(values_there.emplace_back(DeviceMemory(*devices[r]).with(own)).get());
+    pointers.push_back(values_there.emplace_back(properties::Memory(*devices[r]).with(own)).get());
   }
   const auto begin = std::chrono::steady_clock::now();
   const auto now_us = [&] {
@@ -153,7 +132,7 @@ std::string nccl_sums(const Plugin& plugin, const std::vector<std::unique_ptr<Cu
     if (reduced == LocalReducer::Reduced::failed || reducer.counters().make_failures > 0) return reducer.trouble();
     if (reduced == LocalReducer::Reduced::done) {
       for (std::size_t r = 0; r < devices.size(); ++r) {
-        if (DeviceMemory(*devices[r]).read(pointers[r], elements) != expected) return "a sum is wrong";
+        if (properties::Memory(*devices[r]).read(pointers[r], elements) != expected) return "a sum is wrong";
       }
       return {};
     }
@@ -293,7 +272,7 @@ class Bandwidth {
   }
 
   const CudaDevice& device_;
-  DeviceMemory memory_;
+  properties::Memory memory_;
   std::vector<std::uint32_t> blocks_;
   CudaDevice::Floats publication_{nullptr, {}}, correction_{nullptr, {}}, anchor_{nullptr, {}}, momentum_{nullptr, {}},
       out_{nullptr, {}};
@@ -314,7 +293,7 @@ int skip(const std::string& why) {
 void check_device(const Plugin& plugin, int index, const CudaDevice& device) {
   fmt::print("\nGPU {}: {}\n", index, device.name());
   for (const properties::Property& property : properties::all()) {
-    DeviceMemory memory(device);
+    properties::Memory memory(device);
     row("the same bits as the definition: " + property.name, property.check(device, memory));
   }
   row("calls from several threads at once", threads_get_their_own_results(device));

@@ -9,6 +9,7 @@
 #include "daemon/device/properties.hpp"
 #include "gossip/cuda/block.hpp"
 #include "gossip/exchange.hpp"
+#include "gossip/played_device.hpp"
 #include "gossip/values.hpp"
 
 using namespace gossamer;
@@ -27,7 +28,7 @@ const std::uint8_t* octets(std::span<const std::byte> bytes, std::size_t first) 
 }
 
 /// Walks over blocks as the kernels do (gossip/cuda/kernels.cuh), on the host.
-class KernelsOnHost final : public Device {
+class KernelsOnHost final : public PlayedDevice {
  public:
   bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
               std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
@@ -174,47 +175,14 @@ class KernelsOnHost final : public Device {
 };
 
 /// Does nothing well from a call on that is counted.
-class FailingDevice final : public Device {
+class FailingDevice final : public PlayedDevice {
  public:
   explicit FailingDevice(const char* failing) : failing_(failing) {}
-
-  bool encode(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
-              std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
-              std::span<std::byte> values) const override {
-    return well("encode") && processor().encode(codec, y, blocks, seed, exponents, checks, values);
-  }
-  bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
-                  std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
-                  std::span<const std::byte> values, std::span<std::byte> differences,
-                  std::span<BlockOutcome> outcomes) const override {
-    return well("difference") &&
-           processor().difference(codec, y, blocks, seed, exponents, checks, values, differences, outcomes);
-  }
-  bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
-                   std::span<const std::byte> wide, std::span<BlockOutcome> outcomes) const override {
-    return well("outcomes_of") && processor().outcomes_of(codec, exponents, differences, wide, outcomes);
-  }
-  bool apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
-             std::span<const std::int8_t> exponents, std::span<const std::byte> differences, std::size_t block_count,
-             const float* in, float* out) const override {
-    return well("apply") && processor().apply(codec, shift, sign, blocks, exponents, differences, block_count, in, out);
-  }
-  bool sum(const FragmentView& y, std::size_t block_count, float* out) const override {
-    return well("sum") && processor().sum(y, block_count, out);
-  }
-  bool outer_step(const OuterOptions& options, const OuterFragment& fragment) const override {
-    return well("outer_step") && processor().outer_step(options, fragment);
-  }
-  bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
-                  std::span<LocalMeanOutcome> outcomes) const override {
-    return well("local_mean") && processor().local_mean(clients, y, outcomes);
-  }
-  std::string name() const override { return "failing"; }
 
   mutable std::map<std::string, int> calls;
 
  private:
-  bool well(const char* call) const {
+  bool begins(const char* call) const override {
     ++calls[call];
     return std::string(failing_) != call;
   }
@@ -265,7 +233,7 @@ TEST_CASE("every device does what the definitions say", "[device]") {
   for (const Device* device : {&processor(), static_cast<const Device*>(&kernels)}) {
     for (const properties::Property& property : properties::all()) {
       INFO(device->name() << ": " << property.name);
-      properties::HostMemory memory;
+      properties::Memory memory(*device);
       CHECK(property.check(*device, memory) == "");
     }
   }
@@ -273,14 +241,15 @@ TEST_CASE("every device does what the definitions say", "[device]") {
 
 TEST_CASE("the properties find a device that differs", "[device]") {
   // Each of its calls, once: else a property could pass by not looking.
-  const char* const calls[] = {"encode", "difference", "outcomes_of", "apply",
-                               "sum",    "encode",     "outer_step",  "local_mean"};
+  const char* const calls[] = {"encode", "difference", "outcomes_of", "apply", "sum",
+                               "encode", "outer_step", "local_mean",  "copy"};
   REQUIRE(std::size(calls) == properties::all().size());
   for (std::size_t n = 0; n < std::size(calls); ++n) {
     if (properties::all()[n].name == "numbers that are not finite") continue;  // a failure looks like one
     INFO(properties::all()[n].name);
-    properties::HostMemory memory;
-    CHECK(properties::all()[n].check(FailingDevice(calls[n]), memory) != "");
+    const FailingDevice device(calls[n]);
+    properties::Memory memory(device);
+    CHECK(properties::all()[n].check(device, memory) != "");
   }
 }
 

@@ -1,7 +1,9 @@
 #include "daemon/device/properties.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include "gossip/lattice.hpp"
 #include "gossip/messages.hpp"
@@ -362,6 +364,25 @@ std::vector<Client> clients_of(const Kind& kind, Random& random) {
   return clients;
 }
 
+std::string memory_keeps_what_it_is_given(const Device& device, Memory& memory) {
+  Random random(6);
+  for (const Kind& kind : kinds) {
+    const Values values = make(kind, random, elements);
+    const auto first = memory.with(values);
+    const auto second = memory.with(Values(elements, 1.0F));
+    if (!same_bits(memory.read(first.get(), elements), values)) return std::string("memory differs: ") + kind.name;
+    if (!device.copy(second.get() + 1, first.get(), elements - 2)) return "copying failed";
+    Values expected = values;
+    std::copy(values.begin(), values.end() - 2, expected.begin() + 1);
+    expected.front() = expected.back() = 1.0F;
+    if (!same_bits(memory.read(second.get(), elements), expected)) return std::string("a copy differs: ") + kind.name;
+    if (!device.clear(second.get() + 2, elements - 4)) return "clearing failed";
+    std::fill(expected.begin() + 2, expected.end() - 2, 0.0F);
+    if (!same_bits(memory.read(second.get(), elements), expected)) return std::string("is not clear: ") + kind.name;
+  }
+  return {};
+}
+
 std::string local_mean_is_the_definition(const Device& device, Memory& memory) {
   Random random(5);
   for (const Kind& kind : kinds) {
@@ -405,6 +426,21 @@ std::string local_mean_is_the_definition(const Device& device, Memory& memory) {
 
 }  // namespace
 
+std::shared_ptr<float> Memory::with(const std::vector<float>& values) {
+  Device::Floats memory = device_.allocate(values.size());
+  if (memory == nullptr || !device_.upload(memory.get(), values)) {
+    throw std::runtime_error("the device's memory: " + device_.failure());
+  }
+  const Device::Release release = memory.get_deleter();
+  return {memory.release(), release};
+}
+
+std::vector<float> Memory::read(const float* from, std::size_t elements) {
+  std::vector<float> values(elements);
+  if (!device_.download(values, from)) throw std::runtime_error("reading back: " + device_.failure());
+  return values;
+}
+
 const std::vector<Property>& all() {
   static const std::vector<Property> properties = {
       {"encode", encode_is_the_definition},
@@ -415,6 +451,7 @@ const std::vector<Property>& all() {
       {"numbers that are not finite", bad_numbers_are_found},
       {"outer step", outer_step_is_the_definition},
       {"mean of a node's clients", local_mean_is_the_definition},
+      {"memory", memory_keeps_what_it_is_given},
   };
   return properties;
 }

@@ -13,26 +13,17 @@
 
 namespace properties {
 
-/// A device's memory.
+/// Arrays in a device's memory. Throws if the device will not have them.
 class Memory {
  public:
-  Memory() = default;
-  virtual ~Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  explicit Memory(const gossamer::gossip::Device& device) : device_(device) {}
 
   /// New memory with these values in it.
-  [[nodiscard]] virtual std::shared_ptr<float> with(const std::vector<float>& values) = 0;
-  [[nodiscard]] virtual std::vector<float> read(const float* from, std::size_t elements) = 0;
-};
+  [[nodiscard]] std::shared_ptr<float> with(const std::vector<float>& values);
+  [[nodiscard]] std::vector<float> read(const float* from, std::size_t elements);
 
-class HostMemory final : public Memory {
- public:
-  std::shared_ptr<float> with(const std::vector<float>& values) override {
-    auto held = std::make_shared<std::vector<float>>(values);
-    return {held, held->data()};
-  }
-  std::vector<float> read(const float* from, std::size_t elements) override { return {from, from + elements}; }
+ private:
+  const gossamer::gossip::Device& device_;
 };
 
 struct Property {

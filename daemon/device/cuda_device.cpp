@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "daemon/device/arrays.hpp"
 #include "gossip/check.hpp"
 #include "gossip/lattice_parts.hpp"
 
@@ -164,20 +165,8 @@ bool CudaDevice::sum(const gossip::FragmentView& y, std::size_t block_count, flo
 }
 
 bool CudaDevice::outer_step(const gossip::OuterOptions& options, const gossip::OuterFragment& fragment) const {
-  std::vector<std::uint32_t> left_out;
-  for (const auto& [first, last] : fragment.left_out) {
-    left_out.push_back(first);
-    left_out.push_back(last);
-  }
-  const gossip::cuda::OuterArrays outer{.y = fragment.y,
-                                        .in = fragment.in,
-                                        .out = fragment.out,
-                                        .anchor = fragment.anchor,
-                                        .momentum = fragment.momentum,
-                                        .left_out = left_out.data(),
-                                        .left_out_count = static_cast<std::uint32_t>(fragment.left_out.size()),
-                                        .mu = options.momentum,
-                                        .rate = options.rate};
+  const auto left_out = bounds_of(fragment.left_out);
+  const auto outer = arrays_of(options, fragment, left_out);
   return went_well(table_.outer_step(context_, &outer, static_cast<std::uint32_t>(fragment.block_count)));
 }
 
@@ -186,16 +175,9 @@ bool CudaDevice::local_mean(std::span<const gossip::ClientFragment> clients, std
   GOSSAMER_CHECK(y.size() % block_elements == 0);
   GOSSAMER_CHECK(outcomes.size() == clients.size());
   std::vector<gossip::cuda::ClientArrays> arrays;
-  for (const gossip::ClientFragment& client : clients) {
-    arrays.push_back({.snapshot = client.snapshot,
-                      .base = client.base,
-                      .base_correction = client.base_correction,
-                      .correction = client.correction,
-                      .weight = client.weight,
-                      .check = client.take != gossip::Take::nothing,
-                      .progress = client.take == gossip::Take::progress,
-                      .replace = client.replace});
-  }
+  arrays.reserve(clients.size());
+  for (const gossip::ClientFragment& client : clients)
+    arrays.push_back(arrays_of(client));
   std::vector<std::uint32_t> found(clients.size());
   const auto blocks = static_cast<std::uint32_t>(y.size() / block_elements);
   if (!went_well(table_.local_mean(context_, arrays.data(), static_cast<std::uint32_t>(arrays.size()), y.data(), blocks,

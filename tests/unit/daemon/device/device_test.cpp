@@ -6,6 +6,7 @@
 #include <map>
 
 #include "catch.hpp"
+#include "daemon/device/arrays.hpp"
 #include "daemon/device/properties.hpp"
 #include "gossip/cuda/block.hpp"
 #include "gossip/exchange.hpp"
@@ -114,18 +115,8 @@ class KernelsOnHost final : public PlayedDevice {
   }
 
   bool outer_step(const OuterOptions& options, const OuterFragment& fragment) const override {
-    std::vector<std::uint32_t> left_out;
-    for (const auto& [first, last] : fragment.left_out)
-      left_out.insert(left_out.end(), {first, last});
-    const cuda::OuterArrays outer{.y = fragment.y,
-                                  .in = fragment.in,
-                                  .out = fragment.out,
-                                  .anchor = fragment.anchor,
-                                  .momentum = fragment.momentum,
-                                  .left_out = left_out.data(),
-                                  .left_out_count = static_cast<std::uint32_t>(fragment.left_out.size()),
-                                  .mu = options.momentum,
-                                  .rate = options.rate};
+    const auto left_out = device::bounds_of(fragment.left_out);
+    const auto outer = device::arrays_of(options, fragment, left_out);
     const auto elements = static_cast<std::uint32_t>(fragment.block_count * block_elements);
     for (std::uint32_t e = 0; e < elements; ++e) {
       if (!cuda::outer_element(outer, e).finite) return false;
@@ -138,18 +129,18 @@ class KernelsOnHost final : public PlayedDevice {
   bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
                   std::span<LocalMeanOutcome> outcomes) const override {
     for (std::size_t c = 0; c < clients.size(); ++c) {
-      const cuda::ClientArrays arrays = arrays_of(clients[c]);
+      const cuda::ClientArrays arrays = device::arrays_of(clients[c]);
       for (std::size_t e = 0; e < y.size() && clients[c].take != Take::nothing; ++e)
         outcomes[c].finite = cuda::mean_finite(arrays, e) && outcomes[c].finite;
     }
     for (std::size_t e = 0; e < y.size(); ++e) {
       for (std::size_t c = 0; c < clients.size(); ++c) {
         if (clients[c].take != Take::progress || !outcomes[c].finite) continue;
-        y[e] = cuda::mean_taken(arrays_of(clients[c]), e, y[e], outcomes[c].moved);
+        y[e] = cuda::mean_taken(device::arrays_of(clients[c]), e, y[e], outcomes[c].moved);
       }
       for (std::size_t c = 0; c < clients.size(); ++c) {
         if (clients[c].correction == nullptr || !outcomes[c].finite) continue;
-        outcomes[c].differs = cuda::mean_corrected(arrays_of(clients[c]), e, y[e]) || outcomes[c].differs;
+        outcomes[c].differs = cuda::mean_corrected(device::arrays_of(clients[c]), e, y[e]) || outcomes[c].differs;
       }
     }
     return true;
@@ -163,14 +154,6 @@ class KernelsOnHost final : public PlayedDevice {
     for (unsigned lane = 0; lane < cuda::warp_lanes; ++lane)
       finite = cuda::copy_lane(y, block, lane, out) < parts::infinity_bits && finite;
     return finite;
-  }
-  static cuda::ClientArrays arrays_of(const ClientFragment& client) {
-    return {.snapshot = client.snapshot,
-            .base = client.base,
-            .base_correction = client.base_correction,
-            .correction = client.correction,
-            .weight = client.weight,
-            .replace = client.replace};
   }
 };
 

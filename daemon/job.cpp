@@ -363,12 +363,9 @@ void Job::perform(Actions& actions) {
       continue;
     }
     struct Fold {
-      bool run(gossip::HeldFragment fragment) && {
-        fragment.buffers.fold();
-        return true;
-      }
+      bool run(gossip::HeldFragment fragment) && { return fragment.buffers.fold(); }
     };
-    work(f, Fold{}, [f](Job& job, bool, Actions& out) { job.replica_.folded(f, job.host_.now_us(), out); });
+    work(f, Fold{}, [f](Job& job, bool done, Actions& out) { job.replica_.folded(f, done, job.host_.now_us(), out); });
   }
   for (const auto& snapshot : actions.snapshot) {
     if (snapshot.to == host_.id()) {
@@ -431,7 +428,7 @@ void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
     PullReply run(gossip::HeldFragment fragment) && {
       PullReply reply{.job = key, .fragment = f};
       std::vector<float> values(fragment.buffers.block_count() * block_elements);
-      if (!gossip::sum(fragment.buffers.y(), fragment.buffers.block_count(), values.data())) {
+      if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) {
         reply.reason = RefuseReason::quarantined;
         return reply;
       }
@@ -557,18 +554,21 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
   struct Outcome {
     int memory_error = 0;
     bool good = false;
+    std::string device_failure = {};
   };
   copying_[f] = true;
   float* target = buffers.begin_replace();
   const Bytes values = reply.values;
   const std::uint64_t hash = reply.hash;
   const bool taken = host_.workers().submit(
-      [values, hash, target, f, blocks = buffers.block_count(), self = shared_from_this()] {
+      [values, hash, target, f, blocks = buffers.block_count(), &device = buffers.device(), self = shared_from_this()] {
         const ClientMemory& memory = self->first_->memory();
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Outcome{.memory_error = error};
-        std::memcpy(target, values.data.data(), values.size());
-        const gossip::FragmentView view{.publication = target};
-        return Outcome{.good = XXH3_64bits(target, values.size()) == hash && gossip::sum(view, blocks, target)};
+        // Summed in place they stay as they are: it is to know whether they are finite.
+        const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
+                          device.upload(target, values.as<float>()) &&
+                          device.sum({.publication = target}, blocks, target);
+        return Outcome{.good = good, .device_failure = good ? "" : device.failure()};
       },
       [self = shared_from_this(), from, reply = std::move(reply)](Outcome outcome) mutable {
         const std::uint32_t f = reply.fragment;
@@ -579,7 +579,11 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
           self->warn_of_no_memory(outcome.memory_error);
           return self->hold_back(from, std::move(reply));
         }
-        if (!outcome.good) {
+        if (!outcome.device_failure.empty()) {
+          self->host_.log().warn("job {}: fragment {} of the model could not be written to the client's memory: {}",
+                                 self->name(), reply.fragment, outcome.device_failure);
+          reply.reason = RefuseReason::not_finite;
+        } else if (!outcome.good) {
           self->host_.log().warn("job {}: node {} sent fragment {} damaged or with NaN: asking another node",
                                  self->name(), from.brief(), reply.fragment);
           reply.reason = RefuseReason::not_finite;

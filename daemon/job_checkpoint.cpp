@@ -44,7 +44,7 @@ void Job::work_copy(std::uint32_t f) {
   struct Copy {
     std::optional<std::vector<float>> run(gossip::HeldFragment fragment) && {
       std::vector<float> values(fragment.buffers.block_count() * block_elements);
-      if (!gossip::sum(fragment.buffers.y(), fragment.buffers.block_count(), values.data())) return std::nullopt;
+      if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) return std::nullopt;
       return values;
     }
   };
@@ -120,19 +120,23 @@ void Job::restore_next() {
     std::shared_ptr<checkpoint::ModelReader> file;
     std::size_t blocks;
     std::uint64_t elements;
-    float* target;  // null: nowhere
+    float* target;  // the device's memory; null: nowhere
+    const gossip::Device& device;
     std::uint32_t fragment;
 
     std::string operator()() const {
       const ClientMemory& memory = job->first_->memory();
       if (const int error = target != nullptr && memory.lean() ? memory.provide(fragment) : 0; error != 0)
         return fmt::format("there is no memory for a fragment of the model: {}", std::strerror(error));
-      std::vector<float> nowhere(target == nullptr ? blocks * block_elements : 0);
-      float* const values = target == nullptr ? nowhere.data() : target;
+      const bool in_place = target != nullptr && &device == &gossip::processor();
+      std::vector<float> elsewhere(in_place ? 0 : blocks * block_elements);
+      float* const values = in_place ? target : elsewhere.data();
       if (auto read = file->read({values, elements}); !read) return read.error();
       std::fill(values + elements, values + blocks * block_elements, 0.0F);
       const gossip::FragmentView view{.publication = values};
-      return gossip::sum(view, blocks, values) ? "" : fmt::format("{}: holds NaN or infinity", file->path().string());
+      if (!gossip::sum(view, blocks, values)) return fmt::format("{}: holds NaN or infinity", file->path().string());
+      if (in_place || target == nullptr || device.upload(target, elsewhere)) return "";
+      return fmt::format("{} could not be given the model: {}", device.name(), device.failure());
     }
   };
   const std::uint64_t first = std::uint64_t{f} * description_.fragment_elements;
@@ -141,6 +145,7 @@ void Job::restore_next() {
             .blocks = buffers.block_count(),
             .elements = std::min<std::uint64_t>(description_.elements - first, description_.fragment_elements),
             .target = given ? nullptr : buffers.begin_replace(),
+            .device = buffers.device(),
             .fragment = f};
   const bool taken = host_.checkpoints()->disk().submit(
       std::move(task), [self = shared_from_this(), restoring = restoring_, f, given](std::string&& problem) {

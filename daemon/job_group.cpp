@@ -261,7 +261,7 @@ void Job::take_in(std::uint32_t f) {
   work(f, std::move(mean),
        [f, part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
          job.group_->done(f, part, outcomes);
-         job.replica_.folded(f, job.host_.now_us(), out);
+         job.replica_.folded(f, true, job.host_.now_us(), out);
        });
 }
 

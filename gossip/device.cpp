@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
+#include <vector>
+
+#include "gossip/outer.hpp"
 
 namespace gossamer::gossip {
 namespace {
@@ -71,6 +75,16 @@ class Processor final : public Device {
 };
 
 }  // namespace
+
+bool Device::read(const FragmentView& y, std::span<const std::uint32_t> blocks, std::span<float> values) const {
+  return encode(Codec::f32, y, blocks, 0, {}, {}, std::as_writable_bytes(values));
+}
+
+bool Device::read(const FragmentView& y, std::size_t block_count, std::span<float> values) const {
+  std::vector<std::uint32_t> blocks(block_count);
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  return read(y, blocks, values);
+}
 
 const Device& processor() {
   static const Processor only;

@@ -19,9 +19,11 @@
 
 #include "gossip/lattice.hpp"
 #include "gossip/local_mean.hpp"
-#include "gossip/outer.hpp"
 
 namespace gossamer::gossip {
+
+struct OuterFragment;
+struct OuterOptions;
 
 class Device {
  public:
@@ -60,6 +62,10 @@ class Device {
                                    std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
                                    std::size_t block_count, const float* in, float* out) const = 0;
   [[nodiscard]] virtual bool sum(const FragmentView& y, std::size_t block_count, float* out) const = 0;
+
+  /// y on the host: of the blocks listed, as encode() for f32 has it; or of all `block_count`.
+  [[nodiscard]] bool read(const FragmentView& y, std::span<const std::uint32_t> blocks, std::span<float> values) const;
+  [[nodiscard]] bool read(const FragmentView& y, std::size_t block_count, std::span<float> values) const;
 
   /// As gossip::outer_step().
   [[nodiscard]] virtual bool outer_step(const OuterOptions& options, const OuterFragment& fragment) const = 0;

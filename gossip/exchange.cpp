@@ -1,11 +1,13 @@
 #include "gossip/exchange.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "gossip/check.hpp"
 #include "gossip/frame_buffer.hpp"
@@ -54,12 +56,13 @@ bool bit(std::span<const std::byte> bitmap, std::size_t index) {
   return (std::to_integer<unsigned>(bitmap[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// Largest |y| of one block: how coarse a step the magnitudes alone may need.
-float largest_of(const FragmentView& y, std::uint32_t block) {
+/// Largest |y| of one block: how coarse a step the magnitudes alone may need. None of a device that fails.
+std::optional<float> largest_of(HeldFragment fragment, std::uint32_t block) {
+  std::array<float, block_elements> values;
+  if (!fragment.device.read(fragment.buffers.y(), {&block, 1}, values)) return std::nullopt;
   float largest = 0;
-  for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
-    largest = std::max(largest, std::fabs(y.at(i)));
-  }
+  for (const float value : values)
+    largest = std::max(largest, std::fabs(value));
   return largest;
 }
 
@@ -70,11 +73,11 @@ std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragm
                                       std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
   std::vector<bool> coarse(blocks.size());
   const Codec codec = task.request.codec;
-  const FragmentView y = fragment.buffers.y();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
     if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
-    if (exponents[i] <= smallest_exponent(largest_of(y, blocks[i])) + 1) continue;
+    const auto largest = largest_of(fragment, blocks[i]);
+    if (largest && exponents[i] <= smallest_exponent(*largest) + 1) continue;
     coarse[i] = true;
     outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
     const std::size_t size = codec_block_bytes(codec);
@@ -186,18 +189,19 @@ ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, 
 }
 
 /// Root mean square of y over at most `magnitude_blocks` of the fragment's blocks, spread evenly: cheap beside the
-/// exchange, and near enough for a ratio.
-double magnitude_of(const FragmentView& y, std::size_t block_count) {
+/// exchange, and near enough for a ratio. 0 if one of them is not to be had.
+double magnitude_of(HeldFragment fragment) {
+  const std::size_t block_count = fragment.buffers.block_count();
   const std::size_t stride = (block_count + magnitude_blocks - 1) / magnitude_blocks;
+  std::vector<std::uint32_t> blocks;
+  for (std::size_t block = 0; block < block_count; block += stride)
+    blocks.push_back(static_cast<std::uint32_t>(block));
+  FrameBuffer values(blocks.size() * block_elements * sizeof(float));
+  if (blocks.empty() || !fragment.device.read(fragment.buffers.y(), blocks, values.as<float>())) return 0;
   double square = 0;
-  std::size_t blocks = 0;
-  for (std::size_t block = 0; block < block_count; block += stride, ++blocks) {
-    for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
-      const double value = y.at(i);
-      square += value * value;
-    }
-  }
-  return blocks == 0 ? 0 : std::sqrt(square / static_cast<double>(blocks * block_elements));
+  for (const double value : values.as<float>())
+    square += value * value;
+  return std::sqrt(square / static_cast<double>(blocks.size() * block_elements));
 }
 
 /// False if every D is zero: the replicas agree here.
@@ -258,10 +262,12 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
   reply.asked = Bytes::adopt(std::move(asked));
 }
 
-/// Writes one half of an exchange beside what is there. False if the device failed: then nothing is to count.
+/// Writes one half of an exchange beside what is there. False if the device failed or has no room: then nothing is to
+/// count.
 bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
             std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
   const auto target = fragment.buffers.begin_commit();
+  if (target.out == nullptr) return false;
   const bool written = fragment.device.apply(codec, shift, sign, blocks, exponents, differences,
                                              fragment.buffers.block_count(), target.in, target.out);
   if (!written) fragment.buffers.abandon_commit(target);
@@ -330,7 +336,7 @@ bool fits(const ExchangeReply& reply, const ExchangeRequest& request) {
 
 EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   const FragmentView y = fragment.buffers.y();
-  if (!fragment.steps.primed()) fragment.steps.prime(y);
+  if (!fragment.steps.primed()) fragment.steps.prime(y, fragment.device);
   const std::size_t fragment_blocks = fragment.buffers.block_count();
   if (blocks.empty()) blocks = blocks_of({}, fragment_blocks);
 
@@ -374,15 +380,15 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   reply.block_count = request.block_count;
 
   const FragmentView y = fragment.buffers.y();
-  if (!fragment.steps.primed()) fragment.steps.prime(y);
+  if (!fragment.steps.primed()) fragment.steps.prime(y, fragment.device);
   const auto blocks = blocks_of(request.blocks.data, fragment.buffers.block_count());
   const Side side = split_side(request);
   FrameBuffer differences(request.values.size());
   std::vector<BlockOutcome> outcomes(blocks.size());
   if (!fragment.device.difference(request.codec, y, blocks, request.seed, side.exponents, side.checks,
                                   request.values.data, differences.bytes(), outcomes)) {
-    std::vector<float> own(fragment.buffers.block_count() * block_elements);
-    result.own_not_finite = !fragment.device.sum(y, fragment.buffers.block_count(), own.data());
+    FrameBuffer own(fragment.buffers.block_count() * block_elements * sizeof(float));
+    result.own_not_finite = !fragment.device.read(y, fragment.buffers.block_count(), own.as<float>());
     reply.status = ReplyStatus::refused;
     reply.reason = result.own_not_finite ? RefuseReason::quarantined : RefuseReason::not_finite;
     return result;
@@ -402,7 +408,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   }
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
-  const double magnitude = magnitude_of(y, fragment.buffers.block_count());
+  const double magnitude = magnitude_of(fragment);
   result.commit = differs(outcomes);
   if (result.commit && !commit(fragment, request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes())) {
     result.commit = false;
@@ -427,7 +433,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     return result;
   if (!within_bounds(*this, outcomes)) return result;
   result.accepted = true;
-  const double magnitude = magnitude_of(fragment.buffers.y(), fragment.buffers.block_count());
+  const double magnitude = magnitude_of(fragment);
   result.commit = differs(outcomes);
   if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data)) {
     return {};

@@ -18,8 +18,8 @@ namespace gossamer::gossip {
 struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
-  OuterState* outer = nullptr;         ///< only OuterTask looks at it
-  const Device& device = processor();  ///< computes on the buffers
+  OuterState* outer = nullptr;              ///< only OuterTask looks at it
+  const Device& device = buffers.device();  ///< computes on the buffers, which are its memory
 };
 
 /// Sums over an exchange's blocks, for mixing, metrics and the link's factor.
@@ -31,7 +31,7 @@ struct ExchangeMeasure {
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
   double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
   double codec_error = 0;           ///< most that quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
-  double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks
+  double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks; 0: not to be had
   bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
 };
 

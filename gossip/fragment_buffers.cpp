@@ -1,6 +1,5 @@
 #include "gossip/fragment_buffers.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "gossip/check.hpp"
@@ -8,22 +7,22 @@
 namespace gossamer::gossip {
 
 FragmentView FragmentBuffers::y() const {
-  if (is_gathered_) return {.publication = gathered_.data()};
+  if (is_gathered_) return {.publication = gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   return {.publication = buffers_[parts_.publication],
           .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr,
-          .pending = pending_.empty() ? nullptr : pending_.data()};
+          .pending = pending_.get()};
 }
 
 FragmentBuffers::Target FragmentBuffers::begin_commit() {
-  if (is_gathered_) return {.in = gathered_.data(), .out = gathered_.data()};
+  if (is_gathered_) return {.in = gathered_.get(), .out = gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   if (parts_.with_client) {
-    const bool first = pending_.empty();
-    if (first) pending_.assign(block_count_ * block_elements, 0.0F);
-    return {.in = first ? nullptr : pending_.data(), .out = pending_.data()};
+    const bool first = pending_ == nullptr;
+    if (first) pending_ = device_->allocate(elements());
+    return {.in = first ? nullptr : pending_.get(), .out = pending_.get()};
   }
-  GOSSAMER_CHECK(pending_.empty());
+  GOSSAMER_CHECK(pending_ == nullptr);
   return {.in = parts_.correction_valid ? buffers_[parts_.correction] : nullptr, .out = buffers_[parts_.spare()]};
 }
 
@@ -38,11 +37,11 @@ void FragmentBuffers::finish_commit() {
 }
 
 void FragmentBuffers::abandon_commit(const Target& target) {
-  if (target.in == nullptr) pending_ = {};
+  if (target.in == nullptr) pending_.reset();
 }
 
 float* FragmentBuffers::begin_replace() {
-  GOSSAMER_CHECK(!is_gathered_ && !parts_.with_client && pending_.empty());
+  GOSSAMER_CHECK(!is_gathered_ && !parts_.with_client && pending_ == nullptr);
   return buffers_[parts_.spare()];
 }
 
@@ -53,7 +52,7 @@ void FragmentBuffers::finish_replace() {
 }
 
 void FragmentBuffers::hand_over() {
-  GOSSAMER_CHECK(!parts_.with_client && pending_.empty());
+  GOSSAMER_CHECK(!parts_.with_client && pending_ == nullptr);
   parts_.with_client = true;
   handed_changes_ = std::exchange(committed_, false);
 }
@@ -66,7 +65,7 @@ bool FragmentBuffers::take_back(std::uint32_t generation) {
   parts_.with_client = false;
   parts_.empty = false;
   parts_.generation = generation;
-  return is_gathered_ || !pending_.empty();
+  return is_gathered_ || pending_ != nullptr;
 }
 
 void FragmentBuffers::drop() {
@@ -74,8 +73,9 @@ void FragmentBuffers::drop() {
   parts_.empty = true;
 }
 
-void FragmentBuffers::fold() {
-  std::copy(pending_.begin(), pending_.end(), buffers_[parts_.spare()]);
+bool FragmentBuffers::fold() {
+  GOSSAMER_CHECK(pending_ != nullptr);
+  return device_->copy(buffers_[parts_.spare()], pending_.get(), elements());
 }
 
 void FragmentBuffers::finish_fold() {
@@ -83,12 +83,12 @@ void FragmentBuffers::finish_fold() {
   GOSSAMER_CHECK(!parts_.with_client && !parts_.correction_valid);
   parts_.correction = parts_.spare();
   parts_.correction_valid = true;
-  std::vector<float>().swap(pending_);  // assigning {} would keep the memory
+  pending_.reset();
 }
 
 bool FragmentBuffers::gather(const FragmentView& from) {
-  gathered_.resize(block_count_ * block_elements);
-  return sum(from, block_count_, gathered_.data());
+  if (gathered_ == nullptr) gathered_ = device_->allocate(elements());
+  return gathered_ != nullptr && device_->sum(from, block_count_, gathered_.get());
 }
 
 void FragmentBuffers::finish_gather() {
@@ -96,7 +96,7 @@ void FragmentBuffers::finish_gather() {
   committed_ = has_correction();  // the clients are to collect it, whoever they are by now
   is_gathered_ = true;
   parts_.correction_valid = false;
-  std::vector<float>().swap(pending_);
+  pending_.reset();
 }
 
 }  // namespace gossamer::gossip

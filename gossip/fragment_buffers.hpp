@@ -15,12 +15,17 @@
 // In lean memory a fragment that nothing is done with is *empty*: there is no publication, and its buffers are not to
 // be touched, but for a correction that replaces.
 //
+// All the floats are in the memory of one device (gossip/device.hpp): the buffers of the client's, and what is private,
+// which is taken there when it is needed. It may have no room, or fail: then nothing has changed.
+//
 // One owner, one thread at a time; the floats are touched by tasks on workers between begin_* and finish_*, and nothing
 // else may change the parts in between (Replica's `held` flag sees to that).
 
 #pragma once
 
-#include "gossip/lattice.hpp"
+#include <array>
+
+#include "gossip/device.hpp"
 
 namespace gossamer::gossip {
 
@@ -39,28 +44,31 @@ struct FragmentParts {
 
 class FragmentBuffers {
  public:
-  FragmentBuffers(std::array<float*, 3> buffers, std::size_t block_count, FragmentParts parts)
-      : buffers_(buffers), block_count_(block_count), parts_(parts) {}
+  /// The buffers are the device's memory. It outlives this.
+  FragmentBuffers(std::array<float*, 3> buffers, std::size_t block_count, FragmentParts parts,
+                  const Device& device = processor())
+      : device_(&device), buffers_(buffers), block_count_(block_count), parts_(parts) {}
 
+  [[nodiscard]] const Device& device() const { return *device_; }
   [[nodiscard]] const FragmentParts& parts() const { return parts_; }
   [[nodiscard]] std::size_t block_count() const { return block_count_; }
   /// Bytes of private memory that hold what the clients have still to get.
   [[nodiscard]] std::size_t pending_bytes() const {
-    return (pending_.capacity() + (committed_ ? gathered_.size() : 0)) * sizeof(float);
+    return ((pending_ ? elements() : 0) + (committed_ ? elements() : 0)) * sizeof(float);
   }
   /// There is no publication: y() is not to be had.
   [[nodiscard]] bool empty() const { return parts_.empty; }
   /// What was published is not needed any more. Only while the daemon holds the fragment, and owes the client nothing.
   void drop();
   /// True if the client has something to collect, or will have once it hands back what it holds.
-  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_ || !pending_.empty(); }
+  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_ || pending_ != nullptr; }
 
   [[nodiscard]] FragmentView y() const;
 
-  /// Where gossip::apply() reads the present correction (null: zero) and writes the new one.
+  /// Where Device::apply() reads the present correction (null: zero) and writes the new one, all of it.
   struct Target {
     const float* in = nullptr;
-    float* out = nullptr;
+    float* out = nullptr;  ///< null: there is no room for it, and nothing has begun
   };
   [[nodiscard]] Target begin_commit();
   void finish_commit();
@@ -78,25 +86,29 @@ class FragmentBuffers {
   /// The client has published (its word said so and was checked). Returns true if something must be folded: the pending
   /// correction, or into a gathered fragment what its clients have published.
   bool take_back(std::uint32_t generation);
-  /// Makes the pending correction the correction: fold() moves the floats (any thread), finish_fold() the parts.
-  void fold();
+  /// Makes the pending correction the correction: fold() moves the floats (any thread), finish_fold() the parts. False:
+  /// the device failed, and the pending correction is what it was.
+  [[nodiscard]] bool fold();
   void finish_fold();
 
   /// Moves y, or what is to be y from now on, into the node's own memory: gather() the floats (any thread),
-  /// finish_gather() the parts. False: it holds NaN or infinity, and y stays where it is.
+  /// finish_gather() the parts. False: it holds NaN or infinity, or there is no room, and y stays where it is.
   [[nodiscard]] bool gather() { return gather(y()); }
   [[nodiscard]] bool gather(const FragmentView& from);
   void finish_gather();
   [[nodiscard]] bool gathered() const { return is_gathered_; }
   /// y of a gathered fragment.
-  [[nodiscard]] std::span<float> values() { return gathered_; }
+  [[nodiscard]] std::span<float> values() { return {gathered_.get(), gathered_ ? elements() : 0}; }
 
  private:
+  [[nodiscard]] std::size_t elements() const { return block_count_ * block_elements; }
+
+  const Device* device_;
   std::array<float*, 3> buffers_;
   std::size_t block_count_;
   FragmentParts parts_;
-  std::vector<float> pending_;
-  std::vector<float> gathered_;
+  Device::Floats pending_;
+  Device::Floats gathered_;
   bool is_gathered_ = false;
   bool committed_ = false;  // gathered: changed by an exchange since it was last handed over
   bool handed_changes_ = false;

@@ -33,25 +33,32 @@ bool outer_step(const OuterOptions& options, const OuterFragment& fragment) {
   return true;
 }
 
+bool OuterState::begin(const Device& device, const FragmentView& y, std::size_t block_count) {
+  const std::size_t elements = block_count * block_elements;
+  Device::Floats anchor = device.allocate(elements);
+  Device::Floats momentum = device.allocate(elements);
+  if (anchor == nullptr || momentum == nullptr) return false;
+  if (!device.sum(y, block_count, anchor.get()) || !device.clear(momentum.get(), elements)) return false;
+  anchor_ = std::move(anchor);
+  momentum_ = std::move(momentum);
+  bytes_ = 2 * elements * sizeof(float);
+  return true;
+}
+
 OuterTask::Result OuterTask::run(HeldFragment fragment) && {
   GOSSAMER_CHECK(fragment.outer != nullptr);
   FragmentBuffers& buffers = fragment.buffers;
   OuterState& state = *fragment.outer;
-  if (!state.begun()) {
-    std::vector<float> x(buffers.block_count() * block_elements);
-    if (!fragment.device.sum(buffers.y(), buffers.block_count(), x.data())) return {};
-    state.momentum_.assign(x.size(), 0.0F);
-    state.anchor_ = std::move(x);
-    return {.finite = true};
-  }
+  if (!state.begun()) return {.finite = state.begin(fragment.device, buffers.y(), buffers.block_count())};
   const FragmentView y = buffers.y();
   const auto target = buffers.begin_commit();
+  if (target.out == nullptr) return {};
   const bool done = fragment.device.outer_step(options, {.y = y,
                                                          .block_count = buffers.block_count(),
                                                          .in = target.in,
                                                          .out = target.out,
-                                                         .anchor = state.anchor_.data(),
-                                                         .momentum = state.momentum_.data(),
+                                                         .anchor = state.anchor_.get(),
+                                                         .momentum = state.momentum_.get(),
                                                          .left_out = state.left_out_});
   if (!done) buffers.abandon_commit(target);
   return {.finite = done, .commit = done};

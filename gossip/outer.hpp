@@ -44,13 +44,18 @@ class OuterState {
  public:
   /// Elements that outer steps do not touch (statistics are averaged, not optimised). Ascending, apart.
   void leave_out(std::vector<ElementRange> ranges) { left_out_ = std::move(ranges); }
-  [[nodiscard]] bool begun() const { return !anchor_.empty(); }
-  [[nodiscard]] std::size_t bytes() const { return (anchor_.capacity() + momentum_.capacity()) * sizeof(float); }
+  [[nodiscard]] bool begun() const { return anchor_ != nullptr; }
+  /// Of the fragment's device.
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
   friend struct OuterTask;
-  std::vector<float> anchor_;
-  std::vector<float> momentum_;
+  /// Sets the anchor to y. False: as OuterTask::Result::finite.
+  [[nodiscard]] bool begin(const Device& device, const FragmentView& y, std::size_t block_count);
+
+  Device::Floats anchor_;
+  Device::Floats momentum_;
+  std::size_t bytes_ = 0;
   std::vector<ElementRange> left_out_;
 };
 
@@ -75,7 +80,8 @@ struct OuterTask {
   OuterOptions options;
 
   struct Result {
-    bool finite = false;  ///< false: the fragment holds NaN or infinity; nothing was changed
+    bool finite = false;  ///< false: the fragment holds NaN or infinity, or the device failed or has no room; nothing
+                          ///< was changed
     bool commit = false;  ///< a correction is written; FragmentBuffers::finish_commit() makes it count
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;

@@ -166,8 +166,8 @@ std::uint32_t Replica::fragments_handed_over() const {
 }
 
 bool Replica::idle() const {
-  const bool busy =
-      std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held || f.asked; });
+  const bool busy = std::any_of(fragments_.begin(), fragments_.end(),
+                                [](const Fragment& f) { return (f.held && !f.unfolded) || f.asked; });
   return own_count_ == 0 && !busy && cache_.unacknowledged() == 0 && unsent_acks_.empty();
 }
 
@@ -209,7 +209,11 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   vacate_if_idle(f, out);
 }
 
-void Replica::folded(std::uint32_t f, TimeUs now_us, Actions& out) {
+void Replica::folded(std::uint32_t f, bool done, TimeUs now_us, Actions& out) {
+  if (!done) {
+    fragments_[f].unfolded = true;
+    return;
+  }
   fragments_[f].buffers.finish_fold();
   release(f, now_us, out);
 }
@@ -472,6 +476,9 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
   out_of_memory_ = false;
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     serve_pull(f, now_us, out);  // those that waited long enough
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
+    if (std::exchange(fragments_[f].unfolded, false)) out.fold.push_back(f);
+  }
   for (Fragment& fragment : fragments_) {
     if (!fragment.unanswered()) continue;
     if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;

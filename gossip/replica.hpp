@@ -243,7 +243,8 @@ class Replica {
   void encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out);
   void answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
   void concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out);
-  void folded(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// `done`: false if the device failed. The fragment is kept then, and it is tried again.
+  void folded(std::uint32_t f, bool done, TimeUs now_us, Actions& out);
   void snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out);
   void outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out);
 
@@ -252,7 +253,7 @@ class Replica {
 
   // --- for whoever runs the tasks and mirrors the words
   [[nodiscard]] HeldFragment held(std::uint32_t f) {
-    return {fragments_[f].buffers, fragments_[f].steps, &fragments_[f].outer};
+    return {.buffers = fragments_[f].buffers, .steps = fragments_[f].steps, .outer = &fragments_[f].outer};
   }
   [[nodiscard]] OuterState& outer_state(std::uint32_t f) { return fragments_[f].outer; }
   [[nodiscard]] FragmentBuffers& buffers(std::uint32_t f) { return fragments_[f].buffers; }
@@ -334,6 +335,7 @@ class Replica {
     bool gather_next = false;                      ///< or with the next publication: this one is not finite
     bool starting = false;                         ///< its publication was asked for in order to start an exchange
     bool begins = false;                           ///< it has come, and the exchange is to start
+    bool unfolded = false;                         ///< held until folding, which failed, is tried again
     bool taking = false;                           ///< see begin_taking()
     bool wants_room = false;                       ///< is among those that wait for it
     std::optional<Asked> asked = {};               ///< lean

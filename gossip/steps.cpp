@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <span>
+#include <vector>
 
 namespace gossamer::gossip {
 
@@ -24,18 +27,48 @@ constexpr float factor_min = 1.0F / 16;
 constexpr float factor_max = 65536.0F;
 constexpr float wide_fraction_alarm = 0.25F;  // more than this out of range: the link's factor is too small
 
+/// Blocks that are looked at together: few calls of the device, and little memory.
+constexpr std::size_t blocks_at_once = 256;
+
+float mean_magnitude(std::span<const float> block) {
+  float sum = 0;
+  for (const float value : block)
+    sum += std::fabs(value);
+  return std::isfinite(sum) ? sum / block_elements : 0.0F;
+}
+
+/// Mean magnitudes of these blocks, in which one that is not to be had stays as it is. Returns how many are.
+std::size_t mean_magnitudes(const FragmentView& y, const Device& device, std::span<const std::uint32_t> blocks,
+                            std::span<float> means) {
+  std::vector<float> values(blocks.size() * block_elements);
+  if (device.read(y, blocks, values)) {
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      means[i] = mean_magnitude(std::span(values).subspan(i * block_elements, block_elements));
+    return blocks.size();
+  }
+  if (blocks.size() == 1) return 0;
+  std::size_t had = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    had += mean_magnitudes(y, device, blocks.subspan(i, 1), means.subspan(i, 1));
+  return had;
+}
+
 }  // namespace
 
-void BlockSteps::prime(const FragmentView& y) {
+void BlockSteps::prime(const FragmentView& y, const Device& device) {
+  std::vector<float> means(mean_.size());
+  std::vector<std::uint32_t> blocks;
+  std::size_t had = 0;
+  for (std::size_t first = 0; first < means.size(); first += blocks.size()) {
+    blocks.resize(std::min(blocks_at_once, means.size() - first));
+    std::iota(blocks.begin(), blocks.end(), static_cast<std::uint32_t>(first));
+    had += mean_magnitudes(y, device, blocks, std::span(means).subspan(first, blocks.size()));
+  }
+  if (had == 0) return;
   float total = 0;
-  for (std::size_t block = 0; block < mean_.size(); ++block) {
-    float sum = 0;
-    for (std::size_t i = block * block_elements; i < (block + 1) * block_elements; ++i) {
-      sum += std::fabs(y.at(i));
-    }
-    const float mean = std::isfinite(sum) ? sum / block_elements : 0.0F;
-    mean_[block] = mean * prime_fraction;
-    total += mean / static_cast<float>(mean_.size());
+  for (std::size_t block = 0; block < means.size(); ++block) {
+    mean_[block] = means[block] * prime_fraction;
+    total += means[block] / static_cast<float>(means.size());
   }
   floor_ = std::isfinite(total) ? total * floor_fraction : 0.0F;
   primed_ = true;

@@ -12,6 +12,7 @@
 
 #pragma once
 
+#include "gossip/device.hpp"
 #include "gossip/influence.hpp"
 
 namespace gossamer::gossip {
@@ -35,8 +36,9 @@ class BlockSteps {
       : mean_(block_count, 0.0F), tail_(block_count, 1.0F), raised_(block_count) {}
 
   /// Before anything has been observed: takes a 1/32 of each block's mean magnitude as the disagreement to expect.
-  /// A wrong guess costs one wide exchange or some noise.
-  void prime(const FragmentView& y);
+  /// A wrong guess costs one wide exchange or some noise. Nothing is taken of a block that is not to be had, and it is
+  /// not done if there is none at all. `y` is the device's memory.
+  void prime(const FragmentView& y, const Device& device);
   [[nodiscard]] bool primed() const { return primed_; }
 
   /// Step exponents for the blocks listed. `factor` is the link's, times the growth since the last exchange.

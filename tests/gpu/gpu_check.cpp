@@ -11,6 +11,8 @@
 
 #include "daemon/device/nccl_collectives.hpp"
 #include "daemon/device/properties.hpp"
+#include "gossip/local_mean.hpp"
+#include "gossip/outer.hpp"
 #include "gossip/values.hpp"
 
 namespace {

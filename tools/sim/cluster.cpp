@@ -705,10 +705,10 @@ void Cluster::perform(std::size_t i, Actions& actions) {
   for (auto& [f, task] : actions.conclude)
     conclude(i, f, std::move(task));
   for (const std::uint32_t f : actions.fold) {
-    nodes_[i].replica->buffers(f).fold();
-    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
+    const bool done = nodes_[i].replica->buffers(f).fold();
+    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, done] {
       Actions out;
-      nodes_[i].replica->folded(f, now_us(), out);
+      nodes_[i].replica->folded(f, done, now_us(), out);
       perform(i, out);
     });
   }

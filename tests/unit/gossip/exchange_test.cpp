@@ -11,6 +11,7 @@
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -31,7 +32,7 @@ struct End {
   explicit End(std::size_t block_count)
       : blocks(block_count),
         memory(3, std::vector<float>(block_count * block_elements)),
-        buffers({memory[0].data(), memory[1].data(), memory[2].data()}, block_count, {.generation = 1}),
+        buffers({there(memory[0]), there(memory[1]), there(memory[2])}, block_count, {.generation = 1}, test_device()),
         steps(block_count),
         x(block_count * block_elements) {}
   End(const End&) = delete;
@@ -42,7 +43,7 @@ struct End {
   /// The live values with all that is on its way to them.
   std::vector<double> whole() const {
     std::vector<double> sum(x.begin(), x.end());
-    const FragmentView view = buffers.y();
+    const FragmentView view = here(buffers.y());
     for (std::size_t e = 0; e < sum.size(); ++e) {
       if (view.correction != nullptr) sum[e] += view.correction[e];
       if (view.pending != nullptr) sum[e] += view.pending[e];
@@ -57,7 +58,7 @@ struct End {
       memory[parts.spare()][e] = x[e];
     }
     if (!buffers.take_back(parts.generation + 1)) return;
-    buffers.fold();
+    REQUIRE(buffers.fold());
     buffers.finish_fold();
   }
 };
@@ -110,7 +111,7 @@ struct Exchange {
 /// The end takes any step and any difference, as one that means harm would.
 void believe_anything(End& end) {
   const auto blocks = blocks_of({}, end.blocks);
-  end.steps.prime(end.buffers.y());
+  end.steps.prime(end.buffers.y(), test_device());
   end.steps.observe(blocks, std::vector<BlockOutcome>(end.blocks, {.mean_abs = 1e38F}), 1);
 }
 
@@ -396,7 +397,7 @@ TEST_CASE("a step far above the responder's own is refused", "[exchange]") {
   Random random(17);
   End j(2);
   j.set(random_values(2, random, 1));
-  j.steps.prime(j.buffers.y());
+  j.steps.prime(j.buffers.y(), test_device());
   const int own = j.steps.exponent(codec, default_range, 1, 1);
   for (const int above : {0, 8, 9, 30, 100}) {
     CAPTURE(above);
@@ -424,7 +425,7 @@ TEST_CASE("a peer that insists on coarse steps does not wear the responder down"
   End victim(1);
   victim.set(random_values(1, random, 1));
   const auto before = victim.whole();
-  victim.steps.prime(victim.buffers.y());
+  victim.steps.prime(victim.buffers.y(), test_device());
   const float estimate = victim.steps.mean();
   for (int round = 0; round < 100; ++round) {
     End poisoned(1);
@@ -452,7 +453,7 @@ TEST_CASE("a newcomer that expects too much learns from those it meets", "[excha
   for (int i = 0; i < 80; ++i) {
     const std::uint32_t block[] = {0};
     const BlockOutcome seen[] = {{.mean_abs = 1e-6F, .mean_square = 1e-12F}};
-    if (!settled.steps.primed()) settled.steps.prime(settled.buffers.y());
+    if (!settled.steps.primed()) settled.steps.prime(settled.buffers.y(), test_device());
     settled.steps.observe(block, seen, 1);
   }
   std::size_t wide = 0;

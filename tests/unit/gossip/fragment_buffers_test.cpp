@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "gossip/fragment_buffers.hpp"
 #include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -18,11 +19,12 @@ constexpr std::size_t elements = blocks * block_elements;
 /// A fragment with its memory and the client that trains on it.
 struct Life {
   std::vector<std::vector<float>> memory{3, std::vector<float>(elements)};
-  FragmentBuffers buffers{{memory[0].data(), memory[1].data(), memory[2].data()}, blocks, {.generation = 1}};
+  FragmentBuffers buffers{
+      {there(memory[0]), there(memory[1]), there(memory[2])}, blocks, {.generation = 1}, test_device()};
   std::vector<float> x = std::vector<float>(elements);  // the client's live values
 
   float y(std::size_t i = 0) const {
-    const FragmentView view = buffers.y();
+    const FragmentView view = here(buffers.y());
     float value = view.publication[i];
     if (view.correction != nullptr) value += view.correction[i];
     if (view.pending != nullptr) value += view.pending[i];
@@ -35,8 +37,11 @@ struct Life {
   }
   void write(float move) {
     const auto target = buffers.begin_commit();
-    for (std::size_t i = 0; i < elements; ++i)
-      target.out[i] = (target.in == nullptr ? 0.0F : target.in[i]) + move;
+    std::vector<float> values(elements);
+    if (target.in != nullptr) REQUIRE(test_device().download(values, target.in));
+    for (float& value : values)
+      value += move;
+    REQUIRE(test_device().upload(target.out, values));
   }
   /// What the client does at a step with the fragment due: x += c (or x = c), s = x, and the word flips.
   bool client_step() {
@@ -50,7 +55,7 @@ struct Life {
   }
   /// Live value plus what is on its way to it.
   float whole() const {
-    const FragmentView view = buffers.y();
+    const FragmentView view = here(buffers.y());
     float value = x[0];
     if (view.correction != nullptr) value += view.correction[0];
     if (view.pending != nullptr) value += view.pending[0];
@@ -109,7 +114,7 @@ TEST_CASE("commits made while the client holds the fragment wait beside it", "[f
   CHECK(life.x[0] == 1);
   CHECK(life.y() == 7);  // not yet folded, and all there
   CHECK(life.buffers.has_correction());
-  life.buffers.fold();
+  REQUIRE(life.buffers.fold());
   CHECK(life.y() == 7);
   life.buffers.finish_fold();
   CHECK(life.y() == 7);
@@ -149,7 +154,7 @@ TEST_CASE("a fold changes the parts only when it finishes", "[fragment_buffers]"
   REQUIRE(life.client_step());
   const FragmentParts before = life.buffers.parts();
   const auto publication = life.memory[before.publication];
-  life.buffers.fold();
+  REQUIRE(life.buffers.fold());
   CHECK(life.buffers.parts() == before);
   CHECK_FALSE(before.correction_valid);
   CHECK(life.memory[before.publication] == publication);
@@ -162,8 +167,7 @@ TEST_CASE("values that replace the client's are taken over whole", "[fragment_bu
   life.x[0] = 5;
   float* const target = life.buffers.begin_replace();
   const FragmentParts before = life.buffers.parts();
-  for (std::size_t i = 0; i < elements; ++i)
-    target[i] = 42;
+  REQUIRE(test_device().upload(target, std::vector<float>(elements, 42.0F)));
   CHECK(life.buffers.parts() == before);
   life.buffers.finish_replace();
   CHECK(life.buffers.parts().replace);
@@ -204,7 +208,7 @@ TEST_CASE("any order of commits, hand-overs and publications adds each commit on
             must_fold = life.client_step();
             ++generation;
           } else if (must_fold) {
-            life.buffers.fold();
+            REQUIRE(life.buffers.fold());
             life.buffers.finish_fold();
             must_fold = false;
           }

@@ -8,6 +8,7 @@
 #include "catch.hpp"
 #include "gossip/exchange.hpp"
 #include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -36,14 +37,14 @@ struct End {
   explicit End(std::vector<float> values)
       : blocks(values.size() / block_elements),
         memory{values, std::vector<float>(values.size()), std::vector<float>(values.size())},
-        buffers({memory[0].data(), memory[1].data(), memory[2].data()}, blocks, {.generation = 1}),
+        buffers({there(memory[0]), there(memory[1]), there(memory[2])}, blocks, {.generation = 1}, test_device()),
         steps(blocks) {
-    steps.prime(buffers.y());
+    steps.prime(buffers.y(), test_device());
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   HeldFragment held() { return {buffers, steps}; }
-  float y(std::size_t element) const { return buffers.y().at(element); }
+  float y(std::size_t element) const { return here(buffers.y()).at(element); }
   std::vector<float> all() const {
     std::vector<float> values;
     for (std::size_t e = 0; e < blocks * block_elements; ++e)
@@ -352,8 +353,8 @@ TEST_CASE("under clipping both ends commit the same, exactly, and no more than e
     const double most = std::min(at_i, at_j) / 2 * 1.001;
     REQUIRE(distance(after_i, start) <= most);
     REQUIRE(distance(after_j, moved) <= most);
-    const FragmentView view_i = i.buffers.y();
-    const FragmentView view_j = j.buffers.y();
+    const FragmentView view_i = here(i.buffers.y());
+    const FragmentView view_j = here(j.buffers.y());
     if (!answered.commit) continue;
     for (std::size_t e = 0; e < start.size(); ++e)  // the corrections themselves: nothing is rounded
       REQUIRE(view_i.correction[e] == -view_j.correction[e]);
@@ -427,7 +428,7 @@ TEST_CASE("one partner alone raises an estimate only so far while others agree",
   Random random(29);
   const std::vector<float> values(block_elements, 32.0F);
   BlockSteps steps(1);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   const std::uint32_t block[] = {0};
   const auto see = [&](float mean_abs, bool wide, std::uint16_t partner) {
     steps.observe(block, std::vector<BlockOutcome>{{.mean_abs = mean_abs, .wide = wide}}, 1,
@@ -454,7 +455,7 @@ TEST_CASE("one partner alone raises an estimate only so far while others agree",
 TEST_CASE("what several partners find raises an estimate without end", "[influence]") {
   const std::vector<float> values(block_elements, 32.0F);
   BlockSteps steps(1);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   const std::uint32_t block[] = {0};
   for (std::uint16_t i = 0; i < 120; ++i)
     steps.observe(block, std::vector<BlockOutcome>{{.mean_abs = 1e6F}}, 1, one_of_many(i % 3));
@@ -478,7 +479,7 @@ TEST_CASE("the limit is 2^8 times the range over the estimate, a link's factor c
   }));
   const std::vector<float> values(block_elements, 32 * row.mean);
   BlockSteps steps(1);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   CHECK(steps.limit_exponent(row.range, row.factor, 0) == row.exponent);
 }
 
@@ -486,14 +487,14 @@ TEST_CASE("a block without disagreement takes differences by the magnitude of it
   std::vector<float> values(2 * block_elements);
   std::fill(values.begin() + block_elements, values.end(), 2.0F);  // mean magnitude of the fragment: 1
   BlockSteps steps(2);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   CHECK(steps.limit_exponent(16, 1, 0) == 4 - 16 + 8);
 }
 
 TEST_CASE("the distance expected is that of normal differences", "[influence]") {
   const std::vector<float> values(2 * block_elements, 32.0F);
   BlockSteps steps(2);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   const auto both = blocks_of({}, 2);
   CHECK(steps.expected_norm(1, both) == Approx(std::sqrt(512 * 1.5707963)));
   CHECK(steps.expected_norm(1000, both) == Approx(4 * std::sqrt(512 * 1.5707963)));

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "catch.hpp"
-#include "gossip/device.hpp"
 #include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -25,6 +25,7 @@ using Values = std::vector<float>;
 struct Trainer {
   Values x = Values(elements);
   std::array<Values, 3> buffers{Values(elements), Values(elements), Values(elements)};
+  std::array<float*, 3> on_device{there(buffers[0]), there(buffers[1]), there(buffers[2])};
   std::uint8_t publication = 0;
   std::uint8_t correction = 1;
   bool valid = false;
@@ -54,6 +55,7 @@ struct Trainer {
 /// The node: one fragment, and what the daemon does with LocalGroup's decisions.
 struct Played {
   Values y = Values(elements);
+  std::span<float> y_on_device{there(y), elements};
   LocalGroup group{1, 0};
   std::map<LocalGroup::ClientId, Trainer> trainers;
   TimeUs now_us = 0;
@@ -69,12 +71,12 @@ struct Played {
   ClientFragment part_of(const LocalGroup::Part& part) {
     Trainer& trainer = trainers.at(part.id);
     ClientFragment fragment{
-        .snapshot = trainer.buffers[trainer.publication].data(), .take = part.take, .weight = part.weight};
+        .snapshot = trainer.on_device[trainer.publication], .take = part.take, .weight = part.weight};
     if (part.take == Take::progress) {
-      fragment.base = trainer.buffers[trainer.spare()].data();
-      fragment.base_correction = trainer.was_corrected ? trainer.buffers[trainer.correction].data() : nullptr;
+      fragment.base = trainer.on_device[trainer.spare()];
+      fragment.base_correction = trainer.was_corrected ? trainer.on_device[trainer.correction] : nullptr;
     }
-    if (part.offer) fragment.correction = trainer.buffers[trainer.spare()].data();
+    if (part.offer) fragment.correction = trainer.on_device[trainer.spare()];
     fragment.replace = part.replace;
     return fragment;
   }
@@ -84,9 +86,9 @@ struct Played {
       task.clients.push_back(part_of(part));
     if (broken_rule) {
       for (auto& client : task.clients)
-        client.base = client.base == nullptr ? nullptr : y.data();
+        client.base = client.base == nullptr ? nullptr : y_on_device.data();
     }
-    const auto outcomes = task.run(y, processor());
+    const auto outcomes = task.run(y_on_device, test_device());
     group.done(0, work, outcomes);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       if (!work.parts[i].offer) continue;
@@ -299,7 +301,8 @@ TEST_CASE("a client whose values are not finite is left out, whole, until they a
 
 TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on") {
   Played node(1);
-  node.trainers[2].x = node.trainers[2].buffers[0] = Values(elements, 4);
+  node.trainers[2].x.assign(elements, 4);
+  node.trainers[2].buffers[0].assign(elements, 4);
   SECTION("its fragment with the daemon") {
     node.group.add(2, LocalGroup::Arrival::back, 0);
     CHECK(node.group.ready(2));

@@ -7,6 +7,7 @@
 #include "catch.hpp"
 #include "gossip/exchange.hpp"
 #include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -15,14 +16,14 @@ namespace {
 
 /// One fragment of a block, whose first element is looked at.
 struct One {
-  One() : buffers({a.data(), b.data(), c.data()}, 1, FragmentParts{.generation = 1}), steps(1) {}
+  One() : buffers({there(a), there(b), there(c)}, 1, FragmentParts{.generation = 1}, test_device()), steps(1) {}
   void train(float by, std::size_t element = 0) { a[element] += by; }  // the publication moves
   OuterTask::Result step(OuterOptions options) {
-    const auto result = OuterTask{options}.run({buffers, steps, &state});
+    const auto result = OuterTask{options}.run({.buffers = buffers, .steps = steps, .outer = &state});
     if (result.commit) buffers.finish_commit();
     return result;
   }
-  [[nodiscard]] float x(std::size_t element = 0) const { return buffers.y().at(element); }
+  [[nodiscard]] float x(std::size_t element = 0) const { return here(buffers.y()).at(element); }
 
   std::vector<float> a = std::vector<float>(block_elements);
   std::vector<float> b = a;

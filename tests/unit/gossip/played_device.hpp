@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gossip/device.hpp"
+#include "gossip/outer.hpp"
 
 namespace gossamer::gossip {
 

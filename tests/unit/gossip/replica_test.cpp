@@ -8,6 +8,7 @@
 #include <set>
 
 #include "catch.hpp"
+#include "gossip/test_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -35,8 +36,8 @@ struct Lone {
     memory.assign(fragments, {3, std::vector<float>(blocks * block_elements)});
     std::vector<FragmentBuffers> buffers;
     for (auto& three : memory) {
-      buffers.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks,
-                           FragmentParts{.generation = 1});
+      buffers.emplace_back(std::array<float*, 3>{there(three[0]), there(three[1]), there(three[2])}, blocks,
+                           FragmentParts{.generation = 1}, test_device());
     }
     replica.emplace(options, node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
     replica->set_state(ReplicaState::running, out);
@@ -114,7 +115,7 @@ struct Lone {
     return requests[0];
   }
   float y() const {
-    const FragmentView view = const_cast<Replica&>(*replica).buffers(0).y();
+    const FragmentView view = here(const_cast<Replica&>(*replica).buffers(0).y());
     return view.publication[0] + (view.correction == nullptr ? 0 : view.correction[0]) +
            (view.pending == nullptr ? 0 : view.pending[0]);
   }
@@ -710,8 +711,8 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   REQUIRE(lone.out.fold == std::vector<std::uint32_t>{0});
   CHECK_FALSE(lone.replica->buffers(0).parts().with_client);
   CHECK(lone.out.conclude.empty());
-  lone.replica->buffers(0).fold();
-  lone.replica->folded(0, lone.now_us, lone.out);
+  REQUIRE(lone.replica->buffers(0).fold());
+  lone.replica->folded(0, true, lone.now_us, lone.out);
   REQUIRE(lone.out.conclude.size() == 1);  // then the reply
   CHECK(lone.out.snapshot.empty());
   lone.work();

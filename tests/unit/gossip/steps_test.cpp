@@ -17,7 +17,7 @@ constexpr std::uint32_t first_block[] = {0};
 BlockSteps steps_with_mean(float mean) {
   const std::vector<float> values(block_elements, 32 * mean);
   BlockSteps steps(1);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   return steps;
 }
 
@@ -41,7 +41,7 @@ TEST_CASE("the first estimate is a 32nd of a block's mean magnitude", "[steps]")
   publication[2 * block_elements + 3] = std::numeric_limits<float>::infinity();
   BlockSteps steps(3);
   CHECK_FALSE(steps.primed());
-  steps.prime({publication.data(), correction.data(), pending.data()});
+  steps.prime({publication.data(), correction.data(), pending.data()}, processor());
   CHECK(steps.primed());
   // 64 / 32 = 2, |1 + 2 − 7| / 32 = 1/8, nothing usable: 0.
   CHECK(steps.mean() == Approx((2.0 + 0.125) / 3));
@@ -96,7 +96,7 @@ TEST_CASE("an estimate moves a quarter of the way to what was seen", "[steps]") 
 TEST_CASE("only the blocks of an exchange are learned from", "[steps]") {
   std::vector<float> values(4 * block_elements, 32.0F);
   BlockSteps steps(4);
-  steps.prime({.publication = values.data()});
+  steps.prime({.publication = values.data()}, processor());
   const std::uint32_t blocks[] = {1, 3};
   const BlockOutcome outcomes[] = {{.mean_abs = 5}, {.mean_abs = 9}};
   CHECK(steps.observe(blocks, outcomes, 1) == Approx(14.0 / 2));

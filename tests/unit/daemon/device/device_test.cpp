@@ -174,15 +174,12 @@ class FailingDevice final : public PlayedDevice {
 
 /// One end of an exchange; its client holds the fragment, so that a commit goes to memory made for it.
 struct End {
-  explicit End(std::vector<float> values)
-      : memory(3, std::vector<float>(values.size())),
-        buffers(pointers(), values.size() / block_elements, held_parts()),
-        steps(values.size() / block_elements) {
-    memory[0] = std::move(values);
-    buffers = FragmentBuffers(pointers(), memory[0].size() / block_elements, held_parts());
-  }
-  std::array<float*, 3> pointers() { return {memory[0].data(), memory[1].data(), memory[2].data()}; }
-  static FragmentParts held_parts() { return {.generation = 1, .with_client = true}; }
+  explicit End(const std::vector<float>& values, const Device& device = processor())
+      : memory{values, std::vector<float>(values.size()), std::vector<float>(values.size())},
+        buffers({memory[0].data(), memory[1].data(), memory[2].data()}, values.size() / block_elements,
+                {.generation = 1, .with_client = true}, device),
+        steps(values.size() / block_elements) {}
+  HeldFragment held() { return {.buffers = buffers, .steps = steps, .outer = &outer}; }
 
   std::vector<std::vector<float>> memory;
   FragmentBuffers buffers;
@@ -200,12 +197,12 @@ struct Halves {
   AnswerTask::Result answered;
 };
 
-Halves ask(End& initiator, End& responder, const Device& device) {
+Halves ask(End& initiator, End& responder) {
   EncodeTask encode{.request = {.counter = 1, .codec = Codec::f32, .seed = 7}};
   Halves halves;
-  halves.asked = std::move(encode).run({initiator.buffers, initiator.steps});
+  halves.asked = std::move(encode).run(initiator.held());
   AnswerTask answer{.request = halves.asked.request, .range = 1e9F};
-  halves.answered = std::move(answer).run({responder.buffers, responder.steps, nullptr, device});
+  halves.answered = std::move(answer).run(responder.held());
   return halves;
 }
 
@@ -237,23 +234,26 @@ TEST_CASE("the properties find a device that differs", "[device]") {
 }
 
 TEST_CASE("a fragment's device does all the arithmetic of an exchange", "[device]") {
-  End initiator(random_values(1));
-  End responder(random_values(2));
   const FailingDevice device("nothing");
-  const Halves halves = ask(initiator, responder, device);
+  End initiator(random_values(1), device);
+  End responder(random_values(2), device);
+  const Halves halves = ask(initiator, responder);
   REQUIRE(halves.answered.commit);
   ConcludeTask conclude{
       .reply = halves.answered.reply, .blocks = halves.asked.blocks, .exponents = halves.asked.exponents};
-  CHECK(std::move(conclude).run({initiator.buffers, initiator.steps, nullptr, device}).commit);
-  CHECK(device.calls == std::map<std::string, int>{{"difference", 1}, {"apply", 2}, {"outcomes_of", 1}});
+  CHECK(std::move(conclude).run(initiator.held()).commit);
+  // Encoding is done once to be sent, once at each end for its first steps and once for its magnitude.
+  CHECK(device.calls == std::map<std::string, int>{
+                            {"encode", 5}, {"difference", 1}, {"outcomes_of", 1}, {"allocate", 2}, {"apply", 2}});
 }
 
 TEST_CASE("where a device fails nothing is committed, and the other end is told", "[device]") {
-  for (const char* const failing : {"difference", "apply"}) {
+  for (const char* const failing : {"difference", "allocate", "apply"}) {
     INFO(failing);
+    const FailingDevice device(failing);
     End initiator(random_values(1));
-    End responder(random_values(2));
-    const Halves halves = ask(initiator, responder, FailingDevice(failing));
+    End responder(random_values(2), device);
+    const Halves halves = ask(initiator, responder);
     CHECK_FALSE(halves.answered.commit);
     CHECK(halves.answered.reply.status == ReplyStatus::refused);
     CHECK_FALSE(responder.buffers.has_correction());
@@ -262,11 +262,11 @@ TEST_CASE("where a device fails nothing is committed, and the other end is told"
 }
 
 TEST_CASE("where a device fails an outer step changes nothing", "[device]") {
-  End end(random_values(1));
   const FailingDevice device("outer_step");
+  End end(random_values(1), device);
   const OuterOptions options{.momentum = 0.5F};
-  REQUIRE(OuterTask{options}.run({end.buffers, end.steps, &end.outer, device}).finite);  // sets the anchor
-  const auto result = OuterTask{options}.run({end.buffers, end.steps, &end.outer, device});
+  REQUIRE(OuterTask{options}.run(end.held()).finite);  // sets the anchor
+  const auto result = OuterTask{options}.run(end.held());
   CHECK_FALSE(result.finite);
   CHECK_FALSE(result.commit);
   CHECK_FALSE(end.buffers.has_correction());

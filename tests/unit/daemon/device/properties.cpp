@@ -7,6 +7,7 @@
 
 #include "gossip/lattice.hpp"
 #include "gossip/messages.hpp"
+#include "gossip/outer.hpp"
 #include "gossip/values.hpp"
 
 namespace properties {

@@ -1,8 +1,8 @@
 // Fragments in the memory of a device that nobody else can touch: whatever is done with them gives the same bits as on
 // the processor, with whom it is done has no part in that, a call that fails changes nothing, and nothing is left.
 
-#include <cstring>
-#include <deque>
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "catch.hpp"
@@ -271,6 +271,45 @@ TEST_CASE("a device that has failed for good commits nothing any more", "[device
     CHECK_FALSE(ends[0].buffers.gathered());
   }
   nothing_is_left(place);
+}
+
+TEST_CASE("an outer optimiser whose device fails at its beginning has not begun", "[device_memory]") {
+  const Place place(true);
+  for (std::size_t failing = 0; failing < 4; ++failing) {  // two arrays, the values, the zeros
+    End end(place, 1);
+    place.played->fail(failing);
+    CHECK_FALSE(OuterTask{{.momentum = 0.5F}}.run(end.held()).finite);
+    CHECK_FALSE(end.outer.begun());
+    CHECK(end.outer.bytes() == 0);
+    CHECK(place.played->allocated() == 0);
+    CHECK(OuterTask{{.momentum = 0.5F}}.run(end.held()).finite);
+    CHECK(end.outer.bytes() == 2 * elements * sizeof(float));
+  }
+  nothing_is_left(place);
+}
+
+TEST_CASE("first steps are learned from the blocks that are to be had", "[device_memory]") {
+  const Place place(true);
+  const Place host(false);
+  End end(place, 1);
+  End known(host, 1);
+  known.steps.prime(known.buffers.y(), known.buffers.device());
+  const auto read = [&] {
+    std::vector<std::int8_t> exponents(blocks);
+    end.steps.exponents(Codec::q8, default_range, 1, values::all_blocks(blocks), exponents);
+    return exponents;
+  };
+  place.played->fail(0, UntouchableDevice::all);
+  end.steps.prime(end.buffers.y(), end.buffers.device());
+  CHECK_FALSE(end.steps.primed());  // none
+  end.memory[0][2 * block_elements] = std::numeric_limits<float>::infinity();
+  place.played->fail(UntouchableDevice::all, 0);
+  end.steps.prime(end.buffers.y(), end.buffers.device());
+  CHECK(end.steps.primed());
+  std::vector<std::int8_t> expected(blocks);
+  known.steps.exponents(Codec::q8, default_range, 1, values::all_blocks(blocks), expected);
+  expected[2] = min_step_exponent;
+  CHECK(read() == expected);
 }
 
 // --- replicas -----------------------------------------------------------------------------------------------------

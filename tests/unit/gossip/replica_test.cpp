@@ -726,6 +726,33 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
 }
 
+TEST_CASE("a fold that the device fails at is tried again, and nothing is lost", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  lone.replica->want_publication(0, lone.out);
+  lone.ask(1);
+  lone.work();  // a correction beside what the client holds
+  REQUIRE(lone.y() == 0.5F);
+  lone.replica->acknowledged(node_id(1), {1});
+  lone.out.due.clear();
+  lone.publish(3);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    REQUIRE(std::exchange(lone.out.fold, {}) == std::vector<std::uint32_t>{0});
+    lone.replica->folded(0, false, lone.now_us, lone.out);
+    CHECK(lone.out.due.empty());  // the client would not get it
+    CHECK(lone.replica->idle());  // a replica that is to end does not wait for a device that is gone
+    lone.ask(1);
+    CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
+    CHECK(lone.y() == 0.5F);
+    lone.tick(us_per_s);
+  }
+  REQUIRE(std::exchange(lone.out.fold, {}) == std::vector<std::uint32_t>{0});
+  REQUIRE(lone.replica->buffers(0).fold());
+  lone.replica->folded(0, true, lone.now_us, lone.out);
+  CHECK(lone.out.due == std::vector<std::uint32_t>{0});
+  CHECK(lone.y() == 0.5F);
+}
+
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);

@@ -47,8 +47,9 @@ class UntouchableDevice final : public PlayedDevice {
   [[nodiscard]] std::size_t calls() const { return calls_; }
   /// `times` calls fail, after `after` more that do not.
   void fail(std::size_t after, std::size_t times = 1) const {
-    fail_at_ = calls_ + after;
-    fail_before_ = times > all - fail_at_ ? all : fail_at_ + times;
+    const auto sum = [](std::size_t a, std::size_t b) { return b > all - a ? all : a + b; };
+    fail_at_ = sum(calls_, after);
+    fail_before_ = sum(fail_at_, times);
   }
   static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
 

@@ -10,7 +10,7 @@
 #include "daemon/device/properties.hpp"
 #include "gossip/cuda/block.hpp"
 #include "gossip/exchange.hpp"
-#include "gossip/played_device.hpp"
+#include "gossip/untouchable_device.hpp"
 #include "gossip/values.hpp"
 
 using namespace gossamer;
@@ -210,7 +210,9 @@ Halves ask(End& initiator, End& responder) {
 
 TEST_CASE("every device does what the definitions say", "[device]") {
   const KernelsOnHost kernels;
-  for (const Device* device : {&processor(), static_cast<const Device*>(&kernels)}) {
+  const UntouchableDevice untouchable;
+  for (const Device* device :
+       {&processor(), static_cast<const Device*>(&kernels), static_cast<const Device*>(&untouchable)}) {
     for (const properties::Property& property : properties::all()) {
       INFO(device->name() << ": " << property.name);
       properties::Memory memory(*device);

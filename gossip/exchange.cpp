@@ -1,13 +1,11 @@
 #include "gossip/exchange.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <optional>
 
 #include "gossip/check.hpp"
 #include "gossip/frame_buffer.hpp"
@@ -56,13 +54,15 @@ bool bit(std::span<const std::byte> bitmap, std::size_t index) {
   return (std::to_integer<unsigned>(bitmap[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// Largest |y| of one block: how coarse a step the magnitudes alone may need. None of a device that fails.
-std::optional<float> largest_of(HeldFragment fragment, std::uint32_t block) {
-  std::array<float, block_elements> values;
-  if (!fragment.device.read(fragment.buffers.y(), {&block, 1}, values)) return std::nullopt;
-  float largest = 0;
-  for (const float value : values)
-    largest = std::max(largest, std::fabs(value));
+/// Largest |y| of each of these blocks: how coarse a step the magnitudes alone may need. Zeros if the device fails.
+std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32_t> blocks) {
+  std::vector<float> largest(blocks.size());
+  FrameBuffer values(blocks.size() * block_elements * sizeof(float));
+  if (!fragment.device.read(fragment.buffers.y(), blocks, values.as<float>())) return largest;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const float value : values.as<float>().subspan(i * block_elements, block_elements))
+      largest[i] = std::max(largest[i], std::fabs(value));
+  }
   return largest;
 }
 
@@ -73,11 +73,19 @@ std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragm
                                       std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
   std::vector<bool> coarse(blocks.size());
   const Codec codec = task.request.codec;
+  std::vector<std::uint32_t> beyond;
+  std::vector<std::size_t> place;  // of each, in `blocks`
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
     if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
-    const auto largest = largest_of(fragment, blocks[i]);
-    if (largest && exponents[i] <= smallest_exponent(*largest) + 1) continue;
+    beyond.push_back(blocks[i]);
+    place.push_back(i);
+  }
+  if (beyond.empty()) return coarse;
+  const std::vector<float> largest = largest_of(fragment, beyond);
+  for (std::size_t n = 0; n < beyond.size(); ++n) {
+    const std::size_t i = place[n];
+    if (exponents[i] <= smallest_exponent(largest[n]) + 1) continue;
     coarse[i] = true;
     outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
     const std::size_t size = codec_block_bytes(codec);

@@ -24,6 +24,17 @@ Blocks list_of(std::span<const std::uint32_t> blocks) {
 
 }  // namespace
 
+std::string uuid_text(std::span<const std::uint8_t, 16> uuid) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[uuid[i] >> 4];
+    text += digits[uuid[i] & 15];
+  }
+  return text;
+}
+
 std::filesystem::path Plugin::usual_path() {
   return GOSSAMER_PLUGIN_PATH;
 }
@@ -93,8 +104,33 @@ gossip::Device::Floats CudaDevice::allocate(std::size_t elements) const {
   return Floats(static_cast<float*>(memory), Release{this});
 }
 void CudaDevice::release(float* device_memory) const {
-  (void)went_well(table_.release(context_, device_memory));
+  const auto free = [this, device_memory] { (void)went_well(table_.release(context_, device_memory)); };
+  if (later_) return later_(free);
+  free();
 }
+
+std::expected<CudaDevice::Mapping, std::string> CudaDevice::import(int descriptor, std::size_t bytes) const {
+  ErrorText error{};
+  void* memory = nullptr;
+  if (table_.import(context_, descriptor, bytes, &memory, error.data(), error.size()) == Status::done)
+    return Mapping(static_cast<float*>(memory), Forget{this, bytes});
+  return std::unexpected(std::string(error.data()));
+}
+void CudaDevice::Forget::operator()(float* device_memory) const {
+  // Whatever it says: there is no more that could be done. A device that has failed says so at its next call.
+  (void)device->table_.forget(device->context_, device_memory, bytes);
+}
+
+std::expected<CudaDevice::Pinned, std::string> CudaDevice::pin(std::span<std::byte> memory) const {
+  ErrorText error{};
+  if (table_.pin(context_, memory.data(), memory.size(), error.data(), error.size()) == Status::done)
+    return Pinned(memory.data(), Unpin{this});
+  return std::unexpected(std::string(error.data()));
+}
+void CudaDevice::Unpin::operator()(std::byte* memory) const {
+  (void)device->table_.unpin(device->context_, memory);
+}
+
 bool CudaDevice::clear(float* device_memory, std::size_t elements) const {
   return went_well(table_.clear(context_, device_memory, elements));
 }

@@ -8,12 +8,16 @@
 #include <atomic>
 #include <expected>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/device.hpp"
 
 namespace gossamer::device {
+
+/// As nvidia-smi and CUDA_VISIBLE_DEVICES write it: "GPU-…".
+[[nodiscard]] std::string uuid_text(std::span<const std::uint8_t, 16> uuid);
 
 /// The plug-in, in this process. It stays loaded until the process ends: the CUDA runtime cannot be unloaded in safety.
 class Plugin {
@@ -39,6 +43,32 @@ class CudaDevice final : public gossip::Device {
 
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
   ~CudaDevice() override;
+
+  // --- memory shared with a client
+  struct Forget {
+    const CudaDevice* device = nullptr;
+    std::size_t bytes = 0;
+    void operator()(float* device_memory) const;
+  };
+  /// What another process has allocated on this GPU and exported, mapped here. The memory lives as long as either has
+  /// it.
+  using Mapping = std::unique_ptr<float[], Forget>;
+  /// `descriptor` stays the caller's. An error says what the driver has against it, and changes nothing.
+  [[nodiscard]] std::expected<Mapping, std::string> import(int descriptor, std::size_t bytes) const;
+
+  struct Unpin {
+    const CudaDevice* device = nullptr;
+    void operator()(std::byte* memory) const;
+  };
+  /// Host memory that the GPU reads and writes at its address, over the bus.
+  using Pinned = std::unique_ptr<std::byte, Unpin>;
+  /// Whole pages, which outlive the result. An error as that of import().
+  [[nodiscard]] std::expected<Pinned, std::string> pin(std::span<std::byte> memory) const;
+
+  /// Has what allocate() gave released by `later`, which is handed a function to call soon, from any thread: freeing
+  /// may wait for the GPU. Before the first allocation. What it keeps must be called before the device is gone.
+  using Later = std::function<void(std::move_only_function<void()>)>;
+  void release_by(Later later) { later_ = std::move(later); }
 
   struct Memory {
     std::uint64_t free_bytes = 0;
@@ -90,6 +120,7 @@ class CudaDevice final : public gossip::Device {
   const PluginTable& table_;
   Context* context_;
   std::string name_;
+  Later later_;
   mutable std::atomic<bool> failed_ = false;
 };
 

@@ -5,6 +5,7 @@
 // Loaded by daemon/device/cuda_device.cpp. Threads: any, several at a time; the lanes are handed out under a mutex.
 // Invariant: an error of the CUDA runtime is kept in the context and nothing is launched after it.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
@@ -12,8 +13,10 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "daemon/device/cuda_sharing.hpp"
 #include "daemon/device/nccl.hpp"
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/cuda/kernels.cuh"
@@ -34,6 +37,12 @@ using gossip::cuda::warp_lanes;
 constexpr std::size_t alignment = 256;
 /// What the scratch memory grows by at least, so that growing is rare.
 constexpr std::size_t least_growth_bytes = std::size_t{1} << 20;
+
+/// Work that is not done after this long never will be: the GPU hangs, and is lost. No call works for a second.
+constexpr std::chrono::seconds patience{30};
+/// A wait spins for about as long as a short call takes, and sleeps between looks after that.
+constexpr std::chrono::microseconds spinning{50};
+constexpr std::chrono::microseconds pause{30};
 
 thread_local double kernel_s = 0;
 
@@ -64,12 +73,16 @@ struct Context {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<Lane*> idle;
   bool lost = false;
+  bool hangs = false;  // and something may be under way for ever
   std::string why;
 
-  void lose(const char* what, cudaError_t error) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (!lost) why = text_of(what, error);
-    lost = true;
+  void lose(const std::string& text) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!lost) why = text;
+      lost = true;
+    }
+    returned.notify_all();
   }
 };
 
@@ -84,7 +97,8 @@ class Call {
  public:
   explicit Call(Context& context) : context_(context) {
     std::unique_lock<std::mutex> lock(context.mutex);
-    context.returned.wait(lock, [&] { return !context.idle.empty() || context.lanes.size() < context.max_lanes; });
+    context.returned.wait(
+        lock, [&] { return context.lost || !context.idle.empty() || context.lanes.size() < context.max_lanes; });
     if (context.lost) {
       status_ = Status::failed;
       return;
@@ -105,8 +119,9 @@ class Call {
   }
   ~Call() {
     if (lane_ == nullptr) return;
-    // What was begun before a failure may still write to the caller's memory.
-    if (!good() && lane_->stream != nullptr) (void)cudaStreamSynchronize(lane_->stream);
+    // What was begun before a failure may still be under way. It writes to no memory of the host's: see fetch().
+    if (!good() && lane_->stream != nullptr && !waits_in_vain_) (void)wait();
+    if (waits_in_vain_) return;  // nobody is to have this lane
     {
       const std::lock_guard<std::mutex> lock(context_.mutex);
       context_.idle.push_back(lane_);
@@ -128,7 +143,7 @@ class Call {
       return;
     }
     status_ = Status::failed;
-    context_.lose(what, error);
+    context_.lose(text_of(what, error));
   }
 
   /// Scratch memory for parts of these sizes, a flag of zero before them.
@@ -168,9 +183,12 @@ class Call {
       check("copy to the device", cudaMemcpyAsync(part, from, count * sizeof(T), cudaMemcpyDefault, stream()));
     return part;
   }
+  /// Begins when all is done that was begun before, so that nothing hangs in the copy.
   template <class T>
   void fetch(T* to, const T* part, std::size_t count) {
     if (!good() || count == 0) return;
+    check("the device's work", wait());
+    if (!good()) return;
     check("copy from the device", cudaMemcpyAsync(to, part, count * sizeof(T), cudaMemcpyDefault, stream()));
   }
 
@@ -195,7 +213,7 @@ class Call {
   [[nodiscard]] Status finish() {
     std::uint32_t raised = 0;
     if (flag_ != nullptr) fetch(&raised, flag_, 1);
-    if (good()) check("the device's work", cudaStreamSynchronize(stream()));
+    if (good()) check("the device's work", wait());
     if (!good()) return status_;
     if (timed_) {
       float ms = 0;
@@ -207,6 +225,27 @@ class Call {
   }
 
  private:
+  /// Until the stream is empty, but not for ever: then the device is lost.
+  [[nodiscard]] cudaError_t wait() {
+    const auto begun = std::chrono::steady_clock::now();
+    while (true) {
+      const cudaError_t error = cudaStreamQuery(lane_->stream);
+      if (error != cudaErrorNotReady) return error;
+      (void)cudaGetLastError();  // not to be found by the next call
+      const auto waited = std::chrono::steady_clock::now() - begun;
+      if (waited > patience) break;
+      if (waited > spinning) std::this_thread::sleep_for(pause);
+    }
+    waits_in_vain_ = true;
+    status_ = Status::failed;
+    {
+      const std::lock_guard<std::mutex> lock(context_.mutex);
+      context_.hangs = true;
+    }
+    context_.lose("the GPU hangs: its work was not done within " + std::to_string(patience.count()) + " s");
+    return cudaErrorNotReady;
+  }
+
   [[nodiscard]] static std::size_t rounded(std::size_t bytes) {
     return (bytes + alignment - 1) / alignment * alignment;
   }
@@ -215,6 +254,7 @@ class Call {
   Lane* lane_ = nullptr;
   Status status_ = Status::done;
   bool timed_ = false;
+  bool waits_in_vain_ = false;
   std::size_t used_ = 0;
   std::uint32_t* flag_ = nullptr;
 };
@@ -248,6 +288,8 @@ Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t 
   info->memory_bytes = properties.totalGlobalMem;
   info->major = properties.major;
   info->minor = properties.minor;
+  static_assert(sizeof info->uuid == sizeof properties.uuid);
+  std::memcpy(info->uuid, &properties.uuid, sizeof info->uuid);
   return Status::done;
 }
 
@@ -274,6 +316,7 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
 
 void close_context(Context* context) {
   if (context == nullptr) return;
+  if (context->hangs) return;  // so would freeing; what it has goes with the process
   // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
   (void)cudaSetDevice(context->device);
   for (const auto& lane : context->lanes) {
@@ -514,6 +557,10 @@ constexpr PluginTable table = {
     Guarded<transfer>::call,
     Guarded<transfer>::call,
     Guarded<transfer>::call,
+    sharing::import,
+    sharing::forget,
+    sharing::pin,
+    sharing::unpin,
     Guarded<clear>::call,
     Guarded<memory_of>::call,
     Guarded<encode>::call,

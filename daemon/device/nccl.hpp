@@ -6,14 +6,9 @@
 
 #pragma once
 
-#include "daemon/device/plugin_abi.hpp"
+#include "daemon/device/cuda_context.hpp"
 
-namespace gossamer::device {
-
-/// Number of the GPU that a context is of.
-int device_of(const Context& context);
-
-namespace nccl {
+namespace gossamer::device::nccl {
 
 Status join(Context* const* contexts, std::uint32_t count, Communicator** communicator, char* error,
             std::size_t error_bytes);
@@ -22,5 +17,4 @@ Status all_reduce(Communicator* communicator, float* const* device_values, std::
                   std::size_t error_bytes);
 void abandon(Communicator* communicator);
 
-}  // namespace nccl
-}  // namespace gossamer::device
+}  // namespace gossamer::device::nccl

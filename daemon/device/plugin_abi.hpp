@@ -47,6 +47,7 @@ struct DeviceInfo {
   char bus_id[32];
   std::uint64_t memory_bytes;
   std::int32_t major, minor;  ///< compute capability
+  std::uint8_t uuid[16];      ///< as the driver and NVML give it
 };
 
 struct PluginTable {
@@ -69,6 +70,14 @@ struct PluginTable {
   Status (*upload)(Context* context, void* device_to, const void* from, std::size_t bytes);
   Status (*download)(Context* context, void* to, const void* device_from, std::size_t bytes);
   Status (*copy)(Context* context, void* device_to, const void* device_from, std::size_t bytes);
+  /// Maps an allocation that another process has exported as a descriptor, which stays the caller's. `failed` here says
+  /// nothing about the context: the text goes to `error`, and the device is as it was.
+  Status (*import)(Context* context, int descriptor, std::size_t bytes, void** device_memory, char* error,
+                   std::size_t error_bytes);
+  Status (*forget)(Context* context, void* device_memory, std::size_t bytes);
+  /// Pins host memory, so that the device reads and writes it at the same address. Text as for import().
+  Status (*pin)(Context* context, void* memory, std::size_t bytes, char* error, std::size_t error_bytes);
+  Status (*unpin)(Context* context, void* memory);
   /// Sets floats to zero.
   Status (*clear)(Context* context, float* device_memory, std::size_t elements);
   /// Free and total memory of the device, as the driver counts.

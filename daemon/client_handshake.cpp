@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <vector>
 
 namespace gossamer::daemon {
@@ -19,9 +20,9 @@ namespace {
 using layout::AttachReply;
 using layout::AttachRequest;
 using layout::AttachStatus;
+using layout::DeviceOffer;
 
-/// Room for more descriptors than a request has, so that too many can be told apart from two; the kernel discards
-/// what does not fit.
+/// Room for more descriptors than a request has, so that too many can be told; the kernel discards what does not fit.
 constexpr std::size_t descriptor_room = 8;
 
 AttachRefusal refusal(AttachStatus status, std::string message) {
@@ -49,10 +50,55 @@ bool is_eventfd(int fd) {
   return size > 0 && std::string_view(target.data(), static_cast<std::size_t>(size)) == "anon_inode:[eventfd]";
 }
 
+constexpr std::size_t longest = sizeof(AttachRequest) + sizeof(DeviceOffer);
+
+std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(std::span<const std::byte> bytes,
+                                                                               std::vector<UniqueFd> descriptors,
+                                                                               bool some_lost) {
+  const auto wrong_size = [&](std::size_t size, const char* what) {
+    return refusal(AttachStatus::version_differs,
+                   fmt::format("an attach request{} has {} bytes, this one has {}", what, size,
+                               bytes.size() > size ? "more" : std::to_string(bytes.size())));
+  };
+  if (bytes.size() < sizeof(AttachRequest) || bytes.size() > longest) return wrong_size(sizeof(AttachRequest), "");
+  AttachRequest request;
+  std::memcpy(&request, bytes.data(), sizeof request);
+  if (request.magic != layout::attach_magic)
+    return refusal(AttachStatus::version_differs, "this is not an attach request: its mark is wrong");
+  if (request.version != layout::attach_version)
+    return refusal(AttachStatus::version_differs,
+                   fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
+                               "library that came with this daemon",
+                               request.version, layout::attach_version));
+  if ((request.flags & ~(layout::attach_resume | layout::attach_device)) != 0)
+    return refusal(AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags));
+  const bool on_device = (request.flags & layout::attach_device) != 0;
+  if (!on_device && bytes.size() != sizeof(AttachRequest)) return wrong_size(sizeof(AttachRequest), "");
+  if (on_device && bytes.size() != longest) return wrong_size(longest, " with buffers in a GPU's memory");
+  if (descriptors.size() != (on_device ? 3 : 2) || some_lost)
+    return refusal(AttachStatus::bad_layout,
+                   fmt::format("a request carries {}; {} came{}",
+                               on_device ? "three descriptors, a memfd, an eventfd and a GPU's memory"
+                                         : "two descriptors, a memfd and an eventfd",
+                               descriptors.size(), some_lost ? ", and some were lost" : ""));
+  if (!is_eventfd(descriptors[1].get()))
+    return refusal(AttachStatus::bad_layout, "the second descriptor is not an eventfd");
+  AttachOffer offer{.memory = std::move(descriptors[0]),
+                    .wake = std::move(descriptors[1]),
+                    .memory_bytes = request.memory_bytes,
+                    .resume = (request.flags & layout::attach_resume) != 0};
+  if (on_device) {
+    DeviceOffer device;
+    std::memcpy(&device, bytes.data() + sizeof request, sizeof device);
+    offer.device = {.gpu = std::to_array(device.uuid), .bytes = device.bytes, .memory = std::move(descriptors[2])};
+  }
+  return offer;
+}
+
 }  // namespace
 
 std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket) {
-  std::array<std::byte, sizeof(AttachRequest) + 1> bytes;  // one more, so that a longer datagram shows
+  std::array<std::byte, longest + 1> bytes;  // one more, so that a longer datagram shows
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
   iovec data{bytes.data(), bytes.size()};
   msghdr message{};
@@ -66,30 +112,8 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attac
   std::vector<UniqueFd> descriptors = take_descriptors(message);
   if (size == 0 && descriptors.empty()) return Disconnected{};
 
-  if (size != sizeof(AttachRequest))
-    return refusal(AttachStatus::version_differs,
-                   fmt::format("an attach request has {} bytes, this one has {}", sizeof(AttachRequest),
-                               static_cast<std::size_t>(size) > sizeof(AttachRequest) ? "more" : std::to_string(size)));
-  AttachRequest request;
-  std::memcpy(&request, bytes.data(), sizeof request);
-  if (request.magic != layout::attach_magic)
-    return refusal(AttachStatus::version_differs, "this is not an attach request: its mark is wrong");
-  if (request.version != layout::attach_version)
-    return refusal(AttachStatus::version_differs,
-                   fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
-                               "library that came with this daemon",
-                               request.version, layout::attach_version));
-  if ((request.flags & ~layout::attach_resume) != 0)
-    return refusal(AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags));
-  if (descriptors.size() != 2 || (message.msg_flags & MSG_CTRUNC) != 0)
-    return refusal(
-        AttachStatus::bad_layout,
-        fmt::format("a request carries two descriptors, a memfd and an eventfd; {} came{}", descriptors.size(),
-                    (message.msg_flags & MSG_CTRUNC) != 0 ? ", and some were lost" : ""));
-  if (!is_eventfd(descriptors[1].get()))
-    return refusal(AttachStatus::bad_layout, "the second descriptor is not an eventfd");
-  return AttachOffer{std::move(descriptors[0]), std::move(descriptors[1]), request.memory_bytes,
-                     (request.flags & layout::attach_resume) != 0};
+  const std::span<const std::byte> received = std::span(bytes).first(static_cast<std::size_t>(size));
+  return read_attach(received, std::move(descriptors), (message.msg_flags & MSG_CTRUNC) != 0);
 }
 
 void send_reply(int socket, const NodeId& node, AttachStatus status, std::string_view message) {

@@ -5,7 +5,10 @@
 
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <expected>
+#include <optional>
 #include <string_view>
 #include <variant>
 
@@ -16,12 +19,20 @@
 
 namespace gossamer::daemon {
 
-/// A well-formed request: right size, mark and version, and exactly a descriptor and an eventfd.
+/// A well-formed request: right size, mark and version, and exactly the descriptors that belong to it.
 struct AttachOffer {
   UniqueFd memory;
   UniqueFd wake;
   std::uint64_t memory_bytes = 0;
   bool resume = false;
+
+  /// Of buffers in a GPU's memory.
+  struct Device {
+    std::array<std::uint8_t, 16> gpu{};  ///< its UUID
+    std::uint64_t bytes = 0;
+    UniqueFd memory;
+  };
+  std::optional<Device> device = std::nullopt;
 };
 
 /// The other end closed, or the connection failed, without having asked for anything.

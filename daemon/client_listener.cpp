@@ -75,11 +75,18 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
 
  private:
+  /// A client whose memory is sound, and has perhaps still to be shared with a GPU.
+  struct Asking {
+    AttachOffer offer;
+    ClientMemory memory;
+    ucred peer;
+  };
   struct Connection {
     Connection(asio::io_context& loop, UniqueFd fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
     asio::posix::stream_descriptor socket;
     asio::steady_timer deadline;          // until attached
     asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
+    std::optional<Asking> asking;         // until then
     std::shared_ptr<ClientSession> session;
     std::uint64_t inode = 0;  // of its memory
   };
@@ -89,10 +96,11 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   void begin(UniqueFd socket);
   void expect_request(std::uint64_t number);
   void receive(std::uint64_t number, Connection& connection);
-  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number,
-                                                                            Connection& connection,
-                                                                            const AttachOffer& offer);
-  void take(std::uint64_t number, Connection& connection, AttachOffer offer);
+  std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
+  void share(std::uint64_t number, Connection& connection);
+  Devices::Answer when_shared(std::uint64_t number);
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number, Asking& asking);
+  void take(std::uint64_t number, Connection& connection);
   void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
   void warn_of_limits();
   void watch_socket(std::uint64_t number);
@@ -184,11 +192,15 @@ void ClientListener::Core::receive(std::uint64_t number, Connection& connection)
   if (std::holds_alternative<NothingYet>(received)) return expect_request(number);
   if (std::holds_alternative<Disconnected>(received)) return finish(number);
   if (const auto* why = std::get_if<AttachRefusal>(&received)) return refuse(number, connection, *why);
-  take(number, connection, std::get<AttachOffer>(std::move(received)));
+  auto asking = look_at(connection, std::get<AttachOffer>(std::move(received)));
+  if (!asking) return refuse(number, connection, asking.error());
+  connection.asking = std::move(*asking);
+  share(number, connection);
 }
 
-std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(
-    std::uint64_t number, Connection& connection, const AttachOffer& offer) {
+/// Maps and checks what is offered of the host's memory.
+std::expected<ClientListener::Core::Asking, AttachRefusal> ClientListener::Core::look_at(Connection& connection,
+                                                                                         AttachOffer offer) {
   const auto refused = [](AttachStatus status, std::string message) {
     return std::unexpected(AttachRefusal{status, std::move(message)});
   };
@@ -202,18 +214,76 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   std::expected<ClientMemory, AttachRefusal> memory = ClientMemory::map(
       offer.memory.get(), offer.memory_bytes, [&](std::uint64_t bytes) { return ledger_.objection(peer.uid, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
-  const ClientLedger::Entry entry{peer.uid, memory->key().name_hash, memory->most_bytes()};
+  if (memory->on_device() != offer.device.has_value()) {
+    return refused(AttachStatus::bad_layout,
+                   memory->on_device() ? "buffers_in says that the buffers are in a GPU's memory, which was not offered"
+                                       : "a GPU's memory was offered, but buffers_in says that no buffers are there");
+  }
+  if (offer.device && offer.device->bytes < memory->device_bytes()) {
+    return refused(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
+                                                         offer.device->bytes, memory->device_bytes()));
+  }
+  return Asking{std::move(offer), std::move(*memory), peer};
+}
+
+/// What comes of it may be there before this returns, and the connection gone.
+void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
+  Asking& asking = *connection.asking;
+  const gossip::Device* const home = events_.home_of(asking.memory);
+  if (!asking.offer.device && home == nullptr) return take(number, connection);
+  if (options_.devices == nullptr) {
+    return refuse(number, connection, {AttachStatus::no_device, "this daemon does not work in the memory of GPUs"});
+  }
+  connection.deadline.expires_after(options_.device_timeout);
+  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+    if (late.session) return;
+    self.refuse(number, late,
+                {late.asking->offer.device ? AttachStatus::no_device : AttachStatus::job_busy,
+                 "the NVIDIA driver does not answer gossamerd in time; if nvidia-smi hangs, too, restart the machine"});
+  }));
+  if (asking.offer.device) {
+    AttachOffer::Device& device = *asking.offer.device;
+    options_.devices->map(device.gpu, std::move(device.memory), device.bytes, when_shared(number));
+  } else {
+    options_.devices->pin(*home, asking.memory.host_buffers(), asking.memory.pages(), when_shared(number));
+  }
+}
+
+Devices::Answer ClientListener::Core::when_shared(std::uint64_t number) {
+  return [weak = weak_from_this(), number](std::expected<std::shared_ptr<DeviceMemory>, AttachRefusal> shared) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (!self) return;
+    const auto found = self->connections_.find(number);
+    if (found == self->connections_.end()) return;  // it waits no longer
+    Connection& connection = *found->second;
+    if (!shared) return self->refuse(number, connection, shared.error());
+    connection.asking->memory.share(std::move(*shared));
+    self->take(number, connection);
+  };
+}
+
+std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(std::uint64_t number,
+                                                                                                Asking& asking) {
+  const auto refused = [](AttachStatus status, std::string message) {
+    return std::unexpected(AttachRefusal{status, std::move(message)});
+  };
+  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+  const ucred& peer = asking.peer;
+  const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
   if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
-  auto session = std::make_shared<ClientSession>(std::move(*memory), peer.pid, peer.uid, offer.resume, number);
+  auto session =
+      std::make_shared<ClientSession>(std::move(asking.memory), peer.pid, peer.uid, asking.offer.resume, number);
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
     return std::unexpected(std::move(taken.error()));
   ledger_.enter(number, entry);
   return session;
 }
 
-void ClientListener::Core::take(std::uint64_t number, Connection& connection, AttachOffer offer) {
-  auto session = make_session(number, connection, offer);
+void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
+  auto session = make_session(number, *connection.asking);
   if (!session) return refuse(number, connection, session.error());
+  AttachOffer offer = std::move(connection.asking->offer);
+  connection.asking.reset();
   connection.session = std::move(*session);
   connection.session->end_ = [weak = weak_from_this(), number] {
     if (const std::shared_ptr<Core> self = weak.lock())
@@ -233,6 +303,10 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection, At
 }
 
 void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
+  if (why.status == AttachStatus::device_opening) {  // it comes back at once
+    send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
+    return finish(number);
+  }
   ++refused_;
   if (last_refusal_.is_due(why.message)) log_.warn("a client was refused: {}", why.message);
   send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);

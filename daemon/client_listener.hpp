@@ -1,10 +1,13 @@
 // Where training processes attach: the Unix socket of sdk/layout/attach.hpp, the checks on what arrives there, and the
 // life of each attached client until its end of the socket closes.
 //
+// A client whose buffers are in a GPU's memory waits for its answer until that is mapped here, and one of a job whose
+// replica is on a GPU until its own is pinned: Devices does both, beside the loop.
+//
 // Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have not yet said who
-// they are, each for at most attach_timeout; sessions and what they map keep to `limits`; every
-// descriptor a client sends is owned or closed; a malformed request gets an AttachReply that says what is wrong, and
-// nothing else changes.
+// they are, or wait for a GPU, each for at most attach_timeout or device_timeout; sessions and what they map keep to
+// `limits`; every descriptor a client sends is owned or closed; a malformed request gets an AttachReply that says what
+// is wrong, and nothing else changes.
 
 #pragma once
 
@@ -23,6 +26,7 @@
 
 #include "daemon/client_ledger.hpp"
 #include "daemon/client_memory.hpp"
+#include "daemon/devices.hpp"
 #include "daemon/kept_memory.hpp"
 #include "gossip/types.hpp"
 
@@ -65,6 +69,8 @@ class ClientSession {
 class ClientEvents {
  public:
   virtual ~ClientEvents() = default;
+  /// The GPU that must be able to reach this memory, for it is where the job's replica is; null: none.
+  [[nodiscard]] virtual const gossip::Device* home_of(const ClientMemory&) const { return nullptr; }
   /// A client with valid memory asks. If it is taken, keep the pointer; the client is told after this returns.
   virtual std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) = 0;
   /// The client has published: look at the words. Several publications may come as one call.
@@ -78,7 +84,10 @@ struct ClientListenerOptions {
   NodeId node = {};                   ///< told to clients
   ClientLimits limits = {};
   KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
+  Devices* devices = nullptr;                      ///< likewise; null: clients' buffers are in the host's memory only
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
+  std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
+                                                   ///< 10 s for which a client waits for its reply
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;
@@ -104,7 +113,7 @@ class ClientListener {
 
   [[nodiscard]] std::size_t sessions() const;
   [[nodiscard]] std::size_t pending() const;
-  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients
+  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients, of the host's
   [[nodiscard]] std::uint64_t refused() const;       ///< attempts, since the start
   /// See ClientLedger::nearly_used().
   [[nodiscard]] std::string limits_near() const;

@@ -61,7 +61,7 @@ void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
 /// What the client wrote into the header before handing it over.
 struct Declared {
   std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
-      buffers_offset, buffer_stride, window_bytes;
+      buffers_offset, buffer_stride, window_bytes, buffers_in;
   std::uint32_t fragment_elements, fragment_count, tensor_count, header_bytes;
   char job[sizeof Header::job];
 };
@@ -86,6 +86,7 @@ Declared copy_declared(const std::byte* base) {
   take(declared.header_bytes, offsetof(Header, header_bytes));
   take(declared.job, offsetof(Header, job));
   take(declared.window_bytes, offsetof(Header, window_bytes));
+  take(declared.buffers_in, offsetof(Header, buffers_in));
   return declared;
 }
 
@@ -194,8 +195,11 @@ ClientMemory::ClientMemory(ClientMemory&& other) noexcept {
 }
 
 ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
+  std::swap(pages_, other.pages_);
   std::swap(base_, other.base_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(on_device_, other.on_device_);
+  std::swap(shared_, other.shared_);
   std::swap(memfd_, other.memfd_);
   std::swap(window_bytes_, other.window_bytes_);
   std::swap(plan_, other.plan_);
@@ -209,7 +213,6 @@ ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
 }
 
 ClientMemory::~ClientMemory() {
-  if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
   if (memfd_ >= 0) ::close(memfd_);
 }
 
@@ -235,6 +238,7 @@ Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   void* base = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (base == MAP_FAILED) return bad(fmt::format("the memfd cannot be mapped: {}", std::strerror(errno)));
   base_ = static_cast<std::byte*>(base);
+  pages_ = std::shared_ptr<std::byte>(base_, [size_bytes](std::byte* pages) { ::munmap(pages, size_bytes); });
   mapped_bytes_ = size_bytes;
   memfd_ = ::fcntl(memfd, F_DUPFD_CLOEXEC, 0);
   if (memfd_ < 0) return bad(fmt::format("the memfd cannot be kept: {}", std::strerror(errno)));
@@ -258,6 +262,10 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("window_bytes is {}; it must be 0, or the size of whole fragments of at least {} elements",
                            declared.window_bytes, layout::page_bytes / sizeof(float)));
   window_bytes_ = declared.window_bytes;
+  if (declared.buffers_in > static_cast<std::uint64_t>(layout::BuffersIn::device))
+    return bad(fmt::format("buffers_in is {}; it must be 0, in this memory, or 1, in a GPU's", declared.buffers_in));
+  on_device_ = declared.buffers_in == static_cast<std::uint64_t>(layout::BuffersIn::device);
+  if (on_device_ && lean()) return bad("window_bytes must be 0 where the buffers are in a GPU's memory");
   if (auto objected = objection(most_bytes())) return refusal(AttachStatus::limit_reached, *std::move(objected));
   if (!lean()) ::close(std::exchange(memfd_, -1));
   elements_ = declared.elements;
@@ -385,7 +393,27 @@ std::uint32_t ClientMemory::block_count(std::uint32_t fragment) const {
 
 float* ClientMemory::buffer(std::uint32_t fragment, std::uint8_t index) const {
   GOSSAMER_CHECK(fragment < fragment_count() && index < layout::buffers_per_fragment);
-  return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
+  if (!on_device_) return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
+  GOSSAMER_CHECK(shared_ != nullptr);
+  return shared_->begin() + layout::device_offset(plan_, fragment, index) / sizeof(float);
+}
+
+void ClientMemory::share(std::shared_ptr<const DeviceMemory> with) {
+  GOSSAMER_CHECK(!on_device_ || with->bytes() >= device_bytes());
+  shared_ = std::move(with);
+}
+
+const gossip::Device& ClientMemory::device() const {
+  GOSSAMER_CHECK(!on_device_ || shared_ != nullptr);
+  return on_device_ ? shared_->device() : gossip::processor();
+}
+
+bool ClientMemory::reached_by(const gossip::Device& device) const {
+  return &device == &this->device() || (shared_ != nullptr && &device == &shared_->device());
+}
+
+std::span<std::byte> ClientMemory::host_buffers() const {
+  return {base_ + plan_.buffers_offset, plan_.total_bytes - plan_.buffers_offset};
 }
 
 Header& ClientMemory::header() const {

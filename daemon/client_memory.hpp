@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <expected>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "daemon/checkpoint/model_file.hpp"
+#include "daemon/device_memory.hpp"
 #include "gossip/outer.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
@@ -55,8 +57,13 @@ class ClientMemory {
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
-  /// What it takes at most: of lean memory less than its size.
-  [[nodiscard]] std::uint64_t most_bytes() const { return layout::most_bytes(plan_, window_bytes_); }
+  /// What it takes of the host's memory at most: of lean memory less than its size, and without buffers that are in a
+  /// GPU's.
+  [[nodiscard]] std::uint64_t most_bytes() const {
+    return on_device_ ? plan_.buffers_offset : layout::most_bytes(plan_, window_bytes_);
+  }
+  /// What it takes of a GPU's memory.
+  [[nodiscard]] std::uint64_t device_bytes() const { return on_device_ ? layout::device_bytes(plan_) : 0; }
   /// Buffers have memory only while something is done with their fragment.
   [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
   /// Fragments of lean memory whose buffers may have memory at once.
@@ -74,8 +81,24 @@ class ClientMemory {
   /// Elements of one fragment that are averaged but not optimised: its tensors of role `buffer`. Ascending, apart.
   [[nodiscard]] std::vector<gossip::ElementRange> statistics(std::uint32_t fragment) const;
 
-  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats, aligned to at least 1024 bytes.
+  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats in the memory of device(), aligned to at
+  /// least 1024 bytes.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
+
+  // Where the buffers are.
+  /// They are in a GPU's memory, as the client says. Until share() nothing may be asked of them.
+  [[nodiscard]] bool on_device() const { return on_device_; }
+  /// The GPU's memory that they are in, of at least device_bytes(); or, of buffers in the host's, that they are pinned.
+  void share(std::shared_ptr<const DeviceMemory> with);
+  /// Computes on the buffers: the processor, unless they are in a GPU's memory.
+  [[nodiscard]] const gossip::Device& device() const;
+  /// Whether that device computes on them where they are.
+  [[nodiscard]] bool reached_by(const gossip::Device& device) const;
+  /// UUID of the GPU that they are in; empty: in the host's memory.
+  [[nodiscard]] std::string gpu() const { return on_device_ && shared_ ? shared_->gpu() : std::string(); }
+  /// The buffers in the host's memory, in whole pages, and what keeps them mapped.
+  [[nodiscard]] std::span<std::byte> host_buffers() const;
+  [[nodiscard]] std::shared_ptr<const void> pages() const { return pages_; }
 
   // Of lean memory; any thread.
   /// Takes memory for all buffers of a fragment, zero where they had none. 0, or errno: then nothing is taken.
@@ -158,8 +181,11 @@ class ClientMemory {
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
 
+  std::shared_ptr<std::byte> pages_;  // the mapping
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
+  bool on_device_ = false;
+  std::shared_ptr<const DeviceMemory> shared_;
   int memfd_ = -1;  // of lean memory
   std::uint64_t window_bytes_ = 0;
   layout::Plan plan_{};

@@ -82,6 +82,7 @@ class Reader {
   std::string take(std::filesystem::path* value, const Option& option, const toml::node& node) const;
   std::string take(std::int64_t* value, const Option& option, const toml::node& node) const;
   std::string take(double* value, const Option& option, const toml::node& node) const;
+  std::string take(bool* value, const Option& option, const toml::node& node) const;
   std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
   std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
   std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
@@ -150,6 +151,13 @@ std::string Reader::take(double* value, const Option& option, const toml::node& 
   if (!(number >= option.least && number <= option.most))  // so that NaN is refused, too
     return fmt::format("{} is out of bounds; it must be {}", number, allowed_values(option));
   *value = number;
+  return {};
+}
+
+std::string Reader::take(bool* value, const Option& option, const toml::node& node) const {
+  const std::optional<bool> yes = node.value_exact<bool>();
+  if (!yes) return wrong_type(option, node);
+  *value = *yes;
   return {};
 }
 

@@ -103,6 +103,8 @@ struct CheckpointOptions {
 
 struct GpuOptions {
   std::string library = "libnvidia-ml.so.1";  ///< a name or a path; empty: GPUs are not watched
+  bool clients = true;                        ///< models in their memory are averaged there
+  std::filesystem::path plugin;               ///< empty: device::Plugin::usual_path()
 };
 
 struct LogOptions {

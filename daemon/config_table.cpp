@@ -31,7 +31,10 @@ constexpr OptionSection sections[] = {
     {"limits", "What local training processes may take."},
     {"metrics", "What the node shows of itself: a status page, and metrics for Prometheus."},
     {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training."},
-    {"gpus", "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them."},
+    {"gpus",
+     "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them, and models that are averaged "
+     "in "
+     "their memory."},
     {"log", "What is written down, and where."},
 };
 
@@ -413,6 +416,18 @@ constexpr Option options[] = {
      .text = "NVIDIA's management library, which comes with the driver: a name that the loader finds, or a path. It is "
              "loaded if it is there; without it the daemon runs all the same. While it is loaded, the driver takes the "
              "GPUs to be in use: stop the daemon to reset one. Empty: GPUs are not looked at."},
+    {.section = "gpus",
+     .key = "clients",
+     .field = [](Config& c) -> OptionField { return &c.gpus.clients; },
+     .text =
+         "Whether models that training processes have in a GPU's memory are averaged there, so that only compressed "
+         "bytes cross the bus. It takes what CUDA needs of that memory for one more process, and "
+         "time of the GPU. false: such processes exchange through pinned host memory, and processors average."},
+    {.section = "gpus",
+     .key = "plugin",
+     .field = [](Config& c) -> OptionField { return &c.gpus.plugin; },
+     .text = "The plug-in for that, which is loaded when a process first offers such a model. Empty: where the package "
+             "gossamer-cuda installs it. Without it they use pinned host memory."},
 
     {.section = "log",
      .key = "level",
@@ -545,6 +560,7 @@ std::string allowed_values(const Option& option) {
                         [](std::filesystem::path*) -> std::string { return "an absolute path, or \"\""; },
                         [&](std::int64_t*) { return between("a whole number"); },
                         [&](double*) { return between("a number"); },
+                        [](bool*) -> std::string { return "true or false"; },
                         [&](std::vector<std::string>*) -> std::string {
                           return option.form == TextForm::node_id ? "a list of strings of 32 hexadecimal digits"
                                                                   : "a list of strings like \"tcp://host:7946\"";
@@ -565,6 +581,7 @@ std::string toml_value(const Option& option, Config config) {
           [](std::string* value) { return toml_string(*value); },
           [](std::filesystem::path* value) { return toml_string(value->string()); },
           [](std::int64_t* value) { return fmt::format("{}", *value); },
+          [](bool* value) -> std::string { return *value ? "true" : "false"; },
           [](double* value) {
             std::string text = number(*value);
             return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;

@@ -15,8 +15,8 @@ namespace gossamer::daemon {
 
 /// Where an option's value lives in a Config; the alternative is its type.
 using OptionField =
-    std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, std::vector<std::string>*, CodecChoice*,
-                 LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*>;
+    std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*, std::vector<std::string>*,
+                 CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*>;
 
 /// What a string must look like.
 enum class TextForm : std::uint8_t {

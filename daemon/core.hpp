@@ -30,6 +30,9 @@ class Core : public ClientEvents {
   /// Nothing: the disk answers, or nothing is to be written.
   [[nodiscard]] virtual std::optional<DiskTrouble> disk_trouble() const { return std::nullopt; }
 
+  /// Where clients' GPU memory is mapped; null: nowhere.
+  [[nodiscard]] virtual Devices* devices() { return nullptr; }
+
   /// The answer to a command that is not the shell's; nothing if it is not the core's either.
   [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }
 

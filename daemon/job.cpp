@@ -64,7 +64,7 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   fragments.reserve(memory.fragment_count());
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
     fragments.emplace_back(std::array<float*, 3>{memory.buffer(f, 0), memory.buffer(f, 1), memory.buffer(f, 2)},
-                           memory.block_count(f), parts_of(client->word(f)));
+                           memory.block_count(f), parts_of(client->word(f)), memory.device());
   }
   if (memory.lean()) memory.vacate_unused();
   return std::shared_ptr<Job>(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
@@ -75,6 +75,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
     : host_(host),
       description_(description_of(client->memory())),
       options_(options),
+      home_(client->memory().device()),
       clients_{client},
       first_(std::move(client)),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
@@ -97,7 +98,9 @@ void Job::start() {
   const ClientMemory& memory = first_->memory();
   host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), first_->pid(),
                    first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count(),
-                   memory.lean() ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20) : "");
+                   memory.lean()        ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20)
+                   : memory.on_device() ? fmt::format(", in the memory of {}", memory.gpu())
+                                        : "");
   // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
   // says so all the time, or a successor would take it for a newcomer.
   if (first_->joins()) {
@@ -154,6 +157,15 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
                                "give both the memory resident, or start one process a node",
                                name()));
   }
+  if (!home_.failure().empty())
+    return refused(layout::AttachStatus::job_busy, "the job's GPU here has just failed: try again");
+  if (!session->memory().reached_by(home_)) {
+    if (!session->memory().on_device())
+      return refused(layout::AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
+    return refused(layout::AttachStatus::no_device,
+                   fmt::format("job {} is averaged on {} here: this process takes part through host memory", name(),
+                               &home_ == &gossip::processor() ? "the processor" : "another GPU"));
+  }
   if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
     return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
   if (clients_.size() >= gossip::LocalGroup::max_clients) {
@@ -176,6 +188,11 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
     begin_group();
   }
   return {};
+}
+
+void Job::let_clients_go() {
+  for (const auto& client : clients_)
+    client->session().close();
 }
 
 JobClient* Job::client_of(const ClientSession& session) const {
@@ -717,7 +734,8 @@ ClientStatus Job::client_status(const JobClient& client) const {
                                                                     : "running",
           .clock = client.clock(),
           .steps = client.memory().steps(),
-          .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s};
+          .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,
+          .buffers = client.memory().on_device() ? client.memory().gpu() : "host"};
 }
 
 PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {

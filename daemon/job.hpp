@@ -81,6 +81,10 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] JobKey key() const { return description_.job; }
   /// One more client of this job. Refused if its layout is another, or the job is about to end.
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
+  /// The device in whose memory the replica is: that of its first client's buffers.
+  [[nodiscard]] const gossip::Device& home() const { return home_; }
+  /// Ends the sessions of all clients: home() has failed.
+  void let_clients_go();
   void woken(const ClientSession& session);
   /// The client is gone. With the last one, finishes what is under way and takes the replica out of gossip. False: it
   /// was none of this job's.
@@ -222,6 +226,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   JobHost& host_;
   JobInfo description_;
   GossipOptions options_;
+  const gossip::Device& home_;
   Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
   std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
   gossip::Replica replica_;

@@ -13,6 +13,7 @@
 
 #include "daemon/checkpoints.hpp"
 #include "daemon/config.hpp"
+#include "daemon/devices.hpp"
 #include "daemon/journal_sink.hpp"
 #include "daemon/log.hpp"
 #include "daemon/metrics.hpp"
@@ -28,6 +29,8 @@ using namespace gossamer::daemon;
 
 /// How long the end waits for a disk that has been given something to write.
 constexpr std::chrono::seconds disk_grace{5};
+/// And for workers. The processor is done with a task within a second.
+constexpr std::chrono::seconds gpu_grace{5};
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
@@ -69,11 +72,13 @@ int serve(const Config& config, const std::string& config_file) {
   if (!sockets) return cannot(sockets.error());
 
   asio::io_context loop(1);  // one thread runs it
+  // Before what computes on them.
+  Devices devices(loop, {.plugin = config.gpus.plugin, .enabled = config.gpus.clients}, logger);
   // A fragment has at most one task under way, so no more than this can ever wait.
   Workers workers(loop, static_cast<std::size_t>(config.node.workers),
                   static_cast<std::size_t>(config.limits.jobs) * max_fragments);
   Checkpoints checkpoints(loop, config.checkpoints);
-  auto node = Node::open(loop, config, *state, workers, checkpoints, logger);
+  auto node = Node::open(loop, config, *state, workers, checkpoints, devices, logger);
   if (!node) return cannot(node.error());
   auto shell = Shell::open(
       loop, config, [&] { return read_config(config_file); }, *sockets, **node, *log);
@@ -83,11 +88,15 @@ int serve(const Config& config, const std::string& config_file) {
   logger.info("gossamerd {} runs as node {} ({}) at {}; sockets are in {}, state is in {}", GOSSAMER_VERSION,
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
   (*shell)->run();
-  workers.stop();
-  if (!checkpoints.stop_within(disk_grace)) {
+  const bool computed = workers.stop_within(gpu_grace);
+  if (!computed) logger.warn("a GPU does not answer: ending without what was to be computed on it");
+  const bool written = checkpoints.stop_within(disk_grace);
+  if (!written) {
     logger.warn("the disk of {} does not answer: ending without what was to be written to it",
                 checkpoints.options().folder.string());
-    // Neither thread nor disk can be waited for. What others see is cleared away, and nothing else.
+  }
+  if (!computed || !written) {
+    // Neither thread nor disk nor GPU can be waited for. What others see is cleared away, and nothing else.
     shell->reset();
     node->reset();
     std::_Exit(clean);

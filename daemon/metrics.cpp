@@ -96,6 +96,12 @@ constexpr Row<NodeStatus> node_rows[] = {
     {{"gossamer_client_memory_bytes", gauge, "bytes", "Memory shared with training processes.",
       "Bounded by [limits] memory_mib, if that is set."},
      [](const NodeStatus& n) { return real(n.memory_bytes); }},
+    {{"gossamer_client_device_memory_bytes", gauge, "bytes",
+      "Memory of GPUs shared with training processes, in which their models are averaged.",
+      "0 while processes train on GPUs: they exchange through host memory; gossamerctl clients shows which, and the "
+      "log "
+      "why."},
+     [](const NodeStatus& n) { return real(n.device_memory_bytes); }},
     {{"gossamer_limits_near", gauge, "", "1 if a limit of [limits] is more than 80 % used.",
       "gossamerctl status says which; more training processes will soon be refused."},
      [](const NodeStatus& n) { return n.limits_near.empty() ? 0.0 : 1.0; }},

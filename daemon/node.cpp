@@ -68,14 +68,15 @@ const JobKey* key_of(const Message& message) {
 
 std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& loop, const Config& config,
                                                              const StateFolder& state, Workers& workers,
-                                                             Checkpoints& checkpoints, spdlog::logger& log) {
+                                                             Checkpoints& checkpoints, Devices& devices,
+                                                             spdlog::logger& log) {
   auto identity = peer::load_or_create_identity(state.path());
   if (!identity) return std::unexpected(identity.error());
   auto cluster = ClusterState::load(state, config.overlay.cluster_key_file, !config.overlay.join.empty());
   if (!cluster) return std::unexpected(cluster.error());
   const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
   std::unique_ptr<Node> node(new Node(loop, config, state, std::move(*identity), std::move(*cluster), workers,
-                                      checkpoints, log, seed_of(config), incarnation));
+                                      checkpoints, devices, log, seed_of(config), incarnation));
   peer::OverlayOptions options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
@@ -108,13 +109,14 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
 }
 
 Node::Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-           ClusterState cluster, Workers& workers, Checkpoints& checkpoints, spdlog::logger& log, std::uint64_t seed,
-           std::uint64_t incarnation)
+           ClusterState cluster, Workers& workers, Checkpoints& checkpoints, Devices& devices, spdlog::logger& log,
+           std::uint64_t seed, std::uint64_t incarnation)
     : config_(config),
       identity_(std::move(identity)),
       cluster_(std::move(cluster)),
       workers_(workers),
       checkpoints_(checkpoints),
+      devices_(devices),
       log_(log),
       random_(seed),
       counter_(incarnation),  // above every counter of an earlier life
@@ -153,6 +155,22 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   (*job)->start();
   if (drained_) (*job)->set_drained(true);
   return {};
+}
+
+const gossip::Device* Node::home_of(const ClientMemory& memory) const {
+  const auto found = jobs_.find(memory.key().name_hash);
+  if (found == jobs_.end() || found->second.job->client_gone()) return nullptr;
+  const gossip::Device& home = found->second.job->home();
+  return &home == &gossip::processor() || !home.failure().empty() ? nullptr : &home;
+}
+
+/// Their clients come back with buffers in the host's memory.
+void Node::give_failed_gpus_up() {
+  for (const gossip::Device* const gpu : devices_.failed()) {
+    for (auto& [name, held] : jobs_) {
+      if (&held.job->home() == gpu) held.job->let_clients_go();
+    }
+  }
 }
 
 Job* Node::job_of(const ClientSession& session) {
@@ -315,6 +333,7 @@ void Node::tick() {
   const bool settled = overlay_->settled();
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
+  give_failed_gpus_up();
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
   keep_acquaintances();

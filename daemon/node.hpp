@@ -36,7 +36,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   /// Loads or makes the keys, binds the overlay's address and begins to dial. All references outlive the node.
   [[nodiscard]] static std::expected<std::unique_ptr<Node>, std::string> open(
       asio::io_context& loop, const Config& config, const StateFolder& state, Workers& workers,
-      Checkpoints& checkpoints, spdlog::logger& log);
+      Checkpoints& checkpoints, Devices& devices, spdlog::logger& log);
   ~Node() override;
 
   // --- Core
@@ -47,6 +47,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
   [[nodiscard]] std::optional<DiskTrouble> disk_trouble() const override { return checkpoints_.trouble(); }
+  [[nodiscard]] Devices* devices() override { return &devices_; }
   [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request) override;
   void reconfigure(const Config& config) override;
   void set_drained(bool drained) override;
@@ -55,14 +56,15 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void begin_stop(std::function<void()> stopped) override;
 
   // --- ClientEvents
+  [[nodiscard]] const gossip::Device* home_of(const ClientMemory& memory) const override;
   std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override;
   void woken(ClientSession& session) override;
   void detached(ClientSession& session) override;
 
  private:
   Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
-       ClusterState cluster, Workers& workers, Checkpoints& checkpoints, spdlog::logger& log, std::uint64_t seed,
-       std::uint64_t incarnation);
+       ClusterState cluster, Workers& workers, Checkpoints& checkpoints, Devices& devices, spdlog::logger& log,
+       std::uint64_t seed, std::uint64_t incarnation);
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;
@@ -94,6 +96,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
+  void give_failed_gpus_up();
   void remove(std::map<std::uint64_t, Held>::iterator position);
   [[nodiscard]] std::vector<std::string> addresses_to_dial() const;
   void keep_denials();
@@ -109,6 +112,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   ClusterState cluster_;
   Workers& workers_;
   Checkpoints& checkpoints_;
+  Devices& devices_;
   spdlog::logger& log_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;

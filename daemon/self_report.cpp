@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/device/cuda_device.hpp"
 #include "peer/cluster_keys.hpp"
 
 namespace gossamer::daemon {
@@ -31,6 +32,13 @@ json open_files() {
        entry.increment(error))
     ++count;
   return error ? json() : json(count);
+}
+
+/// What averages models in the memory of GPUs, if that is wanted.
+json gpu_plugin(const GpuOptions& options) {
+  const std::filesystem::path path = options.plugin.empty() ? device::Plugin::usual_path() : options.plugin;
+  std::error_code error;
+  return {{"wanted", options.clients}, {"path", path.string()}, {"present", std::filesystem::exists(path, error)}};
 }
 
 json key_file(const char* name, const std::filesystem::path& path) {
@@ -63,6 +71,7 @@ json self_report(const Config& config) {
             {"advertise", config.overlay.advertise},
             {"interface", config.overlay.interface},
             {"peers", config.overlay.peers},
+            {"gpu_plugin", gpu_plugin(config.gpus)},
             {"keys",
              {key_file("node key", config.node.state_dir / peer::node_key_file_name),
               key_file("cluster key", config.overlay.cluster_key_file)}}}}};

@@ -95,6 +95,7 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   options.node = core.id();
   options.limits = client_limits(shell->config_.limits);
   options.kept = &shell->kept_;
+  options.devices = core.devices();
   auto clients = ClientListener::open(loop, std::move(options), core, log.logger());
   if (!clients) return std::unexpected(std::move(clients.error()));
   shell->clients_ = std::move(*clients);
@@ -209,6 +210,7 @@ NodeStatus Shell::node_status() const {
   status.heap_bytes = heap_bytes();
   status.clients = static_cast<std::uint32_t>(clients_->sessions());
   status.memory_bytes = clients_->memory_bytes();
+  if (const Devices* const devices = core_.devices()) status.device_memory_bytes = devices->mapped_bytes();
   status.clients_awaited = static_cast<std::uint32_t>(kept_.awaited());
   status.limits_near = clients_->limits_near();
   if (page_) status.page = page_->url();

@@ -206,6 +206,18 @@ KeyFile key_file_of(const json& key) {
           .own = key.value("own", true)};
 }
 
+/// Without the plug-in, models on GPUs take the way over the bus: slower, and right all the same.
+void examine_gpu_plugin(const DaemonFacts& daemon, std::vector<Finding>& findings) {
+  const json plugin = daemon.process.value("gpu_plugin", json::object());
+  if (daemon.gpus == 0 || !plugin.value("wanted", false)) return;
+  const std::string path = safe_text(text(plugin, "path"));
+  findings.push_back(plugin.value("present", false)
+                         ? ok("GPU plug-in", "models in the memory of GPUs are averaged there: " + path)
+                         : warning("GPU plug-in",
+                                   path + " is not there: models on GPUs are exchanged through host memory",
+                                   "install the package gossamer-cuda, or set [gpus] clients = false"));
+}
+
 }  // namespace
 
 Finding examine_key(const KeyFile& file) {
@@ -248,6 +260,7 @@ std::vector<Finding> examine_daemon(const DaemonFacts& daemon) {
   examine_links(daemon, findings);
   examine_members(daemon, findings);
   examine_limits(daemon.process, findings);
+  examine_gpu_plugin(daemon, findings);
   examine_state(daemon.process, findings);
   return findings;
 }

@@ -41,6 +41,7 @@ struct DaemonFacts {
   nlohmann::json node;     ///< of "status"
   nlohmann::json peers;
   nlohmann::json members;
+  std::size_t gpus = 0;              ///< of this machine, with a driver
   std::optional<bool> port_answers;  ///< somebody accepts connections at the address that it listens on
 };
 

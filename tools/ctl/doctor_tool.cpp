@@ -165,11 +165,13 @@ std::vector<Finding> DoctorTool::run(const Ask& ask) const {
   const auto node = ask({{"command", "status"}});
   const auto peers = ask({{"command", "peers"}});
   const auto members = ask({{"command", "members"}});
+  const MachineFacts machine = machine_facts();
   if (process && node && peers && members) {
     DaemonFacts daemon{.process = process->at("process"),
                        .node = node->at("node"),
                        .peers = peers->at("peers"),
                        .members = members->at("members"),
+                       .gpus = machine.gpu_driver.empty() ? 0 : machine.gpus,
                        .port_answers = answers(node->at("node").value("address", ""))};
     append(findings, examine_daemon(daemon));
   } else if (!node && node.error().failure == Failure::no_daemon) {
@@ -186,7 +188,7 @@ std::vector<Finding> DoctorTool::run(const Ask& ask) const {
     findings.push_back({Grade::problem, "daemon", "it does not answer as this tool expects: " + message,
                         "use the gossamerctl of the daemon's version, or restart it"});
   }
-  append(findings, examine_machine(machine_facts()));
+  append(findings, examine_machine(machine));
   if (const auto seen = see_gpus(ask)) append(findings, examine_gpus(seen->report));
   return findings;
 }

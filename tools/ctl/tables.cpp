@@ -87,7 +87,11 @@ std::string status_table(const json& answer, bool colour) {
                               : "")
             : "-"}},
       {"jobs", {count_text(node.number("jobs"))}},
-      {"clients", {fmt::format("{:.0f}, sharing {}", node.number("clients"), bytes_text(node.number("memory_bytes")))}},
+      {"clients",
+       {fmt::format("{:.0f}, sharing {}{}", node.number("clients"), bytes_text(node.number("memory_bytes")),
+                    node.has("device_memory_bytes") && node.number("device_memory_bytes") > 0
+                        ? fmt::format(", and {} on GPUs", bytes_text(node.number("device_memory_bytes")))
+                        : "")}},
       {"sent",
        {fmt::format("{} in {} messages, of which {} model", bytes_text(node.number("bytes_sent")),
                     count_text(node.number("messages_sent")), bytes_text(node.number("payload_bytes_sent")))}},
@@ -178,7 +182,7 @@ std::string job_state(const Members& job, const std::string& state) {
 }
 
 std::string render_clients(const json& clients, const std::string& if_none, bool colour) {
-  Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED"}, {}, if_none};
+  Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED", "BUFFERS"}, {}, if_none};
   for (const json& entry : clients) {
     const Members client{entry};
     table.rows.push_back({client.text("job"),
@@ -186,7 +190,8 @@ std::string render_clients(const json& clients, const std::string& if_none, bool
                           {client.string("state"), false, tone_of_state(client.string("state"))},
                           client.as("clock", count_text),
                           client.as("steps", count_text),
-                          {fmt::format("{} ago", duration_text(client.number("published_s"))), true}});
+                          {fmt::format("{} ago", duration_text(client.number("published_s"))), true},
+                          client.text("buffers")});
   }
   return table.render(colour);
 }

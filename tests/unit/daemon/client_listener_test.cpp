@@ -9,109 +9,16 @@
 #include <optional>
 #include <random>
 
-#include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/support.hpp"
-#include "tests/unit/daemon/test_client.hpp"
+#include "tests/unit/daemon/listening.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
 using layout::AttachStatus;
+using test::Client;
+using test::Listening;
+using test::status;
 using namespace std::chrono_literals;
-
-namespace {
-
-/// Takes clients as the node would, or refuses them, and remembers what it was told.
-struct Recorder : ClientEvents {
-  std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override {
-    if (refusal) return std::unexpected(*refusal);
-    sessions.push_back(std::move(session));
-    return {};
-  }
-  void woken(ClientSession& session) override {
-    ++wakes;
-    last_woken = session.number();
-  }
-  void detached(ClientSession& session) override {
-    ++detaches;
-    std::erase_if(sessions, [&](const auto& held) { return held.get() == &session; });
-  }
-
-  std::optional<AttachRefusal> refusal;
-  std::vector<std::shared_ptr<ClientSession>> sessions;
-  int wakes = 0;
-  int detaches = 0;
-  std::uint64_t last_woken = 0;
-};
-
-struct Listening {
-  explicit Listening(ClientListenerOptions options = {}) {
-    options.socket = path;
-    options.node.bytes[0] = 42;
-    auto opened = ClientListener::open(loop, options, events, log.logger);
-    REQUIRE(opened);
-    listener = std::move(*opened);
-  }
-
-  [[nodiscard]] UniqueFd connect() const { return test::connect_to(path, SOCK_SEQPACKET); }
-
-  /// The daemon's reply at a client's socket; the loop is turned until it has come.
-  [[nodiscard]] layout::AttachReply reply(const UniqueFd& socket) {
-    layout::AttachReply reply{};
-    ssize_t got = -1;
-    REQUIRE(test::run_until(loop, [&] {
-      got = ::recv(socket.get(), &reply, sizeof reply, MSG_DONTWAIT);
-      return got >= 0;
-    }));
-    REQUIRE(got == sizeof reply);
-    CHECK(reply.magic == layout::attach_magic);
-    CHECK(reply.version == layout::attach_version);
-    CHECK(reply.message[sizeof reply.message - 1] == 0);
-    return reply;
-  }
-
-  /// The daemon has closed this connection.
-  [[nodiscard]] bool closed(const UniqueFd& socket) {
-    return test::run_until(loop, [&] {
-      char byte = 0;
-      const ssize_t got = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);
-      return got == 0 || (got < 0 && errno != EAGAIN);
-    });
-  }
-
-  test::TemporaryFolder folder;
-  std::string path = (folder.path() / layout::client_socket_name).string();
-  asio::io_context loop;
-  test::TestLog log;
-  Recorder events;
-  std::unique_ptr<ClientListener> listener;
-};
-
-/// A client with a valid model.
-struct Client {
-  explicit Client(const Listening& daemon) : socket(daemon.connect()), wake(::eventfd(0, EFD_CLOEXEC)) {
-    memory.seal();
-  }
-  void ask(std::uint32_t flags = 0) {
-    layout::AttachRequest request = test::attach_request(memory.plan.total_bytes);
-    request.flags = flags;
-    test::send_datagram(socket.get(), &request, sizeof request, {memory.fd.get(), wake.get()});
-  }
-  void ring() {
-    const std::uint64_t one = 1;
-    REQUIRE(::write(wake.get(), &one, sizeof one) == sizeof one);
-  }
-
-  test::TestMemory memory;
-  UniqueFd socket;
-  UniqueFd wake;
-};
-
-AttachStatus status(const layout::AttachReply& reply) {
-  return static_cast<AttachStatus>(reply.status);
-}
-
-}  // namespace
 
 TEST_CASE("a client attaches, wakes the daemon, and leaves") {
   Listening daemon;

@@ -102,6 +102,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     restore = "latest"
     [gpus]
     library = "/n"
+    clients = false
+    plugin = "/p"
     [log]
     level = "debug"
     file = "/l"
@@ -158,6 +160,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->checkpoints.keep == 2);
   CHECK(config->checkpoints.restore == Restore::latest);
   CHECK(config->gpus.library == "/n");
+  CHECK_FALSE(config->gpus.clients);
+  CHECK(config->gpus.plugin == "/p");
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   CHECK(config->log.format == LogFormat::json);
@@ -196,6 +200,7 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"listen = \"x\"", "f:1: listen: stands outside a section; it belongs under [overlay]"},
       {"node = 3", "f:1: node: is a whole number; it must be a section, written [node]"},
       {"[[node]]\nname = \"a\"", "f:1: node: is a list; it must be a section, written [node]"},
+      {"[gpus]\nclients = \"no\"", "f:2: [gpus] clients: is a string; it must be true or false"},
       {"[overlay]\nping_ms = \"500\"",
        "f:2: [overlay] ping_ms: is a string; it must be a whole number from 20 to 60000 ms"},
       {"[overlay]\nping_ms = 500.0", "f:2: [overlay] ping_ms: is a number with a fraction; it must be a whole number"},

@@ -113,6 +113,19 @@ TEST_CASE("each fault of the daemon is found, and graded") {
   CHECK(daemon_with([](auto& d) { d.process["max_locked_bytes"] = 65'536; }).grade == Grade::warning);
   CHECK(daemon_with([](auto& d) { d.process["state_free_bytes"] = 1'000'000; }).grade == Grade::problem);
   CHECK(daemon_with([](auto& d) { d.process["state_free_bytes"] = 100'000'000; }).grade == Grade::warning);
+  const auto with_gpu = [](bool wanted, bool present) {
+    return [=](DaemonFacts& d) {
+      d.gpus = 1;
+      d.process["gpu_plugin"] = {{"wanted", wanted}, {"path", "/p/plugin.so"}, {"present", present}};
+    };
+  };
+  CHECK_THAT(daemon_with(with_gpu(true, false)).text, Contains("/p/plugin.so is not there"));
+  CHECK_THAT(daemon_with(with_gpu(true, false)).advice, Contains("gossamer-cuda"));
+  for (const bool wanted : {true, false}) {
+    DaemonFacts sound = sound_daemon();
+    with_gpu(wanted, wanted)(sound);
+    CHECK(worst(examine_daemon(sound)) == Grade::ok);
+  }
   CHECK_THAT(daemon_with([](auto& d) { d.peers = json::array(); }).text, Contains("none of 1 configured"));
   const auto unlinked = [](DaemonFacts& d) {
     d.peers.push_back({{"address", "tcp://third:1"}, {"up", false}, {"note", "another cluster key"}});

@@ -9,8 +9,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/unique_fd.hpp"
@@ -96,7 +100,25 @@ class TestMemory {
   TestMemory& operator=(const TestMemory&) = delete;
   ~TestMemory() { unmap(); }
 
+  /// Has the buffers in the memory of a played GPU (tests/unit/daemon/device/played_cuda_plugin.cpp) from now on, which
+  /// exports it as a memfd.
+  void move_to_device(const std::array<std::uint8_t, 16>& gpu) {
+    constexpr std::size_t page_bytes = 2 << 20;
+    device.emplace();
+    device->bytes = (layout::device_bytes(plan) + page_bytes - 1) / page_bytes * page_bytes;
+    device->descriptor = UniqueFd(::memfd_create("played-gpu-memory", MFD_CLOEXEC));
+    REQUIRE(::ftruncate(device->descriptor.get(), static_cast<off_t>(device->bytes)) == 0);
+    device->base = static_cast<std::byte*>(
+        ::mmap(nullptr, device->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device->descriptor.get(), 0));
+    REQUIRE(device->base != MAP_FAILED);
+    std::memcpy(device->base, base + plan.buffers_offset, layout::device_bytes(plan));
+    std::ranges::copy(gpu, device->offer.uuid);
+    device->offer.bytes = device->bytes;
+    header().buffers_in = static_cast<std::uint64_t>(layout::BuffersIn::device);
+  }
+
   void unmap() {
+    if (device && device->base != nullptr) ::munmap(std::exchange(device->base, nullptr), device->bytes);
     if (base != nullptr) ::munmap(std::exchange(base, nullptr), plan.total_bytes);
   }
 
@@ -110,12 +132,21 @@ class TestMemory {
     return reinterpret_cast<layout::FragmentEntry*>(base + plan.fragments_offset)[f];
   }
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const {
+    if (device) return reinterpret_cast<float*>(device->base + layout::device_offset(plan, f, index));
     return reinterpret_cast<float*>(base + layout::buffer_offset(plan, f, index));
   }
 
   layout::Plan plan;
   UniqueFd fd;
   std::byte* base = nullptr;
+
+  struct Device {
+    UniqueFd descriptor;
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+    layout::DeviceOffer offer{};
+  };
+  std::optional<Device> device;
 };
 
 inline UniqueFd connect_to(const std::string& path, int type) {

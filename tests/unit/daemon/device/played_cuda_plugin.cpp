@@ -37,6 +37,8 @@
 #include "daemon/device/played_cuda.hpp"
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/device.hpp"
+#include "gossip/local_mean.hpp"
+#include "gossip/outer.hpp"
 
 namespace gossamer::device {
 

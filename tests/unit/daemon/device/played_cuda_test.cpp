@@ -1,53 +1,27 @@
 // CudaDevice over the played plug-in: what is shared with a client is mapped and pinned, refused with a text, and given
 // back; and the same bits come from there as from the processor.
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
-
 #include "catch.hpp"
 #include "daemon/device/cuda_device.hpp"
-#include "daemon/device/played_cuda.hpp"
+#include "daemon/device/played_gpus.hpp"
 #include "daemon/device/properties.hpp"
-#include "temporary_folder.hpp"
 
 using namespace gossamer;
 using namespace gossamer::device;
+using gossamer::device::played::played_counts;
+using gossamer::device::played::PlayedGpus;
 
 namespace {
 
 constexpr std::size_t page_bytes = 2 << 20;
 
-/// A machine that a test writes, line by line.
-class PlayedMachine {
- public:
-  PlayedMachine() { ::setenv(played::machine_variable, file_.c_str(), 1); }
-  PlayedMachine(const PlayedMachine&) = delete;
-  PlayedMachine& operator=(const PlayedMachine&) = delete;
-  ~PlayedMachine() { ::unsetenv(played::machine_variable); }
-  void be(const std::string& lines) const { std::ofstream(file_) << lines << "\n"; }
-
- private:
-  TemporaryFolder folder_;
-  std::string file_ = (folder_.path() / "machine").string();
-};
-
 Plugin played_plugin() {
   auto plugin = Plugin::load(GOSSAMER_PLAYED_PLUGIN);
   if (!plugin) FAIL(plugin.error());
   return *plugin;
-}
-
-played::Counts counts() {
-  void* const handle = ::dlopen(GOSSAMER_PLAYED_PLUGIN, RTLD_NOW | RTLD_NOLOAD);
-  REQUIRE(handle != nullptr);
-  played::Counts now;
-  reinterpret_cast<played::CountsFunction>(::dlsym(handle, played::counts_symbol))(&now);
-  ::dlclose(handle);
-  return now;
 }
 
 int memory_of(std::size_t bytes) {
@@ -59,7 +33,7 @@ int memory_of(std::size_t bytes) {
 }  // namespace
 
 TEST_CASE("a client's GPU memory is mapped, computed on, and forgotten", "[device]") {
-  const PlayedMachine machine;
+  const PlayedGpus machine;
   const Plugin plugin = played_plugin();
   {
     const auto device = CudaDevice::open(plugin, 0);
@@ -71,21 +45,21 @@ TEST_CASE("a client's GPU memory is mapped, computed on, and forgotten", "[devic
       const auto mapping = (*device)->import(memfd, page_bytes);
       REQUIRE(mapping);
       ::close(memfd);  // the mapping keeps it
-      CHECK(counts().mappings == 1);
+      CHECK(played_counts().mappings == 1);
       float* const buffers = mapping->get();
       CHECK((*device)->sum({.publication = buffers, .correction = buffers}, 1, buffers + block_elements));
       std::vector<float> read(block_elements);
       CHECK((*device)->download(read, buffers + block_elements));
       CHECK(read == std::vector<float>(block_elements, 1.0F));
     }
-    CHECK(counts().mappings == 0);
+    CHECK(played_counts().mappings == 0);
     CHECK((*device)->failure().empty());
   }
-  CHECK(counts().contexts == 0);
+  CHECK(played_counts().contexts == 0);
 }
 
 TEST_CASE("what cannot be mapped or pinned is refused with a text, and the device stays sound", "[device]") {
-  const PlayedMachine machine;
+  const PlayedGpus machine;
   const Plugin plugin = played_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
@@ -107,17 +81,17 @@ TEST_CASE("what cannot be mapped or pinned is refused with a text, and the devic
   {
     const auto pinned = (*device)->pin(host);
     REQUIRE(pinned);
-    CHECK(counts().pinned == 1);
+    CHECK(played_counts().pinned == 1);
     auto* const floats = reinterpret_cast<float*>(host.data());
     CHECK((*device)->clear(floats, 16));
   }
-  CHECK(counts().pinned == 0);
+  CHECK(played_counts().pinned == 0);
   CHECK((*device)->failure().empty());
   ::close(memfd);
 }
 
 TEST_CASE("an address of the host's is not taken for one of the GPU's", "[device]") {
-  const PlayedMachine machine;
+  const PlayedGpus machine;
   const Plugin plugin = played_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
@@ -127,21 +101,21 @@ TEST_CASE("an address of the host's is not taken for one of the GPU's", "[device
 }
 
 TEST_CASE("memory is released by whom the device was told", "[device]") {
-  const PlayedMachine machine;
+  const PlayedGpus machine;
   const Plugin plugin = played_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   std::vector<std::move_only_function<void()>> later;
   (*device)->release_by([&](std::move_only_function<void()> release) { later.push_back(std::move(release)); });
   (void)(*device)->allocate(block_elements);
-  CHECK(counts().allocations == 1);
+  CHECK(played_counts().allocations == 1);
   REQUIRE(later.size() == 1);
   later[0]();
-  CHECK(counts().allocations == 0);
+  CHECK(played_counts().allocations == 0);
 }
 
 TEST_CASE("behind the functions of a plug-in a device has the same properties", "[device]") {
-  const PlayedMachine machine;
+  const PlayedGpus machine;
   const Plugin plugin = played_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
@@ -152,5 +126,5 @@ TEST_CASE("behind the functions of a plug-in a device has the same properties", 
       CHECK(property.check(**device, memory).empty());
     }
   }
-  CHECK(counts().allocations == 0);
+  CHECK(played_counts().allocations == 0);
 }

@@ -1,0 +1,134 @@
+// Jobs whose clients' buffers are in the memory of GPUs, which are played: the daemon's own code works in memory that
+// nothing but the GPU can touch (tests/unit/daemon/device/played_cuda_plugin.cpp), exchanges with a node whose clients
+// are in host memory, and averages clients of both kinds.
+
+#include <array>
+#include <memory>
+
+#include "tests/unit/daemon/played_job.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using device::played::played_counts;
+using device::played::PlayedGpus;
+using std::chrono::microseconds;
+using test::Daemon;
+using test::step;
+using test::steps;
+using test::Trainer;
+
+namespace {
+
+/// Nothing of a GPU's is held any more; the thread of a daemon's Devices has ended with it.
+void check_nothing_is_left() {
+  CHECK(played_counts().mappings == 0);
+  CHECK(played_counts().pinned == 0);
+  CHECK(played_counts().allocations == 0);
+  CHECK(played_counts().contexts == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a node whose client is on a GPU and one whose client is not end with the same model") {
+  const PlayedGpus gpus;
+  const bool founder_on_gpu = GENERATE(true, false);
+  const CodecChoice codec = GENERATE(CodecChoice::f32, CodecChoice::q8);
+  {
+    Trainer first(2, microseconds(50), founder_on_gpu ? std::optional(0) : std::nullopt);
+    Trainer second(-7, microseconds(80), founder_on_gpu ? std::nullopt : std::optional(0));
+    Daemon founder;
+    Daemon joiner(false, &founder);
+    founder.codec = joiner.codec = codec;
+    first.may_train = second.may_train = false;
+    founder.attach(first);
+    first.start();
+    founder.run_until([&] { return first.running(); });
+    joiner.attach(second);
+    second.start();
+    founder.run_until([&] { return second.running(); });
+    CHECK(joiner.status().pulled_bytes > 0);
+    first.may_train = second.may_train = true;
+    const float expected = 2 + static_cast<float>(steps) * step;
+    // Both trained alike: each exchange keeps their sum.
+    const auto is_there = [&](const Trainer& trainer) { return std::abs(trainer.published() - expected) < step / 8; };
+    founder.run_until([&] { return first.trained() && second.trained() && is_there(first) && is_there(second); },
+                      [&] { return std::to_string(first.published()) + " " + std::to_string(second.published()); });
+    CHECK(founder.status().exchanges > 0);
+    CHECK(founder.status().quarantines + joiner.status().quarantines == 0);
+    Daemon& on_gpu = founder_on_gpu ? founder : joiner;
+    CHECK(on_gpu.job().home().name() == "played GPU 0");
+    CHECK(on_gpu.status().processes[0].buffers == "GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500");
+    CHECK(played_counts().mappings == 1);
+  }
+  check_nothing_is_left();
+}
+
+TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean of what they learned, exactly") {
+  const PlayedGpus gpus;
+  {
+    Trainer fast(2, microseconds(20), 0);
+    Trainer slow(-5, microseconds(700), 0);
+    Trainer on_host(9, microseconds(100));
+    Trainer late(0, microseconds(50), 0);
+    Daemon daemon;
+    const std::vector<Trainer*> all = {&fast, &slow, &on_host, &late};
+    for (Trainer* trainer : all) {
+      daemon.attach(*trainer);
+      trainer->may_train = false;
+      trainer->start();
+    }
+    CHECK(played_counts().mappings == 3);
+    CHECK(played_counts().pinned == 1);
+    daemon.run_until([&] { return std::all_of(all.begin(), all.end(), [](Trainer* t) { return t->running(); }); });
+    for (Trainer* trainer : all)
+      trainer->may_train = true;
+    const float expected = 2 + static_cast<float>(steps) * step;
+    daemon.run_until([&] {
+      return std::all_of(all.begin(), all.end(),
+                         [&](Trainer* t) { return t->trained() && t->published() == Approx(expected).epsilon(1e-6); });
+    });
+    CHECK(played_counts().allocations > 0);  // the node's copy
+  }
+  check_nothing_is_left();
+}
+
+TEST_CASE("a client of a job elsewhere than its replica is told to take part through host memory") {
+  const PlayedGpus gpus;
+  gpus.be("gpus 2");
+  const bool home_on_gpu = GENERATE(true, false);
+  Trainer first(1, microseconds(50), home_on_gpu ? std::optional(0) : std::nullopt);
+  Trainer second(1, microseconds(50), 1);
+  Daemon daemon;
+  daemon.attach(first);
+  first.start();
+  daemon.run_until([&] { return first.running(); });
+  const auto refused = daemon.try_attach(second);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().status == layout::AttachStatus::no_device);
+  CHECK(refused.error().message.find(home_on_gpu ? "another GPU" : "the processor") != std::string::npos);
+}
+
+TEST_CASE("a GPU that fails in the middle of exchanges costs its job the exchange, and nobody else anything") {
+  const PlayedGpus gpus;
+  {
+    Trainer first(2, microseconds(50), 0);
+    Trainer second(2, microseconds(80));
+    Daemon founder;
+    Daemon joiner(false, &founder);
+    founder.codec = joiner.codec = CodecChoice::f32;
+    const auto session = founder.attach(first);
+    joiner.attach(second);
+    first.start();
+    second.start();
+    founder.run_until([&] { return founder.status().exchanges > 20 && joiner.status().exchanges > 20; });
+    gpus.be("work fails");
+    std::vector<const gossip::Device*> failed;
+    founder.run_until([&] { return !(failed = founder.devices().failed()).empty(); });
+    CHECK(failed == std::vector<const gossip::Device*>{&founder.job().home()});
+    founder.detach(session);
+    gpus.be("");
+    founder.run_until([&] { return founder.job().done() && second.trained(); });
+    CHECK(std::abs(second.published()) < 3);  // a finite model, that it goes on with
+  }
+  check_nothing_is_left();
+}

@@ -92,6 +92,8 @@ class ClientMemory {
   void share(std::shared_ptr<const DeviceMemory> with);
   /// Computes on the buffers: the processor, unless they are in a GPU's memory.
   [[nodiscard]] const gossip::Device& device() const;
+  /// Keeps that device there; null for the processor.
+  [[nodiscard]] std::shared_ptr<const OpenDevice> opened() const { return on_device_ ? shared_->opened() : nullptr; }
   /// Whether that device computes on them where they are.
   [[nodiscard]] bool reached_by(const gossip::Device& device) const;
   /// UUID of the GPU that they are in; empty: in the host's memory.

@@ -32,6 +32,8 @@ class DeviceMemory {
   ~DeviceMemory() { end_(); }
 
   [[nodiscard]] const gossip::Device& device() const { return *device_->cuda; }
+  /// Keeps the GPU open without keeping the memory mapped.
+  [[nodiscard]] const std::shared_ptr<const OpenDevice>& opened() const { return device_; }
   /// The GPU's UUID, for people.
   [[nodiscard]] const std::string& gpu() const { return device_->uuid; }
   /// As the GPU has it. Pinned memory has the same address in the host.

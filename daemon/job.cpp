@@ -76,6 +76,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       description_(description_of(client->memory())),
       options_(options),
       home_(client->memory().device()),
+      home_opened_(client->memory().opened()),
       clients_{client},
       first_(std::move(client)),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),

@@ -227,6 +227,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   JobInfo description_;
   GossipOptions options_;
   const gossip::Device& home_;
+  std::shared_ptr<const OpenDevice> home_opened_;  // until all that the replica has there is released
   Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
   std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
   gossip::Replica replica_;

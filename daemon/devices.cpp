@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>

@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <thread>
 
 #include "daemon/device/nccl_collectives.hpp"
@@ -101,6 +104,37 @@ std::string nothing_leaks(const Plugin& plugin, int index) {
   }
   if (after <= before + allowed_growth_bytes) return {};
   return fmt::format("{} bytes more after nine rounds (does another process use the GPU?)", after - before);
+}
+
+// ---- memory that is shared
+
+/// Pinned host memory, read and written at its address.
+std::string host_memory_is_reached(const CudaDevice& device) {
+  constexpr std::size_t elements = 4 << 20;
+  constexpr std::size_t page_bytes = 4096;
+  const std::unique_ptr<float, decltype(&std::free)> host(
+      static_cast<float*>(std::aligned_alloc(page_bytes, elements * sizeof(float))), std::free);
+  const std::span<float> values(host.get(), elements);
+  for (std::size_t e = 0; e < elements; ++e)
+    values[e] = static_cast<float>(e % 1024);
+  const auto pinned = device.pin(std::as_writable_bytes(values));
+  if (!pinned) return pinned.error();
+  if (!device.sum({.publication = host.get(), .correction = host.get()}, elements / block_elements, host.get()))
+    return device.failure();
+  for (std::size_t e = 0; e < elements; ++e) {
+    if (values[e] != 2 * static_cast<float>(e % 1024)) return fmt::format("element {} is {}", e, values[e]);
+  }
+  return {};
+}
+
+/// What is no exported GPU memory is refused, and the device stays as it was.
+std::string what_is_no_gpu_memory_is_refused(const CudaDevice& device) {
+  constexpr std::size_t bytes = std::size_t{1} << 30;
+  if (device.import(0, bytes)) return "standard input was mapped";
+  if (device.import(-1, bytes)) return "no descriptor was mapped";
+  const auto uneven = device.import(0, bytes + 1);
+  if (uneven || uneven.error().find("no multiple") == std::string::npos) return "an uneven size was taken";
+  return device.failure();
 }
 
 // ---- NCCL
@@ -300,6 +334,8 @@ void check_device(const Plugin& plugin, int index, const CudaDevice& device) {
   }
   row("calls from several threads at once", threads_get_their_own_results(device));
   row("no memory of the device leaks", nothing_leaks(plugin, index));
+  row("host memory is reached where it is", host_memory_is_reached(device));
+  row("what is no GPU memory is refused", what_is_no_gpu_memory_is_refused(device));
   Bandwidth(device).run();
   row("the device is as sound as before", device.failure());
 }

@@ -47,6 +47,7 @@ class Trainer {
   }
   void stop() { thread_ = {}; }
   std::atomic<bool> may_train{true};
+  std::atomic<int> wake{-1};  ///< the eventfd that it rings when it has published, if there is one
 
   [[nodiscard]] const TestMemory& memory() const { return memory_; }
   [[nodiscard]] bool trained() const { return memory_.header().clock.load() >= steps; }
@@ -67,6 +68,7 @@ class Trainer {
     memory_.header().clock.fetch_add(1);
   }
   void serve() {
+    bool served = false;
     for (std::uint32_t f = 0; f < x_.size(); ++f) {
       auto word = layout::Word::unpack(memory_.fragment(f).word.load(std::memory_order_acquire));
       if (!word.with_client) continue;
@@ -81,7 +83,10 @@ class Trainer {
       if (f + 1 == x_.size()) published_ = snapshot[0];
       memory_.fragment(f).publication_clock.store(memory_.header().clock.load());
       memory_.fragment(f).word.store(next.pack(), std::memory_order_release);
+      served = true;
     }
+    const std::uint64_t one = 1;
+    if (served && wake >= 0) (void)!::write(wake, &one, sizeof one);
   }
 
   std::chrono::microseconds pause_;

@@ -10,6 +10,8 @@ namespace gossamer::device::played {
 
 /// Names the file; see played_cuda_plugin.cpp. Without it: one sound GPU.
 inline constexpr const char* machine_variable = "GOSSAMER_PLAYED_CUDA";
+/// A file of that one's name and this is there once something hangs.
+inline constexpr const char* hanging_suffix = ".hanging";
 /// Names a file that the counts are written to at the end of the process.
 inline constexpr const char* counts_variable = "GOSSAMER_PLAYED_CUDA_COUNTS";
 

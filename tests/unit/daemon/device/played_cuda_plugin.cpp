@@ -7,7 +7,8 @@
 //   gpus 2              so many; 1 without the line
 //   no driver           counting them fails
 //   open fails          opening one
-//   open hangs          opening one waits until the line is gone; likewise import, work
+//   open hangs          opening one waits until the line is gone; likewise import, work. That something waits is told
+//                       by a file of this one's name with hanging_suffix
 //   import fails
 //   pin fails
 //   work fails          calls that compute or copy fail, and the GPU is lost
@@ -72,6 +73,8 @@ bool told(const std::string& line) {
 }
 
 void hang_while_told(const std::string& line) {
+  if (!told(line)) return;
+  std::ofstream(std::string(std::getenv(played::machine_variable)) + played::hanging_suffix) << line << "\n";
   while (told(line))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

@@ -171,7 +171,10 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   bool hand_over(std::uint32_t fragment, JobClient& client, const gossip::LocalGroup::Part& part,
                  const gossip::LocalMeanTask::Outcome& outcome);
   void offer(std::uint32_t fragment);
-  void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round);
+  void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round,
+                  std::vector<gossip::LocalMeanTask::Outcome>&& taken);
+  void mean_done(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
+                 const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
   void take_in(std::uint32_t fragment);
   void end_round_if_over(std::uint32_t fragment);
   void tick_group();

@@ -117,6 +117,14 @@ void JobClient::note_copy(std::uint32_t f, std::uint64_t number, bool replaces, 
                                       .replaced = replaces}});
 }
 
+void JobClient::note_out_of_reach(std::uint32_t f) {
+  auto noted = memory().receipt(f, word(f).generation);
+  if (!noted) return;
+  noted->number = 0;
+  noted->mark.overwritten = noted->mark.replaced = false;
+  memory().store_receipt(f, *noted);
+}
+
 std::uint64_t JobClient::last_noted(std::uint32_t f) const {
   std::uint64_t last = 0;
   for (const std::uint32_t generation : {word(f).generation, word(f).generation - 1}) {
@@ -134,7 +142,8 @@ gossip::Standing JobClient::standing(std::uint32_t f) const {
   if (now && now->mark.alone) return {.kind = Kind::alone, .number = now->number};
   if (own.correction_valid || (before && before->mark.alone)) {
     // Of a copy that its publication is only to go into, it does not have the rest.
-    return {.kind = Kind::alone, .number = now ? now->number - 1 : before ? before->number : 0};
+    const bool noted = now && now->number > 0;
+    return {.kind = Kind::alone, .number = noted ? now->number - 1 : before ? before->number : 0};
   }
   if (!before) return {};
   return {.kind = Kind::moved,

@@ -69,6 +69,8 @@ class JobClient {
   /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it
   /// was handed before is about to be written over.
   void note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten);
+  /// Nothing of it could be read or written: its publication is not in that copy after all.
+  void note_out_of_reach(std::uint32_t f);
   /// The largest number in any receipt of the fragment.
   [[nodiscard]] std::uint64_t last_noted(std::uint32_t f) const;
   [[nodiscard]] gossip::Standing standing(std::uint32_t f) const;

@@ -121,7 +121,7 @@ void Job::gather(std::uint32_t f) {
   if (together) reuniting_[f] = false;
   const auto parts = task.work;
   work(f, std::move(task), [f, together, parts](Job& job, Gather::Result&& result, Actions& out) {
-    if (result.finite) job.group_->done(f, parts, result.outcomes);
+    if (result.finite) job.mean_done(f, parts, result.outcomes);
     job.gathered(f, together, result.finite, out);
   });
 }
@@ -161,8 +161,13 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
     mean.task.clients.push_back(client->part_of(f, one));
     mean.clients.push_back(client);
   }
-  std::erase_if(departed_, [this](const auto& item) { return !group_->needs(item.first); });
   return mean;
+}
+
+void Job::mean_done(std::uint32_t f, const gossip::LocalGroup::Work& work,
+                    const std::vector<gossip::LocalMeanTask::Outcome>& outcomes) {
+  group_->done(f, work, outcomes);
+  std::erase_if(departed_, [this](const auto& item) { return !group_->needs(item.first); });
 }
 
 /// Notes, before anything of it is written, which publications the next copy contains. Returns whose part is to be
@@ -190,9 +195,14 @@ std::optional<std::size_t> Job::note_copy(std::uint32_t f, const gossip::LocalGr
   return first;
 }
 
-/// False if it is gone.
+/// False if it is gone, or what it was to be given could not be written.
 bool Job::hand_over(std::uint32_t f, JobClient& client, const gossip::LocalGroup::Part& part,
                     const gossip::LocalMeanTask::Outcome& outcome) {
+  if (!outcome.written) {
+    group_->withheld(f, part);
+    if (!outcome.reached && part.take != gossip::Take::nothing) client.note_out_of_reach(f);
+    return false;
+  }
   if (client_of(client.session()) == nullptr) return false;
   client.offer(f, part, outcome);
   client.tell_due();
@@ -223,26 +233,28 @@ void Job::offer(std::uint32_t f) {
        [f, first, first_client, round = std::move(round), rest = std::move(rest),
         rest_of_round = std::move(rest_of_round),
         rest_at = std::move(rest_at)](Job& job, Outcomes&& outcomes, Actions&) mutable {
-         job.group_->done(f, round, outcomes);
+         job.mean_done(f, round, outcomes);
          const bool shown =
              first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
+         Outcomes taken;
          for (std::size_t i = 0; i < rest_at.size(); ++i) {
-           if (!outcomes[rest_at[i]].finite) rest.task.clients[i].correction = nullptr;
+           taken.push_back(outcomes[rest_at[i]]);
+           if (!taken[i].finite || !taken[i].reached) rest.task.clients[i].correction = nullptr;
            if (!shown) rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
          }
-         job.offer_rest(f, std::move(rest), std::move(rest_of_round));
+         job.offer_rest(f, std::move(rest), std::move(rest_of_round), std::move(taken));
        });
 }
 
-void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& round) {
+void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& round,
+                     std::vector<gossip::LocalMeanTask::Outcome>&& taken) {
   Clients clients = rest.clients;
-  std::vector<bool> given;
-  for (const gossip::ClientFragment& fragment : rest.task.clients)
-    given.push_back(fragment.correction != nullptr);
-  const auto report = [f, clients = std::move(clients), given = std::move(given), round = std::move(round)](
+  const auto report = [f, clients = std::move(clients), taken = std::move(taken), round = std::move(round)](
                           Job& job, std::vector<gossip::LocalMeanTask::Outcome> outcomes, Actions& out) {
     for (std::size_t i = 0; i < clients.size(); ++i) {
-      outcomes[i].finite = given[i];
+      outcomes[i].finite = taken[i].finite;
+      outcomes[i].reached = taken[i].reached;
+      outcomes[i].written = outcomes[i].written && taken[i].reached;
       job.hand_over(f, *clients[i], round.parts[i], outcomes[i]);
     }
     job.replica_.offered(f, job.host_.now_us(), out);
@@ -260,7 +272,7 @@ void Job::take_in(std::uint32_t f) {
   Mean mean = mean_of(f, part);
   work(f, std::move(mean),
        [f, part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
-         job.group_->done(f, part, outcomes);
+         job.mean_done(f, part, outcomes);
          job.replica_.folded(f, true, job.host_.now_us(), out);
        });
 }

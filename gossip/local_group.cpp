@@ -41,7 +41,10 @@ void LocalGroup::remove(ClientId id) {
 }
 
 void LocalGroup::forget_gone() {
-  std::erase_if(clients_, [](const auto& item) { return item.second.gone && item.second.untaken == 0; });
+  std::erase_if(clients_, [](const auto& item) {
+    const Client& client = item.second;
+    return client.gone && client.untaken == 0 && client.in_tasks == 0;
+  });
 }
 
 bool LocalGroup::needs(ClientId id) const {
@@ -121,10 +124,21 @@ void LocalGroup::weigh(Work& work, std::size_t in_mean) {
     part.weight = 1.0F / static_cast<float>(std::max<std::size_t>(in_mean, 1));
 }
 
-void LocalGroup::taken(Client& client, Slot& slot) {
+void LocalGroup::begin_taking(Client& client, Slot& slot) {
   if (!slot.untaken) return;
   slot.untaken = false;
+  slot.in_task = true;
   --client.untaken;
+  ++client.in_tasks;
+}
+
+void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
+  if (!slot.in_task) return;
+  slot.in_task = false;
+  --client.in_tasks;
+  if (reached || (client.gone && ++client.tries >= farewell_tries)) return;
+  slot.untaken = true;
+  ++client.untaken;
 }
 
 LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_us) {
@@ -142,14 +156,13 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
     Slot& slot = client.slots[f];
     if (slot.due || (client.gone && !slot.untaken)) continue;
     work.parts.push_back({.id = id, .take = take_of(slot), .offer = !client.gone, .replace = slot.apart});
-    taken(client, slot);
+    begin_taking(client, slot);
     if (client.gone) continue;
     slot.due = slot.awaited = true;
     if (slot.apart) slot.replacing = true;
     slot.apart = false;
   }
   weigh(work, before);
-  forget_gone();
   return work;
 }
 
@@ -200,10 +213,9 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
     slot.awaited = false;
     if (!slot.untaken) continue;
     work.parts.push_back({.id = id, .take = take_of(slot)});
-    taken(client, slot);
+    begin_taking(client, slot);
   }
   weigh(work, before);
-  forget_gone();
   return work;
 }
 
@@ -215,13 +227,30 @@ void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<Local
     const auto found = clients_.find(work.parts[i].id);
     if (found == clients_.end()) continue;
     Slot& slot = found->second.slots[f];
-    if (work.parts[i].offer) slot.changes = rounds_[f].changes;
-    if (work.parts[i].take == Take::nothing) continue;
+    end_taking(found->second, slot, outcomes[i].reached);
+    if (work.parts[i].offer) {
+      slot.changes = rounds_[f].changes;
+      slot.withheld = false;
+    }
+    if (work.parts[i].take == Take::nothing || !outcomes[i].reached) continue;
     if (slot.quarantined == !outcomes[i].finite) continue;
     slot.quarantined = !outcomes[i].finite;
     found->second.quarantined += slot.quarantined ? 1U : -1U;
     quarantines_ += slot.quarantined ? 1 : 0;
   }
+  forget_gone();
+}
+
+void LocalGroup::withheld(std::uint32_t f, const Part& part) {
+  const auto found = clients_.find(part.id);
+  if (found == clients_.end()) return;
+  Slot& slot = found->second.slots[f];
+  slot.due = slot.awaited = false;
+  slot.changes = never_handed;
+  slot.withheld = true;
+  if (!part.replace) return;
+  slot.replacing = false;
+  slot.apart = true;
 }
 
 bool LocalGroup::anyone_behind(std::uint32_t f, bool idle) const {
@@ -261,9 +290,10 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   std::size_t present = 0;
   bool untaken = false;  // came after its round was over
   for (const auto& [id, client] : clients_) {
-    if (!client.gone && client.slots[f].apart && !client.slots[f].due) return true;
+    const Slot& slot = client.slots[f];
+    if (!client.gone && slot.apart && !slot.due && !slot.withheld) return true;
     present += client.gone ? 0 : 1;
-    untaken = untaken || client.slots[f].untaken;
+    untaken = untaken || slot.untaken;
   }
   if (now_us - round.begun_us < period_us) return false;
   return untaken || anyone_behind(f, true) || (present > 1 && clock_ != round.clock);

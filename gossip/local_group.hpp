@@ -9,6 +9,9 @@
 // learned, whatever their speed. A client that joins takes y over first and counts from then on; of one that goes, what
 // it has published stays.
 //
+// A client whose memory was out of reach at a task (it is on another GPU, and that did not answer) counts as if the
+// task had not named it: what it published stays to be taken in, and it is handed nothing until it can be.
+//
 // The node's clock moves like y: by the mean of what the clients have trained. So a node of four clients that have seen
 // N samples each stands where a node of one client does that has seen N; and it never goes back.
 //
@@ -39,6 +42,8 @@ class LocalGroup {
   /// Times what the first client took to publish, and then ends a round.
   static constexpr TimeUs patience = 2;
   static constexpr TimeUs least_patience_us = 2 * us_per_ms;
+  /// Tasks that could not reach the memory of a client that is gone before it is given up.
+  static constexpr std::uint32_t farewell_tries = 16;
 
   /// `clock`: where the node stands.
   LocalGroup(std::uint32_t fragment_count, std::uint64_t clock);
@@ -94,6 +99,8 @@ class LocalGroup {
   [[nodiscard]] Work take_in(std::uint32_t f);
   /// What the task found, for each part.
   void done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes);
+  /// A part that begin() offered could not be: the client has not been handed the fragment. After done().
+  void withheld(std::uint32_t f, const Part& part);
 
   /// All clients hold y: nothing is under way, and nothing of it has still to be handed to any of them.
   [[nodiscard]] bool even() const;
@@ -110,7 +117,9 @@ class LocalGroup {
     bool due : 1 = false;          ///< has the fragment
     bool awaited : 1 = false;      ///< was handed it in this round
     bool untaken : 1 = false;      ///< has published what is not in y
+    bool in_task : 1 = false;      ///< a task takes that in; it is untaken again if it could not
     bool quarantined : 1 = false;  ///< the last one was not finite
+    bool withheld : 1 = false;     ///< could not be handed it the last time: not tried again before its time
     /// Of the fragment's changes, those that were in y when it was last handed that.
     std::uint64_t changes = 0;
   };
@@ -120,6 +129,8 @@ class LocalGroup {
     std::uint32_t lacking = 0;  ///< slots apart or replacing
     std::uint32_t quarantined = 0;
     std::uint32_t untaken = 0;
+    std::uint32_t in_tasks = 0;
+    std::uint32_t tries = 0;  ///< since it is gone, in vain
     bool gone = false;
   };
   struct Round {
@@ -136,7 +147,8 @@ class LocalGroup {
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
   static void weigh(Work& work, std::size_t in_mean);
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
-  void taken(Client& client, Slot& slot);
+  static void begin_taking(Client& client, Slot& slot);
+  static void end_taking(Client& client, Slot& slot, bool reached);
   /// Somebody takes part who has been handed less than is in y; `idle`: and could be handed it now.
   [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle) const;
   void forget_gone();

@@ -65,7 +65,9 @@ bool correct(const ClientFragment& client, std::size_t first, const float* y) {
 
 std::vector<LocalMeanOutcome> LocalMeanTask::run(std::span<float> y, const Device& device) const {
   std::vector<Outcome> outcomes(clients.size());
-  if (!device.local_mean(clients, y, outcomes)) outcomes.assign(clients.size(), {.finite = false});
+  if (!device.local_mean(clients, y, outcomes)) {
+    outcomes.assign(clients.size(), {.reached = false, .written = false});
+  }
   return outcomes;
 }
 
@@ -73,6 +75,7 @@ void local_mean(std::span<const ClientFragment> clients, std::span<float> y, std
   GOSSAMER_CHECK(y.size() % block_elements == 0);
   GOSSAMER_CHECK(outcomes.size() == clients.size());
   for (std::size_t m = 0; m < clients.size(); ++m) {
+    GOSSAMER_CHECK(clients[m].device == nullptr);
     // Of the whole fragment first: a client that is not finite somewhere is not trusted with the rest.
     if (clients[m].take != Take::nothing) outcomes[m].finite = all_finite({clients[m].snapshot, y.size()});
   }

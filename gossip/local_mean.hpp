@@ -26,6 +26,8 @@ enum class Take : unsigned char {
   progress,  ///< what it did since its base
 };
 
+class Device;
+
 /// One client's part. All arrays are as long as y; null: none.
 struct ClientFragment {
   const float* snapshot = nullptr;         ///< s
@@ -35,6 +37,8 @@ struct ClientFragment {
   float weight = 1;             ///< of what is taken
   float* correction = nullptr;  ///< where what the client is to add is written; may be a base
   bool replace = false;         ///< y itself is written, to be taken over
+  /// Whose memory the arrays are, if not that of the device which has y: one that knows several (a node's) is needed.
+  const Device* device = nullptr;
 };
 
 /// What was found of one client.
@@ -42,18 +46,18 @@ struct LocalMeanOutcome {
   bool finite = true;    ///< false: nothing was taken of it, and no correction written
   bool moved = false;    ///< something other than zero was taken of it
   bool differs = false;  ///< its correction is not zero (replace: always)
+  bool reached = true;   ///< false: its memory is elsewhere and was out of reach: nothing was taken, nothing written
+  bool written = true;   ///< false: not reached, or its correction could not be written though it was to be
 };
 
 /// The mean on the processor; `outcomes` are as many as `clients`, and begin as an outcome does.
 void local_mean(std::span<const ClientFragment> clients, std::span<float> y, std::span<LocalMeanOutcome> outcomes);
 
-class Device;
-
 struct LocalMeanTask {
   std::vector<ClientFragment> clients;  ///< taken in this order
 
   using Outcome = LocalMeanOutcome;
-  /// For each client, in order. Where the device fails, none is finite.
+  /// For each client, in order. Where the device fails, none is reached.
   [[nodiscard]] std::vector<Outcome> run(std::span<float> y, const Device& device) const;
 };
 

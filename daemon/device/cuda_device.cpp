@@ -212,8 +212,10 @@ bool CudaDevice::local_mean(std::span<const gossip::ClientFragment> clients, std
   GOSSAMER_CHECK(outcomes.size() == clients.size());
   std::vector<gossip::cuda::ClientArrays> arrays;
   arrays.reserve(clients.size());
-  for (const gossip::ClientFragment& client : clients)
+  for (const gossip::ClientFragment& client : clients) {
+    GOSSAMER_CHECK(client.device == nullptr || client.device == this);
     arrays.push_back(arrays_of(client));
+  }
   std::vector<std::uint32_t> found(clients.size());
   const auto blocks = static_cast<std::uint32_t>(y.size() / block_elements);
   if (!went_well(table_.local_mean(context_, arrays.data(), static_cast<std::uint32_t>(arrays.size()), y.data(), blocks,

@@ -10,6 +10,7 @@
 #include "catch.hpp"
 #include "gossip/random.hpp"
 #include "gossip/test_device.hpp"
+#include "played_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -52,6 +53,36 @@ struct Trainer {
   }
 };
 
+/// The memory of some clients is out of reach at some tasks: nothing is taken of them and nothing written, or only
+/// that.
+class HalfDeaf final : public PlayedDevice {
+ public:
+  explicit HalfDeaf(std::uint64_t seed) : random_(seed) {}
+  double deaf = 0;  // how often a client is not reached,
+  double mute = 0;  // or its correction cannot be written
+
+  bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
+                  std::span<LocalMeanOutcome> outcomes) const override {
+    std::vector<ClientFragment> some(clients.begin(), clients.end());
+    std::vector<LocalMeanOutcome> lost(clients.size());
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      lost[i].reached = random_.uniform() >= deaf;
+      lost[i].written = lost[i].reached && (some[i].correction == nullptr || random_.uniform() >= mute);
+      if (!lost[i].reached) some[i].take = Take::nothing;
+      if (!lost[i].written) some[i].correction = nullptr;
+    }
+    if (!test_device().local_mean(some, y, outcomes)) return false;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      outcomes[i].reached = lost[i].reached;
+      outcomes[i].written = lost[i].written;
+    }
+    return true;
+  }
+
+ private:
+  mutable Random random_;
+};
+
 /// The node: one fragment, and what the daemon does with LocalGroup's decisions.
 struct Played {
   Values y = Values(elements);
@@ -60,6 +91,9 @@ struct Played {
   std::map<LocalGroup::ClientId, Trainer> trainers;
   TimeUs now_us = 0;
   bool broken_rule = false;  // a negative control: what comes late is taken in twice
+  const Device* device = &test_device();
+  std::uint32_t withheld = 0;
+  bool hands_over_all = false;  // a negative control: also what could not be written
 
   explicit Played(std::size_t count) {
     for (LocalGroup::ClientId id = 1; id <= count; ++id) {
@@ -88,10 +122,15 @@ struct Played {
       for (auto& client : task.clients)
         client.base = client.base == nullptr ? nullptr : y_on_device.data();
     }
-    const auto outcomes = task.run(y_on_device, test_device());
+    const auto outcomes = task.run(y_on_device, *device);
     group.done(0, work, outcomes);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       if (!work.parts[i].offer) continue;
+      if (!outcomes[i].written && !hands_over_all) {
+        group.withheld(0, work.parts[i]);
+        ++withheld;
+        continue;
+      }
       Trainer& trainer = trainers.at(work.parts[i].id);
       if (outcomes[i].differs) trainer.correction = trainer.spare();
       trainer.valid = outcomes[i].differs;
@@ -175,6 +214,113 @@ TEST_CASE("clients of any speed count with what they did, once") {
     kept = kept && node.trainers[1].x == node.y && node.trainers[2].x == node.y;
   }
   CHECK(kept != broken);
+}
+
+TEST_CASE("clients whose memory is out of reach at times count with what they did, once") {
+  const bool broken = GENERATE(false, true);
+  bool kept = true;
+  std::uint32_t withheld = 0;
+  for (std::uint64_t life = 0; life < 40; ++life) {
+    Random random(life);
+    HalfDeaf device(life + 1000);
+    Played node(2);
+    node.device = &device;
+    node.hands_over_all = broken;
+    device.deaf = 0.3;
+    device.mute = life % 2 == 0 ? 0 : 0.3;
+    double exchanged = 0;
+    for (int turn = 0; turn < 300; ++turn) {
+      node.now_us += 1000;
+      const LocalGroup::ClientId id = random.uniform() < 0.7 ? 1 : 2;
+      node.trainers[id].train(static_cast<float>(random.next() % 8) * lattice);
+      node.serve(id);
+      node.end_if_over();
+      if (random.uniform() < 0.3) node.begin();
+      if (random.uniform() < 0.1) {  // an exchange with another node
+        const float moved = static_cast<float>(random.next() % 16) * lattice;
+        exchanged += moved;
+        for (float& value : node.y)
+          value += moved;
+      }
+    }
+    // Everything can be reached at last, and is served.
+    device.deaf = device.mute = 0;
+    for (int i = 0; i < 6; ++i) {
+      node.begin();
+      for (auto& [id, trainer] : node.trainers)
+        node.serve(id);
+      node.now_us += us_per_s;
+      node.end_if_over();
+    }
+    const double expected = exchanged + (node.trainers[1].progress + node.trainers[2].progress) / 2;
+    kept = kept && node.y[0] == static_cast<float>(expected);
+    kept = kept && node.trainers[1].x == node.y && node.trainers[2].x == node.y && node.group.even();
+    withheld += node.withheld;
+  }
+  CHECK(kept != broken);
+  CHECK((broken || withheld > 1000));
+}
+
+TEST_CASE("a client that joins while its memory is out of reach takes the copy over when it can, and is not pressed") {
+  HalfDeaf device(3);
+  Played node(2);
+  node.device = &device;
+  node.trainers[1].train(4 * lattice);
+  node.round();
+  node.trainers[3].train(-100);
+  node.group.add(3, LocalGroup::Arrival::without_values, 0);
+  device.deaf = 1;
+  node.round();
+  CHECK_FALSE(node.group.ready(3));
+  CHECK(node.group.lacking(3) == 1);
+  CHECK_FALSE(node.group.even());
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8).empty());
+  node.now_us += us_per_s;
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8).size() == 1);
+  device.deaf = 0;
+  node.round();
+  CHECK(node.group.ready(3));
+  CHECK(node.trainers[3].x == node.y);
+}
+
+TEST_CASE("what a client published that is gone is taken in when its memory can be reached, or given up in the end") {
+  HalfDeaf device(3);
+  Played node(2);
+  node.device = &device;
+  node.trainers[2].train(8 * lattice);
+  node.begin();
+  node.serve(1);
+  node.serve(2);
+  const bool while_taken = GENERATE(false, true);
+  device.deaf = 1;
+  if (while_taken) {
+    REQUIRE(node.group.over(0, node.now_us));
+    node.group.end(0);
+    const auto work = node.group.take_in(0);
+    node.group.remove(2);  // while a worker has it
+    CHECK(node.group.needs(2));
+    node.group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size(), {.reached = false}));
+  } else {
+    node.group.remove(2);
+    REQUIRE(node.end_if_over());
+  }
+  CHECK(node.group.needs(2));
+  node.now_us += us_per_s;
+  SECTION("it can be reached") {
+    device.deaf = 0;
+    node.round();
+    CHECK(node.y[0] == 4 * lattice);
+    CHECK_FALSE(node.group.needs(2));
+  }
+  SECTION("it cannot be") {
+    for (std::uint32_t i = 0; i < LocalGroup::farewell_tries; ++i) {
+      node.begin();
+      node.serve(1);
+      node.end_if_over();
+    }
+    CHECK_FALSE(node.group.needs(2));
+    CHECK(node.y[0] == 0);
+  }
 }
 
 TEST_CASE("a round ends when all have published, or after twice the time of the first") {

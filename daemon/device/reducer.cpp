@@ -62,11 +62,14 @@ LocalReducer::Reduced LocalReducer::watch_reduction(TimeUs now_us) {
   const bool late = state == Collective::State::under_way && now_us >= *reduce_until_us_;
   if (state == Collective::State::under_way && !late) return Reduced::no;
   end_reduction();
-  if (state == Collective::State::done) return Reduced::done;
+  if (state == Collective::State::done) {
+    pause_us_ = 0;
+    return Reduced::done;
+  }
   trouble_ = late ? "a sum over the GPUs did not end in time" : present_->collective->why();
   ++counters_.reduce_failures;
   present_.reset();
-  not_before_us_ = now_us + limits_.pause_us;
+  pause(now_us);
   return Reduced::failed;
 }
 
@@ -80,7 +83,6 @@ void LocalReducer::watch_making(TimeUs now_us) {
   } else if (!reducing()) {  // else the present one ends first what it does
     present_ = std::move(next_);
     next_.reset();
-    pause_us_ = 0;
     ++counters_.made;
   }
 }
@@ -89,15 +91,26 @@ void LocalReducer::make_failed(std::string why, TimeUs now_us) {
   trouble_ = std::move(why);
   ++counters_.make_failures;
   next_.reset();
+  pause(now_us);
+}
+
+void LocalReducer::pause(TimeUs now_us) {
   pause_us_ = pause_us_ == 0 ? limits_.pause_us : std::min(2 * pause_us_, limits_.longest_pause_us);
   not_before_us_ = now_us + pause_us_;
+}
+
+bool LocalReducer::all_present() const {
+  return present_ && std::equal(wanted_.begin(), wanted_.end(), present_->ranks.begin(), present_->ranks.end());
+}
+
+bool LocalReducer::settled() const {
+  return !next_ && !reducing() && !broken_off_ && (wanted_.empty() || all_present());
 }
 
 void LocalReducer::make_if_needed(TimeUs now_us) {
   // One that is being made is finished first, even if others have joined meanwhile: else those that keep coming would
   // keep everybody waiting.
-  if (next_ || now_us < not_before_us_ || wanted_.empty()) return;
-  if (present_ && std::equal(wanted_.begin(), wanted_.end(), present_->ranks.begin(), present_->ranks.end())) return;
+  if (next_ || now_us < not_before_us_ || wanted_.empty() || all_present()) return;
   std::vector<Rank> ranks(wanted_.begin(), wanted_.end());
   auto collective = collectives_.make(ranks);
   GOSSAMER_CHECK(collective != nullptr);

@@ -7,8 +7,7 @@
 //   - a GPU that goes: the present one is of no use without it, and is abandoned at once. Until the new one is ready
 //     there is none, and each replica goes on by itself: nobody waits, what it learned is taken in later;
 //   - one that hangs, or an error: everything has a time limit, after which the communicator is abandoned and made
-//   anew,
-//     after a pause that doubles while that fails.
+//     anew, after a pause that doubles until a sum is done: what hangs again and again holds nobody up for long.
 //
 // A reduction that does not end well has written nothing that counts: its buffers are scratch, what they hold is then
 // not used.
@@ -64,7 +63,7 @@ class Collectives {
 struct ReducerLimits {
   TimeUs make_us = 20 * us_per_s;   ///< longest that a communicator may take to come about
   TimeUs reduce_us = 5 * us_per_s;  ///< longest that a reduction may take
-  TimeUs pause_us = 1 * us_per_s;   ///< before the second attempt to make one; doubles
+  TimeUs pause_us = 1 * us_per_s;   ///< after a failure, before one is made; doubles until a sum is done
   TimeUs longest_pause_us = 60 * us_per_s;
 };
 
@@ -85,6 +84,8 @@ class LocalReducer {
   /// Begins a sum over ready(): values in that order. Only if that is not empty.
   void reduce(std::span<float* const> values, std::size_t elements, TimeUs now_us);
   [[nodiscard]] bool reducing() const { return reduce_until_us_.has_value(); }
+  /// Nothing is under way or to be made: tick() has nothing to do until something is asked for.
+  [[nodiscard]] bool settled() const;
 
   enum class Reduced { no, done, failed };
   /// Moves everything on; what has become of a reduction. Call at least every few milliseconds.
@@ -110,6 +111,9 @@ class LocalReducer {
   void watch_making(TimeUs now_us);
   void make_if_needed(TimeUs now_us);
   void make_failed(std::string why, TimeUs now_us);
+  /// From now on, longer than the last time.
+  void pause(TimeUs now_us);
+  [[nodiscard]] bool all_present() const;
   void end_reduction() { reduce_until_us_.reset(); }
 
   Collectives& collectives_;
@@ -120,7 +124,7 @@ class LocalReducer {
   TimeUs make_until_us_ = 0;
   std::optional<TimeUs> reduce_until_us_;
   bool broken_off_ = false;  // a reduction was, and tick() has not told yet
-  TimeUs pause_us_ = 0;      // after the last failure; 0: none since one was made
+  TimeUs pause_us_ = 0;      // after the last failure; 0: none since a sum was done
   TimeUs not_before_us_ = 0;
   Counters counters_;
   std::string trouble_;

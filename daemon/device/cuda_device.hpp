@@ -82,6 +82,7 @@ class CudaDevice final : public gossip::Device {
   /// Seconds that the device worked in this thread's last call, without the copies over the bus.
   [[nodiscard]] double last_kernel_s() const;
   [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] const PluginTable& plugin() const { return table_; }
 
   // --- gossip::Device
   [[nodiscard]] Floats allocate(std::size_t elements) const override;

@@ -37,11 +37,21 @@ class NcclCollective final : public Collective {
 
 }  // namespace
 
+void NcclCollectives::know(Rank rank, const CudaDevice& device) {
+  const std::scoped_lock lock(mutex_);
+  devices_[rank] = &device;
+}
+
 std::unique_ptr<Collective> NcclCollectives::make(std::span<const Rank> ranks) {
   std::vector<Context*> contexts;
-  for (const Rank rank : ranks)
-    contexts.push_back(&devices_.at(rank)->context());
-  return std::make_unique<NcclCollective>(plugin_.table(), std::move(contexts));
+  const PluginTable* table = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Rank rank : ranks)
+      contexts.push_back(&devices_.at(rank)->context());
+    table = &devices_.at(ranks.front())->plugin();
+  }
+  return std::make_unique<NcclCollective>(*table, std::move(contexts));
 }
 
 }  // namespace gossamer::device

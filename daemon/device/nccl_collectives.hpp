@@ -1,11 +1,12 @@
 // NCCL as the communicators of daemon/device/reducer.hpp, through the plug-in. All ranks are this process's: the
 // daemon's, over buffers that its clients have exported.
 //
-// One owner, one thread. The devices live longer than it.
+// One thread makes communicators; any may say what is known. The devices live longer than it.
 
 #pragma once
 
 #include <map>
+#include <mutex>
 
 #include "daemon/device/cuda_device.hpp"
 #include "daemon/device/reducer.hpp"
@@ -14,14 +15,13 @@ namespace gossamer::device {
 
 class NcclCollectives final : public Collectives {
  public:
-  explicit NcclCollectives(const Plugin& plugin) : plugin_(plugin) {}
-  /// Ranks are to be known before they are asked for.
-  void know(Rank rank, const CudaDevice& device) { devices_[rank] = &device; }
+  /// Ranks are to be known before they are asked for. All of one plug-in.
+  void know(Rank rank, const CudaDevice& device);
   [[nodiscard]] std::unique_ptr<Collective> make(std::span<const Rank> ranks) override;
 
  private:
-  Plugin plugin_;
-  std::map<Rank, const CudaDevice*> devices_;
+  std::mutex mutex_;
+  std::map<Rank, const CudaDevice*> devices_;  // under mutex_
 };
 
 }  // namespace gossamer::device

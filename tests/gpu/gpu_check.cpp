@@ -1,11 +1,13 @@
 // What needs a GPU, in one program: the properties of every device on each GPU that is there, calls from several
-// threads at once, memory that must not leak, a sum with NCCL, and the bandwidth of each kernel beside that of the
-// GPU's own copy in the same run. Prints a table; the exit status is 0 if all of it passed, 1 if something did not, and
-// 77, loudly, where there is no GPU to run it on. Called by tests/gpu/run and, under the label gpu, by CTest.
+// threads at once, memory that must not leak, sums and means over all GPUs, and the bandwidth of each kernel beside
+// that of the GPU's own copy in the same run. Prints a table; the exit status is 0 if all of it passed, 1 if something
+// did not, and 77, loudly, where there is no GPU to run it on. Called by tests/gpu/run and, under the label gpu, by
+// CTest.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <thread>
 
 #include "daemon/device/nccl_collectives.hpp"
+#include "daemon/device/node_mean.hpp"
 #include "daemon/device/properties.hpp"
 #include "gossip/local_mean.hpp"
 #include "gossip/outer.hpp"
@@ -140,9 +143,9 @@ std::string what_is_no_gpu_memory_is_refused(const CudaDevice& device) {
 // ---- NCCL
 
 /// Sums over all GPUs; of one alone it is a copy, and shows that NCCL is loaded, comes about and ends.
-std::string nccl_sums(const Plugin& plugin, const std::vector<std::unique_ptr<CudaDevice>>& devices) {
+std::string nccl_sums(const std::vector<std::shared_ptr<CudaDevice>>& devices) {
   constexpr std::size_t elements = 1 << 20;
-  NcclCollectives collectives(plugin);
+  NcclCollectives collectives;
   LocalReducer reducer(collectives);
   std::vector<std::shared_ptr<float>> values_there;
   std::vector<float*> pointers;
@@ -179,6 +182,78 @@ std::string nccl_sums(const Plugin& plugin, const std::vector<std::unique_ptr<Cu
     std::this_thread::yield();
   }
   return "nothing came of it within a minute";
+}
+
+/// Until there is a communicator of all of them.
+std::string come_together(const NodeSums& sums, std::size_t gpus) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (sums.status().ranks.size() < gpus) {
+    if (sums.status().counters.make_failures > 0) return sums.status().trouble;
+    if (std::chrono::steady_clock::now() - begin > std::chrono::minutes(1)) return "the GPUs did not come together";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return {};
+}
+
+/// The mean of one client on each device, which all are given: exact, and the same everywhere.
+std::string mean_of_node(const NodeMean& node, const std::vector<std::shared_ptr<CudaDevice>>& devices) {
+  constexpr std::size_t elements = 1 << 20;
+  std::vector<float> y(elements, 3);
+  const auto y_there = properties::Memory(*devices[0]).with(y);
+  std::vector<std::shared_ptr<float>> arrays;
+  gossip::LocalMeanTask task;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    properties::Memory memory(*devices[d]);
+    std::vector<float> snapshot(elements);
+    for (std::size_t e = 0; e < elements; ++e) {
+      snapshot[e] = static_cast<float>((e + d) % 1024);
+      y[e] += snapshot[e] / 2 - 1;
+    }
+    for (const auto& values : {snapshot, std::vector<float>(elements, 2), std::vector<float>(elements)})
+      arrays.push_back(memory.with(values));
+    task.clients.push_back({.snapshot = arrays[3 * d].get(),
+                            .base = arrays[3 * d + 1].get(),
+                            .take = gossip::Take::progress,
+                            .weight = 0.5F,
+                            .correction = arrays[3 * d + 2].get(),
+                            .replace = true,
+                            .device = devices[d].get()});
+  }
+  const auto outcomes = node.run(task, {y_there.get(), elements});
+  if (properties::Memory(*devices[0]).read(y_there.get(), elements) != y) return "the mean is wrong";
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    if (!outcomes[d].reached || !outcomes[d].written || !outcomes[d].moved)
+      return fmt::format("GPU {}: not reached", d);
+    if (properties::Memory(*devices[d]).read(task.clients[d].correction, elements) != y)
+      return fmt::format("GPU {} has another mean", d);
+  }
+  return {};
+}
+
+std::string mean_with_nccl(const std::vector<std::shared_ptr<CudaDevice>>& devices) {
+  auto collectives = std::make_unique<NcclCollectives>();
+  for (std::size_t r = 0; r < devices.size(); ++r)
+    collectives->know(static_cast<Rank>(r), *devices[r]);
+  const auto sums = std::make_shared<NodeSums>(std::move(collectives));
+  for (std::size_t r = 0; r < devices.size(); ++r)
+    (void)sums->add(static_cast<Rank>(r), devices[r]);
+  if (auto wrong = come_together(*sums, devices.size()); !wrong.empty()) return wrong;
+  const NodeMean node(devices[0], sums);
+  for (int round = 0; round < 100; ++round) {
+    if (auto wrong = mean_of_node(node, devices); !wrong.empty()) return wrong;
+  }
+  const bool summed = devices.size() == 1 || (node.counters().summed == 100 && node.counters().through_host == 0);
+  return summed ? "" : "it did not go over NCCL: " + sums->status().trouble;
+}
+
+/// Two contexts of one GPU are enough for it.
+std::string mean_through_host(const Plugin& plugin, std::vector<std::shared_ptr<CudaDevice>> devices) {
+  if (devices.size() == 1) {
+    auto again = CudaDevice::open(plugin, 0);
+    if (!again) return again.error();
+    devices.push_back(std::move(*again));
+  }
+  return mean_of_node(NodeMean(devices[0]), devices);
 }
 
 // ---- bandwidth
@@ -346,7 +421,7 @@ int check(const char* path) {
   const auto count = plugin->count();
   if (!count) return skip(count.error());
   if (*count == 0) return skip("the driver knows of no GPU");
-  std::vector<std::unique_ptr<CudaDevice>> devices;
+  std::vector<std::shared_ptr<CudaDevice>> devices;
   for (int index = 0; index < *count; ++index) {
     auto device = CudaDevice::open(*plugin, index);
     if (!device) throw std::runtime_error(device.error());
@@ -354,7 +429,10 @@ int check(const char* path) {
     check_device(*plugin, index, *devices.back());
   }
   fmt::print("\n");
-  row(fmt::format("NCCL: a sum over {} GPU{}", *count, *count == 1 ? "" : "s"), nccl_sums(*plugin, devices));
+  const std::string gpus = fmt::format("{} GPU{}", *count, *count == 1 ? "" : "s");
+  row("NCCL: a sum over " + gpus, nccl_sums(devices));
+  row("the mean of a node's clients on " + gpus + ", with NCCL", mean_with_nccl(devices));
+  row("the mean of a node's clients, through the host", mean_through_host(*plugin, devices));
   fmt::print("\n{}\n", failures == 0 ? "all passed" : fmt::format("{} FAILED", failures));
   return failures == 0 ? 0 : 1;
 }

@@ -28,6 +28,7 @@ struct Counts {
   std::uint64_t allocations = 0;
   std::uint64_t mappings = 0;
   std::uint64_t pinned = 0;
+  std::uint64_t communicators = 0;
   std::uint64_t calls = 0;  ///< that computed or copied
 };
 

@@ -14,6 +14,11 @@
 //   work fails          calls that compute or copy fail, and the GPU is lost
 //   work fails 1        those of this GPU do
 //   no memory           nothing can be allocated
+//   no nccl             a communicator cannot be made
+//   join waits          the call that begins one waits until the line is gone
+//   join hangs          it does not come about until the line is gone
+//   sums fail           a sum over it fails
+//   sums hang           a sum over it does not end until the line is gone
 //
 // At the end of the process it writes what is still handed out to the file that GOSSAMER_PLAYED_CUDA_COUNTS names.
 
@@ -21,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -148,6 +154,7 @@ class Memory {
 
 Memory memory;
 std::atomic<std::uint64_t> contexts = 0;
+std::atomic<std::uint64_t> communicators = 0;
 std::atomic<std::uint64_t> calls = 0;
 
 played::Counts counts_now() {
@@ -155,6 +162,7 @@ played::Counts counts_now() {
           .allocations = memory.count(Kind::allocation),
           .mappings = memory.count(Kind::mapping),
           .pinned = memory.count(Kind::pinned),
+          .communicators = communicators,
           .calls = calls};
 }
 
@@ -464,19 +472,71 @@ double last_kernel_s(const Context*) {
   return 0;
 }
 
-// ---- no NCCL
+// ---- NCCL
 
-Status join(Context* const*, std::uint32_t, Communicator** communicator, char* error, std::size_t error_bytes) {
+}  // namespace
+
+struct Communicator {
+  std::vector<Context*> ranks;
+  bool joined = false;
+  std::vector<float*> values;  // of the sum under way, where the processor finds them
+  std::vector<std::vector<float>> addends;
+};
+
+namespace {
+
+Status join(Context* const* ranks, std::uint32_t rank_count, Communicator** communicator, char* error,
+            std::size_t error_bytes) {
   *communicator = nullptr;
-  return say("played: there is no NCCL", error, error_bytes);
+  hang_while_told("join waits");
+  if (told("no nccl")) return say("played: there is no NCCL", error, error_bytes);
+  *communicator = new Communicator{.ranks = {ranks, ranks + rank_count}, .values = {}, .addends = {}};
+  ++communicators;
+  return Status::under_way;
 }
-Status progress(Communicator*, char* error, std::size_t error_bytes) {
-  return say("played: there is no NCCL", error, error_bytes);
+
+Status progress(Communicator* communicator, char* error, std::size_t error_bytes) {
+  if (!communicator->joined) {
+    if (told("join hangs")) return Status::under_way;
+    communicator->joined = true;
+  }
+  if (communicator->values.empty()) return Status::done;
+  if (told("sums hang")) return Status::under_way;
+  if (told("sums fail")) return say("played: a rank has gone", error, error_bytes);
+  std::vector<float> total = communicator->addends.back();
+  communicator->addends.pop_back();
+  for (const std::vector<float>& addend : communicator->addends) {
+    for (std::size_t e = 0; e < total.size(); ++e)
+      total[e] += addend[e];
+  }
+  for (float* const values : communicator->values)
+    std::ranges::copy(total, values);
+  communicator->values.clear();
+  return Status::done;
 }
-Status all_reduce(Communicator*, float* const*, std::size_t, char* error, std::size_t error_bytes) {
-  return say("played: there is no NCCL", error, error_bytes);
+
+/// Until the sum is done its arrays hold what nobody may use.
+Status all_reduce(Communicator* communicator, float* const* device_values, std::size_t elements, char* error,
+                  std::size_t error_bytes) {
+  communicator->values.clear();
+  communicator->addends.clear();
+  for (std::size_t rank = 0; rank < communicator->ranks.size(); ++rank) {
+    Call call(communicator->ranks[rank]);
+    float* const values = call.inside(device_values[rank], elements);
+    if (!call.good()) return say("played: a GPU was lost", error, error_bytes);
+    communicator->addends.emplace_back(values, values + elements);
+    communicator->values.push_back(values);
+  }
+  for (float* const values : communicator->values)
+    std::memset(values, 0xff, elements * sizeof(float));
+  return Status::under_way;
 }
-void abandon(Communicator*) {}
+
+void abandon(Communicator* communicator) {
+  if (communicator == nullptr) return;
+  --communicators;
+  delete communicator;
+}
 
 constexpr PluginTable table = {
     .version = plugin_version,

@@ -1,0 +1,84 @@
+// The mean among one job's clients that are on several GPUs of the node. One GPU is the job's *home*, its first
+// client's, on which the node's copy y of every fragment lies; the other clients are *elsewhere*:
+//
+//   1. on each GPU one kernel adds up what its own clients bring: at home into y, elsewhere into scratch memory, which
+//      begins with zeros;
+//   2. one sum over those arrays, and all GPUs have the new y, the same bits (daemon/device/node_sums.hpp). It is
+//      gather and broadcast at once. Home takes it as y;
+//   3. on each GPU one kernel writes what its own clients are to add.
+//
+// Where there is no communicator (NCCL is not installed, or one is just being made) the sum goes through the host's
+// memory: two copies over the bus for each GPU. Where a sum fails, or another GPU does, home's part has been done and
+// stays; of the clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say
+// so (LocalMeanOutcome::reached), so that what they learned is taken in later: once, whatever happens.
+//
+// A sum that is not finite counts as one that failed: partial sums are each within bounds, but nothing bounds them
+// together if a client changes its arrays while they are read.
+//
+// Any thread, but include() before the first task that names that GPU.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "daemon/device/node_sums.hpp"
+#include "gossip/device.hpp"
+
+namespace gossamer::device {
+
+class NodeMean {
+ public:
+  using Device = gossip::Device;
+
+  /// Scratch arrays that are kept on each GPU between tasks.
+  static constexpr std::size_t max_kept = 8;
+
+  /// `sums` null: everything goes through the host's memory.
+  explicit NodeMean(std::shared_ptr<const Device> home, std::shared_ptr<NodeSums> sums = nullptr);
+  NodeMean(const NodeMean&) = delete;
+  NodeMean& operator=(const NodeMean&) = delete;
+
+  /// This GPU may be named by tasks, and stays open from now on.
+  void include(std::shared_ptr<const Device> device);
+
+  /// As gossip::LocalMeanTask::run(), with the clients on the devices that they say. y is at home.
+  [[nodiscard]] std::vector<gossip::LocalMeanOutcome> run(const gossip::LocalMeanTask& task, std::span<float> y) const;
+
+  struct Counters {
+    std::uint64_t summed = 0;        ///< tasks over several GPUs that were
+    std::uint64_t through_host = 0;  ///< of these, without a communicator
+    std::uint64_t failed = 0;        ///< tasks in which some client could not be reached
+  };
+  [[nodiscard]] Counters counters() const;
+
+ private:
+  struct Task;
+  /// The places, in a task's list of clients, of those on one device.
+  using Places = std::vector<std::size_t>;
+  using Parts = std::vector<NodeSums::Part>;
+
+  [[nodiscard]] bool take(const Task& task, const Device& device, const Places& places, std::span<float> y) const;
+  void write(const Task& task, const Device& device, const Places& places, float* y) const;
+  [[nodiscard]] Parts take_elsewhere(const Task& task) const;
+  [[nodiscard]] bool add_up(Parts& parts, std::span<float> y) const;
+  static void through_host(Parts& parts, std::size_t elements);
+
+  // --- scratch memory
+  /// Without values if there is no room.
+  [[nodiscard]] NodeSums::Part scratch_on(const Device& device, std::size_t elements) const;
+  void keep(Parts&& parts) const;
+
+  const std::shared_ptr<const Device> home_;
+  const std::shared_ptr<NodeSums> sums_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const Device>> included_;  // under mutex_
+  mutable std::map<const Device*, Parts> kept_;          // under mutex_
+  mutable std::size_t kept_capacity_ = 0;                // of each, under mutex_
+  mutable Counters counters_;                            // under mutex_
+};
+
+}  // namespace gossamer::device

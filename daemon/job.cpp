@@ -163,9 +163,11 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   if (!session->memory().reached_by(home_)) {
     if (!session->memory().on_device())
       return refused(layout::AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
-    return refused(layout::AttachStatus::no_device,
-                   fmt::format("job {} is averaged on {} here: this process takes part through host memory", name(),
-                               &home_ == &gossip::processor() ? "the processor" : "another GPU"));
+    if (home_opened_ == nullptr) {
+      return refused(
+          layout::AttachStatus::no_device,
+          fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
+    }
   }
   if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
     return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
@@ -180,6 +182,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     copies_[f] = std::max(copies_[f], client->last_noted(f));
+  if (is_elsewhere(*client)) include_gpu_of(*client);
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // until the node itself has joined
@@ -191,9 +194,37 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   return {};
 }
 
-void Job::let_clients_go() {
-  for (const auto& client : clients_)
-    client->session().close();
+void Job::gpu_failed(const gossip::Device& gpu) {
+  for (const auto& client : clients_) {
+    if (&gpu == &home_ || &gpu == &client->memory().device()) client->session().close();
+  }
+}
+
+const gossip::Device* Job::elsewhere(const JobClient& client) const {
+  return is_elsewhere(client) ? &client.memory().device() : nullptr;
+}
+
+void Job::include_gpu_of(const JobClient& client) {
+  const auto as_device = [](const std::shared_ptr<const OpenDevice>& gpu) {
+    return std::shared_ptr<const gossip::Device>(gpu, gpu->cuda.get());
+  };
+  const std::shared_ptr<const OpenDevice> gpu = client.memory().opened();
+  GpuSums* const sums = host_.gpu_sums();
+  if (!node_mean_) {
+    node_mean_ =
+        std::make_shared<device::NodeMean>(as_device(home_opened_), sums != nullptr ? sums->shared() : nullptr);
+  }
+  node_mean_->include(as_device(gpu));
+  if (sums == nullptr) return;
+  sums->add(home_opened_);
+  sums->add(gpu);
+}
+
+void Job::leave_gpu_of(const JobClient& client) {
+  GpuSums* const sums = host_.gpu_sums();
+  if (sums == nullptr || !is_elsewhere(client)) return;
+  sums->remove(home_opened_);
+  sums->remove(client.memory().opened());
 }
 
 JobClient* Job::client_of(const ClientSession& session) const {
@@ -263,6 +294,7 @@ bool Job::detached(const ClientSession& session) {
   }
   const std::shared_ptr<JobClient> client = std::move(*found);
   clients_.erase(found);
+  leave_gpu_of(*client);
   tell_places();
   if (group_) {
     remove_from_group(client);

@@ -25,6 +25,8 @@
 #include "daemon/checkpoint_writing.hpp"
 #include "daemon/client_listener.hpp"
 #include "daemon/config.hpp"
+#include "daemon/device/node_mean.hpp"
+#include "daemon/gpu_sums.hpp"
 #include "daemon/job_client.hpp"
 #include "daemon/status.hpp"
 #include "daemon/workers.hpp"
@@ -57,6 +59,8 @@ class JobHost {
   [[nodiscard]] virtual spdlog::logger& log() = 0;
   /// Null: none are kept.
   [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
+  /// Null: what is on several GPUs is summed through the host's memory.
+  [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
   /// What people call the node.
   [[nodiscard]] virtual std::string node_name() const { return {}; }
 };
@@ -83,8 +87,8 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
   /// The device in whose memory the replica is: that of its first client's buffers.
   [[nodiscard]] const gossip::Device& home() const { return home_; }
-  /// Ends the sessions of all clients: home() has failed.
-  void let_clients_go();
+  /// Ends the sessions of all clients that cannot go on without this GPU: of all, if it is home().
+  void gpu_failed(const gossip::Device& gpu);
   void woken(const ClientSession& session);
   /// The client is gone. With the last one, finishes what is under way and takes the replica out of gossip. False: it
   /// was none of this job's.
@@ -154,6 +158,11 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
 
   // --- several clients
   using Clients = std::vector<std::shared_ptr<JobClient>>;
+  /// Clients on another GPU than home()'s (daemon/device/node_mean.hpp).
+  [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
+  [[nodiscard]] const gossip::Device* elsewhere(const JobClient& client) const;
+  void include_gpu_of(const JobClient& client);
+  void leave_gpu_of(const JobClient& client);
   void begin_group();
   void add_to_group(JobClient& client);
   void remove_from_group(const std::shared_ptr<JobClient>& client);
@@ -230,7 +239,8 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   JobInfo description_;
   GossipOptions options_;
   const gossip::Device& home_;
-  std::shared_ptr<const OpenDevice> home_opened_;  // until all that the replica has there is released
+  std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor; until the replica's is released
+  std::shared_ptr<device::NodeMean> node_mean_;    // once a client is on another GPU
   Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
   std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
   gossip::Replica replica_;

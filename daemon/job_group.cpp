@@ -75,9 +75,12 @@ void Job::tell_readiness(JobClient& client) {
 
 struct Job::Gather {
   std::optional<gossip::FragmentView> from;  // none: the replica's own
+  const gossip::Device* from_on = nullptr;   // null: the replica's
   gossip::LocalMeanTask progress;
-  Clients clients;  // keeps their memory
+  std::vector<const gossip::Device*> bases_on;  // of progress, likewise
+  Clients clients;                              // keeps their memory
   gossip::LocalGroup::Work work;
+  std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
 
   struct Result {
     bool finite = false;
@@ -85,8 +88,33 @@ struct Job::Gather {
   };
   Result run(gossip::HeldFragment fragment) && {
     gossip::FragmentBuffers& buffers = fragment.buffers;
+    std::vector<gossip::Device::Floats> brought;
+    if (from && from_on != nullptr) {
+      brought.push_back(bring(*from, *from_on, fragment.device, buffers.block_count()));
+      if (brought.back() == nullptr) return {};
+      from = gossip::FragmentView{.publication = brought.back().get()};
+    }
     if (!(from ? buffers.gather(*from) : buffers.gather())) return {};
-    return {.finite = true, .outcomes = progress.run(buffers.values(), fragment.device)};
+    for (std::size_t i = 0; i < progress.clients.size(); ++i) {
+      gossip::ClientFragment& client = progress.clients[i];
+      if (bases_on[i] == client.device) continue;
+      const auto or_home = [&](const gossip::Device* device) { return device == nullptr ? &fragment.device : device; };
+      brought.push_back(bring({.publication = client.base, .correction = client.base_correction}, *or_home(bases_on[i]),
+                              *or_home(client.device), buffers.block_count()));
+      if (brought.back() == nullptr) return {};
+      client.base = brought.back().get();
+      client.base_correction = nullptr;
+    }
+    const std::span<float> y = buffers.values();
+    return {.finite = true, .outcomes = over ? over->run(progress, y) : progress.run(y, fragment.device)};
+  }
+  /// y of a view, from one device's memory to another's. Null if it cannot be had.
+  static gossip::Device::Floats bring(const gossip::FragmentView& y, const gossip::Device& from,
+                                      const gossip::Device& to, std::size_t blocks) {
+    std::vector<float> values(blocks * block_elements);
+    gossip::Device::Floats there = to.allocate(values.size());
+    if (there == nullptr || !from.read(y, blocks, values) || !to.upload(there.get(), values)) return {};
+    return there;
   }
 };
 
@@ -103,12 +131,17 @@ Job::Gather Job::gathering(std::uint32_t f) {
   const gossip::Reunion reunion = gossip::reunite(standings);
   if (!reunion.newest) return gather;
   const auto read = [&](const gossip::CopyAt& at) { return gather.clients[at.client]->copy(f, at.publication); };
+  const auto place = [&](const gossip::CopyAt& at) { return elsewhere(*gather.clients[at.client]); };
   gather.from = read(*reunion.newest);
+  gather.from_on = place(*reunion.newest);
+  gather.over = node_mean_;
   const float weight = 1.0F / static_cast<float>(gather.clients.size());
   for (std::size_t i = 0; i < standings.size(); ++i) {
     if (!reunion.progress_since[i]) continue;
     const JobClient& client = *gather.clients[i];
     gather.progress.clients.push_back(client.progress_since(f, read(*reunion.progress_since[i]), weight));
+    gather.progress.clients.back().device = elsewhere(client);
+    gather.bases_on.push_back(place(*reunion.progress_since[i]));
     gather.work.parts.push_back({.id = client.number(), .take = gossip::Take::progress, .weight = weight});
   }
   return gather;
@@ -145,10 +178,12 @@ void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
 
 struct Job::Mean {
   gossip::LocalMeanTask task;
-  Clients clients;  // in the task's order; keeps their memory
+  Clients clients;                               // in the task's order; keeps their memory
+  std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
 
   std::vector<gossip::LocalMeanTask::Outcome> run(gossip::HeldFragment fragment) && {
-    return task.run(fragment.buffers.values(), fragment.device);
+    const std::span<float> y = fragment.buffers.values();
+    return over ? over->run(task, y) : task.run(y, fragment.device);
   }
 };
 
@@ -159,8 +194,10 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
         std::find_if(clients_.begin(), clients_.end(), [&](const auto& client) { return client->number() == one.id; });
     const std::shared_ptr<JobClient>& client = attached != clients_.end() ? *attached : departed_.at(one.id);
     mean.task.clients.push_back(client->part_of(f, one));
+    mean.task.clients.back().device = elsewhere(*client);
     mean.clients.push_back(client);
   }
+  mean.over = node_mean_;
   return mean;
 }
 
@@ -215,7 +252,7 @@ void Job::offer(std::uint32_t f) {
   gossip::LocalGroup::Work round = group_->begin(f, replica_.buffers(f).handed_changes(), host_.now_us());
   Mean mean = mean_of(f, round);
   const std::optional<std::size_t> first = note_copy(f, round, mean.clients);
-  Mean rest;
+  Mean rest{.task = {}, .clients = {}, .over = node_mean_};
   gossip::LocalGroup::Work rest_of_round;
   std::vector<std::size_t> rest_at;
   for (std::size_t i = 0; i < round.parts.size(); ++i) {
@@ -223,7 +260,8 @@ void Job::offer(std::uint32_t f) {
     gossip::ClientFragment& fragment = mean.task.clients[i];
     rest.task.clients.push_back({.snapshot = fragment.snapshot,
                                  .correction = std::exchange(fragment.correction, nullptr),
-                                 .replace = fragment.replace});
+                                 .replace = fragment.replace,
+                                 .device = fragment.device});
     rest.clients.push_back(mean.clients[i]);
     rest_of_round.parts.push_back(round.parts[i]);
     rest_at.push_back(i);

@@ -118,6 +118,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       checkpoints_(checkpoints),
       devices_(devices),
       log_(log),
+      gpu_sums_(log),
       random_(seed),
       counter_(incarnation),  // above every counter of an earlier life
       incarnation_(incarnation),
@@ -167,9 +168,8 @@ const gossip::Device* Node::home_of(const ClientMemory& memory) const {
 /// Their clients come back with buffers in the host's memory.
 void Node::give_failed_gpus_up() {
   for (const gossip::Device* const gpu : devices_.failed()) {
-    for (auto& [name, held] : jobs_) {
-      if (&held.job->home() == gpu) held.job->let_clients_go();
-    }
+    for (auto& [name, held] : jobs_)
+      held.job->gpu_failed(*gpu);
   }
 }
 
@@ -334,6 +334,7 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
   give_failed_gpus_up();
+  gpu_sums_.tick();
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
   keep_acquaintances();

@@ -77,6 +77,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }
   [[nodiscard]] Checkpoints* checkpoints() override { return &checkpoints_; }
+  [[nodiscard]] GpuSums* gpu_sums() override { return &gpu_sums_; }
   [[nodiscard]] std::string node_name() const override { return config_.node.name; }
 
   // --- peer::OverlayEvents
@@ -114,6 +115,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   Checkpoints& checkpoints_;
   Devices& devices_;
   spdlog::logger& log_;
+  GpuSums gpu_sums_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
   gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or where there was none

@@ -92,12 +92,10 @@ TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean 
   check_nothing_is_left();
 }
 
-TEST_CASE("a client of a job elsewhere than its replica is told to take part through host memory") {
+TEST_CASE("a client on a GPU, of a job that is averaged on the processor, is told to take part through host memory") {
   const PlayedGpus gpus;
-  gpus.be("gpus 2");
-  const bool home_on_gpu = GENERATE(true, false);
-  Trainer first(1, microseconds(50), home_on_gpu ? std::optional(0) : std::nullopt);
-  Trainer second(1, microseconds(50), 1);
+  Trainer first(1, microseconds(50));
+  Trainer second(1, microseconds(50), 0);
   Daemon daemon;
   daemon.attach(first);
   first.start();
@@ -105,7 +103,106 @@ TEST_CASE("a client of a job elsewhere than its replica is told to take part thr
   const auto refused = daemon.try_attach(second);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().status == layout::AttachStatus::no_device);
-  CHECK(refused.error().message.find(home_on_gpu ? "another GPU" : "the processor") != std::string::npos);
+  CHECK(refused.error().message.find("the processor") != std::string::npos);
+}
+
+TEST_CASE("clients of a job on several GPUs, and one in host memory, end at the mean of what they learned, exactly") {
+  const PlayedGpus gpus;
+  const bool nccl = GENERATE(true, false);
+  gpus.be(nccl ? "gpus 3" : "gpus 3\nno nccl");
+  {
+    Trainer home(2, microseconds(20), 0);
+    Trainer second(-5, microseconds(300), 1);
+    Trainer on_host(9, microseconds(100));
+    Trainer third(0, microseconds(50), 2);
+    Daemon daemon;
+    const std::vector<Trainer*> all = {&home, &second, &on_host, &third};
+    for (Trainer* trainer : all) {
+      daemon.attach(*trainer);
+      trainer->may_train = false;
+      trainer->start();
+    }
+    daemon.run_until([&] { return std::all_of(all.begin(), all.end(), [](Trainer* t) { return t->running(); }); });
+    daemon.run_until([&] { return daemon.sums().status().ranks.size() == (nccl ? 3 : 0); });
+    for (Trainer* trainer : all)
+      trainer->may_train = true;
+    const float expected = 2 + static_cast<float>(steps) * step;
+    daemon.run_until([&] {
+      return std::all_of(all.begin(), all.end(),
+                         [&](Trainer* t) { return t->trained() && t->published() == Approx(expected).epsilon(1e-6); });
+    });
+    CHECK((daemon.sums().status().counters.reductions > 0) == nccl);
+    CHECK(daemon.status().quarantines == 0);
+  }
+  check_nothing_is_left();
+}
+
+TEST_CASE("a GPU that fails takes only its own clients from a job that has others") {
+  const PlayedGpus gpus;
+  gpus.be("gpus 2");
+  {
+    Trainer home(2, microseconds(50), 0);
+    Trainer other(2, microseconds(80), 1);
+    Daemon daemon;
+    daemon.attach(home);
+    const auto session = daemon.attach(other);
+    home.start();
+    other.start();
+    daemon.run_until([&] { return home.running() && other.running() && other.memory().header().clock.load() > 20; });
+    gpus.be("gpus 2\nwork fails 1");
+    std::vector<const gossip::Device*> failed;
+    daemon.run_until([&] { return !(failed = daemon.devices().failed()).empty(); });
+    REQUIRE(failed.size() == 1);
+    CHECK(failed[0] != &daemon.job().home());
+    CHECK(daemon.job().home().failure().empty());
+    other.stop();
+    daemon.detach(session);
+    Trainer back(7, microseconds(50));  // in host memory
+    daemon.attach(back);
+    back.start();
+    daemon.run_until([&] { return home.trained() && back.trained(); });
+    daemon.run_until([&] { return std::abs(home.published() - back.published()) < step; });
+    CHECK(home.published() > 2 + steps * step * 0.5F);
+    CHECK(home.published() < 2 + steps * step * 2);
+  }
+  check_nothing_is_left();
+}
+
+TEST_CASE("daemons die among clients on several GPUs: what these learned counts once at most, and most of it does") {
+  const PlayedGpus gpus;
+  gpus.be("gpus 3");
+  {
+    std::array<Trainer, 3> trainers{{{1, microseconds(100), 0}, {5, microseconds(250), 1}, {9, microseconds(150), 2}}};
+    auto daemon = std::make_unique<Daemon>();
+    for (Trainer& trainer : trainers) {
+      trainer.may_train = false;
+      daemon->attach(trainer);
+      trainer.start();
+    }
+    const auto all = [&](auto condition) { return std::all_of(trainers.begin(), trainers.end(), condition); };
+    daemon->run_until([&] { return all([](const Trainer& t) { return t.running(); }); });
+    for (Trainer& trainer : trainers)
+      trainer.may_train = true;
+    gossip::Random random(3);
+    while (!all([](const Trainer& t) { return t.trained(); })) {
+      std::uint64_t turns = random.next() % 2000;
+      daemon->run_until([&] { return turns-- == 0; });
+      daemon = nullptr;
+      daemon = std::make_unique<Daemon>(true);
+      for (std::size_t i = random.next() % 3, count = 0; count < 3; ++count, i = (i + 1) % 3)
+        daemon->attach(trainers[i]);
+    }
+    const auto agree = [&] {
+      return all([&](const Trainer& t) { return std::abs(t.published() - trainers[0].published()) < step / 64; });
+    };
+    std::uint64_t turns = 0;
+    daemon->run_until([&] { return agree() && ++turns > 1000; });
+    const float learned = (trainers[0].published() - 1) / step;
+    INFO("learned " << learned << " of " << steps);
+    CHECK(learned < steps * 1.001F);
+    CHECK(learned > steps * 0.5F);
+  }
+  check_nothing_is_left();
 }
 
 TEST_CASE("a GPU that fails in the middle of exchanges costs its job the exchange, and nobody else anything") {

@@ -158,6 +158,7 @@ class Daemon : private PlayedHost {
   [[nodiscard]] JobStatus status() const { return job_->status(); }
   [[nodiscard]] Job& job() { return *job_; }
   [[nodiscard]] Devices& devices() { return devices_; }
+  [[nodiscard]] device::NodeSums& sums() { return *sums_.shared(); }
 
   CodecChoice codec = CodecChoice::q8;
 
@@ -177,6 +178,7 @@ class Daemon : private PlayedHost {
   }
   [[nodiscard]] TimeUs began_us() const override { return began_us_; }
   [[nodiscard]] Workers& workers() override { return workers_; }
+  [[nodiscard]] GpuSums* gpu_sums() override { return &sums_; }
 
   void turn() {
     loop_.restart();
@@ -236,6 +238,7 @@ class Daemon : private PlayedHost {
   const TimeUs began_us_ = now_us();
   asio::io_context loop_;
   Devices devices_{loop_, {.plugin = GOSSAMER_PLAYED_PLUGIN, .retry = {}}, log()};
+  GpuSums sums_{log()};
   Workers workers_{loop_, 2};
   gossip::ExchangeCounter counter_{1};
   std::uint64_t number_ = 0;

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "gossip/played_device.hpp"
 #include "gossip/random.hpp"
 #include "gossip/test_device.hpp"
-#include "played_device.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;

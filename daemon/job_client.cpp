@@ -110,6 +110,9 @@ void JobClient::note_copy(std::uint32_t f, std::uint64_t number, bool replaces, 
   // What was written over once stays so until the client publishes anew.
   const auto before = memory().receipt(f, own.generation);
   overwritten = overwritten || (before && before->mark.overwritten && !own.with_client);
+  // Copies from the first on contain its publication, and somebody may have been handed that one.
+  if (before && before->number > 0 && !before->mark.alone && !own.with_client)
+    number = std::min(number, before->number);
   memory().store_receipt(f, {.number = number,
                              .mark = {.generation = own.generation,
                                       .corrected = own.with_client && own.correction_valid && !own.replace,
@@ -194,7 +197,7 @@ gossip::ClientFragment JobClient::part_of(std::uint32_t f, const gossip::LocalGr
 }
 
 void JobClient::offer(std::uint32_t f, const gossip::LocalGroup::Part& part,
-                      const gossip::LocalMeanTask::Outcome& outcome) {
+                      const gossip::LocalMeanTask::Outcome& outcome, std::uint64_t number) {
   layout::Word next = word(f);
   const bool written = outcome.differs;
   if (written) next.correction = next.spare();
@@ -203,7 +206,7 @@ void JobClient::offer(std::uint32_t f, const gossip::LocalGroup::Part& part,
   next.with_client = true;
   if (auto noted = memory().receipt(f, next.generation)) {
     noted->mark.corrected = written && !part.replace;
-    if (!outcome.finite) noted->number = 0;  // it is not given the copy
+    noted->number = outcome.finite ? number : 0;  // else it is not given the copy
     memory().store_receipt(f, *noted);
   }
   store(f, next);

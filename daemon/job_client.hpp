@@ -67,7 +67,7 @@ class JobClient {
   /// Its memory is the node's copy `number`, and goes on alone.
   void note_alone(std::uint32_t f, std::uint64_t number);
   /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it
-  /// was handed before is about to be written over.
+  /// was handed before is about to be written over. Noted again before it was handed any, it is the first that counts.
   void note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten);
   /// Nothing of it could be read or written: its publication is not in that copy after all.
   void note_out_of_reach(std::uint32_t f);
@@ -84,8 +84,9 @@ class JobClient {
   // --- among several
   /// Where its part in a mean is: the daemon owns the word.
   [[nodiscard]] gossip::ClientFragment part_of(std::uint32_t f, const gossip::LocalGroup::Part& part) const;
-  /// Hands the fragment over with the correction that was written where part_of() said.
-  void offer(std::uint32_t f, const gossip::LocalGroup::Part& part, const gossip::LocalMeanTask::Outcome& outcome);
+  /// Hands the fragment over, with the correction that was written where part_of() said: copy `number`.
+  void offer(std::uint32_t f, const gossip::LocalGroup::Part& part, const gossip::LocalMeanTask::Outcome& outcome,
+             std::uint64_t number);
 
   /// Share of the time since the last call that it says it has spent serving fragments, in [0, 1].
   [[nodiscard]] double time_taken(TimeUs now_us);

@@ -13,6 +13,11 @@ namespace {
 /// Fragments of which a round is begun in one turn of the loop though no exchange asks for one.
 constexpr std::size_t rounds_per_tick = 64;
 
+/// What it published is in the copy only if it was taken before.
+void note_unreached(std::uint32_t f, JobClient& client, const gossip::LocalGroup::Part& part) {
+  if (part.take != gossip::Take::nothing) client.note_out_of_reach(f);
+}
+
 }  // namespace
 
 // --- who takes part -----------------------------------------------------------------------------------------------
@@ -237,11 +242,11 @@ bool Job::hand_over(std::uint32_t f, JobClient& client, const gossip::LocalGroup
                     const gossip::LocalMeanTask::Outcome& outcome) {
   if (!outcome.written) {
     group_->withheld(f, part);
-    if (!outcome.reached && part.take != gossip::Take::nothing) client.note_out_of_reach(f);
+    if (!outcome.reached) note_unreached(f, client, part);
     return false;
   }
   if (client_of(client.session()) == nullptr) return false;
-  client.offer(f, part, outcome);
+  client.offer(f, part, outcome, copies_[f]);
   client.tell_due();
   return true;
 }
@@ -272,13 +277,18 @@ void Job::offer(std::uint32_t f) {
         rest_of_round = std::move(rest_of_round),
         rest_at = std::move(rest_at)](Job& job, Outcomes&& outcomes, Actions&) mutable {
          job.mean_done(f, round, outcomes);
-         const bool shown =
-             first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
          Outcomes taken;
          for (std::size_t i = 0; i < rest_at.size(); ++i) {
            taken.push_back(outcomes[rest_at[i]]);
            if (!taken[i].finite || !taken[i].reached) rest.task.clients[i].correction = nullptr;
-           if (!shown) rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
+           // Before anybody is handed a copy that does not contain it.
+           if (!taken[i].reached) note_unreached(f, *rest.clients[i], rest_of_round.parts[i]);
+         }
+         const bool shown =
+             first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
+         for (std::size_t i = 0; i < rest_at.size(); ++i) {
+           if (!shown && taken[i].reached)
+             rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
          }
          job.offer_rest(f, std::move(rest), std::move(rest_of_round), std::move(taken));
        });

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/client_listener.hpp"
-#include "daemon/config.hpp"
-#include "daemon/status.hpp"
+#include "daemon/clients/client_listener.hpp"
+#include "daemon/config/config.hpp"
+#include "daemon/report/status.hpp"
 
 namespace gossamer::daemon {
 

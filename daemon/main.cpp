@@ -11,16 +11,16 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "daemon/checkpoints.hpp"
-#include "daemon/config.hpp"
-#include "daemon/devices.hpp"
-#include "daemon/journal_sink.hpp"
-#include "daemon/log.hpp"
-#include "daemon/metrics.hpp"
+#include "daemon/clients/devices.hpp"
+#include "daemon/config/config.hpp"
+#include "daemon/jobs/checkpoints.hpp"
+#include "daemon/log/journal_sink.hpp"
+#include "daemon/log/log.hpp"
 #include "daemon/node.hpp"
+#include "daemon/report/metrics.hpp"
 #include "daemon/shell.hpp"
-#include "daemon/state_folder.hpp"
-#include "daemon/workers.hpp"
+#include "daemon/system/state_folder.hpp"
+#include "daemon/system/workers.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <random>
 
-#include "daemon/incarnation.hpp"
+#include "daemon/cluster/incarnation.hpp"
 #include "peer/denials.hpp"
 
 namespace gossamer::daemon {

@@ -15,15 +15,15 @@
 #include <memory>
 #include <string>
 
-#include "daemon/acquaintances.hpp"
-#include "daemon/checkpoints.hpp"
-#include "daemon/cluster_commands.hpp"
-#include "daemon/cluster_state.hpp"
-#include "daemon/cluster_view.hpp"
+#include "daemon/cluster/acquaintances.hpp"
+#include "daemon/cluster/cluster_commands.hpp"
+#include "daemon/cluster/cluster_state.hpp"
+#include "daemon/cluster/cluster_view.hpp"
 #include "daemon/core.hpp"
-#include "daemon/job.hpp"
-#include "daemon/state_folder.hpp"
-#include "daemon/workers.hpp"
+#include "daemon/jobs/checkpoints.hpp"
+#include "daemon/jobs/job.hpp"
+#include "daemon/system/state_folder.hpp"
+#include "daemon/system/workers.hpp"
 #include "peer/overlay.hpp"
 
 namespace gossamer::daemon {

@@ -11,8 +11,8 @@
 #include <csignal>
 #include <utility>
 
-#include "daemon/cluster_commands.hpp"
-#include "daemon/self_report.hpp"
+#include "daemon/cluster/cluster_commands.hpp"
+#include "daemon/report/self_report.hpp"
 #include "sdk/layout/socket_path.hpp"
 
 namespace gossamer::daemon {

@@ -16,16 +16,16 @@
 #include <memory>
 #include <string>
 
-#include "daemon/client_listener.hpp"
-#include "daemon/config.hpp"
-#include "daemon/control_server.hpp"
+#include "daemon/clients/client_listener.hpp"
+#include "daemon/clients/kept_memory.hpp"
+#include "daemon/config/config.hpp"
+#include "daemon/control/control_server.hpp"
 #include "daemon/core.hpp"
-#include "daemon/gpu_watch.hpp"
-#include "daemon/kept_memory.hpp"
-#include "daemon/log.hpp"
-#include "daemon/page.hpp"
-#include "daemon/service_manager.hpp"
-#include "daemon/watch.hpp"
+#include "daemon/log/log.hpp"
+#include "daemon/report/gpu_watch.hpp"
+#include "daemon/report/page.hpp"
+#include "daemon/report/watch.hpp"
+#include "daemon/system/service_manager.hpp"
 
 namespace gossamer::daemon {
 

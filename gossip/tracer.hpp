@@ -17,7 +17,7 @@
 // after most_tracer_exchanges, a replica begins the next round: it draws new ones under a larger number, and whoever
 // hears of a newer round draws its own and goes along. A replica without numbers (it has just joined) takes those of
 // the first partner over, so that nobody is disturbed. Rounds travel by exchanges only: of two replicas whose rounds
-// stay different for long, no chain of exchanges leads from one to the other (daemon/watch.hpp).
+// stay different for long, no chain of exchanges leads from one to the other (daemon/report/watch.hpp).
 //
 // With a lattice codec exchanges take less of a difference that is mostly noise (gossip/mixing.hpp), and so of the
 // numbers: where replicas agree and nobody trains the estimate is low, and says nothing about the cluster.

@@ -32,8 +32,47 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "gossip/cuda": frozenset({"gossip"}),
     "daemon/device": frozenset({"gossip", "gossip/cuda"}),
     "daemon/gpus": frozenset(),
+    # What the daemon does with the operating system, without knowing of anything else.
+    "daemon/system": frozenset({"gossip", "peer", "sdk/layout"}),
+    "daemon/config": frozenset({"gossip", "peer", "sdk/layout", "daemon/system"}),
+    "daemon/log": frozenset({"daemon/config"}),
+    # What is told to people, and how: nothing here changes anything.
+    "daemon/report": frozenset(
+        {"gossip", "peer", "sdk/layout", "daemon/system", "daemon/config", "daemon/device", "daemon/gpus"}
+    ),
+    "daemon/control": frozenset({"daemon/system"}),
+    "daemon/cluster": frozenset({"gossip", "peer", "daemon/system", "daemon/config", "daemon/report"}),
+    "daemon/clients": frozenset({"gossip", "sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
+    "daemon/jobs": frozenset(
+        {
+            "gossip",
+            "sdk/layout",
+            "daemon/system",
+            "daemon/config",
+            "daemon/report",
+            "daemon/checkpoint",
+            "daemon/device",
+            "daemon/clients",
+        }
+    ),
+    # The shell and the node bring them together.
     "daemon": frozenset(
-        {"peer", "gossip", "daemon/checkpoint", "daemon/device", "daemon/gpus", "sdk/layout"}
+        {
+            "peer",
+            "gossip",
+            "sdk/layout",
+            "daemon/system",
+            "daemon/config",
+            "daemon/log",
+            "daemon/report",
+            "daemon/control",
+            "daemon/cluster",
+            "daemon/clients",
+            "daemon/jobs",
+            "daemon/checkpoint",
+            "daemon/device",
+            "daemon/gpus",
+        }
     ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's.

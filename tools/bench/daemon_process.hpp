@@ -22,7 +22,7 @@ class DaemonProcess {
   ~DaemonProcess();
 
   [[nodiscard]] std::string client_socket() const;
-  /// The answer to a command (status, jobs), as daemon/status.hpp describes it.
+  /// The answer to a command (status, jobs), as daemon/report/status.hpp describes it.
   [[nodiscard]] nlohmann::json ask(const std::string& command) const;
 
   /// For looking at; it may end at any time.

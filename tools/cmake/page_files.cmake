@@ -13,7 +13,7 @@ foreach(name index.html page.css page.js)
 endforeach()
 file(WRITE ${OUTPUT} "// Made by tools/cmake/page_files.cmake.
 
-#include \"daemon/page_files.hpp\"
+#include \"daemon/report/page_files.hpp\"
 
 namespace gossamer::daemon {
 namespace {

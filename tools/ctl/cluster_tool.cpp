@@ -1,4 +1,4 @@
-// The subcommands of cluster_tool.hpp. Their requests are those of daemon/cluster_commands.hpp.
+// The subcommands of cluster_tool.hpp. Their requests are those of daemon/cluster/cluster_commands.hpp.
 
 #include "tools/ctl/cluster_tool.hpp"
 

@@ -1,4 +1,4 @@
-// See explain.hpp. The members are those of daemon/status.hpp.
+// See explain.hpp. The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/explain.hpp"
 
@@ -36,7 +36,7 @@ const json* with(const json& list, const char* member, const std::string& value)
   return found == list.end() ? nullptr : &*found;
 }
 /// What the daemon's watch has found about the node, "" for this one: of a job, or of links if that is empty. Its rules
-/// are the daemon's (daemon/watch.hpp), as is what it knows of the last minute.
+/// are the daemon's (daemon/report/watch.hpp), as is what it knows of the last minute.
 void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
   for (const json& found : look.node.value("findings", json::array())) {
     if (found.at("node") != about || found.at("job") != job) continue;

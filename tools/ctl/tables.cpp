@@ -1,4 +1,4 @@
-// See tables.hpp. The members are those of daemon/status.hpp.
+// See tables.hpp. The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/tables.hpp"
 

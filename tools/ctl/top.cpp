@@ -1,4 +1,4 @@
-// See top.hpp. The members are those of daemon/status.hpp.
+// See top.hpp. The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/top.hpp"
 

@@ -1,6 +1,6 @@
 // A node remembers over a restart whom it knew.
 
-#include "daemon/acquaintances.hpp"
+#include "daemon/cluster/acquaintances.hpp"
 
 #include <spdlog/sinks/null_sink.h>
 

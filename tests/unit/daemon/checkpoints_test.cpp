@@ -1,6 +1,6 @@
 // The disk's thread is watched: one that stands still is told of, and one that is slow is not.
 
-#include "daemon/checkpoints.hpp"
+#include "daemon/jobs/checkpoints.hpp"
 
 #include <future>
 

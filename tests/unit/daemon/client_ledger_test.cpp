@@ -1,6 +1,6 @@
 // What is refused when a limit is reached, in which words, and what is warned of before.
 
-#include "daemon/client_ledger.hpp"
+#include "daemon/clients/client_ledger.hpp"
 
 #include "tests/unit/catch.hpp"
 

@@ -1,6 +1,6 @@
 // The client socket: attaching, waking, leaving; and everything hostile that can be sent there.
 
-#include "daemon/client_listener.hpp"
+#include "daemon/clients/client_listener.hpp"
 
 #include <poll.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // Shared memory as the daemon sees it: a valid one, and every way in which the client can lie about it.
 
-#include "daemon/client_memory.hpp"
+#include "daemon/clients/client_memory.hpp"
 
 #include <functional>
 #include <random>

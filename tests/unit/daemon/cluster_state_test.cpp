@@ -1,6 +1,6 @@
 // What a node keeps about its cluster: found again after a restart, and refused with advice where it is garbled.
 
-#include "daemon/cluster_state.hpp"
+#include "daemon/cluster/cluster_state.hpp"
 
 #include <sys/stat.h>
 

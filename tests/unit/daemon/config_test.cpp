@@ -1,8 +1,8 @@
 // Configuration: every kind of error by line and name, the sample, what a reload changes.
 
-#include "daemon/config.hpp"
+#include "daemon/config/config.hpp"
 
-#include "daemon/config_table.hpp"
+#include "daemon/config/config_table.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 

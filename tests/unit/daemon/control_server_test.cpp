@@ -1,6 +1,6 @@
 // The control socket: answers, and everything malformed.
 
-#include "daemon/control_server.hpp"
+#include "daemon/control/control_server.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <array>
 #include <fstream>
 
-#include "daemon/checkpoints.hpp"
+#include "daemon/jobs/checkpoints.hpp"
 #include "tests/unit/daemon/played_job.hpp"
 #include "tests/unit/temporary_folder.hpp"
 

@@ -2,7 +2,7 @@
 // do, given back when they go. The GPUs are played (tests/unit/daemon/device/played_cuda_plugin.cpp): their memory
 // cannot be touched but by them.
 
-#include "daemon/devices.hpp"
+#include "daemon/clients/devices.hpp"
 
 #include "tests/unit/daemon/device/played_gpus.hpp"
 #include "tests/unit/daemon/listening.hpp"

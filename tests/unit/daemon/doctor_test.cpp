@@ -2,8 +2,8 @@
 
 #include "tools/ctl/doctor.hpp"
 
-#include "daemon/self_report.hpp"
-#include "daemon/status.hpp"
+#include "daemon/report/self_report.hpp"
+#include "daemon/report/status.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 

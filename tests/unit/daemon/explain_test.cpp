@@ -3,8 +3,8 @@
 
 #include "tools/ctl/explain.hpp"
 
-#include "daemon/status.hpp"
-#include "daemon/watch.hpp"
+#include "daemon/report/status.hpp"
+#include "daemon/report/watch.hpp"
 #include "tests/unit/catch.hpp"
 
 using namespace gossamer;

@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "daemon/control_server.hpp"
-#include "daemon/status.hpp"
+#include "daemon/control/control_server.hpp"
+#include "daemon/report/status.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 #include "tests/unit/daemon/test_client.hpp"

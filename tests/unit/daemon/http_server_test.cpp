@@ -1,6 +1,6 @@
 // The HTTP server: what is a request, what is not, and clients that mean harm.
 
-#include "daemon/http_server.hpp"
+#include "daemon/system/http_server.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <array>
 #include <random>
 
-#include "daemon/unique_fd.hpp"
+#include "daemon/system/unique_fd.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 

@@ -1,6 +1,6 @@
 // A node's lives are numbered upwards, whatever the clock does.
 
-#include "daemon/incarnation.hpp"
+#include "daemon/cluster/incarnation.hpp"
 
 #include <spdlog/sinks/null_sink.h>
 

@@ -1,7 +1,7 @@
 // Memory that systemd keeps while the daemon is dead: what is asked for, and what a new daemon makes of what it gets.
 // A socket of ours in systemd's place; what it would pass on is given to a child process as descriptor 3.
 
-#include "daemon/kept_memory.hpp"
+#include "daemon/clients/kept_memory.hpp"
 
 #include <sys/wait.h>
 

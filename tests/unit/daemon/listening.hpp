@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "daemon/client_listener.hpp"
+#include "daemon/clients/client_listener.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 #include "tests/unit/daemon/test_client.hpp"

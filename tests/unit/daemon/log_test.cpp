@@ -1,11 +1,11 @@
 // The log: levels, rotation, files that cannot be written.
 
-#include "daemon/log.hpp"
+#include "daemon/log/log.hpp"
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "daemon/log_fields.hpp"
+#include "daemon/log/log_fields.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 

@@ -1,11 +1,11 @@
 // The metrics: names by the conventions, the text format, bounds, the document; and the history behind the curves.
 
-#include "daemon/metrics.hpp"
+#include "daemon/report/metrics.hpp"
 
 #include <cmath>
 #include <set>
 
-#include "daemon/history.hpp"
+#include "daemon/report/history.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <spdlog/sinks/null_sink.h>
 
-#include "daemon/job.hpp"
+#include "daemon/jobs/job.hpp"
 
 namespace gossamer::daemon::test {
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "daemon/devices.hpp"
+#include "daemon/clients/devices.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/device/played_gpus.hpp"
 #include "tests/unit/daemon/played_host.hpp"

@@ -1,6 +1,6 @@
 // What the log holds back.
 
-#include "daemon/repeat_filter.hpp"
+#include "daemon/log/repeat_filter.hpp"
 
 #include "tests/unit/catch.hpp"
 

@@ -1,6 +1,6 @@
 // What systemd receives, at a socket of ours in its place.
 
-#include "daemon/service_manager.hpp"
+#include "daemon/system/service_manager.hpp"
 
 #include <sys/socket.h>
 

@@ -1,6 +1,6 @@
 // The state folder: one owner, whole files, errors that say what to do.
 
-#include "daemon/state_folder.hpp"
+#include "daemon/system/state_folder.hpp"
 
 #include <sys/mount.h>
 #include <sys/stat.h>

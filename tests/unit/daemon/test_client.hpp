@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/unique_fd.hpp"
+#include "daemon/system/unique_fd.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/shared_memory.hpp"

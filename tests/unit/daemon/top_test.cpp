@@ -1,7 +1,7 @@
 // The live view of gossamerctl top: rates, bars, and a screen that nothing overflows.
 
 #include "tools/ctl/top.hpp"
-#include "daemon/status.hpp"
+#include "daemon/report/status.hpp"
 #include "tests/unit/catch.hpp"
 
 using namespace gossamer;

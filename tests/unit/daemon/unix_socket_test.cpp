@@ -1,6 +1,6 @@
 // Listening sockets beside what is already there.
 
-#include "daemon/unix_socket.hpp"
+#include "daemon/system/unix_socket.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>

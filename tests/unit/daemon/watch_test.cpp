@@ -1,7 +1,7 @@
 // What the watch finds: each rule by the numbers that show it and not without them, nothing where all is well, and
 // nothing that comes and goes.
 
-#include "daemon/watch.hpp"
+#include "daemon/report/watch.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 // The pool: results reach the loop, the queue is bounded, a stop waits for what runs.
 
-#include "daemon/workers.hpp"
+#include "daemon/system/workers.hpp"
 
 #include <atomic>
 #include <future>

@@ -264,7 +264,7 @@ struct Trainer {
   }
 };
 
-/// One job with its home on GPU 0: what the daemon does with LocalGroup's decisions (daemon/job_group.cpp).
+/// One job with its home on GPU 0: what the daemon does with LocalGroup's decisions (daemon/jobs/job_group.cpp).
 struct Job {
   Gpus& gpus;
   NodeMean mean{gpus.shared(0), gpus.shared_sums()};

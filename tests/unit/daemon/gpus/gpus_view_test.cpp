@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "daemon/gpus/health.hpp"
-#include "daemon/metrics.hpp"
+#include "daemon/report/metrics.hpp"
 #include "tests/unit/catch.hpp"
 #include "tools/ctl/gpus.hpp"
 

@@ -1,0 +1,136 @@
+// The system calls of client_handshake.hpp.
+
+#include "daemon/clients/client_handshake.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace gossamer::daemon {
+namespace {
+
+using layout::AttachReply;
+using layout::AttachRequest;
+using layout::AttachStatus;
+using layout::DeviceOffer;
+
+/// Room for more descriptors than a request has, so that too many can be told; the kernel discards what does not fit.
+constexpr std::size_t descriptor_room = 8;
+
+AttachRefusal refusal(AttachStatus status, std::string message) {
+  return {status, std::move(message)};
+}
+
+std::vector<UniqueFd> take_descriptors(msghdr& message) {
+  std::vector<UniqueFd> taken;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      taken.emplace_back(fd);
+    }
+  }
+  return taken;
+}
+
+bool is_eventfd(int fd) {
+  std::array<char, 64> target{};
+  const std::string link = fmt::format("/proc/self/fd/{}", fd);
+  const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
+  return size > 0 && std::string_view(target.data(), static_cast<std::size_t>(size)) == "anon_inode:[eventfd]";
+}
+
+constexpr std::size_t longest = sizeof(AttachRequest) + sizeof(DeviceOffer);
+
+std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(std::span<const std::byte> bytes,
+                                                                               std::vector<UniqueFd> descriptors,
+                                                                               bool some_lost) {
+  const auto wrong_size = [&](std::size_t size, const char* what) {
+    return refusal(AttachStatus::version_differs,
+                   fmt::format("an attach request{} has {} bytes, this one has {}", what, size,
+                               bytes.size() > size ? "more" : std::to_string(bytes.size())));
+  };
+  if (bytes.size() < sizeof(AttachRequest) || bytes.size() > longest) return wrong_size(sizeof(AttachRequest), "");
+  AttachRequest request;
+  std::memcpy(&request, bytes.data(), sizeof request);
+  if (request.magic != layout::attach_magic)
+    return refusal(AttachStatus::version_differs, "this is not an attach request: its mark is wrong");
+  if (request.version != layout::attach_version)
+    return refusal(AttachStatus::version_differs,
+                   fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
+                               "library that came with this daemon",
+                               request.version, layout::attach_version));
+  if ((request.flags & ~(layout::attach_resume | layout::attach_device)) != 0)
+    return refusal(AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags));
+  const bool on_device = (request.flags & layout::attach_device) != 0;
+  if (!on_device && bytes.size() != sizeof(AttachRequest)) return wrong_size(sizeof(AttachRequest), "");
+  if (on_device && bytes.size() != longest) return wrong_size(longest, " with buffers in a GPU's memory");
+  if (descriptors.size() != (on_device ? 3 : 2) || some_lost)
+    return refusal(AttachStatus::bad_layout,
+                   fmt::format("a request carries {}; {} came{}",
+                               on_device ? "three descriptors, a memfd, an eventfd and a GPU's memory"
+                                         : "two descriptors, a memfd and an eventfd",
+                               descriptors.size(), some_lost ? ", and some were lost" : ""));
+  if (!is_eventfd(descriptors[1].get()))
+    return refusal(AttachStatus::bad_layout, "the second descriptor is not an eventfd");
+  AttachOffer offer{.memory = std::move(descriptors[0]),
+                    .wake = std::move(descriptors[1]),
+                    .memory_bytes = request.memory_bytes,
+                    .resume = (request.flags & layout::attach_resume) != 0};
+  if (on_device) {
+    DeviceOffer device;
+    std::memcpy(&device, bytes.data() + sizeof request, sizeof device);
+    offer.device = {.gpu = std::to_array(device.uuid), .bytes = device.bytes, .memory = std::move(descriptors[2])};
+  }
+  return offer;
+}
+
+}  // namespace
+
+std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket) {
+  std::array<std::byte, longest + 1> bytes;  // one more, so that a longer datagram shows
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
+  iovec data{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return NothingYet{};
+  if (size < 0) return Disconnected{};
+  std::vector<UniqueFd> descriptors = take_descriptors(message);
+  if (size == 0 && descriptors.empty()) return Disconnected{};
+
+  const std::span<const std::byte> received = std::span(bytes).first(static_cast<std::size_t>(size));
+  return read_attach(received, std::move(descriptors), (message.msg_flags & MSG_CTRUNC) != 0);
+}
+
+void send_reply(int socket, const NodeId& node, AttachStatus status, std::string_view message) {
+  AttachReply reply{};
+  reply.magic = layout::attach_magic;
+  reply.version = layout::attach_version;
+  reply.status = static_cast<std::uint32_t>(status);
+  static_assert(sizeof reply.node_id == sizeof node.bytes);
+  std::memcpy(reply.node_id, node.bytes.data(), sizeof reply.node_id);
+  std::memcpy(reply.message, message.data(), std::min(message.size(), sizeof reply.message - 1));
+  [[maybe_unused]] const ssize_t sent = ::send(socket, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool drain_eventfd(int eventfd) {
+  std::uint64_t count = 0;
+  const iovec data{&count, sizeof count};
+  return ::preadv2(eventfd, &data, 1, -1, RWF_NOWAIT) == sizeof count;
+}
+
+}  // namespace gossamer::daemon

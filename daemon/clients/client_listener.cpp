@@ -1,0 +1,415 @@
+// Connections and sessions of client_listener.hpp. Handlers hold the core weakly and a connection by its number: both
+// may have gone when a handler runs.
+
+#include "daemon/clients/client_listener.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "daemon/clients/client_handshake.hpp"
+#include "daemon/system/unix_socket.hpp"
+#include "gossip/check.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+using layout::AttachStatus;
+
+/// Pause after a failed accept(), which without it would fail again at once (no descriptors left).
+constexpr std::chrono::milliseconds accept_retry{200};
+/// Connections taken in one turn of the loop.
+constexpr int max_accepts_per_turn = 16;
+
+/// Whether a warning is worth a line in the log: a new one, or one not said for a while.
+class RepeatedWarning {
+ public:
+  [[nodiscard]] bool is_due(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (text == text_ && now - said_ < repeated_warning_period) return false;
+    text_ = text;
+    said_ = now;
+    return true;
+  }
+
+ private:
+  std::string text_;
+  std::chrono::steady_clock::time_point said_{};
+};
+
+}  // namespace
+
+void ClientSession::close() {
+  if (end_) end_();
+}
+
+class ClientListener::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(asio::io_context& loop, ClientListenerOptions options, ClientEvents& events, spdlog::logger& log,
+       UnixSocket listening)
+      : loop_(loop),
+        options_(std::move(options)),
+        events_(events),
+        log_(log),
+        ledger_(options_.limits),
+        listening_(std::move(listening)),
+        acceptor_(loop, listening_->get()),
+        retry_(loop) {}
+
+  void accept_when_ready();
+  void refuse_new() { refusing_ = true; }
+  void stop(bool tell);
+
+  [[nodiscard]] std::size_t sessions() const { return sessions_; }
+  [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
+  [[nodiscard]] std::uint64_t memory_bytes() const { return ledger_.memory_bytes(); }
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
+
+ private:
+  /// A client whose memory is sound, and has perhaps still to be shared with a GPU.
+  struct Asking {
+    AttachOffer offer;
+    ClientMemory memory;
+    ucred peer;
+  };
+  struct Connection {
+    Connection(asio::io_context& loop, UniqueFd fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
+    asio::posix::stream_descriptor socket;
+    asio::steady_timer deadline;          // until attached
+    asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
+    std::optional<Asking> asking;         // until then
+    std::shared_ptr<ClientSession> session;
+    std::uint64_t inode = 0;  // of its memory
+  };
+  using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
+
+  void accept_some();
+  void begin(UniqueFd socket);
+  void expect_request(std::uint64_t number);
+  void receive(std::uint64_t number, Connection& connection);
+  std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
+  void share(std::uint64_t number, Connection& connection);
+  Devices::Answer when_shared(std::uint64_t number);
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number, Asking& asking);
+  void take(std::uint64_t number, Connection& connection);
+  void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
+  void warn_of_limits();
+  void watch_socket(std::uint64_t number);
+  void watch_wake(std::uint64_t number);
+  void finish(std::uint64_t number);
+
+  /// A handler that runs only while this and the connection exist and the wait was not cancelled.
+  template <class Action>
+  auto on(std::uint64_t number, Action action) {
+    return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (!self || error == asio::error::operation_aborted) return;
+      const auto found = self->connections_.find(number);
+      if (found != self->connections_.end()) action(*self, *found->second);
+    };
+  }
+
+  asio::io_context& loop_;
+  const ClientListenerOptions options_;
+  ClientEvents& events_;
+  spdlog::logger& log_;
+  ClientLedger ledger_;
+  std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer retry_;
+  Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
+  std::size_t sessions_ = 0;
+  std::uint64_t next_number_ = 1;
+  std::uint64_t refused_ = 0;
+  bool refusing_ = false;
+  RepeatedWarning last_refusal_;
+  RepeatedWarning last_near_limit_;
+};
+
+void ClientListener::Core::accept_when_ready() {
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error && self->listening_) self->accept_some();
+  });
+}
+
+void ClientListener::Core::accept_some() {
+  for (int i = 0; i < max_accepts_per_turn; ++i) {
+    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      begin(std::move(socket));
+      continue;
+    }
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
+    log_.error(
+        "cannot accept a client: {}; trying again; if it stays, raise the limit on open files (LimitNOFILE= of "
+        "the unit)",
+        std::strerror(errno));
+    retry_.expires_after(accept_retry);
+    retry_.async_wait([weak = weak_from_this()](std::error_code error) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (self && !error && self->listening_) self->accept_some();
+    });
+    return;
+  }
+  accept_when_ready();
+}
+
+void ClientListener::Core::begin(UniqueFd socket) {
+  if (pending() >= max_pending_attaches) {
+    ++refused_;
+    return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,
+                      "too many clients are attaching at once: try again");
+  }
+  const std::uint64_t number = next_number_++;
+  Connection& connection =
+      *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
+  connection.deadline.expires_after(options_.attach_timeout);
+  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+    if (late.session) return;
+    self.refuse(number, late, {AttachStatus::bad_layout, "nothing was asked for in time"});
+  }));
+  expect_request(number);
+}
+
+void ClientListener::Core::expect_request(std::uint64_t number) {
+  connections_.at(number)->socket.async_wait(
+      asio::posix::stream_descriptor::wait_read,
+      on(number, [number](Core& self, Connection& connection) { self.receive(number, connection); }));
+}
+
+void ClientListener::Core::receive(std::uint64_t number, Connection& connection) {
+  auto received = receive_attach(connection.socket.native_handle());
+  if (std::holds_alternative<NothingYet>(received)) return expect_request(number);
+  if (std::holds_alternative<Disconnected>(received)) return finish(number);
+  if (const auto* why = std::get_if<AttachRefusal>(&received)) return refuse(number, connection, *why);
+  auto asking = look_at(connection, std::get<AttachOffer>(std::move(received)));
+  if (!asking) return refuse(number, connection, asking.error());
+  connection.asking = std::move(*asking);
+  share(number, connection);
+}
+
+/// Maps and checks what is offered of the host's memory.
+std::expected<ClientListener::Core::Asking, AttachRefusal> ClientListener::Core::look_at(Connection& connection,
+                                                                                         AttachOffer offer) {
+  const auto refused = [](AttachStatus status, std::string message) {
+    return std::unexpected(AttachRefusal{status, std::move(message)});
+  };
+  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return refused(AttachStatus::bad_layout, "the kernel does not say who is asking");
+  if (auto objection = ledger_.objection(peer.uid, 0))
+    return refused(AttachStatus::limit_reached, *std::move(objection));
+  std::expected<ClientMemory, AttachRefusal> memory = ClientMemory::map(
+      offer.memory.get(), offer.memory_bytes, [&](std::uint64_t bytes) { return ledger_.objection(peer.uid, bytes); });
+  if (!memory) return std::unexpected(std::move(memory.error()));
+  if (memory->on_device() != offer.device.has_value()) {
+    return refused(AttachStatus::bad_layout,
+                   memory->on_device() ? "buffers_in says that the buffers are in a GPU's memory, which was not offered"
+                                       : "a GPU's memory was offered, but buffers_in says that no buffers are there");
+  }
+  if (offer.device && offer.device->bytes < memory->device_bytes()) {
+    return refused(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
+                                                         offer.device->bytes, memory->device_bytes()));
+  }
+  return Asking{std::move(offer), std::move(*memory), peer};
+}
+
+/// What comes of it may be there before this returns, and the connection gone.
+void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
+  Asking& asking = *connection.asking;
+  const gossip::Device* const home = events_.home_of(asking.memory);
+  if (!asking.offer.device && home == nullptr) return take(number, connection);
+  if (options_.devices == nullptr) {
+    return refuse(number, connection, {AttachStatus::no_device, "this daemon does not work in the memory of GPUs"});
+  }
+  connection.deadline.expires_after(options_.device_timeout);
+  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+    if (late.session) return;
+    self.refuse(number, late,
+                {late.asking->offer.device ? AttachStatus::no_device : AttachStatus::job_busy,
+                 "the NVIDIA driver does not answer gossamerd in time; if nvidia-smi hangs, too, restart the machine"});
+  }));
+  if (asking.offer.device) {
+    AttachOffer::Device& device = *asking.offer.device;
+    options_.devices->map(device.gpu, std::move(device.memory), device.bytes, when_shared(number));
+  } else {
+    options_.devices->pin(*home, asking.memory.host_buffers(), asking.memory.pages(), when_shared(number));
+  }
+}
+
+Devices::Answer ClientListener::Core::when_shared(std::uint64_t number) {
+  return [weak = weak_from_this(), number](std::expected<std::shared_ptr<DeviceMemory>, AttachRefusal> shared) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (!self) return;
+    const auto found = self->connections_.find(number);
+    if (found == self->connections_.end()) return;  // it waits no longer
+    Connection& connection = *found->second;
+    if (!shared) return self->refuse(number, connection, shared.error());
+    connection.asking->memory.share(std::move(*shared));
+    self->take(number, connection);
+  };
+}
+
+std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(std::uint64_t number,
+                                                                                                Asking& asking) {
+  const auto refused = [](AttachStatus status, std::string message) {
+    return std::unexpected(AttachRefusal{status, std::move(message)});
+  };
+  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+  const ucred& peer = asking.peer;
+  const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
+  if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
+  auto session =
+      std::make_shared<ClientSession>(std::move(asking.memory), peer.pid, peer.uid, asking.offer.resume, number);
+  if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
+    return std::unexpected(std::move(taken.error()));
+  ledger_.enter(number, entry);
+  return session;
+}
+
+void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
+  auto session = make_session(number, *connection.asking);
+  if (!session) return refuse(number, connection, session.error());
+  AttachOffer offer = std::move(connection.asking->offer);
+  connection.asking.reset();
+  connection.session = std::move(*session);
+  connection.session->end_ = [weak = weak_from_this(), number] {
+    if (const std::shared_ptr<Core> self = weak.lock())
+      asio::post(self->loop_, [weak, number] {
+        if (const std::shared_ptr<Core> still = weak.lock()) still->finish(number);
+      });
+  };
+  ++sessions_;
+  connection.inode = inode_of(offer.memory.get());
+  if (options_.kept != nullptr) options_.kept->keep(offer.memory.get());
+  warn_of_limits();
+  connection.deadline.cancel();
+  connection.wake.assign(offer.wake.release());
+  send_reply(connection.socket.native_handle(), options_.node, AttachStatus::accepted, "");
+  watch_socket(number);
+  watch_wake(number);
+}
+
+void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
+  if (why.status == AttachStatus::device_opening) {  // it comes back at once
+    send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
+    return finish(number);
+  }
+  ++refused_;
+  if (last_refusal_.is_due(why.message)) log_.warn("a client was refused: {}", why.message);
+  send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
+  finish(number);
+}
+
+void ClientListener::Core::warn_of_limits() {
+  const std::string near = ledger_.nearly_used();
+  if (!near.empty() && last_near_limit_.is_due(near))
+    log_.warn("clients will soon be refused, by [limits] in the configuration: {}", near);
+}
+
+/// Attached clients send nothing more: whatever happens at the socket ends the session.
+void ClientListener::Core::watch_socket(std::uint64_t number) {
+  connections_.at(number)->socket.async_wait(
+      asio::posix::stream_descriptor::wait_read, on(number, [number](Core& self, Connection& connection) {
+        char byte = 0;
+        const ssize_t got = ::recv(connection.socket.native_handle(), &byte, 1, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return self.watch_socket(number);
+        if (got > 0)
+          self.log_.warn(
+              "client {} sent what it must not after attaching: detached; use the client library "
+              "that came with this daemon",
+              connection.session->pid());
+        self.finish(number);
+      }));
+}
+
+void ClientListener::Core::watch_wake(std::uint64_t number) {
+  connections_.at(number)->wake.async_wait(asio::posix::stream_descriptor::wait_read,
+                                           on(number, [number](Core& self, Connection& connection) {
+                                             const bool rung = drain_eventfd(connection.wake.native_handle());
+                                             self.watch_wake(number);
+                                             const std::shared_ptr<ClientSession> session = connection.session;
+                                             if (rung) self.events_.woken(*session);
+                                           }));
+}
+
+void ClientListener::Core::finish(std::uint64_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  const std::shared_ptr<ClientSession> session = std::move(found->second->session);
+  const std::uint64_t inode = found->second->inode;
+  connections_.erase(found);
+  if (!session) return;
+  session->end_ = nullptr;
+  --sessions_;
+  ledger_.leave(number);
+  if (options_.kept != nullptr) options_.kept->forget(inode);
+  events_.detached(*session);
+}
+
+void ClientListener::Core::stop(bool tell) {
+  if (!listening_) return;
+  acceptor_.release();  // the descriptor is listening_'s
+  retry_.cancel();
+  listening_.reset();
+  Connections connections = std::exchange(connections_, {});
+  sessions_ = 0;
+  ledger_ = ClientLedger(options_.limits);
+  for (auto& [number, connection] : connections) {
+    if (!connection->session) continue;
+    connection->session->end_ = nullptr;
+    if (tell) events_.detached(*connection->session);
+  }
+}
+
+std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
+                                                                                 ClientListenerOptions options,
+                                                                                 ClientEvents& events,
+                                                                                 spdlog::logger& log) {
+  GOSSAMER_CHECK(options.limits.clients > 0);
+  std::expected<UnixSocket, std::string> listening = UnixSocket::listen(options.socket, SOCK_SEQPACKET);
+  if (!listening) return std::unexpected(std::move(listening.error()));
+  auto core = std::make_shared<Core>(loop, std::move(options), events, log, std::move(*listening));
+  core->accept_when_ready();
+  return std::unique_ptr<ClientListener>(new ClientListener(std::move(core)));
+}
+
+ClientListener::ClientListener(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+ClientListener::~ClientListener() {
+  core_->stop(false);
+}
+void ClientListener::refuse_new() {
+  core_->refuse_new();
+}
+void ClientListener::stop() {
+  core_->stop(true);
+}
+std::size_t ClientListener::sessions() const {
+  return core_->sessions();
+}
+std::size_t ClientListener::pending() const {
+  return core_->pending();
+}
+std::uint64_t ClientListener::memory_bytes() const {
+  return core_->memory_bytes();
+}
+std::uint64_t ClientListener::refused() const {
+  return core_->refused();
+}
+std::string ClientListener::limits_near() const {
+  return core_->limits_near();
+}
+
+}  // namespace gossamer::daemon

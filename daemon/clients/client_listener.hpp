@@ -1,0 +1,127 @@
+// Where training processes attach: the Unix socket of sdk/layout/attach.hpp, the checks on what arrives there, and the
+// life of each attached client until its end of the socket closes.
+//
+// A client whose buffers are in a GPU's memory waits for its answer until that is mapped here, and one of a job whose
+// replica is on a GPU until its own is pinned: Devices does both, beside the loop.
+//
+// Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have not yet said who
+// they are, or wait for a GPU, each for at most attach_timeout or device_timeout; sessions and what they map keep to
+// `limits`; every descriptor a client sends is owned or closed; a malformed request gets an AttachReply that says what
+// is wrong, and nothing else changes.
+
+#pragma once
+
+#include <spdlog/logger.h>
+#include <sys/types.h>
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "daemon/clients/client_ledger.hpp"
+#include "daemon/clients/client_memory.hpp"
+#include "daemon/clients/devices.hpp"
+#include "daemon/clients/kept_memory.hpp"
+#include "gossip/types.hpp"
+
+namespace gossamer::daemon {
+
+/// One attached client. Lives as long as somebody holds it; its memory stays mapped until then, also after the client
+/// has gone.
+class ClientSession {
+ public:
+  ClientSession(ClientMemory memory, pid_t pid, uid_t uid, bool resume, std::uint64_t number)
+      : memory_(std::move(memory)), pid_(pid), uid_(uid), resume_(resume), number_(number) {}
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
+
+  [[nodiscard]] ClientMemory& memory() { return memory_; }
+  [[nodiscard]] const ClientMemory& memory() const { return memory_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] uid_t uid() const { return uid_; }
+  /// The memory has been with a daemon before; its words are to be taken over as they are.
+  [[nodiscard]] bool resume() const { return resume_; }
+  /// Tells this daemon's sessions apart; never reused.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+
+  /// Ends the session: the connection closes and `detached` is called soon, from the loop. For a client that breaks the
+  /// contract. Idempotent.
+  void close();
+
+ private:
+  friend class ClientListener;
+  ClientMemory memory_;
+  const pid_t pid_;
+  const uid_t uid_;
+  const bool resume_;
+  const std::uint64_t number_;
+  std::function<void()> end_;  // set by the listener while the session is attached
+};
+
+/// Who is told. All calls come from the loop, never from inside a call into the listener, except that stop() calls
+/// detached(). ClientListener::stop() must not be called from inside one.
+class ClientEvents {
+ public:
+  virtual ~ClientEvents() = default;
+  /// The GPU that must be able to reach this memory, for it is where the job's replica is; null: none.
+  [[nodiscard]] virtual const gossip::Device* home_of(const ClientMemory&) const { return nullptr; }
+  /// A client with valid memory asks. If it is taken, keep the pointer; the client is told after this returns.
+  virtual std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) = 0;
+  /// The client has published: look at the words. Several publications may come as one call.
+  virtual void woken(ClientSession& session) = 0;
+  /// The client is gone. Once for every session that attach() took; the last call about it.
+  virtual void detached(ClientSession& session) = 0;
+};
+
+struct ClientListenerOptions {
+  std::filesystem::path socket = {};  ///< absolute; its folder exists
+  NodeId node = {};                   ///< told to clients
+  ClientLimits limits = {};
+  KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
+  Devices* devices = nullptr;                      ///< likewise; null: clients' buffers are in the host's memory only
+  std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
+  std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
+                                                   ///< 10 s for which a client waits for its reply
+};
+
+inline constexpr std::size_t max_pending_attaches = 64;
+/// What is said again and again (a refused client comes back every two seconds) stands in the log this often.
+inline constexpr std::chrono::minutes repeated_warning_period{1};
+
+class ClientListener {
+ public:
+  /// Binds and begins to accept. `loop`, `events` and `log` outlive the listener. An error says what to do.
+  [[nodiscard]] static std::expected<std::unique_ptr<ClientListener>, std::string> open(asio::io_context& loop,
+                                                                                        ClientListenerOptions options,
+                                                                                        ClientEvents& events,
+                                                                                        spdlog::logger& log);
+  /// Like stop(), without telling anybody.
+  ~ClientListener();
+  ClientListener(const ClientListener&) = delete;
+  ClientListener& operator=(const ClientListener&) = delete;
+
+  /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
+  void refuse_new();
+  /// Closes the socket, its file and every session (detached() is called for each). Idempotent.
+  void stop();
+
+  [[nodiscard]] std::size_t sessions() const;
+  [[nodiscard]] std::size_t pending() const;
+  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients, of the host's
+  [[nodiscard]] std::uint64_t refused() const;       ///< attempts, since the start
+  /// See ClientLedger::nearly_used().
+  [[nodiscard]] std::string limits_near() const;
+
+ private:
+  class Core;
+  explicit ClientListener(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;  // handlers under way hold it weakly
+};
+
+}  // namespace gossamer::daemon

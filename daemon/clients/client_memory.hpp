@@ -1,0 +1,202 @@
+// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp): maps the memfd, checks everything the
+// client wrote once, against a private copy, and then gives typed access that cannot leave the mapping.
+//
+// Made by the client listener on the loop's thread; words, clocks and progress are read and written there; buffers may
+// be read and written by workers. Invariants: sizes, offsets and the job's name come from the validated copy and never
+// change; the seals keep the memory from shrinking, so touching it cannot fault; the mapping lives as long as the
+// object.
+
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/checkpoint/model_file.hpp"
+#include "daemon/clients/device_memory.hpp"
+#include "gossip/outer.hpp"
+#include "gossip/types.hpp"
+#include "sdk/layout/attach.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::daemon {
+
+/// Why a client is not taken: the status it is told, and what is wrong and what to do, for people.
+struct AttachRefusal {
+  layout::AttachStatus status = layout::AttachStatus::bad_layout;
+  std::string message;
+};
+
+/// XXH3-64 of a job's name: JobKey::name_hash.
+[[nodiscard]] std::uint64_t job_name_hash(std::string_view job);
+
+class ClientMemory {
+ public:
+  /// What speaks against taking so much memory; none if nothing does.
+  using Objection = std::function<std::optional<std::string>(std::uint64_t bytes)>;
+
+  /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is what the client
+  /// said its size is; `most_bytes` is how much it may take.
+  [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
+                                                                      std::uint64_t most_bytes);
+  /// The same; asked how much it may take.
+  [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
+                                                                      const Objection& objection);
+  ClientMemory(ClientMemory&& other) noexcept;
+  ClientMemory& operator=(ClientMemory&& other) noexcept;
+  ~ClientMemory();
+
+  // What the client declared, validated; constant.
+  [[nodiscard]] const std::string& job() const { return job_; }
+  [[nodiscard]] JobKey key() const { return key_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+  /// What it takes of the host's memory at most: of lean memory less than its size, and without buffers that are in a
+  /// GPU's.
+  [[nodiscard]] std::uint64_t most_bytes() const {
+    return on_device_ ? plan_.buffers_offset : layout::most_bytes(plan_, window_bytes_);
+  }
+  /// What it takes of a GPU's memory.
+  [[nodiscard]] std::uint64_t device_bytes() const { return on_device_ ? layout::device_bytes(plan_) : 0; }
+  /// Buffers have memory only while something is done with their fragment.
+  [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
+  /// Fragments of lean memory whose buffers may have memory at once.
+  [[nodiscard]] std::uint32_t window_fragments() const;
+  /// Elements of the replica, before padding.
+  [[nodiscard]] std::uint64_t elements() const { return elements_; }
+  [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
+  [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
+  /// The tensors that the replica consists of, in its order.
+  [[nodiscard]] const checkpoint::Model& model() const { return model_; }
+  /// Elements of one fragment, padded to whole blocks: how much of its buffers is used.
+  [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
+  [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
+
+  /// Elements of one fragment that are averaged but not optimised: its tensors of role `buffer`. Ascending, apart.
+  [[nodiscard]] std::vector<gossip::ElementRange> statistics(std::uint32_t fragment) const;
+
+  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats in the memory of device(), aligned to at
+  /// least 1024 bytes.
+  [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
+
+  // Where the buffers are.
+  /// They are in a GPU's memory, as the client says. Until share() nothing may be asked of them.
+  [[nodiscard]] bool on_device() const { return on_device_; }
+  /// The GPU's memory that they are in, of at least device_bytes(); or, of buffers in the host's, that they are pinned.
+  void share(std::shared_ptr<const DeviceMemory> with);
+  /// Computes on the buffers: the processor, unless they are in a GPU's memory.
+  [[nodiscard]] const gossip::Device& device() const;
+  /// Keeps that device there; null for the processor.
+  [[nodiscard]] std::shared_ptr<const OpenDevice> opened() const { return on_device_ ? shared_->opened() : nullptr; }
+  /// Whether that device computes on them where they are.
+  [[nodiscard]] bool reached_by(const gossip::Device& device) const;
+  /// UUID of the GPU that they are in; empty: in the host's memory.
+  [[nodiscard]] std::string gpu() const { return on_device_ && shared_ ? shared_->gpu() : std::string(); }
+  /// The buffers in the host's memory, in whole pages, and what keeps them mapped.
+  [[nodiscard]] std::span<std::byte> host_buffers() const;
+  [[nodiscard]] std::shared_ptr<const void> pages() const { return pages_; }
+
+  // Of lean memory; any thread.
+  /// Takes memory for all buffers of a fragment, zero where they had none. 0, or errno: then nothing is taken.
+  [[nodiscard]] int provide(std::uint32_t fragment) const;
+  /// Gives the memory back of `count` fragments from `first`, whose words say that nothing is in them.
+  void vacate(std::uint32_t first, std::uint32_t count = 1) const;
+  /// Likewise of all fragments whose words say so: what a daemon that died may have left.
+  void vacate_unused() const;
+
+  /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
+  [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
+  /// Only while the daemon owns the word. The word must be valid.
+  void store_word(std::uint32_t fragment, layout::Word word);
+  [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
+  /// The daemon's own note about the publication of this generation, if the memory has one. A client can write there,
+  /// too: it can only misplace its own share of the model.
+  struct Receipt {
+    std::uint64_t number = 0;
+    layout::ReceiptMark mark;
+  };
+  [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
+  /// About mark.generation; takes the place of that two generations before.
+  void store_receipt(std::uint32_t fragment, const Receipt& receipt);
+  [[nodiscard]] std::uint64_t clock() const;
+  [[nodiscard]] std::uint64_t steps() const;
+  [[nodiscard]] std::uint64_t publications() const;
+  [[nodiscard]] std::uint64_t serving_ns() const;
+
+  /// Tells the client that fragments have become due. After the words.
+  void raise_due();
+  void set_state(layout::RunState state);
+  /// As a daemon left it, this one or one before; foreign: may be a number that is none.
+  [[nodiscard]] layout::RunState state() const;
+  void set_global_clock(std::uint64_t samples);
+  void set_fragments_pulled(std::uint32_t count);
+  void set_neighbours(std::uint32_t count);
+  void set_exchanges(std::uint64_t count);
+  /// What the run's progress costs and how well the replicas agree, for the program to show.
+  struct Statistics {
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    double consensus = 0;
+    std::uint64_t age_samples = 0;
+    std::uint64_t unresolved = 0;
+    std::uint64_t quarantines = 0;
+    TimeUs period_us = 0;
+    std::uint64_t pulled_bytes = 0;
+  };
+  void set_statistics(const Statistics& statistics);
+  /// Not 0: the program has stopped training, and waits for an answer to this number.
+  [[nodiscard]] std::uint32_t finishing() const;
+  void set_finish_answer(const layout::FinishAnswer& answer, double distance);
+  /// Which of the job's clients at this node it is, and of how many.
+  void set_place(std::uint32_t index, std::uint32_t count);
+  /// As a daemon said last, this one or one before.
+  struct Place {
+    std::uint32_t index = 0;
+    std::uint32_t count = 0;
+  };
+  [[nodiscard]] Place place() const;
+  /// At most layout::max_members.
+  void set_members(std::span<const NodeId> members);
+  /// The program's cursor, if it has ever set one, and one that came with the model; they may be anything. The number
+  /// changes whenever the program sets its own; 0: never.
+  [[nodiscard]] std::uint64_t own_cursor_number() const;
+  [[nodiscard]] std::vector<std::byte> own_cursor() const;
+  [[nodiscard]] std::vector<std::byte> job_cursor() const;
+  void set_job_cursor(std::span<const std::byte> cursor);
+  /// Samples the model had seen when the client took it over; kept in the memory, so that it survives a restart.
+  [[nodiscard]] std::uint64_t clock_base() const;
+  void set_clock_base(std::uint64_t samples);
+
+ private:
+  ClientMemory() = default;
+
+  std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
+  std::expected<void, AttachRefusal> take_header(const Objection& objection);
+  std::expected<void, AttachRefusal> check_words() const;
+  std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
+  [[nodiscard]] layout::Header& header() const;
+  [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
+
+  std::shared_ptr<std::byte> pages_;  // the mapping
+  std::byte* base_ = nullptr;
+  std::uint64_t mapped_bytes_ = 0;
+  bool on_device_ = false;
+  std::shared_ptr<const DeviceMemory> shared_;
+  int memfd_ = -1;  // of lean memory
+  std::uint64_t window_bytes_ = 0;
+  layout::Plan plan_{};
+  std::uint64_t elements_ = 0;
+  std::uint32_t fragment_elements_ = 0;
+  std::string job_;
+  JobKey key_;
+  checkpoint::Model model_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> statistics_;  // elements [first, last) of the replica
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,70 @@
+// What operators do to the cluster through the control socket: deny and allow nodes, change its key, invite, join.
+//
+//   deny {node, reason}, allow {node}, denials        node: 32 hexadecimal digits, or the first 8 or more of one known
+//   key_list, key_rotate, key_retire {fingerprint}
+//   invite {expires_s, addresses}, join {line}, join_status
+//
+// Owned by the node, on the loop's thread. Answers at once; joining goes on after the answer, and join_status tells how
+// far it is. An invitation that stands in the configuration is tried again every join_retry until it is granted. No
+// answer but invite's holds a secret.
+
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "daemon/cluster/cluster_state.hpp"
+#include "peer/overlay.hpp"
+
+namespace gossamer::daemon {
+
+inline constexpr std::int64_t default_invitation_s = 24 * 3600;
+inline constexpr std::int64_t least_invitation_s = 1;
+inline constexpr std::int64_t most_invitation_s = 365 * 24 * 3600;
+inline constexpr std::chrono::seconds join_retry{10};
+/// Digits of a node's id that name it.
+inline constexpr std::size_t least_id_digits = 8;
+
+/// The commands that only root and the daemon's user may give: those that change something, or hand out a secret.
+[[nodiscard]] bool is_for_owners(const std::string& command);
+
+class ClusterCommands {
+ public:
+  /// All references outlive it.
+  ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, spdlog::logger& log)
+      : overlay_(overlay), state_(state), log_(log), timer_(loop) {}
+
+  /// Nothing if the command is none of these.
+  [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request);
+  /// Joins by the configuration's line, again and again.
+  void join_until_granted(const std::string& line);
+  void stop() { timer_.cancel(); }
+
+ private:
+  [[nodiscard]] nlohmann::json decide(const nlohmann::json& request, bool denied);
+  [[nodiscard]] nlohmann::json denials() const;
+  [[nodiscard]] nlohmann::json key_list() const;
+  [[nodiscard]] nlohmann::json key_rotate();
+  [[nodiscard]] nlohmann::json key_retire(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json invite(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json join(const nlohmann::json& request);
+  [[nodiscard]] std::expected<void, std::string> begin_join(const std::string& line);
+  void join_ended(const peer::Invitation& invitation, const std::expected<void, std::string>& result);
+  [[nodiscard]] std::expected<NodeId, std::string> node_named(const std::string& text) const;
+
+  peer::Overlay& overlay_;
+  ClusterState& state_;
+  spdlog::logger& log_;
+  asio::steady_timer timer_;
+  std::string join_state_ = "none";  ///< none, joining, joined or failed
+  std::string join_message_;
+  std::string last_failure_;  ///< said in the log
+  std::string configured_line_;
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,55 @@
+// What a node keeps about its cluster across restarts: the keys, who is denied, and whom it was invited by.
+//
+//   cluster.key (or [overlay] cluster_key_file)  the ring's secrets, the one listened with first
+//   key_notes                                    when each was made, which are retired (peer/key_ring.hpp)
+//   denials                                      the cluster's decisions about nodes (peer/denials.hpp)
+//   invited_by                                   addresses to dial besides the configured ones, one a line
+//
+// Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. Every file is
+// whole, old or new, whatever happens; the notes go first, so that a retired key is never taken for a good one.
+
+#pragma once
+
+#include <expected>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/system/state_folder.hpp"
+#include "peer/denials.hpp"
+#include "peer/key_ring.hpp"
+
+namespace gossamer::daemon {
+
+class ClusterState {
+ public:
+  /// `state` outlives it. Without a key file: makes one (a cluster of its own), unless the node is to `wait_to_join`;
+  /// then it has a key that is kept nowhere, until it is given the cluster's. Errors say what to do.
+  [[nodiscard]] static std::expected<ClusterState, std::string> load(const StateFolder& state,
+                                                                     const std::filesystem::path& key_file,
+                                                                     bool wait_to_join);
+
+  /// As they were at load().
+  [[nodiscard]] const peer::KeyRing& key_ring() const { return ring_; }
+  [[nodiscard]] const peer::Denials& denials() const { return denials_; }
+  [[nodiscard]] const std::vector<std::string>& invited_by() const { return invited_by_; }
+  /// It has no cluster key of its own, nor anyone else's.
+  [[nodiscard]] bool waits_to_join() const { return waits_to_join_; }
+
+  [[nodiscard]] std::expected<void, std::string> keep(const peer::KeyRing& ring);
+  [[nodiscard]] std::expected<void, std::string> keep(const peer::Denials& denials) const;
+  [[nodiscard]] std::expected<void, std::string> keep_invited_by(std::vector<std::string> addresses);
+
+ private:
+  ClusterState(const StateFolder& state, std::filesystem::path key_file, peer::KeyRing ring)
+      : state_(&state), key_file_(std::move(key_file)), ring_(std::move(ring)) {}
+
+  const StateFolder* state_;
+  std::filesystem::path key_file_;
+  peer::KeyRing ring_;
+  peer::Denials denials_;
+  std::vector<std::string> invited_by_;
+  bool waits_to_join_ = false;
+};
+
+}  // namespace gossamer::daemon

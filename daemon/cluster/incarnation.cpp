@@ -1,0 +1,52 @@
+#include "daemon/cluster/incarnation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace gossamer::daemon {
+namespace {
+
+constexpr const char* file_name = "incarnation";
+
+/// 0 if there is none that can be used.
+std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log) {
+  const auto kept = state.load(file_name);
+  if (!kept) {
+    log.warn("{}", kept.error());
+    return 0;
+  }
+  if (!*kept) return 0;
+  const std::string& text = **kept;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc{} && std::string_view(end, text.data() + text.size()) == "\n") return number;
+  log.warn("{}: not a number; taking the time of day to number this start", (state.path() / file_name).string());
+  return 0;
+}
+
+}  // namespace
+
+std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us) {
+  if (time_of_day_us > previous) return time_of_day_us;
+  return previous + std::min(incarnation_gap, std::numeric_limits<std::uint64_t>::max() - previous);
+}
+
+std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_day_us, spdlog::logger& log) {
+  const std::uint64_t previous = previous_incarnation(state, log);
+  const std::uint64_t incarnation = incarnation_after(previous, time_of_day_us);
+  if (incarnation != time_of_day_us) {
+    log.warn(
+        "the clock is behind the time of an earlier start of this node: was it set back? Look at timedatectl; "
+        "this start is numbered after that one all the same");
+  }
+  if (const auto stored = state.store(file_name, fmt::format("{}\n", incarnation)); !stored) {
+    log.warn("{}; other nodes may not listen to this one if the clock is set back before its next start",
+             stored.error());
+  }
+  return incarnation;
+}
+
+}  // namespace gossamer::daemon

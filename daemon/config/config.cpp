@@ -1,0 +1,428 @@
+// Reads configuration files against the table of options (config_table.hpp). toml++'s exceptions stop here.
+
+#include "daemon/config/config.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "daemon/config/config_table.hpp"
+#include "gossip/membership.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+bool resembles(std::string_view typed, std::string_view known) {
+  return typed.size() <= 64 && edit_distance(typed, known) <= std::max<std::size_t>(2, known.size() / 3);
+}
+
+const char* type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "a whole number";
+    case toml::node_type::floating_point:
+      return "a number with a fraction";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
+  }
+}
+
+/// One reading of one file: collects problems and the lines on which options were set.
+class Reader {
+ public:
+  explicit Reader(std::string_view source) : source_(source) {}
+
+  Config read(const toml::table& root);
+  [[nodiscard]] std::string problems() const;
+
+ private:
+  void read_profile(const toml::table& root);
+  void read_section(const OptionSection& section, const toml::table& table);
+  void read_key(const OptionSection& section, const toml::key& key, const toml::node& node);
+  void read_option(const Option& option, const toml::node& node, std::uint32_t line);
+  void check_together();
+  void unknown_section(std::string_view name, std::uint32_t line);
+  void unknown_key(const OptionSection& section, std::string_view key, std::uint32_t line);
+
+  /// Each says what is wrong with the value, or nothing after having stored it.
+  std::string take(std::string* value, const Option& option, const toml::node& node) const;
+  std::string take(std::filesystem::path* value, const Option& option, const toml::node& node) const;
+  std::string take(std::int64_t* value, const Option& option, const toml::node& node) const;
+  std::string take(double* value, const Option& option, const toml::node& node) const;
+  std::string take(bool* value, const Option& option, const toml::node& node) const;
+  std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
+  std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
+  std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
+  std::string take(LogFormat* value, const Option& option, const toml::node& node) const;
+  std::string take(Profile* value, const Option& option, const toml::node& node) const;
+  std::string take(Restore* value, const Option& option, const toml::node& node) const;
+  std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
+
+  void problem(std::uint32_t line, std::string_view name, std::string_view what) {
+    ++problem_count_;
+    if (problem_count_ <= max_config_problems) text_ += fmt::format("{}:{}: {}: {}\n", source_, line, name, what);
+  }
+
+  std::string source_;
+  Config config_;
+  std::map<std::string, std::uint32_t, std::less<>> lines_;  // by "section.key"; at most the table's rows
+  std::string text_;
+  std::size_t problem_count_ = 0;
+};
+
+/// Those of the LAN are the defaults of the options themselves.
+void apply_profile(Config& config) {
+  if (config.gossip.profile != Profile::internet) return;
+  config.gossip.codec = CodecChoice::q4;
+  config.gossip.period_ms = 1'000;
+  config.gossip.partners = gossip::PartnerPolicy::weighted;
+  const gossip::MembershipOptions patient = gossip::MembershipOptions::wan();
+  config.overlay.probe_interval_ms = patient.probe_interval_us / us_per_ms;
+  config.overlay.probe_timeout_ms = patient.probe_timeout_us / us_per_ms;
+  config.overlay.suspicion_mult = patient.suspicion_mult;
+}
+
+std::string wrong_type(const Option& option, const toml::node& node) {
+  return fmt::format("is {}; it must be {}", type_name(node), allowed_values(option));
+}
+
+std::string Reader::take(std::string* value, const Option& option, const toml::node& node) const {
+  const std::optional<std::string> text = node.value_exact<std::string>();
+  if (!text) return wrong_type(option, node);
+  if (const std::string what = text_problem(option.form, *text); !what.empty()) return what;
+  *value = *text;
+  return {};
+}
+
+std::string Reader::take(std::filesystem::path* value, const Option& option, const toml::node& node) const {
+  const std::optional<std::string> text = node.value_exact<std::string>();
+  if (!text) return wrong_type(option, node);
+  if (!text->empty() && (text->front() != '/' || text->find('\0') != std::string::npos))
+    return fmt::format("\"{}\" is no absolute path; it must be {}", *text, allowed_values(option));
+  *value = *text;
+  return {};
+}
+
+std::string Reader::take(std::int64_t* value, const Option& option, const toml::node& node) const {
+  const std::optional<std::int64_t> number = node.value_exact<std::int64_t>();
+  if (!number) return wrong_type(option, node);
+  if (*number < static_cast<std::int64_t>(option.least) || *number > static_cast<std::int64_t>(option.most))
+    return fmt::format("{} is out of bounds; it must be {}", *number, allowed_values(option));
+  *value = *number;
+  return {};
+}
+
+std::string Reader::take(double* value, const Option& option, const toml::node& node) const {
+  if (!node.is_number()) return wrong_type(option, node);
+  const double number = node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
+  if (!(number >= option.least && number <= option.most))  // so that NaN is refused, too
+    return fmt::format("{} is out of bounds; it must be {}", number, allowed_values(option));
+  *value = number;
+  return {};
+}
+
+std::string Reader::take(bool* value, const Option& option, const toml::node& node) const {
+  const std::optional<bool> yes = node.value_exact<bool>();
+  if (!yes) return wrong_type(option, node);
+  *value = *yes;
+  return {};
+}
+
+std::string Reader::take(std::vector<std::string>* value, const Option& option, const toml::node& node) const {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return wrong_type(option, node);
+  if (list->size() > max_peers) return fmt::format("has {} entries; at most {} are allowed", list->size(), max_peers);
+  std::vector<std::string> taken;
+  for (const toml::node& entry : *list) {
+    const std::optional<std::string> text = entry.value_exact<std::string>();
+    if (!text) return fmt::format("holds {}; it must be {}", type_name(entry), allowed_values(option));
+    if (const std::string what = text_problem(option.form, *text); !what.empty()) return what;
+    if (std::ranges::find(taken, *text) == taken.end()) taken.push_back(*text);
+  }
+  *value = std::move(taken);
+  return {};
+}
+
+template <class Enumeration, std::size_t count>
+std::string take_choice(Enumeration* value, const char* const (&names)[count], const Option& option,
+                        const toml::node& node) {
+  const std::optional<std::string> text = node.value_exact<std::string>();
+  if (!text) return wrong_type(option, node);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (*text != names[i]) continue;
+    *value = static_cast<Enumeration>(i);
+    return {};
+  }
+  return fmt::format("\"{}\" is not known; it must be {}", *text, allowed_values(option));
+}
+
+std::string Reader::take(CodecChoice* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, codec_names, option, node);
+}
+
+std::string Reader::take(Profile* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, profile_names, option, node);
+}
+
+std::string Reader::take(Restore* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, restore_names, option, node);
+}
+
+std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, gossip::policy_names, option, node);
+}
+
+std::string Reader::take(LogFormat* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, log_format_names, option, node);
+}
+
+std::string Reader::take(LogLevel* value, const Option& option, const toml::node& node) const {
+  return take_choice(value, log_level_names, option, node);
+}
+
+void Reader::read_option(const Option& option, const toml::node& node, std::uint32_t line) {
+  lines_.emplace(fmt::format("{}.{}", option.section, option.key), line);
+  const std::string what = std::visit([&](auto* value) { return take(value, option, node); }, option.field(config_));
+  if (!what.empty()) problem(line, fmt::format("[{}] {}", option.section, option.key), what);
+}
+
+void Reader::unknown_section(std::string_view name, std::uint32_t line) {
+  for (const OptionSection& section : option_sections()) {
+    if (resembles(name, section.name))
+      return problem(line, name, fmt::format("no such section; did you mean [{}]?", section.name));
+  }
+  for (const Option& option : option_table()) {
+    if (name == option.key)
+      return problem(line, name, fmt::format("stands outside a section; it belongs under [{}]", option.section));
+  }
+  std::string known;
+  for (const OptionSection& section : option_sections())
+    known += fmt::format("{}[{}]", known.empty() ? "" : ", ", section.name);
+  problem(line, name, fmt::format("no such section; there are {}", known));
+}
+
+void Reader::unknown_key(const OptionSection& section, std::string_view key, std::uint32_t line) {
+  const std::string name = fmt::format("[{}] {}", section.name, key);
+  const Option* nearest = nullptr;
+  std::string known;
+  for (const Option& option : option_table()) {
+    const bool here = std::string_view(option.section) == section.name;
+    if (!here && key == option.key)
+      return problem(line, name, fmt::format("no such option here; it belongs under [{}]", option.section));
+    if (!here) continue;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", option.key);
+    if (resembles(key, option.key) &&
+        (nearest == nullptr || edit_distance(key, option.key) < edit_distance(key, nearest->key)))
+      nearest = &option;
+  }
+  if (nearest != nullptr) return problem(line, name, fmt::format("no such option; did you mean {}?", nearest->key));
+  problem(line, name, fmt::format("no such option; there are {}", known));
+}
+
+/// A profile changes defaults: it has been read before (read_profile).
+void Reader::read_section(const OptionSection& section, const toml::table& table) {
+  for (const auto& [key, node] : table) {
+    if (std::string_view(section.name) != "gossip" || key.str() != "profile") read_key(section, key, node);
+  }
+}
+
+/// Before everything else, wherever it stands.
+void Reader::read_profile(const toml::table& root) {
+  const toml::table* table = root["gossip"].as_table();
+  if (table == nullptr) return;
+  const auto sections = option_sections();
+  const auto gossip =
+      std::ranges::find_if(sections, [](const auto& s) { return std::string_view(s.name) == "gossip"; });
+  for (const auto& [key, node] : *table) {
+    if (key.str() == "profile") read_key(*gossip, key, node);
+  }
+  apply_profile(config_);
+}
+
+void Reader::read_key(const OptionSection& section, const toml::key& key, const toml::node& node) {
+  const std::uint32_t line = key.source().begin.line;
+  const auto options = option_table();
+  const auto option = std::ranges::find_if(options, [&](const Option& candidate) {
+    return std::string_view(candidate.section) == section.name && key.str() == candidate.key;
+  });
+  if (option == options.end()) {
+    unknown_key(section, key.str(), line);
+  } else {
+    read_option(*option, node, line);
+  }
+}
+
+/// Options that make sense only together. A problem is reported at the one that was set.
+void Reader::check_together() {
+  struct Name {
+    const char* section;
+    const char* key;
+  };
+  const auto at_least = [&](Name name, std::int64_t value, std::initializer_list<Name> others, const char* relation,
+                            std::int64_t bound) {
+    if (value >= bound) return;
+    auto set = lines_.find(fmt::format("{}.{}", name.section, name.key));
+    for (const Name& other : others)
+      if (set == lines_.end()) set = lines_.find(fmt::format("{}.{}", other.section, other.key));
+    problem(set == lines_.end() ? 1 : set->second, fmt::format("[{}] {}", name.section, name.key),
+            fmt::format("{} is too short; it must be at least {}, that is {} ms", value, relation, bound));
+  };
+  const OverlayOptions& overlay = config_.overlay;
+  at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
+           2 * overlay.ping_ms);
+  at_least({"overlay", "probe_interval_ms"}, overlay.probe_interval_ms, {{"overlay", "probe_timeout_ms"}},
+           "one more than [overlay] probe_timeout_ms", overlay.probe_timeout_ms + 1);
+  at_least({"gossip", "exchange_lifetime_ms"}, config_.gossip.exchange_lifetime_ms, {{"overlay", "link_timeout_ms"}},
+           "twice [overlay] link_timeout_ms", 2 * overlay.link_timeout_ms);
+}
+
+Config Reader::read(const toml::table& root) {
+  read_profile(root);
+  for (const auto& [key, node] : root) {
+    const std::uint32_t line = key.source().begin.line;
+    const auto sections = option_sections();
+    const auto section =
+        std::ranges::find_if(sections, [&](const OptionSection& known) { return key.str() == known.name; });
+    if (section == sections.end()) {
+      unknown_section(key.str(), line);
+    } else if (const toml::table* table = node.as_table()) {
+      read_section(*section, *table);
+    } else {
+      problem(line, key.str(),
+              fmt::format("is {}; it must be a section, written [{}]", type_name(node), section->name));
+    }
+  }
+  if (problem_count_ == 0) check_together();
+  return config_;
+}
+
+std::string Reader::problems() const {
+  std::string text = text_;
+  if (problem_count_ > max_config_problems)
+    text += fmt::format("{}: and {} more problems\n", source_, problem_count_ - max_config_problems);
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+bool can_write(const std::filesystem::path& folder) {
+  return ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace
+
+std::expected<Config, std::string> parse(std::string_view text, std::string_view source) {
+  if (text.size() > max_config_bytes)
+    return std::unexpected(
+        fmt::format("{}: has {} bytes; a configuration has at most {}", source, text.size(), max_config_bytes));
+  try {
+    const toml::table root = toml::parse(text);
+    Reader reader(source);
+    Config config = reader.read(root);
+    if (std::string problems = reader.problems(); !problems.empty()) return std::unexpected(std::move(problems));
+    return config;
+  } catch (const toml::parse_error& error) {
+    return std::unexpected(
+        fmt::format("{}:{}: not valid TOML: {}", source, error.source().begin.line, error.description()));
+  }
+}
+
+std::expected<Config, std::string> load(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    return std::unexpected(fmt::format("{}: is a folder, not a configuration file", file.string()));
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return std::unexpected(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  std::string text(max_config_bytes + 1, '\0');  // one more than allowed, so that parse() sees a larger file
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (stream.bad()) return std::unexpected(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  return parse(text, file.string());
+}
+
+Surroundings surroundings() {
+  Surroundings machine;
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) machine.host_name = name;
+  const auto environment = [](const char* variable) -> std::filesystem::path {
+    const char* value = std::getenv(variable);
+    return value != nullptr && value[0] == '/' ? value : "";
+  };
+  machine.home = environment("HOME");
+  machine.state_home = environment("XDG_STATE_HOME");
+  std::error_code error;
+  const std::filesystem::path system_state = "/var/lib/gossamer";
+  machine.system_state_usable = can_write(std::filesystem::exists(system_state, error) ? system_state : "/var/lib");
+  machine.cores = std::max(1u, std::thread::hardware_concurrency());
+  return machine;
+}
+
+std::expected<Config, std::string> resolved(Config config, const Surroundings& machine) {
+  if (config.node.name.empty()) config.node.name = machine.host_name.substr(0, max_node_name_bytes);
+  if (config.node.name.empty()) config.node.name = "unnamed";
+  if (config.node.state_dir.empty()) {
+    if (machine.system_state_usable) {
+      config.node.state_dir = "/var/lib/gossamer";
+    } else if (!machine.state_home.empty()) {
+      config.node.state_dir = machine.state_home / "gossamer";
+    } else if (!machine.home.empty()) {
+      config.node.state_dir = machine.home / ".local/state/gossamer";
+    } else {
+      return std::unexpected(
+          "no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME nor HOME is "
+          "set. Set [node] state_dir.");
+    }
+  }
+  if (config.node.workers == 0) config.node.workers = std::min<std::int64_t>(machine.cores, default_max_workers);
+  if (config.node.io_threads == 0) config.node.io_threads = machine.cores < many_cores ? 1 : io_threads_of_many_cores;
+  if (config.overlay.cluster_key_file.empty()) config.overlay.cluster_key_file = config.node.state_dir / "cluster.key";
+  if (config.checkpoints.folder.empty()) config.checkpoints.folder = config.node.state_dir / "checkpoints";
+  return config;
+}
+
+Reload reload(const Config& running, const Config& next) {
+  Reload result{running, {}, {}};
+  Config wanted = next;
+  for (const Option& option : option_table()) {
+    if (toml_value(option, running) == toml_value(option, next)) continue;
+    (option.reloads ? result.changed : result.need_restart).push_back(fmt::format("{}.{}", option.section, option.key));
+    if (!option.reloads) continue;
+    std::visit([&]<class Value>(Value* to) { *to = *std::get<Value*>(option.field(wanted)); },
+               option.field(result.config));
+  }
+  return result;
+}
+
+}  // namespace gossamer::daemon

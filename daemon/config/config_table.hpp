@@ -1,0 +1,66 @@
+// The table of options: one row each, in the order of the sample file. Private to config.cpp and its tests.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/config/config.hpp"
+
+namespace gossamer::daemon {
+
+/// Where an option's value lives in a Config; the alternative is its type.
+using OptionField =
+    std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*, std::vector<std::string>*,
+                 CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*>;
+
+/// What a string must look like.
+enum class TextForm : std::uint8_t {
+  any,
+  name,        ///< at most max_node_name_bytes of UTF-8; empty allowed
+  listen,      ///< tcp://host:port; host may be *, port 0 means any free one
+  address,     ///< tcp://host:port that others can dial
+  advertised,  ///< the same, "none", or empty
+  invitation,  ///< a line of gossamerctl invite, or empty
+  node_id,     ///< 32 hexadecimal digits
+  loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
+};
+
+struct Option {
+  const char* section;
+  const char* key;
+  OptionField (*field)(Config&);
+  const char* unit = "";  ///< of numbers; "" if they have none
+  double least = 0;       ///< bounds of numbers, inclusive
+  double most = 0;
+  TextForm form = TextForm::any;
+  bool reloads = false;  ///< can change while the daemon runs
+  const char* text;      ///< what it does and what it trades away
+};
+
+struct OptionSection {
+  const char* name;
+  const char* text;
+};
+
+[[nodiscard]] std::span<const OptionSection> option_sections();
+[[nodiscard]] std::span<const Option> option_table();
+
+inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "warning", "error"};
+inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};  // in the order of the enumeration
+inline constexpr const char* profile_names[] = {"lan", "internet"};              // in the order of the enumeration
+inline constexpr const char* restore_names[] = {"imported", "latest"};           // in the order of the enumeration
+inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};        // in the order of the enumeration
+
+/// What is wrong with a text of this form, as a phrase that says what is expected; empty if nothing.
+[[nodiscard]] std::string text_problem(TextForm form, const std::string& text);
+/// What a value of this option may be, for messages and the sample.
+[[nodiscard]] std::string allowed_values(const Option& option);
+/// The option's value in `config`, as TOML.
+[[nodiscard]] std::string toml_value(const Option& option, Config config);
+
+}  // namespace gossamer::daemon

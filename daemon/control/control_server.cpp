@@ -1,0 +1,232 @@
+// Connections of control_server.hpp. Handlers hold the core weakly and a connection by its number: both may have gone
+// when a handler runs.
+
+#include "daemon/control/control_server.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio/buffer.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/read_until.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/write.hpp>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "daemon/system/unix_socket.hpp"
+
+namespace gossamer::daemon {
+namespace {
+
+constexpr std::chrono::milliseconds accept_retry{200};
+constexpr int max_accepts_per_turn = 16;
+
+std::string error_line(std::string_view what) {
+  return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+bool is_from_owner(int socket) {
+  ucred caller{};
+  socklen_t size = sizeof caller;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &caller, &size) == 0 &&
+         (caller.uid == 0 || caller.uid == ::geteuid());
+}
+
+}  // namespace
+
+std::string control_answer(std::string_view line, const ControlHandler& handler) {
+  try {
+    const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
+    if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
+    if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
+      return error_line("a request is an object with a string \"command\"");
+    return handler(request).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  } catch (const nlohmann::json::exception& error) {
+    return error_line(fmt::format("the request cannot be answered: {}", error.what()));
+  }
+}
+
+class ControlServer::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(asio::io_context& loop, UnixSocket listening, ControlHandler handler, spdlog::logger& log,
+       std::chrono::milliseconds timeout, OwnersOnly owners_only)
+      : loop_(loop),
+        handler_(std::move(handler)),
+        log_(log),
+        timeout_(timeout),
+        owners_only_(owners_only),
+        listening_(std::move(listening)),
+        acceptor_(loop, listening_->get()),
+        retry_(loop) {}
+
+  void accept_when_ready();
+  void stop();
+  [[nodiscard]] std::size_t clients() const { return connections_.size(); }
+
+ private:
+  struct Connection {
+    Connection(asio::io_context& loop, UniqueFd fd)
+        : socket(loop, asio::local::stream_protocol(), fd.release()), deadline(loop) {}
+    asio::local::stream_protocol::socket socket;
+    asio::steady_timer deadline;
+    std::string input;
+    std::string output;
+    bool is_owners = false;  // the other end's user was root or ours when it connected
+  };
+
+  void accept_some();
+  void read_line(std::uint64_t number, Connection& connection);
+  void answer(std::uint64_t number, Connection& connection, std::size_t line_bytes);
+  void send_and_close(std::uint64_t number, Connection& connection);
+  void set_deadline(std::uint64_t number, Connection& connection);
+
+  /// A handler that acts only while this exists, the connection is open and the operation was not cancelled. It keeps
+  /// the connection's memory until then: a read or write that is cancelled still looks at its buffer once more.
+  template <class Action>
+  auto on(std::uint64_t number, Action action) {
+    return [weak = weak_from_this(), number, held = connections_.at(number), action = std::move(action)](
+               std::error_code error, std::size_t size = 0) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (!self || error == asio::error::operation_aborted) return;
+      if (self->connections_.contains(number)) action(*self, *held, error, size);
+    };
+  }
+  void close(std::uint64_t number);
+
+  asio::io_context& loop_;
+  const ControlHandler handler_;
+  spdlog::logger& log_;
+  const std::chrono::milliseconds timeout_;
+  const OwnersOnly owners_only_;
+  std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer retry_;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;  // at most max_control_clients
+  std::uint64_t next_number_ = 1;
+};
+
+void ControlServer::Core::accept_when_ready() {
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error && self->listening_) self->accept_some();
+  });
+}
+
+void ControlServer::Core::accept_some() {
+  for (int i = 0; i < max_accepts_per_turn; ++i) {
+    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) break;
+    if (!socket) {
+      log_.error(
+          "cannot accept a control connection: {}; trying again; if it stays, raise the limit on open files "
+          "(LimitNOFILE= of the unit)",
+          std::strerror(errno));
+      retry_.expires_after(accept_retry);
+      return retry_.async_wait([weak = weak_from_this()](std::error_code error) {
+        const std::shared_ptr<Core> self = weak.lock();
+        if (self && !error && self->listening_) self->accept_some();
+      });
+    }
+    if (connections_.size() >= max_control_clients) {
+      const std::string line = error_line("too many control connections are open: try again");
+      [[maybe_unused]] const ssize_t sent = ::send(socket.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      continue;
+    }
+    const bool is_owners = is_from_owner(socket.get());
+    const std::uint64_t number = next_number_++;
+    Connection& connection =
+        *connections_.emplace(number, std::make_shared<Connection>(loop_, std::move(socket))).first->second;
+    connection.is_owners = is_owners;
+    read_line(number, connection);
+  }
+  accept_when_ready();
+}
+
+void ControlServer::Core::close(std::uint64_t number) {
+  const std::shared_ptr<Connection> connection = connections_.extract(number).mapped();
+  std::error_code ignored;
+  connection->socket.close(ignored);
+  connection->deadline.cancel();
+}
+
+void ControlServer::Core::set_deadline(std::uint64_t number, Connection& connection) {
+  connection.deadline.expires_after(timeout_);
+  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late, std::error_code, std::size_t) {
+    if (late.deadline.expiry() <= std::chrono::steady_clock::now()) self.close(number);
+  }));
+}
+
+void ControlServer::Core::read_line(std::uint64_t number, Connection& connection) {
+  set_deadline(number, connection);
+  asio::async_read_until(
+      connection.socket, asio::dynamic_buffer(connection.input, max_control_line_bytes), '\n',
+      on(number, [number](Core& self, Connection& reading, std::error_code error, std::size_t line_bytes) {
+        if (!error) return self.answer(number, reading, line_bytes);
+        if (error != asio::error::not_found) {  // the other end has closed
+          self.close(number);
+          return;
+        }
+        reading.output = error_line(fmt::format("a request has at most {} bytes", max_control_line_bytes));
+        self.send_and_close(number, reading);
+      }));
+}
+
+void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
+  const ControlHandler allowed = [&](const nlohmann::json& request) -> nlohmann::json {
+    if (!connection.is_owners && owners_only_ != nullptr && owners_only_(request["command"]))
+      return {{"error", "this command is for root and the user that gossamerd runs as: try it with sudo"}};
+    return handler_(request);
+  };
+  connection.output = control_answer(std::string_view(connection.input).substr(0, line_bytes), allowed);
+  connection.input.erase(0, line_bytes);
+  set_deadline(number, connection);
+  asio::async_write(connection.socket, asio::buffer(connection.output),
+                    on(number, [number](Core& self, Connection& written, std::error_code error, std::size_t) {
+                      if (error) {
+                        self.close(number);
+                      } else {
+                        self.read_line(number, written);
+                      }
+                    }));
+}
+
+void ControlServer::Core::send_and_close(std::uint64_t number, Connection& connection) {
+  asio::async_write(
+      connection.socket, asio::buffer(connection.output),
+      on(number, [number](Core& self, Connection&, std::error_code, std::size_t) { self.close(number); }));
+}
+
+void ControlServer::Core::stop() {
+  if (!listening_) return;
+  acceptor_.release();  // the descriptor is listening_'s
+  retry_.cancel();
+  listening_.reset();
+  while (!connections_.empty())
+    close(connections_.begin()->first);
+}
+
+std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(
+    asio::io_context& loop, const std::filesystem::path& socket, ControlHandler handler, spdlog::logger& log,
+    std::chrono::milliseconds timeout, OwnersOnly owners_only) {
+  std::expected<UnixSocket, std::string> listening = UnixSocket::listen(socket, SOCK_STREAM);
+  if (!listening) return std::unexpected(std::move(listening.error()));
+  auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout, owners_only);
+  core->accept_when_ready();
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
+}
+
+ControlServer::ControlServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+ControlServer::~ControlServer() {
+  core_->stop();
+}
+std::size_t ControlServer::clients() const {
+  return core_->clients();
+}
+
+}  // namespace gossamer::daemon

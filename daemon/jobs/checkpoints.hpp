@@ -1,0 +1,56 @@
+// What the jobs of a node share to keep checkpoints: the options, and one thread that waits for the disk, so that
+// neither the loop nor the workers ever do. A disk that fails, is full or hangs costs checkpoints and nothing else.
+// What else is written while the daemon runs, and may as well be written later, is written by this thread, too.
+//
+// Made in main; everything is called from the loop's thread. Invariant: at most disk_queue tasks wait for the thread.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "daemon/config/config.hpp"
+#include "daemon/report/status.hpp"
+#include "daemon/system/workers.hpp"
+#include "gossip/types.hpp"
+
+namespace gossamer::daemon {
+
+class Checkpoints {
+ public:
+  /// More than all jobs can have waiting: each has one task under way, and a few that only free what it had.
+  static constexpr std::size_t disk_queue = 1024;
+  /// A disk that takes longer for one task is told of.
+  static constexpr TimeUs disk_patience_us = 10 * us_per_s;
+
+  Checkpoints(asio::io_context& loop, CheckpointOptions options)
+      : options_(std::move(options)), disk_(loop, 1, disk_queue) {}
+
+  [[nodiscard]] const CheckpointOptions& options() const { return options_; }
+  void set_options(const CheckpointOptions& options) { options_ = options; }
+  /// Runs what blocks for as long as the disk does.
+  [[nodiscard]] Workers& disk() { return disk_; }
+
+  /// Looks whether the thread gets on. To be called now and then.
+  void watch(TimeUs now_us);
+  /// How long the disk has not answered, as of the latest watch(): 0 unless that is beyond the patience.
+  [[nodiscard]] TimeUs silent_us() const { return silent_us_; }
+  /// Nothing unless it is silent.
+  [[nodiscard]] std::optional<DiskTrouble> trouble() const;
+  /// The same in a sentence; empty if it is not.
+  [[nodiscard]] std::string trouble_text() const;
+
+  /// False: the disk hangs still, and the process must end without the destructor.
+  [[nodiscard]] bool stop_within(std::chrono::milliseconds patience) { return disk_.stop_within(patience); }
+
+ private:
+  CheckpointOptions options_;
+  Workers disk_;
+  std::uint64_t finished_ = 0;  // tasks, when watch() last saw one more
+  TimeUs got_on_us_ = 0;        // and when that was, or when nothing waited; 0: watch() was not called
+  TimeUs silent_us_ = 0;
+};
+
+}  // namespace gossamer::daemon

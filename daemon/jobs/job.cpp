@@ -1,0 +1,877 @@
+#include "daemon/jobs/job.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "daemon/config/config_table.hpp"
+#include "daemon/report/state_name.hpp"
+#include "gossip/check.hpp"
+
+namespace gossamer::daemon {
+
+namespace {
+
+constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
+constexpr TimeUs time_taken_period_us = 1 * us_per_s;
+constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
+/// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
+constexpr TimeUs settle_timeout_us = 5 * us_per_s;
+
+gossip::ReplicaOptions replica_options(const GossipOptions& options) {
+  const bool automatic = options.codec == CodecChoice::automatic;
+  return {.codec = automatic ? Codec::q8 : static_cast<Codec>(options.codec),
+          .adapt_codec = automatic,
+          .period_us = options.period_ms * us_per_ms,
+          .in_flight = static_cast<std::size_t>(options.in_flight),
+          .mixing_budget = static_cast<float>(options.mixing_budget),
+          .lifetime_us = options.exchange_lifetime_ms * us_per_ms,
+          .range = static_cast<float>(options.range),
+          .outer = {.momentum = static_cast<float>(options.outer_momentum),
+                    .period_us = options.outer_period_ms * us_per_ms},
+          .partners = {.policy = options.partners},
+          .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
+          .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
+          .time_share = options.time_share,
+          .network_share = options.bandwidth_share,
+          .clip = static_cast<float>(options.clip)};
+}
+
+JobInfo description_of(const ClientMemory& memory) {
+  return {.job = memory.key(),
+          .name = memory.job(),
+          .elements = memory.elements(),
+          .fragments = memory.fragment_count(),
+          .fragment_elements = memory.fragment_elements()};
+}
+
+}  // namespace
+
+std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
+                                                             const GossipOptions& options,
+                                                             gossip::ExchangeCounter& counter, std::uint64_t seed) {
+  auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
+  if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
+  const ClientMemory& memory = client->memory();
+  if (client->joins() && memory.place().index > 0 && host.now_us() - host.began_us() < return_us) {
+    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
+                                         "the job's other process here may have the model, and is waited for"});
+  }
+  std::vector<gossip::FragmentBuffers> fragments;
+  fragments.reserve(memory.fragment_count());
+  for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
+    fragments.emplace_back(std::array<float*, 3>{memory.buffer(f, 0), memory.buffer(f, 1), memory.buffer(f, 2)},
+                           memory.block_count(f), parts_of(client->word(f)), memory.device());
+  }
+  if (memory.lean()) memory.vacate_unused();
+  return std::shared_ptr<Job>(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
+}
+
+Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options,
+         gossip::ExchangeCounter& counter, std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments)
+    : host_(host),
+      description_(description_of(client->memory())),
+      options_(options),
+      home_(client->memory().device()),
+      home_opened_(client->memory().opened()),
+      clients_{client},
+      first_(std::move(client)),
+      replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
+      copying_(replica_.fragment_count()),
+      copies_(replica_.fragment_count(), counter.next()),  // above every one of an earlier life
+      started_us_(host.now_us()) {
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    replica_.outer_state(f).leave_out(first_->memory().statistics(f));
+    copies_[f] = std::max(copies_[f], first_->last_noted(f));
+  }
+  if (Checkpoints* checkpoints = host.checkpoints()) {
+    CheckpointSource& source = *this;
+    checkpoint_writing_ = std::make_shared<CheckpointWriting>(
+        *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
+  }
+  if (first_->memory().lean()) replica_.keep_lean(first_->memory().window_fragments());
+}
+
+void Job::start() {
+  const ClientMemory& memory = first_->memory();
+  host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), first_->pid(),
+                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count(),
+                   memory.lean()        ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20)
+                   : memory.on_device() ? fmt::format(", in the memory of {}", memory.gpu())
+                                        : "");
+  // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
+  // says so all the time, or a successor would take it for a newcomer.
+  if (first_->joins()) {
+    first_->memory().set_state(layout::RunState::joining);
+    if (host_.checkpoints() != nullptr) return search_checkpoints();
+  }
+  begin();
+}
+
+/// From here on the others are told of the job. Neighbours linked already are met here.
+void Job::begin() {
+  const ClientMemory& memory = first_->memory();
+  // Founders agree by what they would begin with.
+  const std::uint64_t clock =
+      std::max(first_->clock(), candidates_.empty() ? 0 : candidates_.front().description.clock);
+  replica_.set_clock(clock);
+  if (first_->joins()) {
+    std::vector<std::uint32_t> blocks;
+    for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+      blocks.push_back(memory.block_count(f));
+    joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
+  } else {
+    awaited_clients_ = std::min<std::uint32_t>(memory.place().count, gossip::LocalGroup::max_clients);
+  }
+  decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
+  for (const NodeId& node : host_.neighbours())
+    link_up(node);
+  woken(first_->session());
+}
+
+void Job::set_options(const GossipOptions& options) {
+  options_ = options;
+  replica_.set_options(replica_options(options));
+}
+
+// --- the clients --------------------------------------------------------------------------------------------------
+
+std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
+  const auto refused = [](layout::AttachStatus status, std::string why) {
+    return std::unexpected(AttachRefusal{status, std::move(why)});
+  };
+  if (session->memory().key() != key()) {
+    return refused(
+        layout::AttachStatus::bad_layout,
+        fmt::format("job {} has clients here whose tensors differ from this one's in names, shapes, types or "
+                    "order: give this one another job name, or the same model",
+                    name()));
+  }
+  if (ended_ || leaving_ || (replica_.state() == ReplicaState::draining && !replica_.drained()))
+    return refused(layout::AttachStatus::stopping, "this daemon is stopping");
+  if (session->memory().lean() || replica_.lean()) {
+    return refused(layout::AttachStatus::limit_reached,
+                   fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
+                               "give both the memory resident, or start one process a node",
+                               name()));
+  }
+  if (!home_.failure().empty())
+    return refused(layout::AttachStatus::job_busy, "the job's GPU here has just failed: try again");
+  if (!session->memory().reached_by(home_)) {
+    if (!session->memory().on_device())
+      return refused(layout::AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
+    if (home_opened_ == nullptr) {
+      return refused(
+          layout::AttachStatus::no_device,
+          fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
+    }
+  }
+  if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
+    return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
+  if (clients_.size() >= gossip::LocalGroup::max_clients) {
+    return refused(layout::AttachStatus::limit_reached,
+                   fmt::format("job {} has {} clients here, which is the most", name(), clients_.size()));
+  }
+  auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
+  if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
+  host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
+                   client->session().resume() ? "is back" : "attached", clients_.size() + 1);
+  if (client->joins()) client->memory().set_state(layout::RunState::joining);
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    copies_[f] = std::max(copies_[f], client->last_noted(f));
+  if (is_elsewhere(*client)) include_gpu_of(*client);
+  clients_.push_back(client);
+  tell_places();
+  if (joined_us_ == 0) return {};  // until the node itself has joined
+  if (group_) {
+    add_to_group(*client);
+  } else {
+    begin_group();
+  }
+  return {};
+}
+
+void Job::gpu_failed(const gossip::Device& gpu) {
+  for (const auto& client : clients_) {
+    if (&gpu == &home_ || &gpu == &client->memory().device()) client->session().close();
+  }
+}
+
+const gossip::Device* Job::elsewhere(const JobClient& client) const {
+  return is_elsewhere(client) ? &client.memory().device() : nullptr;
+}
+
+void Job::include_gpu_of(const JobClient& client) {
+  const auto as_device = [](const std::shared_ptr<const OpenDevice>& gpu) {
+    return std::shared_ptr<const gossip::Device>(gpu, gpu->cuda.get());
+  };
+  const std::shared_ptr<const OpenDevice> gpu = client.memory().opened();
+  GpuSums* const sums = host_.gpu_sums();
+  if (!node_mean_) {
+    node_mean_ =
+        std::make_shared<device::NodeMean>(as_device(home_opened_), sums != nullptr ? sums->shared() : nullptr);
+  }
+  node_mean_->include(as_device(gpu));
+  if (sums == nullptr) return;
+  sums->add(home_opened_);
+  sums->add(gpu);
+}
+
+void Job::leave_gpu_of(const JobClient& client) {
+  GpuSums* const sums = host_.gpu_sums();
+  if (sums == nullptr || !is_elsewhere(client)) return;
+  sums->remove(home_opened_);
+  sums->remove(client.memory().opened());
+}
+
+JobClient* Job::client_of(const ClientSession& session) const {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& client) { return client->number() == session.number(); });
+  return found == clients_.end() ? nullptr : found->get();
+}
+
+void Job::woken(const ClientSession& session) {
+  JobClient* client = client_of(session);
+  if (ended_ || client == nullptr) return;
+  read_clock();
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    if (!client->due(f)) continue;
+    switch (client->look(f, host_.now_us())) {
+      case JobClient::Served::not_yet:
+        break;
+      case JobClient::Served::yes:
+        published(*client, f);
+        break;
+      case JobClient::Served::breach:
+        host_.log().error(
+            "job {}: process {} broke the shared-memory contract at fragment {}: letting it go; something "
+            "overwrites its memory, or its client library is not the one that came with this daemon",
+            name(), client->pid(), f);
+        client->session().close();
+        return;
+    }
+  }
+  run_if_joined();
+  watch_finishing();
+}
+
+void Job::published(JobClient& client, std::uint32_t f) {
+  if (&client == first_.get() && !replica_.buffers(f).gathered()) {
+    const std::uint64_t clock = client.memory().clock_base() + client.memory().publication_clock(f);
+    decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
+    mirror(f);
+  } else if (group_) {
+    group_->published(client.number(), f, host_.now_us());
+    end_round_if_over(f);
+    tell_readiness(client);
+  }
+}
+
+/// While joining it stands still: newcomers compare their clocks to agree who begins, and must all see the same.
+void Job::read_clock() {
+  if (group_) {
+    for (const auto& client : clients_)
+      group_->observe_clock(client->number(), client->memory().clock());
+  }
+  if (!joining_ && !restoring_) replica_.set_clock(clock());
+}
+
+std::uint64_t Job::clock() const {
+  return group_ ? group_->clock() : first_->clock();
+}
+
+bool Job::detached(const ClientSession& session) {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& client) { return client->number() == session.number(); });
+  if (found == clients_.end()) return false;
+  host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
+  if (clients_.size() == 1) {
+    drain();
+    if (checkpoint_writing_) checkpoint_writing_->end();
+  }
+  const std::shared_ptr<JobClient> client = std::move(*found);
+  clients_.erase(found);
+  leave_gpu_of(*client);
+  tell_places();
+  if (group_) {
+    remove_from_group(client);
+  } else if (client == first_) {
+    // The model that was being pulled is in its memory: those that wait for it begin anew.
+    for (const auto& waiting : clients_)
+      waiting->session().close();
+  }
+  return true;
+}
+
+void Job::drain() {
+  joining_.reset();
+  searching_ = false;
+  restoring_.reset();
+  tell_state(layout::RunState::draining);
+  if (replica_.state() == ReplicaState::draining && !replica_.drained()) return;
+  decide([&](Actions& out) { replica_.set_state(ReplicaState::draining, out); });
+}
+
+void Job::set_drained(bool drained) {
+  drained_ = drained;
+  if (ended_ || client_gone()) return;
+  decide([&](Actions& out) { replica_.set_drained(drained, out); });
+}
+
+void Job::leave(TimeUs deadline_us) {
+  if (ended_ || leaving_) return;
+  leaving_ = true;
+  joining_.reset();
+  searching_ = false;
+  restoring_.reset();
+  tell_state(layout::RunState::draining);
+  decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
+}
+
+std::string Job::handover_text() const {
+  return fmt::format("handed over {} of {} fragments{}", replica_.fragments_handed_over(), replica_.fragment_count(),
+                     replica_.partners() == 0 ? "; nobody else in reach runs the job" : "");
+}
+
+bool Job::done() const {
+  if (leaving_ && !replica_.handed_over()) return false;
+  // Corrections that the client has still to collect are in its own memory; those kept here for it are waited for.
+  return replica_.idle() && (client_gone() || replica_.pending_bytes() == 0);
+}
+
+void Job::end() {
+  if (!ended_) tell_state(layout::RunState::detached);
+  if (checkpoint_writing_) checkpoint_writing_->end();
+  ended_ = true;
+}
+
+/// Of the daemon's end. A model that was not taken over whole stays one: for the next daemon it joins.
+void Job::tell_state(layout::RunState state) {
+  for (const auto& client : clients_) {
+    if (!client->joins()) client->memory().set_state(state);
+  }
+}
+
+/// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over. What is gathered is no
+/// client's.
+void Job::mirror(std::uint32_t f) {
+  if (replica_.buffers(f).gathered()) return;
+  const gossip::FragmentParts& parts = replica_.buffers(f).parts();
+  const layout::Word mirrored = first_->word(f);
+  if (word_of(parts).pack() == mirrored.pack() || mirrored.with_client) return;
+  if (mirrored.generation != parts.generation) return;  // a publication is known that the replica has still to take
+  if (parts.with_client) first_->note_alone(f, ++copies_[f]);
+  first_->store(f, word_of(parts));
+}
+
+// --- carrying out what was decided --------------------------------------------------------------------------------
+
+void Job::perform(Actions& actions) {
+  for (const std::uint32_t f : actions.due) {
+    if (replica_.buffers(f).gathered()) {
+      offer(f);
+    } else {
+      mirror(f);
+    }
+  }
+  if (first_) first_->tell_due();
+  for (auto& run : actions.encode) {
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment](Job& job, gossip::EncodeTask::Result&& result, Actions& out) {
+           job.replica_.encoded(f, std::move(result), job.host_.now_us(), out);
+         });
+  }
+  for (auto& run : actions.answer) {
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment, to = run.to](Job& job, gossip::AnswerTask::Result&& result, Actions& out) {
+           job.replica_.answered(f, to, std::move(result), job.host_.now_us(), out);
+         });
+  }
+  for (auto& run : actions.conclude) {
+    work(run.fragment, std::move(run.task),
+         [f = run.fragment](Job& job, gossip::ConcludeTask::Result&& result, Actions& out) {
+           job.replica_.concluded(f, std::move(result), job.host_.now_us(), out);
+         });
+  }
+  for (auto& run : actions.outer) {
+    work(run.fragment, run.task, [f = run.fragment](Job& job, gossip::OuterTask::Result&& result, Actions& out) {
+      job.replica_.outer_done(f, result, job.host_.now_us(), out);
+    });
+  }
+  for (const std::uint32_t f : actions.gather)
+    gather(f);
+  for (const std::uint32_t f : actions.provide)
+    provide(f);
+  for (const std::uint32_t f : actions.vacate)
+    vacate(f);
+  for (const std::uint32_t f : actions.fold) {
+    if (replica_.buffers(f).gathered()) {
+      take_in(f);
+      continue;
+    }
+    struct Fold {
+      bool run(gossip::HeldFragment fragment) && { return fragment.buffers.fold(); }
+    };
+    work(f, Fold{}, [f](Job& job, bool done, Actions& out) { job.replica_.folded(f, done, job.host_.now_us(), out); });
+  }
+  for (const auto& snapshot : actions.snapshot) {
+    if (snapshot.to == host_.id()) {
+      work_copy(snapshot.fragment);
+    } else {
+      work_snapshot(snapshot);
+    }
+  }
+  send(actions.send);
+}
+
+// --- lean memory --------------------------------------------------------------------------------------------------
+
+void Job::provide(std::uint32_t f) {
+  struct Provide {
+    std::shared_ptr<JobClient> client;
+    std::uint32_t fragment;
+    int run(gossip::HeldFragment) && { return client->memory().provide(fragment); }
+  };
+  work(f, Provide{first_, f}, [f](Job& job, int error, Actions& out) {
+    if (error != 0) job.warn_of_no_memory(error);
+    job.replica_.provided(f, error == 0, job.host_.now_us(), out);
+  });
+}
+
+/// The word comes first: what a daemon that dies in between leaves, the next one gives back.
+void Job::vacate(std::uint32_t f) {
+  struct Vacate {
+    std::shared_ptr<JobClient> client;
+    std::uint32_t fragment;
+    bool run(gossip::HeldFragment) && {
+      client->memory().vacate(fragment);
+      return true;
+    }
+  };
+  mirror(f);
+  work(f, Vacate{first_, f}, [f](Job& job, bool, Actions& out) { job.replica_.vacated(f, job.host_.now_us(), out); });
+}
+
+void Job::warn_of_no_memory(int error) {
+  const TimeUs now_us = host_.now_us();
+  if (warned_of_memory_us_ && now_us - *warned_of_memory_us_ < no_memory_warning_period_us) return;
+  warned_of_memory_us_ = now_us;
+  host_.log().warn("job {}: no memory for a fragment that is to be exchanged: {}; it is tried again once a second",
+                   name(), std::strerror(error));
+}
+
+// --- what leaves --------------------------------------------------------------------------------------------------
+
+void Job::send(std::vector<gossip::Replica::Send>& messages) {
+  for (const auto& [to, message] : messages) {
+    if (!host_.send(to, message)) replica_.send_failed(to, message, host_.now_us());
+  }
+}
+
+void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
+  struct Sum {
+    std::uint32_t f;
+    JobKey key;
+    PullReply run(gossip::HeldFragment fragment) && {
+      PullReply reply{.job = key, .fragment = f};
+      std::vector<float> values(fragment.buffers.block_count() * block_elements);
+      if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) {
+        reply.reason = RefuseReason::quarantined;
+        return reply;
+      }
+      reply.hash = XXH3_64bits(values.data(), values.size() * sizeof(float));
+      reply.values = Bytes::adopt(std::move(values));
+      return reply;
+    }
+  };
+  work(snapshot.fragment, Sum{snapshot.fragment, key()},
+       [f = snapshot.fragment, to = snapshot.to](Job& job, PullReply&& reply, Actions& out) {
+         reply.clock = job.clock();
+         if (f == 0 && reply.reason == RefuseReason::none) reply.cursor = job.cursor();
+         out.send.push_back({to, std::move(reply)});
+         job.replica_.snapshot_taken(f, job.host_.now_us(), out);
+       });
+}
+
+// --- the overlay --------------------------------------------------------------------------------------------------
+
+void Job::link_up(const NodeId& node) {
+  linked_.insert(node);
+  if (searching_) return;  // all are met when it begins
+  decide([&](Actions& out) { replica_.link_up(node, out); });
+  decide_joining([&](gossip::Joining::Actions& out) { joining_->link_up(node, host_.now_us(), out); });
+}
+
+void Job::link_down(const NodeId& node) {
+  linked_.erase(node);
+  replica_.link_down(node);
+  decide_joining([&](gossip::Joining::Actions& out) { joining_->link_down(node, host_.now_us(), out); });
+}
+
+void Job::node_dead(const NodeId& node) {
+  decide([&](Actions& out) { replica_.node_dead(node, host_.now_us(), out); });
+}
+
+void Job::received(const NodeId& from, Message&& message) {
+  const TimeUs now_us = host_.now_us();
+  if (auto* info = std::get_if<JobInfo>(&message)) {
+    replica_.info(from, *info);
+    warn_of_strangers();
+    decide_joining([&](gossip::Joining::Actions& out) { joining_->info(from, *info, now_us, out); });
+    return;
+  }
+  if (auto* reply = std::get_if<PullReply>(&message)) return pulled(from, std::move(*reply));
+  if (auto* ack = std::get_if<ExchangeAck>(&message)) return replica_.acknowledged(from, *ack);
+  decide([&](Actions& out) {
+    if (auto* request = std::get_if<ExchangeRequest>(&message)) {
+      payload_bytes_received_ += payload_bytes(*request);
+      replica_.request(from, std::move(*request), now_us, out);
+    } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
+      payload_bytes_received_ += payload_bytes(*reply);
+      replica_.reply(from, std::move(*reply), now_us, out);
+    } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
+      replica_.pull(from, *pull, now_us, out);
+    }
+  });
+}
+
+void Job::warn_of_strangers() {
+  const auto& stranger = replica_.layout_stranger();
+  if (!stranger || stranger == warned_of_) return;
+  warned_of_ = stranger;
+  host_.log().warn(
+      "job {}: node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and "
+      "order of the tensors must be the same; start one of them with another job name, or the same model",
+      name(), stranger->brief());
+}
+
+// --- joining ------------------------------------------------------------------------------------------------------
+
+template <class Feed>
+void Job::decide_joining(Feed feed) {
+  if (!joining_ || ended_) return;
+  gossip::Joining::Actions actions;
+  feed(actions);
+  for (const auto& ask : actions.ask)
+    host_.send(ask.to, ask.message);  // asked again by time if it is lost
+  for (const auto& take : actions.take) {
+    hand_over_values(take.fragment);
+    pulled_bytes_ += take.values.size();
+  }
+  first_->tell_due();
+  if (actions.take.empty() && !actions.finished) return;
+  first_->memory().set_fragments_pulled(joining_->fragments_pulled());
+  if (!actions.finished) return;
+  const std::uint32_t pulled = joining_->fragments_pulled();
+  if (pulled > 0) {
+    // The model has seen as many samples as its donors say, whatever the client had trained before on its own.
+    const std::uint64_t own = first_->memory().clock();
+    first_->memory().set_clock_base(joining_->clock() - std::min(joining_->clock(), own));
+    first_->take_cursor(joining_->cursor());
+    host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", name(), pulled_bytes_,
+                     static_cast<double>(host_.now_us() - started_us_) / us_per_s);
+    if (!candidates_.empty() && candidates_.front().imported) {
+      host_.log().warn(
+          "job {}: {} was not taken over, since other nodes run the job already: stop the training "
+          "processes of the job on all nodes, and start those of this node first",
+          name(), candidates_.front().file->path().string());
+    }
+    candidates_.clear();
+  } else if (!candidates_.empty()) {
+    restoring_ = std::make_shared<Restoring>(Restoring{.candidates = std::exchange(candidates_, {})});
+    joining_.reset();
+    return restore_next();
+  } else {
+    host_.log().info("job {}: begins with this client's model", name());
+  }
+  joining_.reset();
+  run_if_joined();
+}
+
+/// Copies the values to where the client will read them, on a worker, and checks them there.
+void Job::pulled(const NodeId& from, PullReply&& reply) {
+  const std::uint32_t f = reply.fragment;
+  if (!joining_ || f >= copying_.size() || copying_[f]) return;
+  gossip::FragmentBuffers& buffers = replica_.buffers(f);
+  if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
+  const std::size_t size_bytes = buffers.block_count() * block_elements * sizeof(float);
+  if (reply.reason != RefuseReason::none || reply.values.size() != size_bytes)
+    return finish_pull(from, std::move(reply));
+  if (!replica_.begin_taking(f)) return hold_back(from, std::move(reply));
+  struct Outcome {
+    int memory_error = 0;
+    bool good = false;
+    std::string device_failure = {};
+  };
+  copying_[f] = true;
+  float* target = buffers.begin_replace();
+  const Bytes values = reply.values;
+  const std::uint64_t hash = reply.hash;
+  const bool taken = host_.workers().submit(
+      [values, hash, target, f, blocks = buffers.block_count(), &device = buffers.device(), self = shared_from_this()] {
+        const ClientMemory& memory = self->first_->memory();
+        if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Outcome{.memory_error = error};
+        // Summed in place they stay as they are: it is to know whether they are finite.
+        const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
+                          device.upload(target, values.as<float>()) &&
+                          device.sum({.publication = target}, blocks, target);
+        return Outcome{.good = good, .device_failure = good ? "" : device.failure()};
+      },
+      [self = shared_from_this(), from, reply = std::move(reply)](Outcome outcome) mutable {
+        const std::uint32_t f = reply.fragment;
+        self->copying_[f] = false;
+        if (self->ended_) return;
+        self->replica_.end_taking(f, outcome.memory_error == 0);
+        if (outcome.memory_error != 0) {
+          self->warn_of_no_memory(outcome.memory_error);
+          return self->hold_back(from, std::move(reply));
+        }
+        if (!outcome.device_failure.empty()) {
+          self->host_.log().warn("job {}: fragment {} of the model could not be written to the client's memory: {}",
+                                 self->name(), reply.fragment, outcome.device_failure);
+          reply.reason = RefuseReason::not_finite;
+        } else if (!outcome.good) {
+          self->host_.log().warn("job {}: node {} sent fragment {} damaged or with NaN: asking another node",
+                                 self->name(), from.brief(), reply.fragment);
+          reply.reason = RefuseReason::not_finite;
+        }
+        self->finish_pull(from, std::move(reply));
+      });
+  GOSSAMER_CHECK(taken);
+}
+
+void Job::finish_pull(const NodeId& from, PullReply&& reply) {
+  decide_joining([&](gossip::Joining::Actions& out) { joining_->pulled(from, reply, host_.now_us(), out); });
+}
+
+/// Values that lean memory has no room for yet. A few are asked for at once; one that is let fall is asked for again.
+void Job::hold_back(const NodeId& from, PullReply&& reply) {
+  if (pulls_held_back_.size() < first_->memory().window_fragments())
+    pulls_held_back_.emplace_back(from, std::move(reply));
+}
+
+void Job::take_held_back() {
+  std::vector<std::pair<NodeId, PullReply>> replies;
+  replies.swap(pulls_held_back_);
+  for (auto& [from, reply] : replies)
+    pulled(from, std::move(reply));
+}
+
+bool Job::replaces_pending() {
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    if (replica_.buffers(f).parts().replace) return true;
+  }
+  return std::find(copying_.begin(), copying_.end(), true) != copying_.end();
+}
+
+/// Runs once the model is agreed on and the client has taken all of it over.
+void Job::run_if_joined() {
+  if (searching_ || joining_ || restoring_ || ended_) return;
+  if (replica_.state() != ReplicaState::joining || replaces_pending()) return;
+  if (awaits_clients()) return;
+  replica_.set_clock(first_->clock());
+  joined_us_ = host_.now_us();
+  begin_copies();
+  decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
+  first_->set_joined();
+  settle_import();
+  tell_clients();
+  first_->memory().set_state(layout::RunState::running);
+  if (drained_) set_drained(true);
+  host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.partners());
+}
+
+// --- time and status ----------------------------------------------------------------------------------------------
+
+void Job::tick(bool settled) {
+  if (ended_) return;
+  const TimeUs now_us = host_.now_us();
+  if (searching_) stop_searching(now_us);
+  read_clock();
+  if (joining_) {
+    for (const auto& [node, round_trip_us] : host_.round_trips_us())
+      joining_->set_round_trip(node, round_trip_us);
+  }
+  decide_joining([&](gossip::Joining::Actions& out) {
+    joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
+  });
+  take_held_back();
+  if (restoring_ && restoring_->waits_for_room) restore_next();
+  if (awaited_clients_ > 0) run_if_joined();
+  measure_time_taken(now_us);
+  for (const NodeId& node : linked_)
+    replica_.set_link(node, host_.link_load(node));
+  decide([&](Actions& out) { replica_.tick(now_us, out); });
+  if (group_) tick_group();
+  if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
+  watch_finishing();
+  if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
+}
+
+/// What share of its time the client that lost most says that it spent serving fragments, for the cadence.
+void Job::measure_time_taken(TimeUs now_us) {
+  const TimeUs elapsed_us = now_us - time_taken_at_us_;
+  if (elapsed_us < time_taken_period_us) return;
+  double taken = 0;
+  for (const auto& client : clients_)
+    taken = std::max(taken, client->time_taken(now_us));
+  replica_.set_time_taken(taken);
+  replica_.set_capacity(host_.capacity_bytes_s());
+  time_taken_at_us_ = now_us;
+}
+
+void Job::tell_clients() {
+  told_clients_us_ = host_.now_us();
+  const gossip::ReplicaCounters& counters = replica_.counters();
+  global_clock_ = std::max(global_clock_, replica_.global_clock());
+  const auto partners = static_cast<std::uint32_t>(replica_.partners());
+  const ClientMemory::Statistics statistics{.bytes_sent = counters.payload_bytes_sent,
+                                            .bytes_received = payload_bytes_received_,
+                                            .consensus = replica_.consensus(),
+                                            .age_samples = replica_.age_samples(),
+                                            .unresolved = counters.unresolved,
+                                            .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
+                                            .period_us = replica_.period_us(),
+                                            .pulled_bytes = pulled_bytes_};
+  for (const auto& client : clients_) {
+    ClientMemory& memory = client->memory();
+    memory.set_global_clock(global_clock_);
+    tell_place(*client);
+    memory.set_neighbours(partners);
+    memory.set_exchanges(counters.initiated + counters.answered);
+    memory.set_statistics(statistics);
+    tell_run_state(*client);
+  }
+}
+
+/// The model is agreed on, and clients train it; whether it is exchanged or not.
+bool Job::runs() const {
+  return replica_.state() == ReplicaState::running || replica_.drained();
+}
+
+void Job::tell_run_state(JobClient& client) {
+  if (!runs() || client.joins()) return;
+  const bool quarantined = replica_.quarantined() > 0 || (group_ && group_->quarantined(client.number()));
+  client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
+}
+
+ClientStatus Job::client_status(const JobClient& client) const {
+  return {.pid = static_cast<std::uint64_t>(client.pid()),
+          .state = client.joins()                                   ? "joining"
+                   : replica_.state() == ReplicaState::draining     ? "draining"
+                   : group_ && group_->quarantined(client.number()) ? "quarantined"
+                   : !group_ && replica_.quarantined() > 0          ? "quarantined"
+                                                                    : "running",
+          .clock = client.clock(),
+          .steps = client.memory().steps(),
+          .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,
+          .buffers = client.memory().on_device() ? client.memory().gpu() : "host"};
+}
+
+PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
+  const double exchanged_s = static_cast<double>(host_.now_us() - report.exchanged_us) / us_per_s;
+  return {.node = report.node.full(),
+          .state = report.other_layout ? "other layout" : state_name(report.info.state),
+          .linked = report.linked,
+          .clock = report.info.clock,
+          .exchanges = report.exchanges,
+          .busy = report.busy,
+          .exchanged_s = report.exchanges == 0 ? 0 : exchanged_s,
+          .answer_ms = report.answer_us / us_per_ms,
+          .goodput_mbit_s = report.bytes_per_s * 8 / 1e6,
+          .consensus = report.relative_distance,
+          .blocks = report.blocks,
+          .wide_blocks = report.wide_blocks,
+          .unresolved = report.unresolved,
+          .age_intervals = report.age_intervals};
+}
+
+JobStatus Job::status() const {
+  const gossip::ReplicaCounters& counters = replica_.counters();
+  const std::uint64_t exchanges = counters.initiated + counters.answered;
+  const auto mean = [&](double sum) { return exchanges == 0 ? 0.0 : sum / static_cast<double>(exchanges); };
+  JobStatus status;
+  status.job = name();
+  status.state = replica_.state() == ReplicaState::joining    ? "joining"
+                 : replica_.state() == ReplicaState::draining ? "draining"
+                 : replica_.quarantined() > 0                 ? "quarantined"
+                                                              : "running";
+  status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
+  status.layout = fmt::format("{:016x}", key().layout_hash);
+  status.clients = static_cast<std::uint32_t>(clients_.size());
+  for (const auto& client : clients_) {
+    status.processes.push_back(client_status(*client));
+    status.steps += client->memory().steps();
+  }
+  status.pid = clients_.empty() ? 0 : static_cast<std::uint64_t>(clients_.front()->pid());
+  status.clock = clock();
+  status.global_clock = replica_.global_clock();
+  status.elements = description_.elements;
+  status.fragments = description_.fragments;
+  status.neighbours = static_cast<std::uint32_t>(replica_.partners());
+  status.publications = counters.publications;
+  status.exchanges = exchanges;
+  status.exchanges_initiated = counters.initiated;
+  status.exchanges_answered = counters.answered;
+  status.busy = counters.busy_received;
+  status.refused = counters.refused_received;
+  status.unresolved = counters.unresolved;
+  status.violations = counters.violations;
+  status.blocks = counters.blocks;
+  status.wide_blocks = counters.wide_blocks;
+  status.payload_bytes_sent = counters.payload_bytes_sent;
+  status.payload_bytes_received = payload_bytes_received_;
+  status.age_samples = static_cast<double>(replica_.age_samples());
+  status.quarantined_fragments = static_cast<std::uint32_t>(replica_.quarantined());
+  status.fragments_pulled = joining_ ? joining_->fragments_pulled()
+                                     : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? description_.fragments : 0);
+  status.donors = joining_ ? joining_->donors() : 0;
+  status.pulled_bytes = pulled_bytes_;
+  status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;
+  status.fragments_handed_over = replica_.fragments_handed_over();
+  status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
+  status.mean_shift = mean(counters.shift_sum);
+  status.mean_disagreement = replica_.disagreement();
+  status.busy_sent = counters.busy_sent;
+  status.refused_sent = counters.refused_sent;
+  status.follow_ups = counters.follow_ups;
+  status.repeats_sent = counters.repeats_sent;
+  status.clipped = counters.clipped;
+  status.outer_steps = counters.outer_steps;
+  status.quarantines = counters.quarantines;
+  status.consensus = replica_.consensus();
+  if (const auto mixing = replica_.mixing(host_.now_us())) {
+    status.mixing_per_s = mixing->per_s;
+    status.spectral_gap = mixing->spectral_gap();
+  }
+  const auto& rounds = replica_.tracer().rounds();
+  status.tracer_rounds.assign(rounds.begin(), rounds.end());
+  status.period_s = static_cast<double>(replica_.period_us()) / us_per_s;
+  status.codec_error_sum = counters.codec_error_sum;
+  status.age_sum = counters.ages.sum;
+  status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
+  status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
+  for (const gossip::PartnerReport& report : replica_.partner_reports())
+    status.partners.push_back(partner_status(report));
+  if (checkpoint_writing_) {
+    status.checkpoints_written = checkpoint_writing_->written();
+    status.checkpoints_failed = checkpoint_writing_->failed();
+    status.checkpoint_clock = checkpoint_writing_->written_clock();
+    status.checkpoint_s = checkpoint_writing_->written() == 0
+                              ? 0
+                              : static_cast<double>(host_.now_us() - checkpoint_writing_->written_us()) / us_per_s;
+    if (const std::string& error = checkpoint_writing_->latest().error; !error.empty())
+      status.note = "no checkpoint was written: " + error;
+    const std::string trouble = host_.checkpoints()->trouble_text();
+    if (!trouble.empty() && (checkpoint_writing_->under_way() || restoring_)) status.note = trouble;
+  }
+  if (const auto& stranger = replica_.layout_stranger()) {
+    status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
+  }
+  return status;
+}
+
+}  // namespace gossamer::daemon

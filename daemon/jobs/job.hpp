@@ -1,0 +1,304 @@
+// One job at this node: its clients, the decisions about its replica, and the carrying out of what they decide.
+//
+// gossip::Replica and gossip::Joining decide; the job feeds them what happens (publications seen in the clients' words,
+// messages, finished tasks, time) and carries out their actions: sends messages, runs tasks on the workers, mirrors
+// each fragment's parts into its word. Owned by Node; tasks under way hold it too, so that memory outlives them.
+//
+// With one client the replica lives in that client's memory. With the second one the clients become a group: the
+// replica is gathered into the node's own memory, and gossip::LocalGroup decides what passes between it and each of
+// them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not joined is the first client's.
+//
+// Everything runs on the loop's thread but the tasks' arithmetic, which touches only the floats of a fragment that is
+// held for it.
+
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "daemon/clients/client_listener.hpp"
+#include "daemon/config/config.hpp"
+#include "daemon/device/node_mean.hpp"
+#include "daemon/jobs/checkpoint_search.hpp"
+#include "daemon/jobs/checkpoint_writing.hpp"
+#include "daemon/jobs/gpu_sums.hpp"
+#include "daemon/jobs/job_client.hpp"
+#include "daemon/report/status.hpp"
+#include "daemon/system/workers.hpp"
+#include "gossip/check.hpp"
+#include "gossip/joining.hpp"
+#include "gossip/local_group.hpp"
+#include "gossip/replica.hpp"
+#include "gossip/reunion.hpp"
+
+namespace gossamer::daemon {
+
+/// What a job asks of its node.
+class JobHost {
+ public:
+  virtual ~JobHost() = default;
+  [[nodiscard]] virtual NodeId id() const = 0;
+  [[nodiscard]] virtual TimeUs now_us() const = 0;
+  /// Since when the daemon has been there for clients, by the same clock.
+  [[nodiscard]] virtual TimeUs began_us() const = 0;
+  /// False if it cannot be sent now: no link, or its queue is full.
+  virtual bool send(const NodeId& to, const Message& message) = 0;
+  /// Nodes linked now.
+  [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
+  /// To those nodes, as measured; a node to which it is not known yet is left out.
+  [[nodiscard]] virtual std::map<NodeId, TimeUs> round_trips_us() const = 0;
+  /// What the network takes of one job, as measured; 0: not known.
+  [[nodiscard]] virtual double capacity_bytes_s() const = 0;
+  [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
+  [[nodiscard]] virtual Workers& workers() = 0;
+  [[nodiscard]] virtual spdlog::logger& log() = 0;
+  /// Null: none are kept.
+  [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
+  /// Null: what is on several GPUs is summed through the host's memory.
+  [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
+  /// What people call the node.
+  [[nodiscard]] virtual std::string node_name() const { return {}; }
+};
+
+class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
+ public:
+  /// Refused if the client's words do not make sense.
+  [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
+                                                                               std::shared_ptr<ClientSession> session,
+                                                                               const GossipOptions& options,
+                                                                               gossip::ExchangeCounter& counter,
+                                                                               std::uint64_t seed);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  /// Begins to join, after a look for checkpoints, or runs at once if the client resumes.
+  void start();
+  void set_options(const GossipOptions& options);
+
+  // --- the clients
+  [[nodiscard]] const std::string& name() const { return description_.name; }
+  [[nodiscard]] JobKey key() const { return description_.job; }
+  /// One more client of this job. Refused if its layout is another, or the job is about to end.
+  [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
+  /// The device in whose memory the replica is: that of its first client's buffers.
+  [[nodiscard]] const gossip::Device& home() const { return home_; }
+  /// Ends the sessions of all clients that cannot go on without this GPU: of all, if it is home().
+  void gpu_failed(const gossip::Device& gpu);
+  void woken(const ClientSession& session);
+  /// The client is gone. With the last one, finishes what is under way and takes the replica out of gossip. False: it
+  /// was none of this job's.
+  bool detached(const ClientSession& session);
+  [[nodiscard]] bool client_gone() const { return clients_.empty(); }
+
+  // --- the overlay
+  void link_up(const NodeId& node);
+  void link_down(const NodeId& node);
+  void node_dead(const NodeId& node);
+  void received(const NodeId& from, Message&& message);
+  [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
+  /// False: where it stands is not known yet, and nobody is to be told anything.
+  [[nodiscard]] bool has_begun() const { return !searching_; }
+  /// See gossip::Replica: what one client's replica has answered, the next one's must not.
+  void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.add_seen(seen); }
+  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.begin_after(seen); }
+
+  /// `settled`: every configured peer is linked or has failed once.
+  void tick(bool settled);
+  /// Starts nothing new; done() says when nothing is left under way.
+  void drain();
+  /// The operator's drain: takes part in no exchange until it is ended, but keeps the client, and its place.
+  void set_drained(bool drained);
+  /// As drain(), after the last exchanges that hand the progress over: gossip::Replica::leave().
+  void leave(TimeUs deadline_us);
+  [[nodiscard]] bool leaving() const { return leaving_; }
+  /// How far handing over has come, for people.
+  [[nodiscard]] std::string handover_text() const;
+  [[nodiscard]] bool done() const;
+  /// Tells the client that no daemon looks after it any more, and stops acting on results.
+  void end();
+
+  [[nodiscard]] JobStatus status() const;
+
+  // --- checkpoints
+  /// Begins one, or says why there is none to be had. Returns its number: see CheckpointWriting.
+  [[nodiscard]] std::expected<std::uint64_t, std::string> request_checkpoint();
+  /// Null if the node keeps none.
+  [[nodiscard]] const CheckpointWriting* checkpoint_writing() const { return checkpoint_writing_.get(); }
+
+ private:
+  Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options, gossip::ExchangeCounter& counter,
+      std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
+
+  /// Clients that were here before the daemon was restarted come back within this: they try again every 2 s.
+  static constexpr TimeUs return_us = 3 * us_per_s;
+
+  using Actions = gossip::Replica::Actions;
+  /// Feeds the replica and carries out what it decides: `feed(actions)`.
+  template <class Feed>
+  void decide(Feed feed);
+  void perform(Actions& actions);
+  void send(std::vector<gossip::Replica::Send>& messages);
+  template <class Task, class Report>
+  void work(std::uint32_t fragment, Task task, Report report);
+  void provide(std::uint32_t fragment);
+  void vacate(std::uint32_t fragment);
+  void warn_of_no_memory(int error);
+  void work_snapshot(const gossip::Replica::Snapshot& snapshot);
+  void mirror(std::uint32_t fragment);
+  [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
+  void work_copy(std::uint32_t fragment);
+  [[nodiscard]] bool runs() const;
+  void tell_state(layout::RunState state);
+  void published(JobClient& client, std::uint32_t fragment);
+
+  // --- several clients
+  using Clients = std::vector<std::shared_ptr<JobClient>>;
+  /// Clients on another GPU than home()'s (daemon/device/node_mean.hpp).
+  [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
+  [[nodiscard]] const gossip::Device* elsewhere(const JobClient& client) const;
+  void include_gpu_of(const JobClient& client);
+  void leave_gpu_of(const JobClient& client);
+  void begin_group();
+  void add_to_group(JobClient& client);
+  void remove_from_group(const std::shared_ptr<JobClient>& client);
+  void begin_copies();
+  void gather(std::uint32_t fragment);
+  void gathered(std::uint32_t fragment, bool together, bool finite, Actions& out);
+  /// Clients that were a former daemon's group are waited for, so that they go on together.
+  [[nodiscard]] bool awaits_clients() const;
+  struct Gather;
+  [[nodiscard]] Gather gathering(std::uint32_t fragment);
+  struct Mean;
+  [[nodiscard]] Mean mean_of(std::uint32_t fragment, const gossip::LocalGroup::Work& work);
+  [[nodiscard]] std::optional<std::size_t> note_copy(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
+                                                     const Clients& clients);
+  bool hand_over(std::uint32_t fragment, JobClient& client, const gossip::LocalGroup::Part& part,
+                 const gossip::LocalMeanTask::Outcome& outcome);
+  void offer(std::uint32_t fragment);
+  void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round,
+                  std::vector<gossip::LocalMeanTask::Outcome>&& taken);
+  void mean_done(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
+                 const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
+  void take_in(std::uint32_t fragment);
+  void end_round_if_over(std::uint32_t fragment);
+  void tick_group();
+  [[nodiscard]] bool all_gathered();
+  void tell_readiness(JobClient& client);
+
+  // --- what the job begins with (job_checkpoint.cpp)
+  struct Restoring {
+    std::vector<CheckpointCandidate> candidates;  // the first is the one that is tried
+    std::uint32_t next = 0;                       // fragment
+    // Into lean memory the file is read twice: to check it, and then to hand each fragment over as there is room.
+    bool checked = false;
+    bool waits_for_room = false;
+  };
+  void begin();
+  void search_checkpoints();
+  void searched(CheckpointsFound&& found);
+  void stop_searching(TimeUs now_us);
+  void restore_next();
+  void hand_over_values(std::uint32_t fragment);
+  void restore_failed(const std::string& why);
+  void restored();
+  void settle_import();
+
+  // --- CheckpointSource
+  bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) override;
+  [[nodiscard]] checkpoint::Description describe() const override;
+
+  template <class Feed>
+  void decide_joining(Feed feed);
+  void pulled(const NodeId& from, PullReply&& reply);
+  void finish_pull(const NodeId& from, PullReply&& reply);
+  void hold_back(const NodeId& from, PullReply&& reply);
+  void take_held_back();
+  void run_if_joined();
+  void read_clock();
+  /// Of the replica, in samples.
+  [[nodiscard]] std::uint64_t clock() const;
+  [[nodiscard]] bool replaces_pending();
+  [[nodiscard]] std::vector<std::byte> cursor() const;
+  void tell_place(JobClient& client);
+  void tell_places();
+  void watch_finishing();
+  void answer_finishing(JobClient& client);
+  void tell_clients();
+  void tell_run_state(JobClient& client);
+  [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
+  [[nodiscard]] PartnerStatus partner_status(const gossip::PartnerReport& report) const;
+  void measure_time_taken(TimeUs now_us);
+  void warn_of_strangers();
+
+  JobHost& host_;
+  JobInfo description_;
+  GossipOptions options_;
+  const gossip::Device& home_;
+  std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor; until the replica's is released
+  std::shared_ptr<device::NodeMean> node_mean_;    // once a client is on another GPU
+  Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
+  std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
+  gossip::Replica replica_;
+  std::optional<gossip::Joining> joining_;
+  std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
+  std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
+  std::optional<TimeUs> warned_of_memory_us_;
+  std::optional<gossip::LocalGroup> group_;
+  std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
+  std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
+  std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
+  std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
+  bool drained_ = false;                                          // as told; the replica is once it has joined
+  bool leaving_ = false;
+  bool ended_ = false;
+  TimeUs started_us_ = 0;
+  TimeUs joined_us_ = 0;
+  TimeUs told_clients_us_ = 0;
+  TimeUs time_taken_at_us_ = 0;
+  std::uint64_t pulled_bytes_ = 0;
+  std::uint64_t global_clock_ = 0;  // the largest told
+  bool all_stopped_ = false;        // no client trains
+  bool finishing_ = false;          // and the replica has been told
+  TimeUs finishing_seen_us_ = 0;
+  std::optional<std::uint64_t> saver_;  // the client, once it is over
+  std::uint64_t payload_bytes_received_ = 0;
+  std::optional<NodeId> warned_of_;
+  std::set<NodeId> linked_;
+  std::shared_ptr<CheckpointWriting> checkpoint_writing_;
+  bool searching_ = false;                       // for checkpoints; it begins when that is over
+  std::vector<CheckpointCandidate> candidates_;  // that it may begin with, until it is decided who begins
+  std::shared_ptr<Restoring> restoring_;
+  bool import_pending_ = false;  // it begins with the imported file
+};
+
+template <class Feed>
+void Job::decide(Feed feed) {
+  Actions actions;
+  feed(actions);
+  perform(actions);
+}
+
+/// Runs a task over a held fragment on a worker; back on the loop, reports its result to the replica.
+template <class Task, class Report>
+void Job::work(std::uint32_t f, Task task, Report report) {
+  const gossip::HeldFragment fragment = replica_.held(f);
+  using Result = decltype(std::move(task).run(fragment));
+  const bool taken = host_.workers().submit(
+      [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
+      [self = shared_from_this(), f, report = std::move(report)](Result&& result) mutable {
+        if (self->ended_) return;
+        self->decide([&](Actions& out) {
+          report(*self, std::move(result), out);
+          self->mirror(f);
+        });
+      });
+  // At most one task a fragment is under way, and the queue has room for that many.
+  GOSSAMER_CHECK(taken);
+}
+
+}  // namespace gossamer::daemon

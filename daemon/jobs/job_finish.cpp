@@ -1,0 +1,83 @@
+// What the programs of a job share beside the model: their place in the data, who takes part, and the end of the run.
+//
+// Several clients of a node are one replica: it finishes once all of them have stopped training and hold the same
+// model, and of them the one that came first is the saver, if the node has it.
+
+#include <algorithm>
+
+#include "daemon/jobs/job.hpp"
+
+namespace gossamer::daemon {
+
+namespace {
+
+/// A program that stops and trains in turns makes its node say so to the neighbours no more often than this.
+constexpr TimeUs finishing_period_us = 5 * us_per_ms;
+
+}  // namespace
+
+/// A program's own, unless all are from before the model was taken over: of several, that of the client which has
+/// trained most.
+std::vector<std::byte> Job::cursor() const {
+  const JobClient* furthest = nullptr;
+  for (const auto& client : clients_) {
+    if (!client->has_own_cursor()) continue;
+    if (furthest == nullptr || client->clock() > furthest->clock()) furthest = client.get();
+  }
+  if (furthest != nullptr) return furthest->memory().own_cursor();
+  return clients_.empty() ? std::vector<std::byte>{} : clients_.front()->memory().job_cursor();
+}
+
+void Job::tell_place(JobClient& client) {
+  const auto index = static_cast<std::uint32_t>(
+      std::find_if(clients_.begin(), clients_.end(), [&](const auto& one) { return one.get() == &client; }) -
+      clients_.begin());
+  client.memory().set_place(index, static_cast<std::uint32_t>(clients_.size()));
+  client.tell_members(replica_.members());
+}
+
+void Job::tell_places() {
+  for (const auto& client : clients_)
+    tell_place(*client);
+}
+
+/// What the clients have asked for, and how far it has come.
+void Job::watch_finishing() {
+  if (ended_ || clients_.empty() || host_.now_us() - finishing_seen_us_ < finishing_period_us) return;
+  finishing_seen_us_ = host_.now_us();
+  bool all = true;
+  bool again = false;
+  for (const auto& client : clients_) {
+    again = client->look_at_finishing() || again;
+    all = all && client->finishing() != 0;
+  }
+  all_stopped_ = all;
+  if (finishing_ && (again || !all)) {
+    finishing_ = false;
+    saver_.reset();
+    decide([&](Actions& out) { replica_.set_finishing(false, host_.now_us(), out); });
+  }
+  if (!finishing_ && all && (!group_ || group_->even())) {
+    finishing_ = true;
+    decide([&](Actions& out) { replica_.set_finishing(true, host_.now_us(), out); });
+  }
+  for (const auto& client : clients_) {
+    if (client->finishing() != 0) answer_finishing(*client);
+  }
+}
+
+void Job::answer_finishing(JobClient& client) {
+  const gossip::FinishReport report = replica_.finish_report();
+  const bool over = finishing_ && report.over && (!group_ || group_->even());
+  // Once it is over the first client may be gone before the others have heard.
+  if (over && !saver_) saver_ = clients_.front()->number();
+  const bool first = client.number() == saver_.value_or(clients_.front()->number());
+  client.answer_finishing(
+      {.number = client.finishing(),
+       .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, gossip::max_members_told)),
+       .agreed = over,
+       .saver = report.saver && first},
+      report.distance);
+}
+
+}  // namespace gossamer::daemon

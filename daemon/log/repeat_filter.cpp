@@ -1,0 +1,54 @@
+#include "daemon/log/repeat_filter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gossamer::daemon {
+namespace {
+
+std::string without_numbers(std::string_view line) {
+  std::string kind;
+  for (const char c : line) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) {
+      kind += c;
+    } else if (kind.empty() || kind.back() != '#') {
+      kind += '#';
+    }
+  }
+  return kind;
+}
+
+}  // namespace
+
+bool RepeatFilter::say(std::string_view line, Time now) {
+  std::string name = without_numbers(line);
+  auto found = kinds_.find(name);
+  if (found == kinds_.end()) {
+    if (kinds_.size() == max_kinds) {
+      const auto oldest = std::ranges::min_element(kinds_, {}, [](const auto& item) { return item.second.begun; });
+      if (oldest->second.count > burst)
+        forgotten_.push_back({std::move(oldest->second.line), oldest->second.count - burst});
+      kinds_.erase(oldest);
+    }
+    found = kinds_.emplace(std::move(name), Kind{.line = std::string(line), .begun = now}).first;
+  }
+  return ++found->second.count <= burst;
+}
+
+std::vector<RepeatFilter::HeldBack> RepeatFilter::over(Time now) {
+  std::vector<HeldBack> held_back = std::exchange(forgotten_, {});
+  for (auto item = kinds_.begin(); item != kinds_.end();) {
+    Kind& kind = item->second;
+    // A clock that was set back ends a window, too.
+    if (now >= kind.begun && now - kind.begun < window) {
+      ++item;
+      continue;
+    }
+    if (kind.count > burst) held_back.push_back({std::move(kind.line), kind.count - burst});
+    item = kinds_.erase(item);
+  }
+  return held_back;
+}
+
+}  // namespace gossamer::daemon

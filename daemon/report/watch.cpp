@@ -1,0 +1,493 @@
+// See watch.hpp.
+
+#include "daemon/report/watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace gossamer::daemon {
+namespace {
+
+/// A look is compared with one of at least this long ago.
+constexpr double least_window_s = 10;
+constexpr int looks_to_end = 3;
+
+constexpr double drift_factor = 3;            // of the other partners' median distance
+constexpr double drift_least = 1e-3;          // of the norm: closer ones are no worry whoever is closer still
+constexpr double comes_closer = 0.8;          // of the distance before: it is being mended
+constexpr double moves_away = 1.25;           // of it
+constexpr double capped_share = 0.7;          // of a cap that is used
+constexpr double slow_link_share = 0.2;       // of the other links' median
+constexpr double rare_share = 0.5;            // of the other partners' median number of exchanges
+constexpr double pace_factor = 2;             // of this node's samples a second
+constexpr double sparse_gap = 0.01;           // an exchange; pairs by chance have 0.2, a ring of 32 has 0.01
+constexpr std::size_t sparse_nodes = 4;       // fewer cannot be sparse
+constexpr double spread_factor = 3;           // of the distance before
+constexpr double spread_least = 0.05;         // of the norm
+constexpr double wide_share = 0.2;            // of the blocks
+constexpr double others_wide_share = 0.1;     // with less at all others, it is that one partner
+constexpr double least_blocks = 100;          // for a share that means something
+constexpr double unresolved_share = 0.01;     // of the exchanges
+constexpr double least_unresolved = 3;        // with one partner
+constexpr double least_unresolved_gone = 10;  // with nodes that died: each takes a few with it
+constexpr double stale_intervals = 8;         // publication intervals; from 4 on values weigh less
+constexpr double silent_s = 30;
+constexpr double silent_intervals = 20;    // of the usual time between two exchanges with it
+constexpr double never_asked_rounds = 50;  // exchanges with each other partner meanwhile
+constexpr double busy_share = 0.5;         // of the requests
+constexpr double least_busy = 20;
+constexpr double queue_s = 1;         // at the link's rate
+constexpr double latency_factor = 3;  // of the least round trip
+constexpr double latency_ms = 20;     // less does not matter to anybody
+constexpr double fresh_s = 20;        // of another node's word
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// Growth of a counter; one that has begun anew counts from 0.
+template <class Number>
+double grown(Number before, Number now) {
+  return static_cast<double>(now >= before ? now - before : now);
+}
+
+template <class Status>
+const Status* with_node(const std::vector<Status>& list, const std::string& node) {
+  const auto found = std::ranges::find(list, node, &Status::node);
+  return found == list.end() ? nullptr : &*found;
+}
+const JobStatus* job_called(const std::vector<JobStatus>& jobs, const std::string& name) {
+  const auto found = std::ranges::find(jobs, name, &JobStatus::job);
+  return found == jobs.end() ? nullptr : &*found;
+}
+
+/// One partner of a job, as it is and was.
+struct Partner {
+  const PartnerStatus& now;
+  const PartnerStatus& before;
+  const PeerStatus* peer;         ///< its link; null if that is not known
+  const PeerStatus* peer_before;  ///< likewise
+  double exchanges;               ///< in the window
+};
+
+/// What the rules look at: one job at two moments.
+struct Scene {
+  const WatchLook& before_all;
+  const WatchLook& all;
+  const JobStatus& before;
+  const JobStatus& job;
+  double window_s;
+  std::vector<Partner> partners;  ///< that run the job and are linked, then and now
+  std::vector<FindingStatus>& found;
+
+  [[nodiscard]] std::string name_of(const std::string& node) const {
+    for (const PeerStatus& peer : all.peers)
+      if (peer.node == node && !peer.name.empty()) return peer.name;
+    for (const SummaryStatus& summary : all.cluster)
+      if (summary.node == node && !summary.name.empty()) return summary.name;
+    return node.substr(0, 8);
+  }
+  /// Of the partners but this, those that are above zero.
+  template <class Value>
+  [[nodiscard]] double usual(const Partner& but, Value value) const {
+    std::vector<double> values;
+    for (const Partner& partner : partners)
+      if (&partner != &but && value(partner) > 0) values.push_back(value(partner));
+    return median(std::move(values));
+  }
+  void find(const char* rule, const std::string& node, std::string text, std::string advice,
+            const char* grade = "warning") const {
+    found.push_back({.rule = rule,
+                     .grade = grade,
+                     .job = job.job,
+                     .node = node,
+                     .name = node.empty() ? "" : name_of(node),
+                     .text = std::move(text),
+                     .advice = std::move(advice)});
+  }
+};
+
+double goodput_of(const Partner& partner) {
+  return partner.peer == nullptr ? 0 : partner.peer->goodput_mbit_s;
+}
+double exchanges_of(const Partner& partner) {
+  return partner.exchanges;
+}
+/// Mbit/s sent in the window.
+double sent_mbit_s(const PeerStatus& before, const PeerStatus& now, double window_s) {
+  return grown(before.bytes_sent, now.bytes_sent) * 8 / 1e6 / window_s;
+}
+
+// --- one partner --------------------------------------------------------------------------------------------------
+
+struct Cause {
+  std::string text;
+  std::string advice;
+};
+
+/// Why a partner is farther away than the others: the first that the numbers show.
+Cause cause_of_drift(const Scene& scene, const Partner& partner) {
+  const double cap = scene.all.link_max_mbit_s;
+  const bool known = partner.peer != nullptr && partner.peer_before != nullptr;
+  if (cap > 0 && known && sent_mbit_s(*partner.peer_before, *partner.peer, scene.window_s) >= capped_share * cap)
+    return {fmt::format("this node's link to it is capped at {:.3g} Mbit/s, and full", cap),
+            "raise [gossip] link_max_mbit_s; or codec = \"q4\", which averages twice as often within it"};
+  const double node_cap = scene.all.max_mbit_s;
+  double sent = 0;
+  for (const PeerStatus& peer : scene.all.peers) {
+    const PeerStatus* before = with_node(scene.before_all.peers, peer.node);
+    if (before != nullptr) sent += sent_mbit_s(*before, peer, scene.window_s);
+  }
+  if (node_cap > 0 && sent >= capped_share * node_cap)
+    return {fmt::format("this node is capped at {:.3g} Mbit/s, and sends as much", node_cap),
+            "raise [gossip] max_mbit_s; or codec = \"q4\", which averages twice as often within it"};
+  const double goodput = goodput_of(partner);
+  const double usual_goodput = scene.usual(partner, goodput_of);
+  if (goodput > 0 && goodput < slow_link_share * usual_goodput)
+    return {fmt::format("its link carries {:.3g} Mbit/s, the others {:.3g}", goodput, usual_goodput),
+            "a faster line; or codec = \"auto\", which takes 4 bits over slow links"};
+  if (const double busy = grown(partner.before.busy, partner.now.busy);
+      busy >= least_busy && busy > busy_share * (busy + partner.exchanges))
+    return {"it turns most requests down because it is busy", "raise period_ms there, or give its daemon more workers"};
+  if (partner.now.age_intervals > stale_intervals)
+    return {fmt::format("what it brings is {:.0f} of its publication intervals old", partner.now.age_intervals),
+            "its training process takes corrections late: raise its step_budget, or look why its steps take so long"};
+  if (const double usual = scene.usual(partner, exchanges_of); partner.exchanges < rare_share * usual)
+    return {fmt::format("it was averaged with {:.0f} times in {:.0f} s, the others {:.0f} times", partner.exchanges,
+                        scene.window_s, usual),
+            "'gossamerctl explain' there says what holds it back"};
+  const double its_pace = grown(partner.before.clock, partner.now.clock);
+  const double own_pace = grown(scene.before.clock, scene.job.clock);
+  if (own_pace > 0 && its_pace > pace_factor * own_pace)
+    return {fmt::format("it trains {:.0f} samples/s, this node {:.0f}, and is averaged as often",
+                        its_pace / scene.window_s, own_pace / scene.window_s),
+            "a shorter period_ms there"};
+  return {"it is averaged as often as the others",
+          "compare its data and its learning rate with theirs, or shorten "
+          "period_ms there"};
+}
+
+void look_for_drift(const Scene& scene, const Partner& partner) {
+  const double apart = partner.now.consensus;
+  const double before = partner.before.consensus;
+  const double usual = scene.usual(partner, [](const Partner& other) { return other.now.consensus; });
+  if (usual <= 0 || apart < drift_least || apart < drift_factor * usual) return;
+  if (before > 0 && apart < comes_closer * before) return;
+  const Cause cause = cause_of_drift(scene, partner);
+  scene.find("drift", partner.now.node,
+             fmt::format("{} drifts: its model is {:.2g} of the norm from this node's, the others {:.2g}{}; {}",
+                         scene.name_of(partner.now.node), apart, usual,
+                         before > 0 && apart > moves_away * before ? ", and it moves away" : "", cause.text),
+             cause.advice);
+}
+
+void look_for_silence(const Scene& scene, const Partner& partner) {
+  const double all = grown(scene.before.exchanges, scene.job.exchanges);
+  // One that says it is busy is not silent.
+  if (all == 0 || partner.exchanges > 0 || partner.now.busy != partner.before.busy) return;
+  const std::string name = scene.name_of(partner.now.node);
+  if (partner.now.exchanges == 0) {
+    if (scene.all.scheduled || all < never_asked_rounds * static_cast<double>(scene.partners.size())) return;
+    scene.find("silent", partner.now.node,
+               fmt::format("{} runs the job and is linked, and nothing was exchanged with it", name),
+               fmt::format("'gossamerctl explain {}' here and there", name));
+    return;
+  }
+  const double up_s = partner.peer == nullptr ? 0 : partner.peer->up_s;
+  const double usual_s = up_s / static_cast<double>(partner.now.exchanges);
+  if (partner.now.exchanged_s < std::max(silent_s, silent_intervals * usual_s)) return;
+  scene.find("silent", partner.now.node,
+             fmt::format("{} has exchanged nothing with this node for {:.0f} s, before every {:.2g} s", name,
+                         partner.now.exchanged_s, usual_s),
+             fmt::format("'gossamerctl explain {}' here and there: its training process stands still, or the link "
+                         "carries nothing big",
+                         name));
+}
+
+void look_for_busy(const Scene& scene, const Partner& partner) {
+  const double busy = grown(partner.before.busy, partner.now.busy);
+  if (busy < least_busy || busy <= busy_share * (busy + partner.exchanges)) return;
+  scene.find("busy", partner.now.node,
+             fmt::format("{} turned {:.0f} of {:.0f} requests down because it was busy",
+                         scene.name_of(partner.now.node), busy, busy + partner.exchanges),
+             "it is asked more than it can answer: raise period_ms, or give its daemon more workers");
+}
+
+void look_for_unresolved(const Scene& scene, const Partner& partner) {
+  const double unresolved = grown(partner.before.unresolved, partner.now.unresolved);
+  if (unresolved < least_unresolved || unresolved <= unresolved_share * (unresolved + partner.exchanges)) return;
+  scene.find(
+      "unresolved", partner.now.node,
+      fmt::format("of {:.0f} exchanges with {} one end may not have heard of {:.0f}", unresolved + partner.exchanges,
+                  scene.name_of(partner.now.node), unresolved),
+      "the link breaks, or is silent, in the middle of exchanges: 'gossamerctl peers', and the logs of both ends");
+}
+
+void look_for_age(const Scene& scene, const Partner& partner) {
+  if (partner.exchanges == 0 || partner.now.age_intervals <= stale_intervals) return;
+  scene.find(
+      "stale", partner.now.node,
+      fmt::format("what {} brings is {:.0f} of its publication intervals old, and so weighs less",
+                  scene.name_of(partner.now.node), partner.now.age_intervals),
+      "its training process hands its model over late: raise its step_budget, or look why its steps take so long");
+}
+
+void look_for_slow_link(const Scene& scene, const Partner& partner) {
+  const double goodput = goodput_of(partner);
+  const double usual = scene.usual(partner, goodput_of);
+  const double usual_exchanges = scene.usual(partner, exchanges_of);
+  if (goodput <= 0 || goodput >= slow_link_share * usual || partner.exchanges >= rare_share * usual_exchanges) return;
+  scene.find(
+      "slow-link", partner.now.node,
+      fmt::format("the link to {} carries {:.3g} Mbit/s, the others {:.3g}, and it is averaged with {:.0f} times "
+                  "in {:.0f} s, the others {:.0f} times",
+                  scene.name_of(partner.now.node), goodput, usual, partner.exchanges, scene.window_s, usual_exchanges),
+      "a faster line, or codec = \"auto\", which takes 4 bits over slow links");
+}
+
+// --- a job --------------------------------------------------------------------------------------------------------
+
+void look_for_wide_blocks(const Scene& scene) {
+  const double blocks = grown(scene.before.blocks, scene.job.blocks);
+  const double wide = grown(scene.before.wide_blocks, scene.job.wide_blocks);
+  if (blocks < least_blocks || wide <= wide_share * blocks) return;
+  const char* const advice =
+      "they move apart faster than they are averaged: a shorter period_ms, or a smaller learning rate";
+  for (const Partner& partner : scene.partners) {
+    const double its_blocks = grown(partner.before.blocks, partner.now.blocks);
+    const double its_wide = grown(partner.before.wide_blocks, partner.now.wide_blocks);
+    if (its_blocks < least_blocks || its_wide <= wide_share * its_blocks) continue;
+    if (blocks - its_blocks < least_blocks || wide - its_wide > others_wide_share * (blocks - its_blocks)) continue;
+    scene.find(
+        "wide", partner.now.node,
+        fmt::format("{:.0f} % of the blocks exchanged with {} differ by more than the codec's range, of the others' "
+                    "{:.0f} %",
+                    100 * its_wide / its_blocks, scene.name_of(partner.now.node),
+                    100 * (wide - its_wide) / (blocks - its_blocks)),
+        advice);
+    return;
+  }
+  scene.find(
+      "wide", "",
+      fmt::format("{:.0f} % of all blocks differ between replicas by more than the codec's range", 100 * wide / blocks),
+      advice);
+}
+
+void look_for_spread(const Scene& scene) {
+  const double before = scene.before.consensus;
+  const double now = scene.job.consensus;
+  if (before <= 0 || now < spread_least || now < spread_factor * before) return;
+  scene.find(
+      "spread", "",
+      fmt::format("replicas move apart: their distance went from {:.2g} to {:.2g} of the model's norm in {:.0f} s",
+                  before, now, scene.window_s),
+      "a smaller learning rate, or a shorter period_ms; if one node alone is far off, look there");
+}
+
+void look_for_sparse_mixing(const Scene& scene) {
+  const JobStatus& job = scene.job;
+  // Replicas that agree mix no more than they need to.
+  if (job.mixing_per_s <= 0 || job.spectral_gap >= sparse_gap || job.consensus < drift_least) return;
+  std::set<std::string> nodes;
+  for (const Partner& partner : scene.partners)
+    nodes.insert(partner.now.node);
+  for (const SummaryStatus& summary : scene.all.cluster)
+    if (std::ranges::find(summary.jobs, job.job, &JobSummaryStatus::job) != summary.jobs.end())
+      nodes.insert(summary.node);
+  if (nodes.size() + 1 < sparse_nodes) return;
+  scene.find("sparse", "",
+             fmt::format("exchanges mix {} replicas slowly: a difference halves in {:.2g} s (spectral gap {:.2g} an "
+                         "exchange; pairs by chance have 0.2)",
+                         nodes.size() + 1, std::log(2) / job.mixing_per_s, job.spectral_gap),
+             scene.all.scheduled ? "[gossip] partners = \"random\", or another schedule, joins distant replicas sooner"
+                                 : "parts of the cluster are joined by few or slow links: look for low goodput in "
+                                   "'gossamerctl peers', and raise caps there");
+}
+
+void look_for_own_age(const Scene& scene) {
+  const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
+  const double age = scene.job.age_sum - scene.before.age_sum;
+  if (exchanges == 0 || age <= stale_intervals * exchanges) return;
+  scene.find(
+      "stale", "",
+      fmt::format("what this node brings is {:.0f} of its publication intervals old, and so weighs less",
+                  age / exchanges),
+      "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
+}
+
+void look_for_unresolved_elsewhere(const Scene& scene) {
+  double unresolved = grown(scene.before.unresolved, scene.job.unresolved);
+  for (const Partner& partner : scene.partners)
+    unresolved -= grown(partner.before.unresolved, partner.now.unresolved);
+  const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
+  if (unresolved < least_unresolved_gone || unresolved <= unresolved_share * (unresolved + exchanges)) return;
+  scene.find("unresolved", "",
+             fmt::format("of {:.0f} exchanges one end, which is gone, may not have heard of {:.0f}",
+                         unresolved + exchanges, unresolved),
+             "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
+}
+
+/// Rounds travel by exchanges, words of them by links: a node whose word is fresh, and of a round that was never heard
+/// of here, is not reached.
+void look_for_parts(const Scene& scene) {
+  const JobStatus& job = scene.job;
+  if (job.tracer_rounds.empty() || scene.partners.empty()) return;
+  if (grown(scene.before.exchanges, job.exchanges) == 0) return;
+  for (const SummaryStatus& summary : scene.all.cluster) {
+    if (summary.age_s > fresh_s) continue;
+    for (const JobSummaryStatus& theirs : summary.jobs) {
+      if (theirs.job != job.job || theirs.state != "running" || theirs.tracer_round == 0) continue;
+      if (std::ranges::find(job.tracer_rounds, theirs.tracer_round) != job.tracer_rounds.end()) continue;
+      scene.find(
+          "apart", summary.node,
+          fmt::format("what {} learns does not come here: no chain of exchanges leads from it to this node",
+                      scene.name_of(summary.node)),
+          "the replicas are in parts that do not exchange: look with 'gossamerctl jobs' for partners in both, and "
+          "with 'gossamerctl peers' for the link between them",
+          "problem");
+    }
+  }
+}
+
+std::vector<Partner> partners_of(const WatchLook& before_all, const WatchLook& all, const JobStatus& before,
+                                 const JobStatus& job) {
+  std::vector<Partner> partners;
+  for (const PartnerStatus& now : job.partners) {
+    const PartnerStatus* earlier = with_node(before.partners, now.node);
+    if (earlier == nullptr || !now.linked || !earlier->linked || now.state != "running" || earlier->state != "running")
+      continue;
+    partners.push_back({.now = now,
+                        .before = *earlier,
+                        .peer = with_node(all.peers, now.node),
+                        .peer_before = with_node(before_all.peers, now.node),
+                        .exchanges = grown(earlier->exchanges, now.exchanges)});
+  }
+  return partners;
+}
+
+// --- a link -------------------------------------------------------------------------------------------------------
+
+void look_at_link(const PeerStatus& peer, std::vector<FindingStatus>& found) {
+  const std::string name = peer.name.empty() ? peer.node.substr(0, 8) : peer.name;
+  const auto find = [&](const char* rule, std::string text, const char* advice) {
+    found.push_back({.rule = rule,
+                     .grade = "warning",
+                     .job = "",
+                     .node = peer.node,
+                     .name = name,
+                     .text = std::move(text),
+                     .advice = advice});
+  };
+  const double waits_s =
+      peer.goodput_mbit_s > 0 ? static_cast<double>(peer.queued_bytes) * 8 / (peer.goodput_mbit_s * 1e6) : 0;
+  if (waits_s > queue_s)
+    find("queue",
+         fmt::format("{:.3g} MB wait to be sent to {}, {:.2g} s at the {:.3g} Mbit/s that the link carries",
+                     static_cast<double>(peer.queued_bytes) / 1e6, name, waits_s, peer.goodput_mbit_s),
+         "the link carries less than is asked of it: lower [gossip] link_max_mbit_s, or raise period_ms");
+  const double excess_ms = peer.round_trip_ms - peer.least_round_trip_ms;
+  if (peer.least_round_trip_ms > 0 && peer.round_trip_ms > latency_factor * peer.least_round_trip_ms &&
+      excess_ms > latency_ms)
+    find("latency",
+         fmt::format("heartbeats to {} take {:.0f} ms, {:.0f} ms of it in queues", name, peer.round_trip_ms, excess_ms),
+         "something else fills the line, or a processor on the way is busy; [gossip] link_max_mbit_s keeps gossip off "
+         "it");
+}
+
+const WatchRule& rule_called(const std::string& name) {
+  return *std::ranges::find(watch_rules, name, [](const WatchRule& rule) { return std::string(rule.name); });
+}
+
+}  // namespace
+
+std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) {
+  std::vector<FindingStatus> found;
+  const double window_s = now.at_s - before.at_s;
+  if (window_s < least_window_s) return found;
+  for (const JobStatus& job : now.jobs) {
+    const JobStatus* earlier = job_called(before.jobs, job.job);
+    if (earlier == nullptr || job.state != "running" || earlier->state != "running") continue;
+    const Scene scene{.before_all = before,
+                      .all = now,
+                      .before = *earlier,
+                      .job = job,
+                      .window_s = window_s,
+                      .partners = partners_of(before, now, *earlier, job),
+                      .found = found};
+    for (const Partner& partner : scene.partners) {
+      look_for_drift(scene, partner);
+      look_for_silence(scene, partner);
+      look_for_busy(scene, partner);
+      look_for_unresolved(scene, partner);
+      look_for_age(scene, partner);
+      look_for_slow_link(scene, partner);
+    }
+    look_for_wide_blocks(scene);
+    look_for_spread(scene);
+    look_for_sparse_mixing(scene);
+    look_for_own_age(scene);
+    look_for_unresolved_elsewhere(scene);
+    look_for_parts(scene);
+  }
+  for (const PeerStatus& peer : now.peers)
+    if (peer.up) look_at_link(peer, found);
+  if (now.disk)
+    found.push_back({.rule = "disk",
+                     .grade = "problem",
+                     .job = {},
+                     .node = {},
+                     .name = {},
+                     .text = now.disk->text,
+                     .advice = now.disk->advice});
+  return found;
+}
+
+std::string sentence(const FindingStatus& finding) {
+  return fmt::format("{}{}; {}", finding.job.empty() ? "" : "job " + finding.job + ": ", finding.text, finding.advice);
+}
+
+Watch::News Watch::look(WatchLook look) {
+  News news;
+  while (!looks_.empty() && look.at_s - looks_.front().at_s > watch_window_s)
+    looks_.pop_front();
+  std::vector<FindingStatus> found;
+  if (!looks_.empty()) found = judge(looks_.front(), look);
+  const double now_s = look.at_s;
+  looks_.push_back(std::move(look));
+  for (auto& [key, held] : held_)
+    ++held.missed;
+  for (FindingStatus& finding : found) {
+    Held& held = held_[{finding.rule, finding.job, finding.node}];
+    if (held.seen == 0) held.first_s = now_s;
+    held.missed = 0;
+    held.finding = std::move(finding);
+    if (held.said || ++held.seen < rule_called(held.finding.rule).looks) continue;
+    held.said = true;
+    news.begun.push_back(held.finding);
+  }
+  std::erase_if(held_, [&](const auto& item) {
+    const Held& held = item.second;
+    if (held.missed == 0 || (held.said && held.missed < looks_to_end)) return false;
+    if (held.said) news.ended.push_back(held.finding);
+    return true;
+  });
+  return news;
+}
+
+std::vector<FindingStatus> Watch::findings(double now_s) const {
+  std::vector<FindingStatus> all;
+  for (const auto& [key, held] : held_) {
+    if (!held.said) continue;
+    all.push_back(held.finding);
+    all.back().since_s = now_s - held.first_s;
+  }
+  return all;
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,90 @@
+// The convergence watch: from how jobs and links stand, and stood a minute ago, what keeps replicas from averaging
+// well, in plain words, with the cause where the numbers show one, and the next step. The rules are here only: the log,
+// `gossamerctl status`, `explain` and `top`, the status page and the metrics show what is found.
+//
+// A finding is said when it has held in several looks in a row, and taken back likewise, so that one late exchange is
+// nobody's news. Pure: no clock, no I/O; the shell looks once a watch_period and logs the news. Bounded by the jobs and
+// links of the node.
+
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "daemon/report/status.hpp"
+
+namespace gossamer::daemon {
+
+inline constexpr std::chrono::seconds watch_period{5};
+/// Rates and shares are those of so many seconds.
+inline constexpr double watch_window_s = 60;
+
+/// What there may be findings of, as FindingStatus::rule has it.
+struct WatchRule {
+  const char* name;
+  const char* what;  ///< for docs/metrics.md
+  int looks;         ///< in a row until it is said
+};
+inline constexpr std::array watch_rules = {
+    WatchRule{"drift", "a replica is much farther from this one than the others are", 3},
+    WatchRule{"apart", "no chain of exchanges leads from a node that runs the job to this one", 12},
+    WatchRule{"sparse", "exchanges mix the cluster slowly", 3},
+    WatchRule{"spread", "replicas move apart", 3},
+    WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
+    WatchRule{"unresolved", "of many exchanges one end may not have heard", 3},
+    WatchRule{"stale", "what is averaged is old", 3},
+    WatchRule{"silent", "there were exchanges with a neighbour, and are none any more", 3},
+    WatchRule{"busy", "a neighbour turns most requests down", 3},
+    WatchRule{"slow-link", "exchanges with a neighbour are rare because its link is slow", 3},
+    WatchRule{"queue", "more waits for a link than it carries in a second", 3},
+    WatchRule{"latency", "heartbeats wait in queues", 3},
+    WatchRule{"disk", "the disk that state and checkpoints go to does not answer", 1},
+};
+
+/// One look at the daemon.
+struct WatchLook {
+  double at_s = 0;             ///< since any fixed moment, growing
+  double link_max_mbit_s = 0;  ///< [gossip] link_max_mbit_s; 0: none
+  double max_mbit_s = 0;       ///< [gossip] max_mbit_s; 0: none
+  bool scheduled = false;      ///< [gossip] partners is a fixed schedule: some neighbours are never asked
+  std::vector<PeerStatus> peers = {};
+  std::vector<JobStatus> jobs = {};
+  std::vector<SummaryStatus> cluster = {};
+  std::optional<DiskTrouble> disk = {};
+};
+
+/// What the rules find now, given a look some time before; `since_s` is left at 0.
+[[nodiscard]] std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now);
+
+/// For the log: "job digits: c drifts: ...; raise ...".
+[[nodiscard]] std::string sentence(const FindingStatus& finding);
+
+class Watch {
+ public:
+  struct News {
+    std::vector<FindingStatus> begun;
+    std::vector<FindingStatus> ended;
+  };
+  /// Looks are taken in the order of their times.
+  [[nodiscard]] News look(WatchLook look);
+  [[nodiscard]] std::vector<FindingStatus> findings(double now_s) const;
+
+ private:
+  struct Held {
+    FindingStatus finding;
+    double first_s = 0;
+    int seen = 0;    ///< looks in a row, up to those that it takes to be said
+    int missed = 0;  ///< likewise, to be taken back
+    bool said = false;
+  };
+  std::deque<WatchLook> looks_;
+  std::map<std::tuple<std::string, std::string, std::string>, Held> held_;  // by rule, job and node
+};
+
+}  // namespace gossamer::daemon

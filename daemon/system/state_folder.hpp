@@ -1,0 +1,44 @@
+// The folder in which a node keeps what must survive a restart: its keys above all. One daemon at a time owns it.
+//
+// Opened in main before anything else that has state; load() and store() are called from the loop's thread, rarely, and
+// block for as long as the disk does. Invariants: while the object lives, the folder's lock is held; a file is either
+// the old one or the new one, whole, whatever happens during store(). An error at open() ends the start; an error later
+// is for the caller to report: training never depends on the disk.
+
+#pragma once
+
+#include <cstddef>
+#include <expected>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/system/unique_fd.hpp"
+
+namespace gossamer::daemon {
+
+class StateFolder {
+ public:
+  static constexpr const char* lock_name = "lock";
+  static constexpr std::size_t max_file_bytes = 1u << 20;
+
+  /// Creates the folder (mode 0700) and its parents if need be, locks it, and checks that it can be written. Errors say
+  /// what to do; that of a locked folder names the process that holds it.
+  [[nodiscard]] static std::expected<StateFolder, std::string> open(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  /// The content of a file, or nothing if there is none. `name` has no '/'.
+  [[nodiscard]] std::expected<std::optional<std::string>, std::string> load(std::string_view name) const;
+  /// Replaces a file, mode 0600: written beside it, brought to the disk, renamed.
+  [[nodiscard]] std::expected<void, std::string> store(std::string_view name, std::string_view content) const;
+
+ private:
+  StateFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  std::filesystem::path path_;
+  UniqueFd lock_;
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,39 @@
+// A listening Unix socket with its file: made safely beside what may already be there, removed when it is closed.
+//
+// Used at start-up by the client listener and the control server, on the main thread. Invariants: the file is ours from
+// bind() to the destructor; a socket file is replaced only if nobody answers at it.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <expected>
+#include <filesystem>
+#include <string>
+
+#include "daemon/system/unique_fd.hpp"
+
+namespace gossamer::daemon {
+
+class UnixSocket {
+ public:
+  /// `type` is SOCK_STREAM or SOCK_SEQPACKET. The socket does not block; owner and group may connect. The folder
+  /// exists.
+  [[nodiscard]] static std::expected<UnixSocket, std::string> listen(const std::filesystem::path& path, int type);
+  UnixSocket(UnixSocket&& other) noexcept = default;
+  UnixSocket& operator=(UnixSocket&&) = delete;
+  ~UnixSocket();
+
+  [[nodiscard]] int get() const { return fd_.get(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  UnixSocket(UniqueFd fd, std::filesystem::path path, ino_t inode)
+      : fd_(std::move(fd)), path_(std::move(path)), inode_(inode) {}
+
+  UniqueFd fd_;
+  std::filesystem::path path_;
+  ino_t inode_;  // of the file, so that a successor's is not removed
+};
+
+}  // namespace gossamer::daemon

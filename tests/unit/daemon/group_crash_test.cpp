@@ -19,6 +19,7 @@ constexpr double first_a = 32;
 constexpr double first_b = 8;
 constexpr int period_ms = 50;                                       ///< two turns and a half
 constexpr int turns = 26;                                           ///< of a run that nobody kills
+constexpr int turns_of_successor = 8;                               ///< that is killed as well
 constexpr int most_turns = 300;                                     ///< until what is waited for is there
 constexpr int still_turns = 8;                                      ///< without any change: nothing is under way
 constexpr int slow = 3;                                             ///< turns between two steps of the second trainer
@@ -40,6 +41,7 @@ class Trial {
     bool with_b = false;
     Meanwhile meanwhile = Meanwhile::nothing;
     const std::vector<Values>* b_of_whole_run = nullptr;  ///< how machine B moves when nobody is killed
+    std::uint64_t kill_again_at = 0;                      ///< of its successor's stores; 0: that lives
   };
   Trial(const Way& way, std::uint64_t kill_at) : way_(way) {
     start_a({.incarnation = 2'000,
@@ -157,6 +159,24 @@ class Trial {
     return "";
   }
 
+  /// A successor's life, and its death before one of its stores, or a few turns later.
+  void die_again() {
+    start_a({.incarnation = 2'500'000,
+             .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}},
+             .stores = &*stores_,
+             .kill_at = *stores_ + way_.kill_again_at,
+             .bulk = true});
+    present_ = both;
+    for (int turn = 0; turn < turns_of_successor && exchange(); ++turn) {
+      if (turn % 3 == 1) one_.train(0.125);
+      if (turn % 4 == 2 && two_.state() == layout::RunState::running) two_.train(1);
+    }
+    died_ = false;
+    to_a_.clear();
+    one_.step();
+    two_.step();
+  }
+
   std::string after_death() {
     alone_ = true;
     b_link_ = Turn::Link::other_is_dead;
@@ -180,6 +200,7 @@ class Trial {
         }
       }
     }
+    if (way_.kill_again_at > 0) die_again();
     start_a({.incarnation = 3'000'000, .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}}});
     Values left{};
     if (way_.back == Back::second_late) {
@@ -262,9 +283,12 @@ class Trial {
   bool died_ = false;   ///< its daemon
 };
 
+/// Of the successor's stores: what it takes over, and its first rounds.
+constexpr std::uint64_t most_stores_of_successor = 120;
+
 /// Faults found in trials with a kill at every `stride`-th store, by what they are. The clients come back in each of
-/// the ways in turn.
-std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride) {
+/// the ways in turn. `again`: not 0: the successor is killed as well, at stores that this number chooses.
+std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride, std::uint64_t again = 0) {
   std::uint64_t stores = 0;
   std::vector<Values> b_of_whole_run;
   {
@@ -279,7 +303,8 @@ std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint
   REQUIRE(stores < 5'000);
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
-    way.back = static_cast<Back>(kill_at / stride % 3);
+    way.back = static_cast<Back>(kill_at / stride % (again > 0 ? 2 : 3));  // who is late has not met the successor
+    if (again > 0) way.kill_again_at = 1 + (kill_at * 2654435761 + again * 40503) % most_stores_of_successor;
     if (const std::string found = Trial(way, kill_at).run(); !found.empty()) faults[found].push_back(kill_at);
   }
   return faults;
@@ -291,6 +316,16 @@ TEST_CASE("a daemon killed between two clients leaves what each trained in the n
   const bool with_b = GENERATE(false, true);
   INFO("with another machine: " << with_b);
   for (const auto& [fault, at] : hunt({.with_b = with_b}, kill_stride)) {
+    std::string all;
+    for (const std::uint64_t one : at)
+      all += " " + std::to_string(one);
+    FAIL_CHECK(fault << ", killed before store" << all);
+  }
+}
+
+TEST_CASE("a daemon killed between two clients, and its successor after it, leave what each trained once") {
+  const std::uint64_t pairs = GENERATE(2, 3);  // of all pairs of stores, some
+  for (const auto& [fault, at] : hunt({}, kill_stride, pairs)) {
     std::string all;
     for (const std::uint64_t one : at)
       all += " " + std::to_string(one);

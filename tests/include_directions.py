@@ -30,7 +30,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "daemon/checkpoint": frozenset({"sdk/layout"}),
     # What a GPU computes is gossip's; the plug-in and who loads it know of nothing else.
     "gossip/cuda": frozenset({"gossip"}),
-    "daemon/device": frozenset({"gossip", "gossip/cuda"}),
+    "daemon/device": frozenset({"gossip", "gossip/cuda", "sdk/cuda"}),
     "daemon/gpus": frozenset(),
     # What the daemon does with the operating system, without knowing of anything else.
     "daemon/system": frozenset({"gossip", "peer", "sdk/layout"}),

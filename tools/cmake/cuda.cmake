@@ -51,3 +51,26 @@ else()
   set(with_nccl "without NCCL")
 endif()
 message(STATUS "The plug-in for GPUs: CUDA ${CUDAToolkit_VERSION}, ${with_nccl}, for ${CMAKE_CUDA_ARCHITECTURES}")
+
+# A plug-in that is loaded at run time. With the CUDA runtime inside, so that only the driver must be there. Kernels do
+# not contract into fused multiply-add: same integers and sums as everywhere else.
+function(gossamer_cuda_plugin name)
+  add_library(${name} MODULE ${ARGN})
+  set_target_properties(${name} PROPERTIES
+    CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  set(host_warnings -Wall -Wextra)
+  if(GOSSAMER_WERROR)
+    list(APPEND host_warnings -Werror)
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings>")
+  endif()
+  list(JOIN host_warnings "," host_warnings_for_nvcc)
+  target_compile_options(${name} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false -ftz=false -prec-div=true -Xcompiler=${host_warnings_for_nvcc}>")
+  target_link_options(${name} PRIVATE LINKER:--no-undefined LINKER:--exclude-libs,ALL)
+  target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
+  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/gossamer COMPONENT gossamer-cuda)
+endfunction()

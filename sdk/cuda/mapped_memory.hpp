@@ -1,0 +1,64 @@
+// GPU memory that processes share by a descriptor: the driver's functions for it, and its mapping at an address of its
+// own. Part of both plug-ins, the client's, which makes such memory, and the daemon's, which imports it.
+//
+// The functions are found through the runtime, so that nothing is linked against the driver. Any thread.
+
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+
+namespace gossamer::cuda {
+
+/// The driver's functions; all of them, or `missing` names one that it lacks.
+struct Driver {
+  decltype(&cuGetErrorString) error_string = nullptr;
+  decltype(&cuDeviceGetAttribute) attribute = nullptr;
+  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuMemCreate) create = nullptr;
+  decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
+  decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) give_back = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+  const char* missing = nullptr;
+
+  /// For people. Also where functions are missing.
+  [[nodiscard]] const char* text(CUresult result) const;
+};
+[[nodiscard]] const Driver& driver();
+
+/// What memory that a descriptor is made of is like.
+[[nodiscard]] CUmemAllocationProp shareable_memory(int device);
+
+/// An allocation at an address of its own, for one device to read and write. It keeps the allocation by itself. The
+/// destructor undoes what has been done, unless it is kept.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  /// Fails if the allocation has not so many bytes. Once.
+  [[nodiscard]] CUresult make(int device, CUmemGenericAllocationHandle memory, std::size_t bytes);
+  /// What make() was doing when it failed.
+  [[nodiscard]] const char* what() const { return what_; }
+  [[nodiscard]] void* address() const;
+  [[nodiscard]] void* keep();
+
+ private:
+  CUdeviceptr at_ = 0;
+  std::size_t bytes_ = 0;
+  bool mapped_ = false;
+  const char* what_ = "";
+};
+
+/// Undoes a mapping that was kept. False if the driver refuses.
+bool unmap(void* address, std::size_t bytes);
+
+}  // namespace gossamer::cuda

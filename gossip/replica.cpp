@@ -228,6 +228,7 @@ void Replica::hold(Fragment& fragment) {
 void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   fragment.held = false;
+  fragment.disagreement = fragment.steps.mean();
   if (fragment.publication) {
     const Publication publication = *fragment.publication;
     fragment.publication.reset();
@@ -635,7 +636,7 @@ std::vector<PartnerReport> Replica::partner_reports() const {
 double Replica::disagreement() const {
   double sum = 0;
   for (const Fragment& fragment : fragments_)
-    sum += fragment.steps.mean();
+    sum += fragment.disagreement;
   return fragments_.empty() ? 0 : sum / static_cast<double>(fragments_.size());
 }
 

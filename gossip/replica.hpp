@@ -270,7 +270,9 @@ class Replica {
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
   [[nodiscard]] std::size_t quarantined() const;
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
+  /// Kept here for the clients, in bytes. Once idle(): tasks allocate it.
   [[nodiscard]] std::size_t pending_bytes() const;
+  /// Mean |difference| of an element to the others', as estimated when each fragment was last worked on.
   [[nodiscard]] double disagreement() const;
   /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, in the mean over fragments; 0 before any.
   [[nodiscard]] double consensus() const;
@@ -347,7 +349,8 @@ class Replica {
     std::optional<std::uint64_t> copy_clock = {};  ///< so does this node: see copy()
     std::optional<Own> own = {};
     std::uint64_t publication_clock = 0;
-    double cadence = 0;  ///< smoothed samples between publications
+    double cadence = 0;      ///< smoothed samples between publications
+    float disagreement = 0;  ///< mean of `steps`, which a task may be changing while the fragment is held
     TimeUs start_after_us = 0;
     std::uint64_t exchange_clock = 0;
     double exchange_interval = 0;  ///< smoothed samples between exchanges

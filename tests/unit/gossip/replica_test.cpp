@@ -726,6 +726,21 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
 }
 
+TEST_CASE("figures about a fragment that a task works on are those of before", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  CHECK(lone.replica->disagreement() == 0);
+  lone.ask(1);
+  REQUIRE(lone.out.answer.size() == 1);
+  const HeldFragment held = lone.replica->held(0);
+  Replica::Answer run = std::move(lone.out.answer[0]);
+  auto result = std::move(run.task).run(held);
+  REQUIRE(held.steps.mean() > 0);  // the task's: nobody else may look
+  CHECK(lone.replica->disagreement() == 0);
+  lone.replica->answered(run.fragment, run.to, std::move(result), lone.now_us, lone.out);
+  CHECK(lone.replica->disagreement() == Approx(held.steps.mean()));
+}
+
 TEST_CASE("a fold that the device fails at is tried again, and nothing is lost", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.meet(1);

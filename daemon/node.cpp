@@ -160,9 +160,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
 
 const gossip::Device* Node::home_of(const ClientMemory& memory) const {
   const auto found = jobs_.find(memory.key().name_hash);
-  if (found == jobs_.end() || found->second.job->client_gone()) return nullptr;
-  const gossip::Device& home = found->second.job->home();
-  return &home == &gossip::processor() || !home.failure().empty() ? nullptr : &home;
+  return found == jobs_.end() || found->second.job->client_gone() ? nullptr : found->second.job->home_for(memory);
 }
 
 /// Their clients come back with buffers in the host's memory.

@@ -194,6 +194,11 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   return {};
 }
 
+const gossip::Device* Job::home_for(const ClientMemory& memory) const {
+  if (home_opened_ == nullptr || !home_.failure().empty()) return nullptr;
+  return memory.lean() || memory.key() != key() ? nullptr : &home_;
+}
+
 void Job::gpu_failed(const gossip::Device& gpu) {
   for (const auto& client : clients_) {
     if (&gpu == &home_ || &gpu == &client->memory().device()) client->session().close();

@@ -87,6 +87,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
   /// The device in whose memory the replica is: that of its first client's buffers.
   [[nodiscard]] const gossip::Device& home() const { return home_; }
+  /// The GPU that must reach this memory before its client is added, for it is home(). Null: none, or the client would
+  /// not be taken in any case: lean memory above all, of which pinning would take all pages.
+  [[nodiscard]] const gossip::Device* home_for(const ClientMemory& memory) const;
   /// Ends the sessions of all clients that cannot go on without this GPU: of all, if it is home().
   void gpu_failed(const gossip::Device& gpu);
   void woken(const ClientSession& session);

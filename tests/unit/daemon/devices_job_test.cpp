@@ -106,6 +106,33 @@ TEST_CASE("a client on a GPU, of a job that is averaged on the processor, is tol
   CHECK(refused.error().message.find("the processor") != std::string::npos);
 }
 
+TEST_CASE("memory that a job on a GPU does not take is not pinned for it") {
+  const PlayedGpus gpus;
+  constexpr std::uint32_t fragment_elements = 1024;  // the least that lean memory takes
+  const std::vector<test::TestTensor> model = {{"weights", layout::Role::param, {2 * fragment_elements}}};
+  test::TestMemory first(model, fragment_elements);
+  first.seal();
+  first.move_to_device(device::played::uuid_of(0));
+  Daemon daemon;
+  REQUIRE(daemon.try_attach(first));
+  gpus.be("pin fails");
+  const auto check_refused = [&](const test::TestMemory& memory, layout::AttachStatus status, const char* why) {
+    const auto refused = daemon.try_attach(memory);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().status == status);
+    CHECK(refused.error().message.find(why) != std::string::npos);
+  };
+  test::TestMemory lean(model, fragment_elements);
+  lean.header().window_bytes = layout::fragment_bytes(lean.plan);
+  for (std::uint32_t f = 0; f < lean.plan.fragment_count; ++f)
+    lean.fragment(f).word = layout::Word{.empty = true}.pack();
+  lean.seal();
+  check_refused(lean, layout::AttachStatus::limit_reached, "lean memory is for one client");
+  test::TestMemory other(test::small_model, fragment_elements);
+  other.seal();
+  check_refused(other, layout::AttachStatus::bad_layout, "tensors differ");
+}
+
 TEST_CASE("clients of a job on several GPUs, and one in host memory, end at the mean of what they learned, exactly") {
   const PlayedGpus gpus;
   const bool nccl = GENERATE(true, false);

@@ -115,9 +115,12 @@ class Daemon : private PlayedHost {
     return *session;
   }
   std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const Trainer& trainer) {
-    ClientMemory memory = map(trainer.memory());
-    if (const gossip::Device* const home = job_ ? &job_->home() : nullptr;
-        home != nullptr && home != &gossip::processor() && !memory.on_device()) {
+    return try_attach(trainer.memory());
+  }
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const TestMemory& offered) {
+    ClientMemory memory = map(offered);
+    if (const gossip::Device* const home = job_ ? job_->home_for(memory) : nullptr;
+        home != nullptr && !memory.on_device()) {
       share(memory, [&](Devices::Answer answer) {
         devices_.pin(*home, memory.host_buffers(), memory.pages(), std::move(answer));
       });

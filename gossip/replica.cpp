@@ -292,7 +292,7 @@ void Replica::gather(Actions& out) {
 }
 
 bool Replica::gather_if_wanted(std::uint32_t f, Actions& out) {
-  if (!std::exchange(fragments_[f].gather, false)) return false;
+  if (!std::exchange(fragments_[f].gather, false) || fragments_[f].buffers.gathered()) return false;
   hold(fragments_[f]);
   out.gather.push_back(f);
   return true;

@@ -176,6 +176,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] bool awaits_clients() const;
   struct Gather;
   [[nodiscard]] Gather gathering(std::uint32_t fragment);
+  void gather(std::uint32_t fragment, const std::shared_ptr<Gather>& task);
+  void warn_of_no_room();
+  void gather_again();
   struct Mean;
   [[nodiscard]] Mean mean_of(std::uint32_t fragment, const gossip::LocalGroup::Work& work);
   [[nodiscard]] std::optional<std::size_t> note_copy(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
@@ -254,7 +257,11 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::optional<gossip::LocalGroup> group_;
   std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
   std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
-  std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
+  std::map<std::uint32_t, std::shared_ptr<Gather>> to_gather_again_;  // held fragments
+  bool lacks_room_ = false;                                           // there is something to be gathered again
+  bool warned_of_no_room_ = false;
+  TimeUs gather_again_at_us_ = 0;
+  std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;

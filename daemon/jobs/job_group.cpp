@@ -12,6 +12,10 @@ namespace {
 
 /// Fragments of which a round is begun in one turn of the loop though no exchange asks for one.
 constexpr std::size_t rounds_per_tick = 64;
+/// Gathering that a GPU had no room for is tried again after this; what clients that came back together bring, so
+/// often.
+constexpr TimeUs gather_again_us = 1 * us_per_s;
+constexpr std::uint32_t most_gather_tries = 8;
 
 /// What it published is in the copy only if it was taken before.
 void note_unreached(std::uint32_t f, JobClient& client, const gossip::LocalGroup::Part& part) {
@@ -78,6 +82,7 @@ void Job::tell_readiness(JobClient& client) {
 
 // --- the replica's move -------------------------------------------------------------------------------------------
 
+/// Changes nothing of the clients', so that it can be tried again.
 struct Job::Gather {
   std::optional<gossip::FragmentView> from;  // none: the replica's own
   const gossip::Device* from_on = nullptr;   // null: the replica's
@@ -86,32 +91,36 @@ struct Job::Gather {
   Clients clients;                              // keeps their memory
   gossip::LocalGroup::Work work;
   std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
+  std::uint32_t tries = 0;
 
   struct Result {
     bool finite = false;
-    std::vector<gossip::LocalMeanTask::Outcome> outcomes;
+    bool reached = true;  // false: some device has no room, or did not answer
+    std::vector<gossip::LocalMeanTask::Outcome> outcomes = {};
   };
   Result run(gossip::HeldFragment fragment) && {
     gossip::FragmentBuffers& buffers = fragment.buffers;
     std::vector<gossip::Device::Floats> brought;
     if (from && from_on != nullptr) {
       brought.push_back(bring(*from, *from_on, fragment.device, buffers.block_count()));
-      if (brought.back() == nullptr) return {};
+      if (brought.back() == nullptr) return {.reached = false};
       from = gossip::FragmentView{.publication = brought.back().get()};
     }
-    if (!(from ? buffers.gather(*from) : buffers.gather())) return {};
+    if (!(from ? buffers.gather(*from) : buffers.gather())) return {.reached = !buffers.values().empty()};
     for (std::size_t i = 0; i < progress.clients.size(); ++i) {
       gossip::ClientFragment& client = progress.clients[i];
       if (bases_on[i] == client.device) continue;
       const auto or_home = [&](const gossip::Device* device) { return device == nullptr ? &fragment.device : device; };
       brought.push_back(bring({.publication = client.base, .correction = client.base_correction}, *or_home(bases_on[i]),
                               *or_home(client.device), buffers.block_count()));
-      if (brought.back() == nullptr) return {};
+      if (brought.back() == nullptr) return {.reached = false};
       client.base = brought.back().get();
       client.base_correction = nullptr;
     }
     const std::span<float> y = buffers.values();
-    return {.finite = true, .outcomes = over ? over->run(progress, y) : progress.run(y, fragment.device)};
+    Result result{.finite = true, .outcomes = over ? over->run(progress, y) : progress.run(y, fragment.device)};
+    result.reached = std::ranges::all_of(result.outcomes, &gossip::LocalMeanTask::Outcome::reached);
+    return result;
   }
   /// y of a view, from one device's memory to another's. Null if it cannot be had.
   static gossip::Device::Floats bring(const gossip::FragmentView& y, const gossip::Device& from,
@@ -153,15 +162,42 @@ Job::Gather Job::gathering(std::uint32_t f) {
 }
 
 void Job::gather(std::uint32_t f) {
-  Gather task = gathering(f);
-  const bool together = !task.clients.empty();
+  const auto task = std::make_shared<Gather>(gathering(f));
   // Once more, if it is not finite, when there is no telling any more what has been published since.
-  if (together) reuniting_[f] = false;
-  const auto parts = task.work;
-  work(f, std::move(task), [f, together, parts](Job& job, Gather::Result&& result, Actions& out) {
-    if (result.finite) job.mean_done(f, parts, result.outcomes);
+  if (!task->clients.empty()) reuniting_[f] = false;
+  gather(f, task);
+}
+
+/// What clients that came back together bring is waited for while it is out of reach: the fragment stays held.
+void Job::gather(std::uint32_t f, const std::shared_ptr<Gather>& task) {
+  work(f, Gather(*task), [f, task](Job& job, Gather::Result&& result, Actions& out) {
+    const bool together = !task->clients.empty();
+    if (!result.reached) job.warn_of_no_room();
+    if (together && !result.reached && ++task->tries < most_gather_tries) {
+      job.to_gather_again_[f] = task;
+      return;
+    }
+    if (result.finite) job.mean_done(f, task->work, result.outcomes);
     job.gathered(f, together, result.finite, out);
   });
+}
+
+void Job::warn_of_no_room() {
+  if (std::exchange(lacks_room_, true)) return;
+  gather_again_at_us_ = host_.now_us() + gather_again_us;
+  if (std::exchange(warned_of_no_room_, true)) return;
+  host_.log().warn(
+      "job {}: a GPU of this node has no room for what several clients need there, or does not answer: what they "
+      "learn is brought together when it has; give the training processes a little less of its memory",
+      name());
+}
+
+void Job::gather_again() {
+  if (!lacks_room_ || host_.now_us() < gather_again_at_us_) return;
+  lacks_room_ = false;
+  for (const auto& [f, task] : std::exchange(to_gather_again_, {}))
+    gather(f, task);
+  decide([&](Actions& out) { replica_.gather(out); });
 }
 
 void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
@@ -336,6 +372,7 @@ void Job::tick_group() {
   const std::vector<std::uint32_t> rounds(group_->under_way().begin(), group_->under_way().end());
   for (const std::uint32_t f : rounds)
     end_round_if_over(f);
+  gather_again();
   if (!runs()) return;
   const TimeUs period_us = all_stopped_ ? std::min(replica_.period_us(), gossip::finish_wait_us) : replica_.period_us();
   for (const std::uint32_t f : group_->wanted(period_us, host_.now_us(), rounds_per_tick))

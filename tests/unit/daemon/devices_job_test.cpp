@@ -232,6 +232,74 @@ TEST_CASE("daemons die among clients on several GPUs: what these learned counts 
   check_nothing_is_left();
 }
 
+TEST_CASE("a second client takes part once the GPU has room for the node's copy") {
+  const PlayedGpus gpus;
+  Trainer first(2, microseconds(50), 0);
+  Trainer second(7, microseconds(50), 0);
+  first.may_train = second.may_train = false;
+  Daemon daemon;
+  daemon.attach(first);
+  first.start();
+  daemon.run_until([&] { return first.running(); });
+  gpus.be("no memory");
+  daemon.attach(second);
+  second.start();
+  int turns = 0;
+  daemon.run_until([&] { return ++turns > 100; });
+  CHECK_FALSE(second.running());
+  gpus.be("");
+  daemon.run_until([&] { return second.running(); });
+  CHECK(second.published() == 2);
+}
+
+TEST_CASE("clients that come back together lose nothing where a GPU has no room for a while") {
+  const PlayedGpus gpus;
+  const std::string full = GENERATE("no memory 0", "no memory 1");
+  gpus.be("gpus 2");
+  {
+    Trainer home(2, microseconds(50), 0);
+    Trainer other(2, microseconds(50), 1);
+    const auto both = [&](auto condition) { return condition(home) && condition(other); };
+    home.may_train = other.may_train = false;
+    auto daemon = std::make_unique<Daemon>();
+    for (Trainer* const trainer : {&home, &other}) {
+      daemon->attach(*trainer);
+      trainer->start();
+    }
+    daemon->run_until([&] { return both([](const Trainer& trainer) { return trainer.running(); }); });
+    home.stop();
+    other.stop();
+    // The second has everything, trains, and publishes when the daemon is dead.
+    constexpr int trained = 8;
+    other.may_train = true;
+    for (int i = 0; i < trained; ++i)
+      other.turn();
+    daemon->run_until([&] { return other.all_due(); });
+    daemon = nullptr;
+    for (int i = 0; i < trained; ++i)
+      other.turn();
+    other.may_train = false;
+    gpus.be("gpus 2\n" + full);
+    daemon = std::make_unique<Daemon>(true);
+    daemon->attach(home);
+    daemon->attach(other);
+    home.start();
+    other.start();
+    const std::uint64_t calls = played_counts().calls;
+    daemon->run_until([&] { return home.memory().header().place.load() >> 32 == 2; });
+    int turns = 0;
+    daemon->run_until([&] { return played_counts().calls > calls && ++turns > 1000; });
+    gpus.be("gpus 2");
+    const float expected = 2 + 2 * trained * step / 2;  // its share of two
+    daemon->run_until(
+        [&] {
+          return both([&](const Trainer& trainer) { return trainer.published() == Approx(expected).epsilon(1e-6); });
+        },
+        [&] { return std::to_string(home.published()) + " " + std::to_string(other.published()); });
+  }
+  check_nothing_is_left();
+}
+
 TEST_CASE("a GPU that fails in the middle of exchanges costs its job the exchange, and nobody else anything") {
   const PlayedGpus gpus;
   {

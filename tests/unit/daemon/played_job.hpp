@@ -39,11 +39,15 @@ class Trainer {
   void start() {
     thread_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        train();
-        serve();
+        turn();
         std::this_thread::sleep_for(pause_);
       }
     });
+  }
+  /// A step, if it trains, and what is due; by the thread, or the test while there is none.
+  void turn() {
+    train();
+    serve();
   }
   void stop() { thread_ = {}; }
   std::atomic<bool> may_train{true};
@@ -51,6 +55,13 @@ class Trainer {
 
   [[nodiscard]] const TestMemory& memory() const { return memory_; }
   [[nodiscard]] bool trained() const { return memory_.header().clock.load() >= steps; }
+  /// It has all fragments.
+  [[nodiscard]] bool all_due() const {
+    for (std::uint32_t f = 0; f < x_.size(); ++f) {
+      if (!layout::Word::unpack(memory_.fragment(f).word.load()).with_client) return false;
+    }
+    return true;
+  }
   [[nodiscard]] bool running() const {
     return memory_.header().state.load() == static_cast<unsigned>(layout::RunState::running);
   }

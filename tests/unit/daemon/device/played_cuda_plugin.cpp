@@ -14,6 +14,7 @@
 //   work fails          calls that compute or copy fail, and the GPU is lost
 //   work fails 1        those of this GPU do
 //   no memory           nothing can be allocated
+//   no memory 1         nor on this GPU
 //   no nccl             a communicator cannot be made
 //   join waits          the call that begins one waits until the line is gone
 //   join hangs          it does not come about until the line is gone
@@ -282,7 +283,7 @@ Status allocate(Context* context, std::size_t bytes, void** device_memory) {
   Call call(context);
   *device_memory = nullptr;
   if (!call.good()) return Status::failed;
-  if (told("no memory")) return Status::no_memory;
+  if (told("no memory") || told("no memory " + std::to_string(context->gpu))) return Status::no_memory;
   void* const inside = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (inside == MAP_FAILED) return Status::no_memory;
   std::memset(inside, 0xff, bytes);  // NaN, like what was left there

@@ -139,42 +139,44 @@ void Job::set_options(const GossipOptions& options) {
 
 // --- the clients --------------------------------------------------------------------------------------------------
 
-std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
-  const auto refused = [](layout::AttachStatus status, std::string why) {
-    return std::unexpected(AttachRefusal{status, std::move(why)});
-  };
-  if (session->memory().key() != key()) {
+/// What speaks against one more client with this memory.
+std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const {
+  using layout::AttachStatus;
+  const auto refused = [](AttachStatus status, std::string why) { return AttachRefusal{status, std::move(why)}; };
+  if (memory.key() != key()) {
     return refused(
-        layout::AttachStatus::bad_layout,
+        AttachStatus::bad_layout,
         fmt::format("job {} has clients here whose tensors differ from this one's in names, shapes, types or "
                     "order: give this one another job name, or the same model",
                     name()));
   }
   if (ended_ || leaving_ || (replica_.state() == ReplicaState::draining && !replica_.drained()))
-    return refused(layout::AttachStatus::stopping, "this daemon is stopping");
-  if (session->memory().lean() || replica_.lean()) {
-    return refused(layout::AttachStatus::limit_reached,
+    return refused(AttachStatus::stopping, "this daemon is stopping");
+  if (memory.lean() || replica_.lean()) {
+    return refused(AttachStatus::limit_reached,
                    fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
                                "give both the memory resident, or start one process a node",
                                name()));
   }
-  if (!home_.failure().empty())
-    return refused(layout::AttachStatus::job_busy, "the job's GPU here has just failed: try again");
-  if (!session->memory().reached_by(home_)) {
-    if (!session->memory().on_device())
-      return refused(layout::AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
-    if (home_opened_ == nullptr) {
-      return refused(
-          layout::AttachStatus::no_device,
-          fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
-    }
+  if (!home_.failure().empty()) return refused(AttachStatus::job_busy, "the job's GPU here has just failed: try again");
+  if (!memory.reached_by(home_) && !memory.on_device())
+    return refused(AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
+  if (!memory.reached_by(home_) && home_opened_ == nullptr) {
+    return refused(
+        AttachStatus::no_device,
+        fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
   }
   if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
-    return refused(layout::AttachStatus::job_busy, "the job's first client left while it joined: try again");
+    return refused(AttachStatus::job_busy, "the job's first client left while it joined: try again");
   if (clients_.size() >= gossip::LocalGroup::max_clients) {
-    return refused(layout::AttachStatus::limit_reached,
+    return refused(AttachStatus::limit_reached,
                    fmt::format("job {} has {} clients here, which is the most", name(), clients_.size()));
   }
+  return std::nullopt;
+}
+
+std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
+  if (auto objection = objection_to(session->memory())) return std::unexpected(*std::move(objection));
   auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),

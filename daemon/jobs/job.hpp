@@ -164,6 +164,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   /// Clients on another GPU than home()'s (daemon/device/node_mean.hpp).
   [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
   [[nodiscard]] const gossip::Device* elsewhere(const JobClient& client) const;
+  [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
   void include_gpu_of(const JobClient& client);
   void leave_gpu_of(const JobClient& client);
   void begin_group();

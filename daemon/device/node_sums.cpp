@@ -50,9 +50,9 @@ class NodeSums::Thread {
   using Devices = std::map<Rank, std::shared_ptr<const gossip::Device>>;
   struct Request {
     enum class State : std::uint8_t { waiting, under_way, over } state = State::waiting;
+    Devices held;  // whose memory it uses: they go after the parts
     std::vector<Part> parts;
     std::size_t elements = 0;
-    Devices held;  // whose memory it uses
     Result result = Result::not_ready;
   };
   struct Gpu {

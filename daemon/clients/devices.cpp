@@ -196,8 +196,8 @@ std::expected<std::shared_ptr<OpenDevice>, AttachRefusal> Devices::use(const Uui
     if (looking_) return std::unexpected(opening(looked_at_));
     if (!missing_.empty()) return std::unexpected(no_device(missing_));
     return std::unexpected(no_device(fmt::format(
-        "gossamerd sees no {}: let its unit use the GPUs (gpu.conf in the package's examples); a GPU divided by MIG is "
-        "not used",
+        "gossamerd sees no {}: let its unit use the GPUs (gpu.conf in the package's examples), and restart it if "
+        "nvidia-smi lists the GPU; one divided by MIG is not used",
         device::uuid_text(uuid))));
   }
   Known& known = found->second;

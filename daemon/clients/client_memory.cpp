@@ -278,14 +278,27 @@ Checked ClientMemory::take_header(const Objection& objection) {
                            layout::max_job_bytes));
   key_ = {job_name_hash(job_), declared.layout_hash};
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
-  return check_words();
+  return check_words(load_words());
 }
 
-Checked ClientMemory::check_words() const {
+std::vector<std::uint64_t> ClientMemory::load_words() const {
+  std::vector<std::uint64_t> words(fragment_count());
+  for (std::uint32_t f = 0; f < words.size(); ++f)
+    words[f] = entry(f).word.load(std::memory_order_acquire);
+  return words;
+}
+
+Checked ClientMemory::check_words(std::span<const std::uint64_t> words) const {
+  GOSSAMER_CHECK(words.size() == fragment_count());
   std::uint32_t occupied = 0;
   for (std::uint32_t f = 0; f < fragment_count(); ++f) {
-    const layout::Word word = load_word(f);
-    if (!word.valid()) return bad(fmt::format("the word of fragment {} is not valid", f));
+    const layout::Word word = layout::Word::unpack(words[f]);
+    if (!word.valid()) {
+      return bad(
+          fmt::format("the word of fragment {} is not valid: the memory was overwritten, or is of another "
+                      "version; start the process anew",
+                      f));
+    }
     if (word.empty && !lean())
       return bad(fmt::format("the word of fragment {} says that it is empty, but the memory is not lean", f));
     occupied += word.vacant() ? 0 : 1;

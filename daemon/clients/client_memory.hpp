@@ -110,6 +110,10 @@ class ClientMemory {
   /// Likewise of all fragments whose words say so: what a daemon that died may have left.
   void vacate_unused() const;
 
+  /// All words, as they are now. They are the client's until they have been checked: map() has checked those of then.
+  [[nodiscard]] std::vector<std::uint64_t> load_words() const;
+  /// Refused if the memory cannot have these.
+  [[nodiscard]] std::expected<void, AttachRefusal> check_words(std::span<const std::uint64_t> words) const;
   /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
   /// Only while the daemon owns the word. The word must be valid.
@@ -178,7 +182,6 @@ class ClientMemory {
 
   std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
   std::expected<void, AttachRefusal> take_header(const Objection& objection);
-  std::expected<void, AttachRefusal> check_words() const;
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;

@@ -1,7 +1,5 @@
 #include "daemon/jobs/job_client.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -29,28 +27,15 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
 
 JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
     : session_(std::move(session)),
-      words_(memory().fragment_count()),
+      words_(memory().load_words()),
       was_corrected_(memory().fragment_count()),
       published_us_(now_us),
       time_taken_at_us_(now_us),
       serving_ns_then_(memory().serving_ns()) {
-  for (std::uint32_t f = 0; f < words_.size(); ++f)
-    words_[f] = memory().load_word(f).pack();
   // A model that a daemon was taking over when it died is no model.
   const bool replaces =
       std::any_of(words_.begin(), words_.end(), [](std::uint64_t bits) { return layout::Word::unpack(bits).replace; });
   joins_ = !session_->resume() || replaces || memory().state() == layout::RunState::joining;
-}
-
-std::expected<void, AttachRefusal> JobClient::check() const {
-  for (std::uint32_t f = 0; f < words_.size(); ++f) {
-    if (word(f).valid()) continue;
-    return std::unexpected(AttachRefusal{layout::AttachStatus::bad_layout,
-                                         fmt::format("the word of fragment {} makes no sense: the shared memory was "
-                                                     "overwritten, or is of another version; start the process anew",
-                                                     f)});
-  }
-  return {};
 }
 
 void JobClient::take_cursor(std::span<const std::byte> cursor) {

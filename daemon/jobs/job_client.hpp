@@ -53,7 +53,7 @@ class JobClient {
   [[nodiscard]] bool due(std::uint32_t f) const { return word(f).with_client; }
   [[nodiscard]] std::vector<bool> due_fragments() const;
   /// Refused if the words that it came with make no sense: nothing else may be asked of it then.
-  [[nodiscard]] std::expected<void, AttachRefusal> check() const;
+  [[nodiscard]] std::expected<void, AttachRefusal> check() const { return memory().check_words(words_); }
   /// Its model has still to be taken over, here or by a later daemon.
   [[nodiscard]] bool joins() const { return joins_; }
   void set_joined() { joins_ = false; }

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/jobs/job_client.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 #include "tests/unit/daemon/test_client.hpp"
@@ -232,6 +233,23 @@ TEST_CASE("descriptors that are no sealed memfd of the right size are refused") 
   if (huge && ::ftruncate(huge.get(), 2 << 20) == 0 &&
       ::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     CHECK_THAT(refused(huge.get(), 2 << 20).message, Contains("MFD_HUGETLB"));
+}
+
+TEST_CASE("words that change after the memory was looked at are looked at again before a job begins with them") {
+  test::TestMemory raw;
+  raw.seal();
+  auto mapped = map(raw);
+  REQUIRE(mapped);
+  const auto session = std::make_shared<ClientSession>(std::move(*mapped), 1, 0, false, 1);
+  const auto why = [&] {
+    const auto checked = JobClient(session, 0).check();
+    return checked ? "" : checked.error().message;
+  };
+  CHECK(why().empty());
+  raw.fragment(1).word = layout::Word{.empty = true}.pack();  // as only lean memory has it
+  CHECK_THAT(why(), Contains("the word of fragment 1 says that it is empty, but the memory is not lean"));
+  raw.fragment(1).word = 0;
+  CHECK_THAT(why(), Contains("the word of fragment 1 is not valid"));
 }
 
 TEST_CASE("every lie in the header or the tables is refused and named") {

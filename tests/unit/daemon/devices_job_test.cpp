@@ -200,34 +200,7 @@ TEST_CASE("daemons die among clients on several GPUs: what these learned counts 
   gpus.be("gpus 3");
   {
     std::array<Trainer, 3> trainers{{{1, microseconds(100), 0}, {5, microseconds(250), 1}, {9, microseconds(150), 2}}};
-    auto daemon = std::make_unique<Daemon>();
-    for (Trainer& trainer : trainers) {
-      trainer.may_train = false;
-      daemon->attach(trainer);
-      trainer.start();
-    }
-    const auto all = [&](auto condition) { return std::all_of(trainers.begin(), trainers.end(), condition); };
-    daemon->run_until([&] { return all([](const Trainer& t) { return t.running(); }); });
-    for (Trainer& trainer : trainers)
-      trainer.may_train = true;
-    gossip::Random random(3);
-    while (!all([](const Trainer& t) { return t.trained(); })) {
-      std::uint64_t turns = random.next() % 2000;
-      daemon->run_until([&] { return turns-- == 0; });
-      daemon = nullptr;
-      daemon = std::make_unique<Daemon>(true);
-      for (std::size_t i = random.next() % 3, count = 0; count < 3; ++count, i = (i + 1) % 3)
-        daemon->attach(trainers[i]);
-    }
-    const auto agree = [&] {
-      return all([&](const Trainer& t) { return std::abs(t.published() - trainers[0].published()) < step / 64; });
-    };
-    std::uint64_t turns = 0;
-    daemon->run_until([&] { return agree() && ++turns > 1000; });
-    const float learned = (trainers[0].published() - 1) / step;
-    INFO("learned " << learned << " of " << steps);
-    CHECK(learned < steps * 1.001F);
-    CHECK(learned > steps * 0.5F);
+    test::train_while_daemons_die(trainers);
   }
   check_nothing_is_left();
 }

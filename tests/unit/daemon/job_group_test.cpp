@@ -50,34 +50,7 @@ TEST_CASE("clients of a job that train at their own speeds end at the mean of wh
 TEST_CASE("daemons die among several clients of a job: what these learned counts once at most, and most of it does") {
   std::array<Trainer, 3> trainers{
       {{1, std::chrono::microseconds(100)}, {5, std::chrono::microseconds(250)}, {9, std::chrono::microseconds(150)}}};
-  auto daemon = std::make_unique<Daemon>();
-  for (Trainer& trainer : trainers) {
-    trainer.may_train = false;
-    daemon->attach(trainer);
-    trainer.start();
-  }
-  const auto all = [&](auto condition) { return std::all_of(trainers.begin(), trainers.end(), condition); };
-  daemon->run_until([&] { return all([](const Trainer& t) { return t.running(); }); });
-  for (Trainer& trainer : trainers)
-    trainer.may_train = true;
-  gossip::Random random(3);
-  while (!all([](const Trainer& t) { return t.trained(); })) {
-    std::uint64_t turns = random.next() % 2000;
-    daemon->run_until([&] { return turns-- == 0; });
-    daemon = nullptr;
-    daemon = std::make_unique<Daemon>(true);
-    for (std::size_t i = random.next() % 3, count = 0; count < 3; ++count, i = (i + 1) % 3)
-      daemon->attach(trainers[i]);
-  }
-  const auto agree = [&] {
-    return all([&](const Trainer& t) { return std::abs(t.published() - trainers[0].published()) < step / 64; });
-  };
-  std::uint64_t turns = 0;
-  daemon->run_until([&] { return agree() && ++turns > 1000; });
-  const float learned = (trainers[0].published() - 1) / step;
-  INFO("learned " << learned << " of " << steps);
-  CHECK(learned < steps * 1.001F);
-  CHECK(learned > steps * 0.5F);
+  test::train_while_daemons_die(trainers);
 }
 
 TEST_CASE("a client of a job goes in the middle, whoever it is, and another comes") {

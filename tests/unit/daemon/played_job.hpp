@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -260,5 +261,38 @@ class Daemon : private PlayedHost {
   std::vector<std::shared_ptr<ClientSession>> sessions_;
   std::shared_ptr<Job> job_;
 };
+
+/// The clients of one job, of which the first begins at 1, train to their end while one daemon after the other dies
+/// beside them. Checks that what they learned counts once at most, and most of it does.
+inline void train_while_daemons_die(std::array<Trainer, 3>& trainers) {
+  auto daemon = std::make_unique<Daemon>();
+  for (Trainer& trainer : trainers) {
+    trainer.may_train = false;
+    daemon->attach(trainer);
+    trainer.start();
+  }
+  const auto all = [&](auto condition) { return std::all_of(trainers.begin(), trainers.end(), condition); };
+  daemon->run_until([&] { return all([](const Trainer& t) { return t.running(); }); });
+  for (Trainer& trainer : trainers)
+    trainer.may_train = true;
+  gossip::Random random(3);
+  while (!all([](const Trainer& t) { return t.trained(); })) {
+    std::uint64_t turns = random.next() % 2000;
+    daemon->run_until([&] { return turns-- == 0; });
+    daemon = nullptr;
+    daemon = std::make_unique<Daemon>(true);
+    for (std::size_t i = random.next() % 3, count = 0; count < 3; ++count, i = (i + 1) % 3)
+      daemon->attach(trainers[i]);
+  }
+  const auto agree = [&] {
+    return all([&](const Trainer& t) { return std::abs(t.published() - trainers[0].published()) < step / 64; });
+  };
+  std::uint64_t turns = 0;
+  daemon->run_until([&] { return agree() && ++turns > 1000; });
+  const float learned = (trainers[0].published() - 1) / step;
+  INFO("learned " << learned << " of " << steps);
+  CHECK(learned < steps * 1.001F);
+  CHECK(learned > steps * 0.5F);
+}
 
 }  // namespace gossamer::daemon::test

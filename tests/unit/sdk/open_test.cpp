@@ -46,6 +46,26 @@ void check_refused(const Outcome& outcome, gossamer_status status, const std::ve
   }
 }
 
+/// What a program in C opens a run with: one tensor, and the options of today.
+struct CProgram {
+  CProgram() {
+    tensor.name = "weights";
+    tensor.dimensions = 1;
+    tensor.shape = &shape;
+    tensor.data = weights.data();
+    gossamer_options_init(&options);
+    options.job = "test";
+    options.socket_path = "/nonexistent/socket";
+  }
+  CProgram(const CProgram&) = delete;
+  CProgram& operator=(const CProgram&) = delete;
+
+  std::vector<float> weights = std::vector<float>(300);
+  std::uint64_t shape = 300;
+  gossamer_tensor tensor{};
+  gossamer_options options;
+};
+
 }  // namespace
 
 TEST_CASE("a plain model opens") {
@@ -114,43 +134,25 @@ TEST_CASE("a model that fits is resident unless it is to be lean") {
 }
 
 TEST_CASE("a program that was built before there was lean memory opens a run as before") {
-  std::vector<float> weights(300);
-  const std::uint64_t shape[] = {300};
-  gossamer_tensor tensor{};
-  tensor.name = "weights";
-  tensor.dimensions = 1;
-  tensor.shape = shape;
-  tensor.data = weights.data();
-  gossamer_options options;
-  gossamer_options_init(&options);
-  options.job = "test";
-  options.socket_path = "/nonexistent/socket";
+  CProgram program;
+  gossamer_options& options = program.options;
   options.size = offsetof(gossamer_options, memory);
   options.memory = 77;  // beyond what such a program has
   gossamer_run* run = nullptr;
-  CHECK(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
+  CHECK(gossamer_open(&options, &program.tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
   gossamer_close(run);
   options.size = sizeof options + 8;
-  CHECK(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_open(&options, &program.tensor, 1, &run, nullptr, 0) == GOSSAMER_BAD_ARGUMENT);
   CHECK(run == nullptr);
 }
 
 TEST_CASE("a program that was built before there were GPUs has its tensors in host memory") {
-  std::vector<float> weights(300);
-  const std::uint64_t shape[] = {300};
-  gossamer_tensor tensor{};
-  tensor.name = "weights";
-  tensor.dimensions = 1;
-  tensor.shape = shape;
-  tensor.data = weights.data();
-  gossamer_options options;
-  gossamer_options_init(&options);
-  options.job = "test";
-  options.socket_path = "/nonexistent/socket";
+  CProgram program;
+  gossamer_options& options = program.options;
   options.size = offsetof(gossamer_options, stream);
-  options.stream = &weights;  // beyond what such a program has
+  options.stream = &program;  // beyond what such a program has
   gossamer_run* run = nullptr;
-  REQUIRE(gossamer_open(&options, &tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
+  REQUIRE(gossamer_open(&options, &program.tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
   gossamer_run_info info{};
   info.size = offsetof(gossamer_run_info, path);
   info.path = 77;
@@ -217,16 +219,10 @@ TEST_CASE("bad options are refused") {
   check_refused(with({.job = "test", .stream = &a_stream}), GOSSAMER_BAD_ARGUMENT, {"stream", "host memory"});
   check_refused(with({.job = "test", .device = static_cast<gossamer_device>(2)}), GOSSAMER_BAD_ARGUMENT, {"device"});
 
-  gossamer_options options;
-  gossamer_options_init(&options);
-  options.job = "test";
+  CProgram program;
+  gossamer_options& options = program.options;
+  gossamer_tensor& tensor = program.tensor;
   options.flags = 1;
-  const std::uint64_t shape[] = {300};
-  gossamer_tensor tensor{};
-  tensor.name = "good";
-  tensor.dimensions = 1;
-  tensor.shape = shape;
-  tensor.data = values.data();
   gossamer_run* run = nullptr;
   char message[200];
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
@@ -241,11 +237,11 @@ TEST_CASE("bad options are refused") {
   options.size = sizeof options;
   tensor.dtype = 77;
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
-  CHECK(std::string(message).find("'good' has the unknown dtype 77") != std::string::npos);
+  CHECK(std::string(message).find("'weights' has the unknown dtype 77") != std::string::npos);
   tensor.dtype = GOSSAMER_F32;
   tensor.role = 5;
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
-  CHECK(std::string(message).find("'good' has the unknown role 5") != std::string::npos);
+  CHECK(std::string(message).find("'weights' has the unknown role 5") != std::string::npos);
   tensor.role = GOSSAMER_PARAM;
   tensor.reserved = 1;
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);

@@ -299,7 +299,7 @@ void NodeSums::Thread::wait_for_news() {
   if (current_) {
     wake_.wait_for(lock, reduction_poll, news);
   } else if (!reducer_.settled()) {
-    wake_.wait_for(lock, making_poll, news);
+    wake_.wait_for(lock, std::max(making_poll, microseconds(reducer_.rests_until_us() - clock_us())), news);
   } else {
     wake_.wait(lock, news);
   }

@@ -86,9 +86,11 @@ class LocalReducer {
   [[nodiscard]] bool reducing() const { return reduce_until_us_.has_value(); }
   /// Nothing is under way or to be made: tick() has nothing to do until something is asked for.
   [[nodiscard]] bool settled() const;
+  /// Nor before then, in the pause after a failure.
+  [[nodiscard]] TimeUs rests_until_us() const { return next_ || reducing() || broken_off_ ? 0 : not_before_us_; }
 
   enum class Reduced { no, done, failed };
-  /// Moves everything on; what has become of a reduction. Call at least every few milliseconds.
+  /// Moves everything on; what has become of a reduction. Call at least every few milliseconds, but for the two above.
   [[nodiscard]] Reduced tick(TimeUs now_us);
 
   // --- for people

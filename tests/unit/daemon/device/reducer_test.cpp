@@ -253,6 +253,26 @@ TEST_CASE("what fails again and again is tried ever more seldom", "[reducer]") {
   CHECK(node.ready() == Ranks{0});
 }
 
+TEST_CASE("nothing has to be looked after in the pause after a failure", "[reducer]") {
+  Node node;
+  node.play.make_fails = true;
+  REQUIRE(node.reducer.add(0));
+  std::size_t ticks = 0;
+  for (; node.now_us < 600 * us_per_s; ++ticks)
+    (void)node.tick(std::max<TimeUs>(5 * us_per_ms, node.reducer.rests_until_us() - node.now_us));
+  CHECK(node.play.made.size() > 8);
+  CHECK(ticks <= 2 * node.play.made.size() + 1);
+}
+
+TEST_CASE("what is being made is looked after all the time", "[reducer]") {
+  Node node;
+  node.play.makes = false;
+  REQUIRE(node.reducer.add(0));
+  node.settle();
+  CHECK_FALSE(node.reducer.settled());
+  CHECK(node.reducer.rests_until_us() == 0);
+}
+
 TEST_CASE("an error of a sum is told, and the communicator made anew", "[reducer]") {
   Node node;
   REQUIRE(node.reducer.add(0));

@@ -209,6 +209,7 @@ TEST_CASE("a daemon that writes anything anywhere at any time harms nothing but 
   }
   honest->accept();
   honest->announce();
+  REQUIRE(test::eventually([&] { return run.info().attached == 1; }));  // till then what a hostile one said last counts
   CHECK(run.wait_ready(std::chrono::milliseconds(test::patience_ms)) == GOSSAMER_OK);
   CHECK(std::ranges::all_of(model.tensor(), [](float value) { return value == 7.0f; }));
   CHECK(model.surroundings_intact());

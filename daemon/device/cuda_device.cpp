@@ -83,9 +83,21 @@ std::expected<std::unique_ptr<CudaDevice>, std::string> CudaDevice::open(const P
 }
 
 CudaDevice::CudaDevice(const Plugin& plugin, Context& context, std::string name)
-    : table_(plugin.table()), context_(&context), name_(std::move(name)) {}
+    : table_(plugin.table()),
+      context_(&context),
+      name_(std::move(name)),
+      overflow_({.pin =
+                     [this](std::span<std::byte> memory) {
+                       ErrorText error{};
+                       const Status status =
+                           table_.pin(context_, memory.data(), memory.size(), error.data(), error.size());
+                       return status == Status::done ? std::string() : std::string(error.data());
+                     },
+                 .unpin = [this](std::byte* memory) { return table_.unpin(context_, memory) == Status::done; }},
+                std::make_shared<HostAllowance>()) {}
 
 CudaDevice::~CudaDevice() {
+  overflow_.end_idle(failed_);
   table_.close(context_);
 }
 
@@ -100,12 +112,24 @@ std::string CudaDevice::failure() const {
 
 gossip::Device::Floats CudaDevice::allocate(std::size_t elements) const {
   void* memory = nullptr;
-  (void)went_well(table_.allocate(context_, elements * sizeof(float), &memory));
+  const std::size_t bytes = elements * sizeof(float);
+  const Status status = table_.allocate(context_, bytes, &memory);
+  (void)went_well(status);
+  if (status == Status::no_memory) memory = overflow_.take(bytes);
   return Floats(static_cast<float*>(memory), Release{this});
 }
 void CudaDevice::release(float* device_memory) const {
-  const auto free = [this, device_memory] { (void)went_well(table_.release(context_, device_memory)); };
-  if (later_) return later_(free);
+  if (!overflow_.owns(device_memory))
+    return release_later([this, device_memory] { (void)went_well(table_.release(context_, device_memory)); });
+  if (!overflow_.give_back(device_memory, !failed_))
+    release_later([this, device_memory] { overflow_.end(device_memory); });
+}
+void CudaDevice::release_idle() const {
+  for (float* const array : overflow_.release_idle())
+    release_later([this, array] { overflow_.end(array); });
+}
+void CudaDevice::release_later(std::move_only_function<void()> free) const {
+  if (later_) return later_(std::move(free));
   free();
 }
 

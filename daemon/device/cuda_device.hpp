@@ -1,6 +1,9 @@
 // A GPU as a device of gossip/device.hpp: loads the plug-in (daemon/device/plugin_abi.hpp), and hands what is asked on
 // to it. A machine without the plug-in, without a driver or without a GPU has none, and is told in plain words why.
 //
+// A GPU whose memory is full gets arrays in host memory instead, which it reaches over the bus (overflow.hpp). The next
+// array is tried in its own memory again.
+//
 // CudaDevice: any thread, several at a time. Memory made by it must be gone before it is.
 
 #pragma once
@@ -11,6 +14,7 @@
 #include <functional>
 #include <memory>
 
+#include "daemon/device/overflow.hpp"
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/device.hpp"
 
@@ -70,6 +74,15 @@ class CudaDevice final : public gossip::Device {
   using Later = std::function<void(std::move_only_function<void()>)>;
   void release_by(Later later) { later_ = std::move(later); }
 
+  // --- arrays for which the GPU had no room
+  /// Of how much host memory they may be; without it, of its own HostAllowance. Before the first allocation.
+  void overflow_within(std::shared_ptr<HostAllowance> allowance) { overflow_.share(std::move(allowance)); }
+  /// Gives up host memory that is kept for the next of them and that nobody has wanted since the last call.
+  void release_idle() const;
+  [[nodiscard]] Overflow::Use overflow_use() const { return overflow_.use(); }
+  /// In use now.
+  [[nodiscard]] std::uint64_t overflow_bytes() const { return overflow_.bytes(); }
+
   struct Memory {
     std::uint64_t free_bytes = 0;
     std::uint64_t total_bytes = 0;
@@ -117,12 +130,14 @@ class CudaDevice final : public gossip::Device {
   /// True if it went well; a failure of the device is kept for failure().
   [[nodiscard]] bool went_well(Status status) const;
   void release(float* device_memory) const override;
+  void release_later(std::move_only_function<void()> free) const;
 
   const PluginTable& table_;
   Context* context_;
   std::string name_;
   Later later_;
   mutable std::atomic<bool> failed_ = false;
+  mutable Overflow overflow_;
 };
 
 }  // namespace gossamer::device

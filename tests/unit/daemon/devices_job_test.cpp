@@ -214,7 +214,7 @@ TEST_CASE("a second client takes part once the GPU has room for the node's copy"
   daemon.attach(first);
   first.start();
   daemon.run_until([&] { return first.running(); });
-  gpus.be("no memory");
+  gpus.be("no memory\npin fails");
   daemon.attach(second);
   second.start();
   int turns = 0;
@@ -252,7 +252,7 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     for (int i = 0; i < trained; ++i)
       other.turn();
     other.may_train = false;
-    gpus.be("gpus 2\n" + full);
+    gpus.be("gpus 2\npin fails\n" + full);
     daemon = std::make_unique<Daemon>(true);
     daemon->attach(home);
     daemon->attach(other);

@@ -351,8 +351,8 @@ struct Job {
 }  // namespace
 
 TEST_CASE("whatever becomes of a node's communicator, what each client learned counts once", "[node-mean]") {
-  const std::vector<std::string> troubles = {"sums fail", "sums hang",  "no nccl", "join hangs",
-                                             "no memory", "join hangs", ""};
+  const std::vector<std::string> troubles = {
+      "sums fail", "sums hang", "no nccl", "join hangs", "no memory", "no memory\npin fails", "join hangs", ""};
   std::uint32_t withheld = 0;
   NodeMean::Counters counted;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -392,6 +392,7 @@ TEST_CASE("whatever becomes of a node's communicator, what each client learned c
   CHECK(counted.through_host > 0);
   CHECK(counted.summed > counted.through_host);
   CHECK(played_counts().communicators == 0);
+  CHECK(played_counts().pinned == 0);
   CHECK(played_counts().allocations == 0);
 }
 

@@ -114,8 +114,105 @@ TEST_CASE("memory is released by whom the device was told", "[device]") {
   CHECK(played_counts().allocations == 0);
 }
 
-TEST_CASE("behind the functions of a plug-in a device has the same properties", "[device]") {
+TEST_CASE("host memory stands in for that of a full GPU, and is kept for the next array", "[device]") {
   const PlayedGpus machine;
+  const Plugin plugin = played_plugin();
+  {
+    const auto device = CudaDevice::open(plugin, 0);
+    REQUIRE(device);
+    const auto allowance = std::make_shared<HostAllowance>();
+    (*device)->overflow_within(allowance);
+    const auto inside = (*device)->allocate(block_elements);
+    machine.be("no memory");
+    {
+      const auto outside = (*device)->allocate(block_elements);
+      REQUIRE(outside != nullptr);
+      CHECK(played_counts().allocations == 1);
+      CHECK(played_counts().pinned == 1);
+      CHECK((*device)->overflow_bytes() >= block_elements * sizeof(float));
+      // The GPU works on both kinds alike.
+      const std::vector<float> values(block_elements, 0.5F);
+      CHECK((*device)->upload(inside.get(), values));
+      CHECK((*device)->sum({.publication = inside.get(), .correction = inside.get()}, 1, outside.get()));
+      std::vector<float> read(block_elements);
+      CHECK((*device)->download(read, outside.get()));
+      CHECK(read == std::vector<float>(block_elements, 1.0F));
+    }
+    CHECK((*device)->overflow_bytes() == 0);
+    CHECK(played_counts().pinned == 1);
+    {
+      // What is idle is taken before anything is pinned, which cannot be done any more.
+      machine.be("no memory\npin fails");
+      const auto again = (*device)->allocate(block_elements);
+      CHECK(again != nullptr);
+      CHECK((*device)->allocate(block_elements) == nullptr);
+      CHECK((*device)->overflow_use().trouble.find("played") != std::string::npos);
+      CHECK((*device)->overflow_use().trouble.empty());
+    }
+    machine.be("");
+    (*device)->release_idle();
+    CHECK(played_counts().pinned == 1);  // it was in use a moment ago
+    const auto back = (*device)->allocate(block_elements);
+    CHECK(played_counts().allocations == 2);
+    (*device)->release_idle();
+    CHECK(played_counts().pinned == 0);
+    CHECK((*device)->overflow_use().idle_bytes == 0);
+    CHECK((*device)->failure().empty());
+  }
+  CHECK(played_counts().allocations == 0);
+  CHECK(played_counts().contexts == 0);
+}
+
+TEST_CASE("no more host memory stands in than is allowed, and little of it is kept", "[device]") {
+  const PlayedGpus machine;
+  const Plugin plugin = played_plugin();
+  {
+    const auto first = CudaDevice::open(plugin, 0);
+    const auto second = CudaDevice::open(plugin, 0);
+    REQUIRE((first && second));
+    constexpr std::size_t elements = 4 << 20;
+    constexpr std::size_t bytes = elements * sizeof(float);
+    constexpr std::size_t arrays = 5;
+    const auto allowance = std::make_shared<HostAllowance>(arrays * bytes);
+    (*first)->overflow_within(allowance);
+    (*second)->overflow_within(allowance);
+    machine.be("no memory");
+    std::vector<gossip::Device::Floats> held;
+    for (std::size_t n = 0; n < arrays; ++n) {
+      held.push_back((*first)->allocate(elements));
+      REQUIRE(held.back() != nullptr);
+    }
+    CHECK((*second)->allocate(1) == nullptr);
+    CHECK((*second)->overflow_use().trouble.find("all host memory that may") != std::string::npos);
+    held.clear();
+    CHECK((*first)->overflow_use().most_bytes == arrays * bytes);
+    CHECK((*first)->overflow_use().idle_bytes == Overflow::max_idle_bytes);
+    CHECK(played_counts().pinned == Overflow::max_idle_bytes / bytes);
+    CHECK((*second)->allocate(elements) != nullptr);  // for what was given up
+  }
+  CHECK(played_counts().pinned == 0);
+}
+
+TEST_CASE("host memory that stood in for a GPU that failed is not used again", "[device]") {
+  const PlayedGpus machine;
+  const Plugin plugin = played_plugin();
+  const auto device = CudaDevice::open(plugin, 0);
+  REQUIRE(device);
+  machine.be("no memory");
+  auto array = (*device)->allocate(block_elements);
+  REQUIRE(array != nullptr);
+  machine.be("no memory\nwork fails");
+  CHECK_FALSE((*device)->clear(array.get(), block_elements));
+  array.reset();
+  CHECK((*device)->overflow_use().idle_bytes == 0);
+  CHECK(played_counts().pinned == 0);
+  CHECK((*device)->allocate(block_elements) == nullptr);
+}
+
+TEST_CASE("behind the functions of a plug-in a device has the same properties, in its memory and beside it",
+          "[device]") {
+  const PlayedGpus machine;
+  machine.be(GENERATE("", "no memory"));
   const Plugin plugin = played_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);

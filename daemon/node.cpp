@@ -332,6 +332,7 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
   give_failed_gpus_up();
+  devices_.look_at_overflow();
   gpu_sums_.tick();
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();

@@ -210,7 +210,10 @@ NodeStatus Shell::node_status() const {
   status.heap_bytes = heap_bytes();
   status.clients = static_cast<std::uint32_t>(clients_->sessions());
   status.memory_bytes = clients_->memory_bytes();
-  if (const Devices* const devices = core_.devices()) status.device_memory_bytes = devices->mapped_bytes();
+  if (const Devices* const devices = core_.devices()) {
+    status.device_memory_bytes = devices->mapped_bytes();
+    status.device_overflow_bytes = devices->overflow_bytes();
+  }
   status.clients_awaited = static_cast<std::uint32_t>(kept_.awaited());
   status.limits_near = clients_->limits_near();
   if (page_) status.page = page_->url();

@@ -22,6 +22,10 @@ namespace {
 
 using layout::AttachStatus;
 
+/// What people can do about a GPU that is full.
+constexpr const char* leave_room =
+    "leave it room, with torch.cuda.set_per_process_memory_fraction() or XLA_PYTHON_CLIENT_MEM_FRACTION";
+
 AttachRefusal no_device(std::string message) {
   return {AttachStatus::no_device, std::move(message)};
 }
@@ -100,7 +104,10 @@ struct Devices::Found {
 };
 
 Devices::Devices(asio::io_context& loop, DevicesOptions options, spdlog::logger& log)
-    : options_(std::move(options)), log_(log), shared_(std::make_shared<Shared>(loop, *this)) {}
+    : options_(std::move(options)),
+      log_(log),
+      shared_(std::make_shared<Shared>(loop, *this)),
+      allowance_(std::make_shared<device::HostAllowance>(options_.overflow_bytes)) {}
 
 Devices::~Devices() {
   if (shared_->stop(options_.stop_patience)) return;
@@ -160,10 +167,11 @@ void Devices::open(const Uuid& uuid) {
   Known& known = gpus_.at(uuid);
   known.state = Known::State::opening;
   known.since = Clock::now();
-  shared_->post([shared = shared_, uuid, index = known.index] {
+  shared_->post([shared = shared_, uuid, index = known.index, allowance = allowance_] {
     auto opened = device::CudaDevice::open(*shared->plugin, index);
     std::shared_ptr<OpenDevice> device;
     if (opened) {
+      (*opened)->overflow_within(allowance);
       (*opened)->release_by([weak = std::weak_ptr(shared)](Shared::Work work) {
         if (const auto still = weak.lock()) return still->post(std::move(work));
         work();
@@ -287,6 +295,47 @@ std::vector<const gossip::Device*> Devices::failed() {
         known.device->uuid, known.device->cuda->name(), known.why);
   }
   return failed;
+}
+
+// --- GPUs that are full -------------------------------------------------------------------------------------------
+
+std::uint64_t Devices::overflow_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [uuid, known] : gpus_)
+    bytes += known.device ? known.device->cuda->overflow_bytes() : 0;
+  return bytes;
+}
+
+void Devices::look_at_overflow() {
+  const auto now = Clock::now();
+  if (now - overflow_looked_at_ < options_.overflow_look) return;
+  overflow_looked_at_ = now;
+  for (auto& [uuid, known] : gpus_) {
+    if (known.state != Known::State::open) continue;
+    const device::Overflow::Use use = known.device->cuda->overflow_use();
+    tell_of_overflow(known, use);
+    // Its memory goes by way of the thread.
+    if (use.idle_bytes > 0) known.device->cuda->release_idle();
+  }
+}
+
+void Devices::tell_of_overflow(Known& known, const device::Overflow::Use& use) {
+  constexpr double mebibyte = 1 << 20;
+  const bool was_full = std::exchange(known.full, use.most_bytes > 0);
+  const bool was_refused = std::exchange(known.refused, !use.trouble.empty());
+  const std::string gpu = fmt::format("GPU {} ({})", known.device->uuid, known.device->cuda->name());
+  if (known.full && !was_full) {
+    log_.warn(
+        "{} has no room: {:.1f} MiB of what gossamerd keeps there for its clients are in host memory, which it reaches "
+        "over the bus, slowly: {}; what lasts goes back to the GPU when training is started anew",
+        gpu, static_cast<double>(use.most_bytes) / mebibyte, leave_room);
+  } else if (was_full && !known.full) {
+    log_.info("{} has room again: nothing of it is in host memory", gpu);
+  }
+  if (known.refused && !was_refused) {
+    log_.warn("{} has no room, and host memory cannot stand in for it: {}; what fails for it is tried again: {}", gpu,
+              use.trouble, leave_room);
+  }
 }
 
 }  // namespace gossamer::daemon

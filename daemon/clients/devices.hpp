@@ -41,6 +41,10 @@ struct DevicesOptions {
   std::chrono::milliseconds retry{10'000};
   /// How long the end waits for the thread.
   std::chrono::milliseconds stop_patience{2'000};
+  /// Of host memory, how much stands in for that of GPUs that are full, of all together.
+  std::uint64_t overflow_bytes = device::HostAllowance::usual_bytes();
+  /// Between two looks at what stands in: it is said, and given up if nobody needs it.
+  std::chrono::milliseconds overflow_look{10'000};
 };
 
 class Devices {
@@ -62,8 +66,12 @@ class Devices {
 
   /// GPUs that have failed since this was last asked. Each is said in the log, with what to do.
   [[nodiscard]] std::vector<const gossip::Device*> failed();
+  /// To be called now and then: says in the log which GPUs have no room, and gives up host memory that stood in.
+  void look_at_overflow();
   /// Of clients' GPU memory mapped now, in all.
   [[nodiscard]] std::uint64_t mapped_bytes() const;
+  /// Of host memory that stands in for that of full GPUs now, in all.
+  [[nodiscard]] std::uint64_t overflow_bytes() const;
 
  private:
   struct Shared;
@@ -75,6 +83,8 @@ class Devices {
     std::shared_ptr<OpenDevice> device;
     std::string why;  // it could not be opened, or has failed
     Clock::time_point since;
+    bool full = false;     // host memory stood in for it when that was looked at last
+    bool refused = false;  // or did not, where it was to
   };
   struct Found;
 
@@ -85,6 +95,7 @@ class Devices {
   void opened(const Uuid& uuid, const std::shared_ptr<OpenDevice>& device, const std::string& why);
   /// The GPU, open; or what a client is told instead.
   [[nodiscard]] std::expected<std::shared_ptr<OpenDevice>, AttachRefusal> use(const Uuid& uuid);
+  void tell_of_overflow(Known& known, const device::Overflow::Use& use);
 
   const DevicesOptions options_;
   spdlog::logger& log_;
@@ -93,6 +104,8 @@ class Devices {
   Clock::time_point looked_at_;  // or began to
   std::string missing_;          // why there is no GPU; empty: there are some, or nobody has looked
   std::map<Uuid, Known> gpus_;   // as many as the machine has
+  std::shared_ptr<device::HostAllowance> allowance_;
+  Clock::time_point overflow_looked_at_;
 };
 
 }  // namespace gossamer::daemon

@@ -102,6 +102,10 @@ constexpr Row<NodeStatus> node_rows[] = {
       "log "
       "why."},
      [](const NodeStatus& n) { return real(n.device_memory_bytes); }},
+    {{"gossamer_gpu_overflow_bytes", gauge, "bytes",
+      "Of what is kept for clients on GPUs, what is in host memory because their GPU has no room.",
+      "Above 0 for long: the GPU reaches it over the bus, slowly; let training leave it room. The log says which GPU."},
+     [](const NodeStatus& n) { return real(n.device_overflow_bytes); }},
     {{"gossamer_limits_near", gauge, "", "1 if a limit of [limits] is more than 80 % used.",
       "gossamerctl status says which; more training processes will soon be refused."},
      [](const NodeStatus& n) { return n.limits_near.empty() ? 0.0 : 1.0; }},

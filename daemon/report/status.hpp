@@ -50,11 +50,12 @@ struct NodeStatus {
   std::uint64_t refutations = 0;  ///< of claims that this node is dead
   std::uint32_t jobs = 0;
   std::uint32_t clients = 0;
-  std::uint64_t memory_bytes = 0;         ///< shared with clients, now: the host's
-  std::uint64_t device_memory_bytes = 0;  ///< likewise, of GPUs
-  std::uint32_t clients_awaited = 0;      ///< attached to the last daemon, and not back yet (with systemd only)
-  std::string limits_near;                ///< those that are nearly used up; empty: none
-  std::string page;                       ///< where the status page and the metrics are, a URL; empty: nowhere
+  std::uint64_t memory_bytes = 0;           ///< shared with clients, now: the host's
+  std::uint64_t device_memory_bytes = 0;    ///< likewise, of GPUs
+  std::uint64_t device_overflow_bytes = 0;  ///< host memory that stands in for that of GPUs without room
+  std::uint32_t clients_awaited = 0;        ///< attached to the last daemon, and not back yet (with systemd only)
+  std::string limits_near;                  ///< those that are nearly used up; empty: none
+  std::string page;                         ///< where the status page and the metrics are, a URL; empty: nowhere
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
@@ -213,11 +214,11 @@ struct JobStatus {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FindingStatus, rule, grade, job, node, name, text, advice, since_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
                                    peers, links_lost, members, view, passive_view, partial_view, health, deaths,
-                                   refutations, jobs, clients, memory_bytes, device_memory_bytes, clients_awaited,
-                                   limits_near, page, messages_sent, messages_received, bytes_sent, bytes_received,
-                                   payload_bytes_sent, payload_bytes_received, messages_rejected, admissions_refused,
-                                   handshakes_failed, link_attempts, link_attempts_failed, sends_full, findings, cpu_s,
-                                   heap_bytes)
+                                   refutations, jobs, clients, memory_bytes, device_memory_bytes, device_overflow_bytes,
+                                   clients_awaited, limits_near, page, messages_sent, messages_received, bytes_sent,
+                                   bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
+                                   admissions_refused, handshakes_failed, link_attempts, link_attempts_failed,
+                                   sends_full, findings, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,

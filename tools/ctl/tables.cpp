@@ -113,6 +113,8 @@ std::string status_table(const json& answer, bool colour) {
   add_if_any("near a limit", node.string("limits_near"));
   if (node.has("clients_awaited") && node.number("clients_awaited") > 0)
     add_if_any("awaited", fmt::format("{:.0f} clients of the last daemon", node.number("clients_awaited")));
+  if (node.has("device_overflow_bytes") && node.number("device_overflow_bytes") > 0)
+    add_if_any("GPUs are full", fmt::format("{} in host memory", bytes_text(node.number("device_overflow_bytes"))));
   for (const json& entry : node.object.value("findings", json::array())) {
     const Members finding{entry};
     add_if_any(finding.string("rule").c_str(), finding.string("text"));

@@ -63,6 +63,69 @@ TEST_CASE("a node whose client is on a GPU and one whose client is not end with 
   check_nothing_is_left();
 }
 
+TEST_CASE("a node whose GPU has no room exchanges as any other, and goes back to its memory by itself") {
+  const PlayedGpus gpus;
+  // Commits while the client holds a fragment take memory; so does an outer optimiser, or the node's own copy, for
+  // good.
+  const bool several = GENERATE(false, true);
+  {
+    Trainer first(2, microseconds(50), 0);
+    Trainer second(2, microseconds(80));
+    Trainer third(2, microseconds(80), 0);
+    Daemon founder;
+    Daemon joiner(false, &founder);
+    founder.codec = joiner.codec = CodecChoice::f32;
+    founder.outer_momentum = several ? 0 : 0.1;
+    first.may_train = second.may_train = third.may_train = false;
+    gpus.be("no memory");
+    founder.attach(first);
+    joiner.attach(second);
+    first.start();
+    second.start();
+    founder.run_until([&] { return first.running() && second.running(); });
+    if (several) founder.attach(third);
+    third.start();
+    founder.run_until([&] { return !several || third.running(); });
+    first.may_train = second.may_train = third.may_train = true;
+    founder.run_until([&] { return first.trained() && second.trained() && founder.status().exchanges > 100; });
+    founder.run_until([&] { return founder.devices().overflow_bytes() > 0; });
+    CHECK(played_counts().allocations == 0);
+    CHECK(founder.status().quarantines + joiner.status().quarantines == 0);
+    CHECK(founder.job().home().failure().empty());
+    gpus.be("");
+    if (!several) founder.attach(third);  // for which the node's copy is made
+    founder.run_until([&] { return third.trained(); });
+    if (!several) founder.run_until([&] { return played_counts().allocations > 0; });
+  }
+  check_nothing_is_left();
+}
+
+TEST_CASE("where neither a GPU nor the host has room a commit that needs some fails, and all goes on when there is") {
+  const PlayedGpus gpus;
+  {
+    Trainer first(2, microseconds(50), 0);
+    Trainer second(2, microseconds(80));
+    Daemon founder;
+    Daemon joiner(false, &founder);
+    founder.codec = joiner.codec = CodecChoice::f32;
+    founder.outer_momentum = 0.1;
+    founder.attach(first);
+    joiner.attach(second);
+    gpus.be("no memory\npin fails");
+    first.start();
+    second.start();
+    const auto& gpu = dynamic_cast<const device::CudaDevice&>(founder.job().home());
+    founder.run_until([&] { return !gpu.overflow_use().trouble.empty(); });
+    CHECK(played_counts().allocations + played_counts().pinned == 0);
+    CHECK(gpu.failure().empty());
+    gpus.be("");
+    founder.run_until([&] { return first.trained() && second.trained(); });
+    founder.run_until([&] { return std::abs(first.published() - second.published()) < step / 8; });
+    founder.run_until([&] { return founder.status().quarantined_fragments == 0; });
+  }
+  check_nothing_is_left();
+}
+
 TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean of what they learned, exactly") {
   const PlayedGpus gpus;
   {

@@ -137,6 +137,7 @@ TEST_CASE("a daemon shows who is on a GPU, and gives a GPU up that fails: its cl
   CHECK(clients[0].at("buffers") == "GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500");
   CHECK(clients[1].at("buffers") == "host");
   CHECK(place.ask("status").at("node").at("device_memory_bytes") == on_gpu.memory().device->bytes);
+  CHECK(place.ask("status").at("node").at("device_overflow_bytes") == 0);
 
   place.gpus.be("work fails");
   on_gpu.may_train = on_host.may_train = true;  // the next round among the two finds it

@@ -291,6 +291,53 @@ TEST_CASE("a client in host memory is pinned for the GPU that its job is average
   CHECK(test::run_until(daemon.loop, [&] { return played_counts().pinned == 0; }));
 }
 
+TEST_CASE("a GPU without room is said once, with what to do, and host memory that stood in goes back") {
+  const PlayedGpus gpus;
+  DevicesOptions options = with_played_gpus();
+  options.overflow_look = 0ms;
+  options.overflow_bytes = 8 << 20;
+  Listening daemon({}, options);
+  DeviceClient client(daemon);
+  REQUIRE(status(client.attach(daemon)) == AttachStatus::accepted);
+  const gossip::Device& gpu = daemon.events.sessions[0]->memory().device();
+  const auto said = [&](const std::string& text) {
+    const std::string all = daemon.log.text.str();
+    std::size_t count = 0;
+    for (std::size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1))
+      ++count;
+    return count;
+  };
+  daemon.devices->look_at_overflow();
+  CHECK(said("has no room") == 0);
+  gpus.be("no memory");
+  constexpr std::size_t mebibyte = (1 << 20) / sizeof(float);
+  {
+    const auto array = gpu.allocate(mebibyte);
+    REQUIRE(array != nullptr);
+    CHECK(daemon.devices->overflow_bytes() == 1 << 20);
+  }
+  // What was in use for a moment only is told of, too; and once, for as long as it goes on.
+  for (int time = 0; time < 3; ++time) {
+    daemon.devices->look_at_overflow();
+    CHECK(gpu.allocate(mebibyte) != nullptr);
+  }
+  CHECK(said("played GPU 0) has no room: 1.0 MiB of what gossamerd keeps there") == 1);
+  CHECK(said("set_per_process_memory_fraction") == 1);
+  CHECK(gpu.allocate(8 * mebibyte) == nullptr);
+  CHECK(gpu.allocate(8 * mebibyte) == nullptr);
+  daemon.devices->look_at_overflow();
+  CHECK(said("host memory cannot stand in for it: all host memory that may") == 1);
+  CHECK(played_counts().pinned == 1);
+  gpus.be("");
+  CHECK(test::run_until(daemon.loop, [&] {
+    daemon.devices->look_at_overflow();
+    return played_counts().pinned == 0;
+  }));
+  CHECK(said("has room again") == 1);
+  CHECK(gpu.allocate(mebibyte) != nullptr);
+  CHECK(daemon.devices->overflow_bytes() == 0);
+}
+
 TEST_CASE("a GPU that fails is given up, and said once") {
   const PlayedGpus gpus;
   gpus.be("gpus 2");

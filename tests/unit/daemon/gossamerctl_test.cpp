@@ -86,13 +86,15 @@ TEST_CASE("tables show what the daemon says") {
   node.bytes_sent = 8'500'000;
   const std::string status = ctl::status_table(daemon::status_answer(node), false);
   CHECK_THAT(status, Contains("left") && Contains("3 m 12 s") && Contains("8.50 MB"));
-  CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited"));
+  CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited") && !Contains("GPUs are full"));
   node.limits_near = "clients: 60 of 64";
   node.clients_awaited = 2;
+  node.device_overflow_bytes = 8'000'000;
   node.findings.push_back({"drift", "warning", "digits", "", "", "right\x1b[31m drifts", "a faster line", 30});
   const std::string warning = ctl::status_table(daemon::status_answer(node), false);
   CHECK_THAT(warning, Contains("near a limit") && Contains("clients: 60 of 64"));
   CHECK_THAT(warning, Contains("2 clients of the last daemon"));
+  CHECK_THAT(warning, Contains("GPUs are full") && Contains("8.00 MB in host memory"));
   CHECK_THAT(warning, Contains("drift ") && Contains("right?[31m drifts") && Contains("-> a faster line"));
 
   daemon::PeerStatus peer;

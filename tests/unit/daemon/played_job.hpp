@@ -145,6 +145,8 @@ class Daemon : private PlayedHost {
       options.codec = codec;
       options.period_ms = 2;
       options.time_share = 0;
+      options.outer_momentum = outer_momentum;
+      options.outer_period_ms = 5;
       auto job = Job::make(*this, session, options, counter_, 7);
       if (!job) return std::unexpected(job.error());
       job_ = *job;
@@ -176,6 +178,7 @@ class Daemon : private PlayedHost {
   [[nodiscard]] device::NodeSums& sums() { return *sums_.shared(); }
 
   CodecChoice codec = CodecChoice::q8;
+  double outer_momentum = 0;  ///< above 0 it takes outer steps
 
  private:
   [[nodiscard]] NodeId id() const override { return id_; }

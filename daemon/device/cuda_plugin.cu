@@ -2,12 +2,23 @@
 // with scratch memory of its own, which grows to what was needed most), copies what came from the network to the
 // device, launches one kernel, copies what goes to the network back, and waits for its own stream only.
 //
+// Both ways lead through the lane's staging memory in the host, which is page-locked, so that the copies over the bus
+// are enqueued beside the kernel and nothing waits in between. Where no memory can be locked they are the driver's own
+// copies of pageable memory, which wait. Where the GPU has no room for scratch memory, the kernels work in the staging
+// memory, over the bus.
+//
 // Loaded by daemon/device/cuda_device.cpp. Threads: any, several at a time; the lanes are handed out under a mutex.
-// Invariant: an error of the CUDA runtime is kept in the context and nothing is launched after it.
+// Invariants: an error of the CUDA runtime is kept in the context and nothing is launched after it. What a lane has
+// begun touches no host memory but its own staging: whatever becomes of it, the caller's is the caller's again when
+// the call returns. (A transfer of a whole array goes straight to or from pageable memory, with which the driver is
+// done when its own call returns.)
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -19,6 +30,7 @@
 #include "daemon/device/cuda_sharing.hpp"
 #include "daemon/device/nccl.hpp"
 #include "daemon/device/plugin_abi.hpp"
+#include "gossip/check.hpp"
 #include "gossip/cuda/kernels.cuh"
 
 namespace gossamer::device {
@@ -37,6 +49,12 @@ using gossip::cuda::warp_lanes;
 constexpr std::size_t alignment = 256;
 /// What the scratch memory grows by at least, so that growing is rare.
 constexpr std::size_t least_growth_bytes = std::size_t{1} << 20;
+/// What is put into staging memory between two copies to the device, so that the one goes on beside the other.
+constexpr std::size_t chunk_bytes = std::size_t{512} << 10;
+/// Parts that a call gets back from the device.
+constexpr std::size_t max_fetches = 4;
+/// A lane that works in host memory asks the GPU for room again after this.
+constexpr std::chrono::seconds between_tries{1};
 
 /// Work that is not done after this long never will be: the GPU hangs, and is lost. No call works for a second.
 constexpr std::chrono::seconds patience{30};
@@ -54,13 +72,35 @@ std::string text_of(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorString(error);
 }
 
-/// A stream, two events around its kernel, and scratch memory.
+/// A stream, two events around its kernel, and memory: scratch on the device, and staging in the host, with the same
+/// parts at the same places.
 struct Lane {
   cudaStream_t stream = nullptr;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
-  std::uint8_t* scratch = nullptr;
-  std::size_t scratch_bytes = 0;
+  std::uint8_t* scratch = nullptr;  ///< null: there was no room, and the kernels work in the staging memory
+  std::uint8_t* staging = nullptr;
+  bool locked = false;    ///< the pages of the staging memory are
+  std::size_t bytes = 0;  ///< of each
+  std::chrono::steady_clock::time_point tried;
+
+  /// Nothing may be under way in it. The first that went wrong is told, and all of it is gone.
+  cudaError_t free_memory() {
+    cudaError_t error = cudaSuccess;
+    const auto keep = [&](cudaError_t result) {
+      if (error == cudaSuccess) error = result;
+    };
+    if (scratch != nullptr) keep(cudaFree(scratch));
+    if (locked) {
+      keep(cudaFreeHost(staging));
+    } else {
+      std::free(staging);
+    }
+    scratch = staging = nullptr;
+    locked = false;
+    bytes = 0;
+    return error;
+  }
 };
 
 }  // namespace
@@ -119,7 +159,7 @@ class Call {
   }
   ~Call() {
     if (lane_ == nullptr) return;
-    // What was begun before a failure may still be under way. It writes to no memory of the host's: see fetch().
+    // What was begun before a failure may still be under way, in the lane's own memory.
     if (!good() && lane_->stream != nullptr && !waits_in_vain_) (void)wait();
     if (waits_in_vain_) return;  // nobody is to have this lane
     {
@@ -146,32 +186,36 @@ class Call {
     context_.lose(text_of(what, error));
   }
 
-  /// Scratch memory for parts of these sizes, a flag of zero before them.
+  /// Memory for parts of these sizes, a flag of zero before them.
   void reserve(std::initializer_list<std::size_t> parts) {
     std::size_t bytes = alignment;
     for (const std::size_t part : parts)
       bytes += rounded(part);
     used_ = 0;
-    if (good() && bytes > lane_->scratch_bytes) {
-      if (lane_->scratch != nullptr) check("cudaFree", cudaFree(lane_->scratch));
-      lane_->scratch = nullptr;
-      lane_->scratch_bytes = 0;
-      void* memory = nullptr;
-      const std::size_t wanted = bytes + least_growth_bytes;
-      check("cudaMalloc", cudaMalloc(&memory, wanted));
-      if (!good()) return;
-      lane_->scratch = static_cast<std::uint8_t*>(memory);
-      lane_->scratch_bytes = wanted;
+    if (good() && bytes > lane_->bytes) {
+      make_memory(bytes + least_growth_bytes);
+    } else if (good() && lane_->scratch == nullptr) {
+      make_scratch();
     }
-    flag_ = take<std::uint32_t>(1);
-    if (good()) check("cudaMemsetAsync", cudaMemsetAsync(flag_, 0, sizeof *flag_, stream()));
+    flag_ = take_zeros<std::uint32_t>(1);
   }
   /// The next part.
   template <class T>
   [[nodiscard]] T* take(std::size_t count) {
     if (!good()) return nullptr;
-    auto* const part = reinterpret_cast<T*>(lane_->scratch + used_);
+    auto* const part = reinterpret_cast<T*>(on_device() + used_);
     used_ += rounded(count * sizeof(T));
+    return part;
+  }
+  template <class T>
+  [[nodiscard]] T* take_zeros(std::size_t count) {
+    T* const part = take<T>(count);
+    if (!good()) return part;
+    if (lane_->scratch == nullptr) {
+      std::memset(part, 0, count * sizeof(T));
+    } else {
+      check("cudaMemsetAsync", cudaMemsetAsync(part, 0, count * sizeof(T), stream()));
+    }
     return part;
   }
   /// The next part, with what the host has there. Null for null.
@@ -179,17 +223,30 @@ class Call {
   [[nodiscard]] T* bring(const T* from, std::size_t count) {
     if (from == nullptr) return nullptr;
     T* const part = take<T>(count);
-    if (good())
-      check("copy to the device", cudaMemcpyAsync(part, from, count * sizeof(T), cudaMemcpyDefault, stream()));
+    if (!good()) return part;
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(from);
+    std::uint8_t* const there = on_host(part);
+    for (std::size_t at = 0, size = count * sizeof(T); good() && at < size; at += chunk_bytes) {
+      const std::size_t chunk = std::min(chunk_bytes, size - at);
+      std::memcpy(there + at, bytes + at, chunk);
+      if (lane_->scratch == nullptr) continue;
+      auto* const to = reinterpret_cast<std::uint8_t*>(part) + at;
+      check("copy to the device", cudaMemcpyAsync(to, there + at, chunk, cudaMemcpyHostToDevice, stream()));
+    }
     return part;
   }
-  /// Begins when all is done that was begun before, so that nothing hangs in the copy.
+  /// `to` has it when finish() returns, if all went well; else nothing has been written there.
   template <class T>
   void fetch(T* to, const T* part, std::size_t count) {
     if (!good() || count == 0) return;
-    check("the device's work", wait());
+    GOSSAMER_CHECK(fetches_ < max_fetches);
+    const Fetch fetch{to, on_host(part), count * sizeof(T)};
+    fetched_[fetches_++] = fetch;
+    if (lane_->scratch == nullptr) return;
+    // A copy to memory that is not locked waits in the driver, where it would hang if the GPU does.
+    if (!lane_->locked) check("the device's work", wait());
     if (!good()) return;
-    check("copy from the device", cudaMemcpyAsync(to, part, count * sizeof(T), cudaMemcpyDefault, stream()));
+    check("copy from the device", cudaMemcpyAsync(fetch.staged, part, fetch.bytes, cudaMemcpyDeviceToHost, stream()));
   }
 
   /// `lanes` threads for each of `count` things. Does nothing where there is nothing to do.
@@ -214,13 +271,14 @@ class Call {
     std::uint32_t raised = 0;
     if (flag_ != nullptr) fetch(&raised, flag_, 1);
     if (good()) check("the device's work", wait());
-    if (!good()) return status_;
-    if (timed_) {
+    if (good() && timed_) {
       float ms = 0;
       check("cudaEventElapsedTime", cudaEventElapsedTime(&ms, lane_->begin, lane_->end));
       kernel_s = static_cast<double>(ms) / 1000;
     }
     if (!good()) return status_;
+    for (std::size_t n = 0; n < fetches_; ++n)
+      std::memcpy(fetched_[n].to, fetched_[n].staged, fetched_[n].bytes);
     return raised == 0 ? Status::done : Status::not_finite;
   }
 
@@ -246,9 +304,57 @@ class Call {
     return cudaErrorNotReady;
   }
 
+  /// Anew, for so many bytes. Scratch memory that there is no room for is left out, if staging memory can be locked.
+  void make_memory(std::size_t bytes) {
+    Lane& lane = *lane_;
+    check("freeing memory", lane.free_memory());
+    if (!good()) return;
+    void* memory = nullptr;
+    // Whatever is wrong with locking memory, it can be done without, or the next call says so.
+    lane.locked = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess;
+    if (!lane.locked) (void)cudaGetLastError();  // not to be found by the next call
+    lane.staging = static_cast<std::uint8_t*>(lane.locked ? memory : std::malloc(bytes));
+    lane.bytes = bytes;
+    lane.tried = {};
+    if (lane.staging != nullptr) make_scratch();
+    if (lane.staging != nullptr && (lane.scratch != nullptr || lane.locked)) return;
+    (void)lane.free_memory();
+    check("memory for a call", cudaErrorMemoryAllocation);
+  }
+  /// As long as the staging memory, if there is room; asks for it now and then.
+  void make_scratch() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - lane_->tried < between_tries) return;
+    lane_->tried = now;
+    void* memory = nullptr;
+    const cudaError_t room = cudaMalloc(&memory, lane_->bytes);
+    if (room == cudaSuccess) {
+      lane_->scratch = static_cast<std::uint8_t*>(memory);
+    } else if (room == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // not to be found by the next call
+    } else {
+      check("cudaMalloc", room);
+    }
+  }
+  [[nodiscard]] std::uint8_t* on_device() const {
+    // With unified addresses, which every GPU has on 64-bit Linux, locked memory is at the same address for both.
+    return lane_->scratch != nullptr ? lane_->scratch : lane_->staging;
+  }
+  /// Where a part is in the staging memory.
+  [[nodiscard]] std::uint8_t* on_host(const void* part) const {
+    return lane_->staging + (static_cast<const std::uint8_t*>(part) - on_device());
+  }
+
   [[nodiscard]] static std::size_t rounded(std::size_t bytes) {
     return (bytes + alignment - 1) / alignment * alignment;
   }
+
+  /// What is to be handed out by finish().
+  struct Fetch {
+    void* to;
+    std::uint8_t* staged;
+    std::size_t bytes;
+  };
 
   Context& context_;
   Lane* lane_ = nullptr;
@@ -257,6 +363,8 @@ class Call {
   bool waits_in_vain_ = false;
   std::size_t used_ = 0;
   std::uint32_t* flag_ = nullptr;
+  std::array<Fetch, max_fetches> fetched_{};
+  std::size_t fetches_ = 0;
 };
 
 // ---- opening and memory
@@ -320,7 +428,7 @@ void close_context(Context* context) {
   // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
   (void)cudaSetDevice(context->device);
   for (const auto& lane : context->lanes) {
-    if (lane->scratch != nullptr) (void)cudaFree(lane->scratch);
+    (void)lane->free_memory();
     if (lane->begin != nullptr) (void)cudaEventDestroy(lane->begin);
     if (lane->end != nullptr) (void)cudaEventDestroy(lane->end);
     if (lane->stream != nullptr) (void)cudaStreamDestroy(lane->stream);
@@ -505,10 +613,7 @@ Status local_mean(Context* context, const ClientArrays* clients, std::uint32_t c
   Call call(*context);
   call.reserve({count * sizeof(ClientArrays), count * sizeof(std::uint32_t)});
   const auto* const there = call.bring(clients, count);
-  auto* const words = call.take<std::uint32_t>(count);
-  if (call.good()) {
-    call.check("cudaMemsetAsync", cudaMemsetAsync(words, 0, count * sizeof(std::uint32_t), call.stream()));
-  }
+  auto* const words = call.take_zeros<std::uint32_t>(count);
   call.begin_timing();
   call.launch(gossip::cuda::mean_check_kernel, elements, 1, there, count, elements, words);
   call.launch(gossip::cuda::mean_kernel, elements, 1, there, count, y, elements, words);

@@ -179,13 +179,19 @@ struct AtEnd {
 
 // ---- one call that computes or copies
 
+/// In this thread's last one.
+thread_local double worked_s = 0;
+
 class Call {
  public:
-  explicit Call(Context* context) : context_(*context) {
+  explicit Call(Context* context) : context_(*context), begun_(std::chrono::steady_clock::now()) {
     ++calls;
     hang_while_told("work hangs");
     if (told("work fails") || told("work fails " + std::to_string(context->gpu))) lose("played: the GPU was lost");
   }
+  ~Call() { worked_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   [[nodiscard]] Status status() const { return context_.lost ? Status::failed : Status::done; }
   [[nodiscard]] bool good() const { return !context_.lost; }
@@ -218,6 +224,7 @@ class Call {
   }
 
   Context& context_;
+  const std::chrono::steady_clock::time_point begun_;
 };
 
 std::vector<std::uint32_t> listed(Blocks blocks) {
@@ -324,7 +331,8 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
               std::size_t error_bytes) {
   hang_while_told("import hangs");
   if (told("import fails")) return say("played: importing is not permitted", error, error_bytes);
-  if (bytes == 0 || bytes % page_bytes != 0) return say("played: no whole pages", error, error_bytes);
+  if (bytes == 0 || bytes % page_bytes != 0)
+    return say("played: no whole pages, no multiple of their size", error, error_bytes);
   struct stat file {};
   if (::fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode))
     return say("played: the descriptor is no GPU memory", error, error_bytes);
@@ -470,7 +478,7 @@ Status step(Context* context, float* device_live, const float* device_correction
 }
 
 double last_kernel_s(const Context*) {
-  return 0;
+  return worked_s;
 }
 
 // ---- NCCL

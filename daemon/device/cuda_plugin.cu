@@ -401,6 +401,37 @@ Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t 
   return Status::done;
 }
 
+/// Launches every kernel over nothing. The driver loads a kernel's code when it is first launched: a GPU that is full
+/// by then may have no room for it, and one that none of it was compiled for is found out.
+Status load_kernels(Context* context) {
+  using gossip::cuda::apply_kernel, gossip::cuda::difference_kernel, gossip::cuda::encode_kernel;
+  const FragmentView y{};
+  const BlockList list{};
+  const OuterArrays outer{};
+  Call call(*context);
+  call.reserve({});
+  call.launch(gossip::cuda::copy_kernel, 1, 1, y, list, nullptr, nullptr);
+  call.launch(encode_kernel<8>, 1, 1, y, list, 0, nullptr, nullptr, nullptr, nullptr);
+  call.launch(encode_kernel<4>, 1, 1, y, list, 0, nullptr, nullptr, nullptr, nullptr);
+  call.launch(gossip::cuda::difference_f32_kernel, 1, 1, y, list, nullptr, nullptr, nullptr, nullptr);
+  call.launch(difference_kernel<8>, 1, 1, y, list, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
+  call.launch(difference_kernel<4>, 1, 1, y, list, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
+  call.launch(gossip::cuda::outcomes_f32_kernel, 1, 1, 0, nullptr, nullptr, nullptr, nullptr);
+  call.launch(gossip::cuda::outcomes_kernel<8>, 1, 1, 0, nullptr, nullptr, nullptr, nullptr);
+  call.launch(gossip::cuda::outcomes_kernel<4>, 1, 1, 0, nullptr, nullptr, nullptr, nullptr);
+  call.launch(apply_kernel<Codec::f32>, 1, 1, 0, 0, list, nullptr, nullptr, 0, nullptr, nullptr);
+  call.launch(apply_kernel<Codec::q8>, 1, 1, 0, 0, list, nullptr, nullptr, 0, nullptr, nullptr);
+  call.launch(apply_kernel<Codec::q4>, 1, 1, 0, 0, list, nullptr, nullptr, 0, nullptr, nullptr);
+  call.launch(gossip::cuda::outer_check_kernel, 1, 1, outer, 0, nullptr);
+  call.launch(gossip::cuda::outer_write_kernel, 1, 1, outer, 0, nullptr);
+  call.launch(gossip::cuda::mean_check_kernel, 1, 1, nullptr, 0, 0, nullptr);
+  call.launch(gossip::cuda::mean_kernel, 1, 1, nullptr, 0, nullptr, 0, nullptr);
+  call.launch(gossip::cuda::step_kernel, 1, 1, nullptr, nullptr, false, nullptr, 0);
+  return call.finish();
+}
+
+void close_context(Context* context);
+
 Status open_context(std::int32_t device, std::uint32_t max_streams, Context** context, char* error,
                     std::size_t error_bytes) {
   *context = nullptr;
@@ -418,6 +449,12 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
   }
   made->device = device;
   made->max_lanes = max_streams == 0 ? 1 : max_streams;
+  if (const Status loaded = load_kernels(made); loaded != Status::done) {
+    const bool full = loaded == Status::no_memory;
+    say(error, error_bytes, "opening a GPU: " + (full ? "it has no room for the kernels" : made->why));
+    close_context(made);
+    return Status::failed;
+  }
   *context = made;
   return Status::done;
 }

@@ -32,6 +32,7 @@
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/check.hpp"
 #include "gossip/cuda/kernels.cuh"
+#include "sdk/cuda/launch.cuh"
 
 namespace gossamer::device {
 
@@ -254,8 +255,8 @@ class Call {
   void launch(void (*kernel)(Parameters...), std::size_t count, std::size_t lanes, Arguments... arguments) {
     if (!good() || count == 0) return;
     const auto groups = static_cast<unsigned>((count * lanes + threads_a_group - 1) / threads_a_group);
-    kernel<<<groups, threads_a_group, 0, stream()>>>(static_cast<Parameters>(arguments)...);
-    check("kernel launch", cudaGetLastError());
+    check("kernel launch",
+          cuda::launch(kernel, groups, threads_a_group, stream(), static_cast<Parameters>(arguments)...));
   }
   void begin_timing() {
     if (good()) check("cudaEventRecord", cudaEventRecord(lane_->begin, stream()));

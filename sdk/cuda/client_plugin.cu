@@ -12,6 +12,7 @@
 #include <new>
 #include <string>
 
+#include "sdk/cuda/launch.cuh"
 #include "sdk/cuda/pass.cuh"
 #include "sdk/cuda/shared_allocation.hpp"
 
@@ -282,8 +283,7 @@ void unpin(Context* context, void* memory) noexcept {
                   reinterpret_cast<const Publication*>(tables.device + offsets.publications),
                   reinterpret_cast<const std::uint32_t*>(tables.device + offsets.groups),
                   tables.ended};
-  pass_kernel<<<group_count, threads_a_group, 0, stream>>>(pass);
-  result = cudaGetLastError();
+  result = gossamer::cuda::launch(pass_kernel, group_count, threads_a_group, stream, pass);
   if (result != cudaSuccess) return result;
   return cudaEventRecord(tables.end, stream);
 }

@@ -153,10 +153,12 @@ class Call {
     }
     lock.unlock();
     check("cudaSetDevice", cudaSetDevice(context.device));
-    if (lane_->stream != nullptr) return;
-    check("cudaStreamCreate", cudaStreamCreateWithFlags(&lane_->stream, cudaStreamNonBlocking));
-    check("cudaEventCreate", cudaEventCreate(&lane_->begin));
-    check("cudaEventCreate", cudaEventCreate(&lane_->end));
+    // Those that the last call on this lane had no memory for are made now.
+    if (good() && lane_->stream == nullptr)
+      check("cudaStreamCreate", cudaStreamCreateWithFlags(&lane_->stream, cudaStreamNonBlocking));
+    for (cudaEvent_t* const event : {&lane_->begin, &lane_->end}) {
+      if (good() && *event == nullptr) check("cudaEventCreate", cudaEventCreate(event));
+    }
   }
   ~Call() {
     if (lane_ == nullptr) return;
@@ -486,10 +488,18 @@ Status allocate(Context* context, std::size_t bytes, void** device_memory) {
   return call.status();
 }
 
+/// Of a device that was lost, too: it may have been an error that the driver survives.
 Status release(Context* context, void* device_memory) {
-  Call call(*context);
-  if (call.good()) call.check("cudaFree", cudaFree(device_memory));
-  return call.status();
+  {
+    const std::lock_guard<std::mutex> lock(context->mutex);
+    if (context->hangs) return Status::failed;  // so would freeing
+  }
+  cudaError_t result = cudaSetDevice(context->device);
+  const cudaError_t freed = cudaFree(device_memory);
+  if (result == cudaSuccess) result = freed;
+  if (result == cudaSuccess) return Status::done;
+  context->lose(text_of("cudaFree", result));
+  return Status::failed;
 }
 
 Status transfer(Context* context, void* to, const void* from, std::size_t bytes) {

@@ -63,11 +63,10 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   return Status::done;
 }
 
+/// Given back whatever else fails, like what is unpinned: neither depends on the current device.
 Status forget(Context* context, void* device_memory, std::size_t bytes) noexcept {
-  if (cudaSetDevice(device_of(*context)) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return Status::failed;
-  }
+  (void)cudaSetDevice(device_of(*context));
+  (void)cudaGetLastError();
   return cuda::unmap(device_memory, bytes) ? Status::done : Status::failed;
 }
 
@@ -86,10 +85,10 @@ Status pin(Context* context, void* memory, std::size_t bytes, char* error, std::
 }
 
 Status unpin(Context* context, void* memory) noexcept {
-  if (cudaSetDevice(device_of(*context)) == cudaSuccess && cudaHostUnregister(memory) == cudaSuccess)
-    return Status::done;
-  (void)cudaGetLastError();
-  return Status::failed;
+  (void)cudaSetDevice(device_of(*context));
+  const cudaError_t result = cudaHostUnregister(memory);
+  (void)cudaGetLastError();  // not to be found by the next call
+  return result == cudaSuccess ? Status::done : Status::failed;
 }
 
 }  // namespace gossamer::device::sharing

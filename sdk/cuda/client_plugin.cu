@@ -183,11 +183,13 @@ Status open(std::int32_t device, PassLimits limits, Context** context, char* err
   return result == cudaErrorMemoryAllocation ? Status::no_memory : Status::failed;
 }
 
+// What is given back is given back whatever has failed: the functions for that ask for no current device.
+
 void close(Context* context) noexcept {
   if (context == nullptr) return;
   {
     const CurrentDevice current(context->device);
-    if (current.error() == cudaSuccess) free_all(*context);
+    free_all(*context);
   }
   delete context;
 }
@@ -217,7 +219,7 @@ Status share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* 
 
 void unshare(Context* context, const SharedMemory* memory) noexcept {
   const CurrentDevice current(context->device);
-  if (current.error() == cudaSuccess) unshare_memory(*memory);
+  unshare_memory(*memory);
 }
 
 Status pin(Context* context, void* memory, std::uint64_t bytes, void** device_memory, char* error,
@@ -228,7 +230,7 @@ Status pin(Context* context, void* memory, std::uint64_t bytes, void** device_me
 
 void unpin(Context* context, void* memory) noexcept {
   const CurrentDevice current(context->device);
-  if (current.error() == cudaSuccess) unpin_memory(memory);
+  unpin_memory(memory);
 }
 
 /// Looks which passes and copies have ended.

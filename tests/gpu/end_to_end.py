@@ -8,8 +8,9 @@
 
 Called by tests/gpu/run. Needs a build (gossamerd, gossamerctl, both plug-ins), and a Python with NumPy, the digits of
 scikit-learn, and PyTorch with CUDA, which must see a GPU: otherwise it is skipped, loudly, with status 77. Status 1:
-something failed. With --rehearse all of it runs on processors, quickly, with GPUs that the tests' plug-ins play in host
-memory: this shows that the script works, and nothing about GPUs; the times mean nothing.
+something failed. With --rehearse all of it runs on processors, quickly: with plug-ins that play GPUs in host memory or,
+named by --daemon-plugin and --client-plugin, with those for GPUs, compiled for a CUDA on the processor
+(tests/host_cuda). This shows that the script works, and nothing about GPUs' speed; the times mean nothing.
 """
 
 from __future__ import annotations
@@ -395,8 +396,8 @@ def main() -> int:
     options = parser.parse_args()
     options.build = options.build.resolve()
     names = PLAYED_PLUGINS if options.rehearse else PLUGINS
-    options.daemon_plugin = options.daemon_plugin or options.build / "lib" / names[0]
-    options.client_plugin = options.client_plugin or options.build / "lib" / names[1]
+    options.daemon_plugin = (options.daemon_plugin or options.build / "lib" / names[0]).resolve()
+    options.client_plugin = (options.client_plugin or options.build / "lib" / names[1]).resolve()
     lacks = missing(options)
     if lacks:
         print(f"SKIPPED: NOTHING WAS RUN FROM END TO END. Missing: {'; '.join(lacks)}", file=sys.stderr)

@@ -37,7 +37,8 @@ class Stream {
   // Under the machine's mutex:
   void enqueue(std::function<void()> work);
   void end();
-  void look_again() { wanted_.notify_all(); }
+  /// Does nothing until it is released.
+  void hold(bool held);
   [[nodiscard]] bool idle() const { return done_ == enqueued_; }
   [[nodiscard]] bool is_done(std::uint64_t number) const { return done_ >= number; }
   [[nodiscard]] std::uint64_t enqueued() const { return enqueued_; }
@@ -63,6 +64,7 @@ class Stream {
   std::uint64_t enqueued_ = 0;
   std::uint64_t done_ = 0;
   bool ends_ = false;
+  bool held_ = false;
 };
 
 struct Event {
@@ -103,7 +105,6 @@ struct Machine {
   std::condition_variable changed;  ///< a stream has done something
   int gpus = 1;
   std::size_t memory_bytes = 0;
-  bool held = false;
   std::map<int, std::shared_ptr<Stream>> default_streams;
   std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
   std::map<cudaEvent_t, Event> events;
@@ -114,6 +115,7 @@ struct Machine {
   std::uintptr_t next_handle = 1;
   std::uint64_t seed = 0;
 
+  std::uint64_t launches = 0;
   std::uint64_t calls = 0;
   std::uint64_t fails_at = 0;
   bool fails_for_good = false;

@@ -92,6 +92,11 @@ std::shared_ptr<Stream> Stream::start(Machine& machine, int device, bool is_defa
   return made;
 }
 
+void Stream::hold(bool held) {
+  held_ = held;
+  wanted_.notify_all();
+}
+
 void Stream::end() {
   ends_ = true;
   wanted_.notify_all();
@@ -117,7 +122,7 @@ void Stream::enqueue(std::function<void()> work) {
 void Stream::run() {
   std::unique_lock lock(machine_.mutex);
   while (true) {
-    wanted_.wait(lock, [this] { return queue_.empty() ? ends_ : !machine_.held; });
+    wanted_.wait(lock, [this] { return queue_.empty() ? ends_ : !held_; });
     if (queue_.empty()) return;
     Work work = std::move(queue_.front());
     queue_.pop_front();
@@ -218,6 +223,7 @@ cudaError_t launch(dim3 groups, dim3 threads_a_group, std::size_t shared_bytes, 
   const auto found = machine().stream(stream, current_device);
   if (!found || found->device != current_device) return told(cudaErrorInvalidResourceHandle);
   const std::uint64_t seed = machine().seed++;
+  ++machine().launches;
   return enqueue_on(stream, [groups = groups.x, threads = threads_a_group.x, kernel = std::move(kernel), seed] {
     const std::string wrong = run_grid(groups, threads, kernel, seed);
     if (!wrong.empty()) undefined("a kernel: " + wrong);
@@ -286,25 +292,6 @@ void reset() {
   m.streams.clear();
   m.events.clear();
   m.used_bytes.clear();
-}
-
-void hold(bool held) {
-  const std::lock_guard lock(machine().mutex);
-  machine().held = held;
-  for (const auto& [handle, stream] : machine().streams)
-    stream->look_again();
-  for (const auto& [device, stream] : machine().default_streams)
-    stream->look_again();
-}
-
-void adopt(const void* memory, std::size_t bytes, int device) {
-  const std::lock_guard lock(machine().mutex);
-  machine().ranges[number(memory)] = {Kind::adopted, bytes, device};
-}
-
-void disown(const void* memory) {
-  const std::lock_guard lock(machine().mutex);
-  machine().ranges.erase(number(memory));
 }
 
 }  // namespace host_cuda
@@ -629,6 +616,45 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
   }
   *ms = static_cast<float>(static_cast<double>(*to->second.at_ns - *from->second.at_ns) / 1e6);
   return cudaSuccess;
+}
+
+// ---- for tests in Python
+
+void played_adopt(void* memory, std::size_t bytes, int device) {
+  const std::lock_guard lock(machine().mutex);
+  machine().ranges[number(memory)] = {Kind::adopted, bytes, device};
+}
+
+void played_disown(void* memory) {
+  const std::lock_guard lock(machine().mutex);
+  machine().ranges.erase(number(memory));
+}
+
+void* played_stream() {
+  cudaStream_t stream = nullptr;
+  if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) undefined("no stream");
+  return stream;
+}
+
+void played_hold(void* stream) {
+  const std::lock_guard lock(machine().mutex);
+  machine().stream(static_cast<cudaStream_t>(stream), current_device)->hold(true);
+}
+
+void played_release(void* stream) {
+  const std::lock_guard lock(machine().mutex);
+  machine().stream(static_cast<cudaStream_t>(stream), current_device)->hold(false);
+}
+
+void played_synchronize(void* stream) {
+  std::unique_lock lock(machine().mutex);
+  const auto found = machine().stream(static_cast<cudaStream_t>(stream), current_device);
+  machine().changed.wait(lock, [&] { return found->idle(); });
+}
+
+std::uint64_t played_launches() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().launches;
 }
 
 // ---- the driver's functions

@@ -36,10 +36,20 @@ void fail_call(std::uint64_t n, cudaError_t error, bool for_good);
 [[nodiscard]] std::string held();
 /// What the end of a process does: nothing is handed out any more, nothing fails.
 void reset();
-/// Streams do nothing until they are released.
-void hold(bool held);
-/// Memory of the host that counts as a GPU's: that of a framework which knows no such GPU.
-void adopt(const void* memory, std::size_t bytes, int device);
-void disown(const void* memory);
-
 }  // namespace host_cuda
+
+// ---- for tests in Python (tests/python/played_gpu.py), by the names that the other plug-in which plays a GPU has
+
+extern "C" {
+
+/// Memory of the host that counts as a GPU's: that of a framework which knows no such GPU.
+void played_adopt(void* memory, std::size_t bytes, int device);
+void played_disown(void* memory);
+void* played_stream();
+/// The stream does nothing until it is released.
+void played_hold(void* stream);
+void played_release(void* stream);
+void played_synchronize(void* stream);
+/// Grids, so far.
+std::uint64_t played_launches();
+}

@@ -105,6 +105,8 @@ void arithmetic(Calls& calls, const device::CudaDevice& gpu) {
   gossip::LocalMeanOutcome outcome;
   calls.good(gpu.local_mean({&client, 1}, {out.get(), elements}, {&outcome, 1}));
   calls.good(gpu.download(values, out.get()));
+  // The step doubled it, and the mean made the other as large.
+  if (calls.all_good()) CHECK(values == std::vector<float>(elements, 3));
 }
 
 /// What a client has exported, page-locked host memory, arithmetic: with the descriptor of `bytes` of GPU memory.
@@ -199,7 +201,8 @@ void client_life(Calls& calls, const std::function<void(int, std::size_t)>& expo
 
 // ---- each call failing in turn
 
-void each_call_fails(const std::function<void(Calls&)>& life) {
+/// `made_up_for`: functions without which the life goes on.
+void each_call_fails(const std::function<void(Calls&)>& life, const std::set<std::string>& made_up_for = {}) {
   host_cuda::reset();
   Calls clean;
   life(clean);
@@ -218,7 +221,7 @@ void each_call_fails(const std::function<void(Calls&)>& life) {
       INFO("call " << n << ", " << failed << ", error " << error);
       if (failed.empty() || giving_back().contains(failed)) continue;
       CHECK(held == "");
-      if (is_told(failed)) CHECK_FALSE(calls.all_good());
+      if (is_told(failed) && !made_up_for.contains(failed)) CHECK_FALSE(calls.all_good());
     }
   }
 }
@@ -270,7 +273,8 @@ TEST_CASE("a client's life with each call failing") {
 }
 
 TEST_CASE("a daemon's life beside it with each call failing") {
-  each_call_fails(with_exported);
+  // Page-locked memory stands in for a full GPU's, and for page-locked memory any other.
+  each_call_fails(with_exported, {"cudaMalloc", "cudaHostAlloc"});
 }
 
 TEST_CASE("both with all calls failing from one on") {

@@ -217,14 +217,17 @@ TEST_CASE("bad options are refused") {
 
   int a_stream = 0;
   check_refused(with({.job = "test", .stream = &a_stream}), GOSSAMER_BAD_ARGUMENT, {"stream", "host memory"});
-  check_refused(with({.job = "test", .device = static_cast<gossamer_device>(2)}), GOSSAMER_BAD_ARGUMENT, {"device"});
 
   CProgram program;
   gossamer_options& options = program.options;
   gossamer_tensor& tensor = program.tensor;
-  options.flags = 1;
   gossamer_run* run = nullptr;
   char message[200];
+  options.device = 2;
+  CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(std::string(message).find("gossamer_device") != std::string::npos);
+  options.device = GOSSAMER_HOST;
+  options.flags = 1;
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
   CHECK(std::string(message).find("flags") != std::string::npos);
   options.flags = 0;

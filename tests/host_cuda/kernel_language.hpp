@@ -31,10 +31,10 @@ extern thread_local constinit uint3 thread_index;
 extern thread_local constinit uint3 group_index;
 extern thread_local constinit uint3 group_size;
 
-/// The lane that a shuffle reads from; the lanes are taken in parts of `width`.
 [[nodiscard]] inline LaneValues shuffled(std::uint32_t mask, std::uint32_t value) {
   return meet(Meeting::shuffle, mask, value);
 }
+/// What a shuffle reads.
 [[nodiscard]] inline std::uint32_t from_lane(const LaneValues& values, std::uint32_t mask, unsigned lane) {
   if ((mask >> lane & 1) == 0) fault("a lane reads from one that is not in the mask");
   return values[lane];

@@ -45,10 +45,31 @@ std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-void* mapped(std::size_t bytes) {
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
 }
+
+/// Memory between two pages that cannot be touched, as close to the second as its alignment lets it be: what goes
+/// beyond its end, or far before its beginning, ends the process.
+class Fenced {
+ public:
+  explicit Fenced(std::size_t bytes) : used_(rounded(bytes, alignment)), all_(rounded(used_, page) + 2 * page) {}
+
+  [[nodiscard]] void* map() const {
+    void* const all = mmap(nullptr, all_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return nullptr;
+    auto* const first = static_cast<char*>(all) + page;
+    if (mprotect(first, all_ - 2 * page, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    return first + (all_ - 2 * page - used_);
+  }
+  void unmap(void* memory) const { munmap(static_cast<char*>(memory) - (all_ - page - used_), all_); }
+
+ private:
+  static constexpr std::size_t page = 4096;
+  static constexpr std::size_t alignment = 256;  // of all that cudaMalloc() gives
+  std::size_t used_;
+  std::size_t all_;
+};
 
 std::uintptr_t number(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -192,7 +213,7 @@ cudaError_t release(void* memory, Kind kind, const char* function) {
   const Range range = found->second;
   m.ranges.erase(found);
   if (kind == Kind::device) m.used_bytes[range.device] -= range.bytes;
-  if (kind != Kind::registered) munmap(memory, range.bytes);
+  if (kind != Kind::registered) Fenced(range.bytes).unmap(memory);
   return cudaSuccess;
 }
 
@@ -280,7 +301,8 @@ void reset() {
   for (int device = 0; device < m.gpus; ++device)
     m.wait_for_device(lock, device);
   for (const auto& [address, range] : m.ranges) {
-    if (range.kind == Kind::device || range.kind == Kind::host) munmap(reinterpret_cast<void*>(address), range.bytes);
+    if (range.kind == Kind::device || range.kind == Kind::host)
+      Fenced(range.bytes).unmap(reinterpret_cast<void*>(address));
   }
   m.ranges.clear();
   for (const auto& [address, reservation] : m.reservations)
@@ -393,7 +415,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (entry.fails()) return told(entry.error());
   Machine& m = machine();
   if (!m.has_room(current_device, bytes)) return told(cudaErrorMemoryAllocation);
-  *memory = bytes == 0 ? nullptr : mapped(bytes);
+  *memory = bytes == 0 ? nullptr : Fenced(bytes).map();
   if (bytes == 0) return cudaSuccess;
   if (*memory == nullptr) return told(cudaErrorMemoryAllocation);
   if (bytes <= most_garbage_bytes) std::memset(*memory, garbage, bytes);
@@ -409,7 +431,7 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   Entry entry;
   if (entry.fails()) return told(entry.error());
-  *memory = mapped(bytes);
+  *memory = Fenced(bytes).map();
   if (*memory == nullptr) return told(cudaErrorMemoryAllocation);
   machine().ranges[number(*memory)] = {Kind::host, bytes, current_device};
   return cudaSuccess;

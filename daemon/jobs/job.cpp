@@ -863,6 +863,12 @@ JobStatus Job::status() const {
   status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())
     status.partners.push_back(partner_status(report));
+  if (node_mean_) {
+    const device::NodeMean::Counters means = node_mean_->counters();
+    status.gpu_means = means.summed;
+    status.gpu_means_through_host = means.through_host;
+    status.gpu_means_failed = means.failed;
+  }
   if (checkpoint_writing_) {
     status.checkpoints_written = checkpoint_writing_->written();
     status.checkpoints_failed = checkpoint_writing_->failed();

@@ -203,6 +203,9 @@ struct JobStatus {
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
   std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
+  std::uint64_t gpu_means = 0;      ///< of a fragment, over clients on several GPUs of the node
+  std::uint64_t gpu_means_through_host = 0;  ///< of those, summed in host memory, without NCCL
+  std::uint64_t gpu_means_failed = 0;        ///< in which some client was out of reach
   std::uint64_t checkpoints_written = 0;
   std::uint64_t checkpoints_failed = 0;
   std::uint64_t checkpoint_clock = 0;   ///< of the latest that was written
@@ -236,9 +239,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
                                    clipped, outer_steps, quarantines, consensus, mixing_per_s, spectral_gap,
-                                   tracer_rounds, period_s, wanted_period_s, codec_error_sum, age_sum, ages,
-                                   checkpoints_written, checkpoints_failed, checkpoint_clock, checkpoint_s, partners,
-                                   note)
+                                   tracer_rounds, period_s, wanted_period_s, codec_error_sum, age_sum, ages, gpu_means,
+                                   gpu_means_through_host, gpu_means_failed, checkpoints_written, checkpoints_failed,
+                                   checkpoint_clock, checkpoint_s, partners, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

@@ -222,7 +222,11 @@ TEST_CASE("clients of a job on several GPUs, and one in host memory, end at the 
                          [&](Trainer* t) { return t->trained() && t->published() == Approx(expected).epsilon(1e-6); });
     });
     CHECK((daemon.sums().status().counters.reductions > 0) == nccl);
-    CHECK(daemon.status().quarantines == 0);
+    const JobStatus status = daemon.status();
+    CHECK(status.quarantines == 0);
+    CHECK(status.gpu_means > 0);
+    CHECK((status.gpu_means_through_host == status.gpu_means) == !nccl);
+    CHECK(status.gpu_means_failed == 0);
   }
   check_nothing_is_left();
 }

@@ -16,7 +16,7 @@
 namespace host_cuda {
 
 Allocation::~Allocation() {
-  if (own && machine != nullptr) machine->used_bytes[device] -= bytes;
+  if (own) machine().used_bytes[device] -= bytes;
   if (descriptor >= 0) close(descriptor);
 }
 
@@ -79,7 +79,6 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const C
   if (made->descriptor < 0 || ftruncate(made->descriptor, static_cast<off_t>(bytes)) != 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
   made->own = true;
-  made->machine = &m;
   m.used_bytes[device] += bytes;
   *handle = m.next_handle++;
   m.handles[*handle] = std::move(made);
@@ -175,8 +174,7 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) {
   Machine& m = machine();
   Reservation* const found = reservation(address, bytes);
   if (found == nullptr || !found->mapped) return CUDA_ERROR_INVALID_VALUE;
-  for (int device = 0; device < m.gpus; ++device)
-    m.wait_for_device(entry.lock, device);
+  m.wait_for_streams(entry.lock);
   mmap(pointer(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   m.ranges.erase(address);
   m.reservations[address].mapped.reset();

@@ -18,7 +18,7 @@ namespace host_cuda {
 
 inline constexpr unsigned warp_lanes = 32;
 inline constexpr unsigned max_threads_a_group = 1024;
-/// Groups whose threads take turns. A GPU has many more; two are enough for every order of two events.
+/// Groups whose threads take turns. A GPU has many more; with three, one can be late for what two others do.
 inline constexpr unsigned resident_groups = 3;
 
 /// What the lanes of a warp brought to where they met; that of a lane which is not in the mask means nothing.

@@ -31,13 +31,20 @@ extern thread_local constinit uint3 thread_index;
 extern thread_local constinit uint3 group_index;
 extern thread_local constinit uint3 group_size;
 
-[[nodiscard]] inline LaneValues shuffled(std::uint32_t mask, std::uint32_t value) {
-  return meet(Meeting::shuffle, mask, value);
-}
 /// What a shuffle reads.
 [[nodiscard]] inline std::uint32_t from_lane(const LaneValues& values, std::uint32_t mask, unsigned lane) {
   if ((mask >> lane & 1) == 0) fault("a lane reads from one that is not in the mask");
   return values[lane];
+}
+/// What all lanes in the mask brought, folded into one, beginning with zero.
+template <class Fold>
+[[nodiscard]] std::uint32_t over_lanes(Meeting meeting, std::uint32_t mask, std::uint32_t value, const Fold& fold) {
+  const LaneValues values = meet(meeting, mask, value);
+  std::uint32_t all = 0;
+  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+    if ((mask >> lane & 1) != 0) all = fold(all, values[lane]);
+  }
+  return all;
 }
 
 }  // namespace host_cuda
@@ -51,38 +58,28 @@ inline void __threadfence_system() {
 }
 
 inline unsigned __shfl_xor_sync(unsigned mask, unsigned value, int lane_mask) {
-  const host_cuda::LaneValues values = host_cuda::shuffled(mask, value);
+  const host_cuda::LaneValues values = host_cuda::meet(host_cuda::Meeting::shuffle, mask, value);
   return host_cuda::from_lane(values, mask, host_cuda::own_lane() ^ static_cast<unsigned>(lane_mask));
 }
 inline float __shfl_down_sync(unsigned mask, float value, unsigned delta, int width) {
-  const host_cuda::LaneValues values = host_cuda::shuffled(mask, std::bit_cast<std::uint32_t>(value));
+  const host_cuda::LaneValues values =
+      host_cuda::meet(host_cuda::Meeting::shuffle, mask, std::bit_cast<std::uint32_t>(value));
   const unsigned lane = host_cuda::own_lane();
   const unsigned within = lane % static_cast<unsigned>(width);
   if (within + delta >= static_cast<unsigned>(width)) return value;
   return std::bit_cast<float>(host_cuda::from_lane(values, mask, lane + delta));
 }
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
-  const host_cuda::LaneValues values = host_cuda::meet(host_cuda::Meeting::largest, mask, value);
-  unsigned largest = 0;
-  for (unsigned lane = 0; lane < host_cuda::warp_lanes; ++lane) {
-    if ((mask >> lane & 1) != 0 && values[lane] > largest) largest = values[lane];
-  }
-  return largest;
+  return host_cuda::over_lanes(host_cuda::Meeting::largest, mask, value,
+                               [](unsigned a, unsigned b) { return a < b ? b : a; });
 }
 inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
-  const host_cuda::LaneValues values = host_cuda::meet(host_cuda::Meeting::sum, mask, value);
-  unsigned sum = 0;
-  for (unsigned lane = 0; lane < host_cuda::warp_lanes; ++lane) {
-    if ((mask >> lane & 1) != 0) sum += values[lane];
-  }
-  return sum;
+  return host_cuda::over_lanes(host_cuda::Meeting::sum, mask, value, std::plus<unsigned>());
 }
 inline int __any_sync(unsigned mask, int predicate) {
-  const host_cuda::LaneValues values = host_cuda::meet(host_cuda::Meeting::any, mask, predicate != 0 ? 1 : 0);
-  for (unsigned lane = 0; lane < host_cuda::warp_lanes; ++lane) {
-    if ((mask >> lane & 1) != 0 && values[lane] != 0) return 1;
-  }
-  return 0;
+  const unsigned any =
+      host_cuda::over_lanes(host_cuda::Meeting::any, mask, predicate != 0 ? 1 : 0, std::bit_or<unsigned>());
+  return static_cast<int>(any);
 }
 
 inline unsigned atomicOr(unsigned* address, unsigned value) {

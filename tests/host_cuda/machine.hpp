@@ -12,7 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,7 +90,6 @@ struct Allocation {
   std::size_t bytes = 0;
   int device = 0;
   bool own = false;  ///< counts as this process's
-  Machine* machine = nullptr;
 };
 
 struct Reservation {
@@ -124,8 +123,8 @@ struct Machine {
 
   [[nodiscard]] std::shared_ptr<Stream> stream(cudaStream_t handle, int current_device);
   [[nodiscard]] const Range* find(const void* address) const;
-  /// Waits until all streams of the device, or of all, have nothing to do.
-  void wait_for_device(std::unique_lock<std::mutex>& lock, int device);
+  /// Waits until all streams of the device, or of all devices, have nothing to do.
+  void wait_for_streams(std::unique_lock<std::mutex>& lock, std::optional<int> device = std::nullopt);
   [[nodiscard]] bool has_room(int device, std::size_t bytes);
 };
 

@@ -170,9 +170,11 @@ std::shared_ptr<Stream> Machine::stream(cudaStream_t handle, int device) {
   return found == streams.end() ? nullptr : found->second;
 }
 
-void Machine::wait_for_device(std::unique_lock<std::mutex>& lock, int device) {
+void Machine::wait_for_streams(std::unique_lock<std::mutex>& lock, std::optional<int> device) {
   changed.wait(lock, [&] {
-    const auto idle = [&](const auto& entry) { return entry.second->device != device || entry.second->idle(); };
+    const auto idle = [&](const auto& entry) {
+      return entry.second->idle() || (device && entry.second->device != *device);
+    };
     return std::all_of(streams.begin(), streams.end(), idle) &&
            std::all_of(default_streams.begin(), default_streams.end(), idle);
   });
@@ -209,7 +211,7 @@ cudaError_t release(void* memory, Kind kind, const char* function) {
   Machine& m = machine();
   const auto found = m.ranges.find(number(memory));
   if (found == m.ranges.end() || found->second.kind != kind) return told(cudaErrorInvalidValue);
-  m.wait_for_device(entry.lock, found->second.device);
+  m.wait_for_streams(entry.lock, found->second.device);
   const Range range = found->second;
   m.ranges.erase(found);
   if (kind == Kind::device) m.used_bytes[range.device] -= range.bytes;
@@ -298,8 +300,7 @@ void reset() {
   fail_call(0, cudaSuccess, false);
   Machine& m = machine();
   std::unique_lock lock(m.mutex);
-  for (int device = 0; device < m.gpus; ++device)
-    m.wait_for_device(lock, device);
+  m.wait_for_streams(lock);
   for (const auto& [address, range] : m.ranges) {
     if (range.kind == Kind::device || range.kind == Kind::host)
       Fenced(range.bytes).unmap(reinterpret_cast<void*>(address));
@@ -404,7 +405,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaDeviceSynchronize() {
   Entry entry;
   if (entry.fails()) return told(entry.error());
-  machine().wait_for_device(entry.lock, current_device);
+  machine().wait_for_streams(entry.lock, current_device);
   return cudaSuccess;
 }
 
@@ -481,7 +482,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   if (entry.fails()) return told(entry.error());
   *attributes = {};
   attributes->type = cudaMemoryTypeUnregistered;
-  attributes->device = -2;  // cudaInvalidDeviceId
+  attributes->device = cudaInvalidDeviceId;
   const Range* const range = machine().find(address);
   if (range == nullptr) return cudaSuccess;
   const bool of_host = range->kind == Kind::host || range->kind == Kind::registered;
@@ -506,17 +507,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   Entry entry;
   if (entry.fails()) return told(entry.error());
   if (bytes == 0) return cudaSuccess;
-  const bool waits = !is_asynchronous(to, bytes);
-  if (!is_asynchronous(from, bytes) && bytes <= most_staged_bytes) {
-    const auto* const begin = static_cast<const char*>(from);
-    const auto staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
-    const cudaError_t error = enqueue_on(stream, [=] { std::memcpy(to, staged->data(), bytes); });
-    if (error != cudaSuccess || !waits) return error;
-  } else {
-    const bool from_pageable = !is_asynchronous(from, bytes);
-    const cudaError_t error = enqueue_on(stream, [=] { std::memmove(to, from, bytes); });
-    if (error != cudaSuccess || (!waits && !from_pageable)) return error;
-  }
+  const bool from_pageable = !is_asynchronous(from, bytes);
+  const auto* const begin = static_cast<const char*>(from);
+  std::shared_ptr<std::vector<char>> staged;
+  if (from_pageable && bytes <= most_staged_bytes) staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
+  const bool waits = !is_asynchronous(to, bytes) || (from_pageable && !staged);
+  const cudaError_t error = enqueue_on(stream, [=] { std::memmove(to, staged ? staged->data() : begin, bytes); });
+  if (error != cudaSuccess || !waits) return error;
   const auto found = machine().stream(stream, current_device);
   const std::uint64_t enqueued = found->enqueued();
   machine().changed.wait(entry.lock, [&] { return found->is_done(enqueued); });

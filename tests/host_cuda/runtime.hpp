@@ -36,6 +36,7 @@ void fail_call(std::uint64_t n, cudaError_t error, bool for_good);
 [[nodiscard]] std::string held();
 /// What the end of a process does: nothing is handed out any more, nothing fails.
 void reset();
+
 }  // namespace host_cuda
 
 // ---- for tests in Python (tests/python/played_gpu.py), by the names that the other plug-in which plays a GPU has

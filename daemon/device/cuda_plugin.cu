@@ -433,7 +433,20 @@ Status load_kernels(Context* context) {
   return call.finish();
 }
 
-void close_context(Context* context);
+void close_context(Context* context) {
+  if (context == nullptr) return;
+  if (context->hangs) return;  // so would freeing; what it has goes with the process
+  // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
+  (void)cudaSetDevice(context->device);
+  for (const auto& lane : context->lanes) {
+    (void)lane->free_memory();
+    if (lane->begin != nullptr) (void)cudaEventDestroy(lane->begin);
+    if (lane->end != nullptr) (void)cudaEventDestroy(lane->end);
+    if (lane->stream != nullptr) (void)cudaStreamDestroy(lane->stream);
+  }
+  (void)cudaGetLastError();
+  delete context;
+}
 
 Status open_context(std::int32_t device, std::uint32_t max_streams, Context** context, char* error,
                     std::size_t error_bytes) {
@@ -460,21 +473,6 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
   }
   *context = made;
   return Status::done;
-}
-
-void close_context(Context* context) {
-  if (context == nullptr) return;
-  if (context->hangs) return;  // so would freeing; what it has goes with the process
-  // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
-  (void)cudaSetDevice(context->device);
-  for (const auto& lane : context->lanes) {
-    (void)lane->free_memory();
-    if (lane->begin != nullptr) (void)cudaEventDestroy(lane->begin);
-    if (lane->end != nullptr) (void)cudaEventDestroy(lane->end);
-    if (lane->stream != nullptr) (void)cudaStreamDestroy(lane->stream);
-  }
-  (void)cudaGetLastError();
-  delete context;
 }
 
 const char* error_of(const Context* context) {

@@ -29,6 +29,13 @@ struct Report {
   }
 };
 
+/// Before something is given back, which is done whatever becomes of this: so that the runtime does not make a context
+/// on another GPU for it.
+void prefer_device(const Context& context) {
+  (void)cudaSetDevice(device_of(context));
+  (void)cudaGetLastError();  // not to be found by the next call
+}
+
 }  // namespace
 
 Status import(Context* context, int descriptor, std::size_t bytes, void** device_memory, char* error,
@@ -63,10 +70,8 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   return Status::done;
 }
 
-/// Given back whatever else fails, like what is unpinned: neither depends on the current device.
 Status forget(Context* context, void* device_memory, std::size_t bytes) noexcept {
-  (void)cudaSetDevice(device_of(*context));
-  (void)cudaGetLastError();
+  prefer_device(*context);
   return cuda::unmap(device_memory, bytes) ? Status::done : Status::failed;
 }
 
@@ -85,7 +90,7 @@ Status pin(Context* context, void* memory, std::size_t bytes, char* error, std::
 }
 
 Status unpin(Context* context, void* memory) noexcept {
-  (void)cudaSetDevice(device_of(*context));
+  prefer_device(*context);
   const cudaError_t result = cudaHostUnregister(memory);
   (void)cudaGetLastError();  // not to be found by the next call
   return result == cudaSuccess ? Status::done : Status::failed;

@@ -50,8 +50,7 @@ float* Overflow::take_idle(std::size_t bytes) {
   if (found == arrays_.end()) return nullptr;
   found->second.idle = false;
   use_.idle_bytes -= bytes;
-  use_.bytes += bytes;
-  use_.most_bytes = std::max(use_.most_bytes, use_.bytes);
+  count_use(bytes);
   return const_cast<float*>(found->first);
 }
 
@@ -70,9 +69,13 @@ float* Overflow::make(std::size_t bytes) {
   auto* const array = static_cast<float*>(memory);
   const std::scoped_lock lock(mutex_);
   arrays_[array] = {.bytes = bytes};
+  count_use(bytes);
+  return array;
+}
+
+void Overflow::count_use(std::size_t bytes) {
   use_.bytes += bytes;
   use_.most_bytes = std::max(use_.most_bytes, use_.bytes);
-  return array;
 }
 
 float* Overflow::refuse(std::string why) {

@@ -86,6 +86,8 @@ class Overflow {
   [[nodiscard]] float* take_idle(std::size_t bytes);
   [[nodiscard]] float* make(std::size_t bytes);
   [[nodiscard]] float* refuse(std::string why);
+  /// Under the mutex.
+  void count_use(std::size_t bytes);
 
   const Pinning pinning_;
   std::shared_ptr<HostAllowance> allowance_;

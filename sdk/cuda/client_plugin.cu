@@ -183,7 +183,8 @@ Status open(std::int32_t device, PassLimits limits, Context** context, char* err
   return result == cudaErrorMemoryAllocation ? Status::no_memory : Status::failed;
 }
 
-// What is given back is given back whatever has failed: the functions for that ask for no current device.
+// What is given back is given back whatever has failed. The current device only sees to it that the runtime makes no
+// context on another GPU for that.
 
 void close(Context* context) noexcept {
   if (context == nullptr) return;

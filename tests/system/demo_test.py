@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import unittest
+from pathlib import Path
 
 from support import BUILD, PATIENCE_S, ToolTest, gossamerctl, wait_until
 
@@ -22,9 +23,17 @@ KEYS = {
     "joined": str,
     "join_seconds": float,
     "longest_step_ms": float,
+    "longest_undisturbed_step_ms": float,
     "median_step_ms": float,
 }
 RUN_TIMEOUT_S = 120
+# A step takes a millisecond. One that waited for a dead neighbour would take the second or more until its death is
+# noticed; what the machine under a virtual one takes away does not count as a disturbance, and may be tens of them.
+MOST_STEP_MS = 100.0
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 class Demo(ToolTest):
@@ -40,7 +49,7 @@ class Demo(ToolTest):
         self.assertEqual((figures["killed"], figures["joined"]), ("node-1", "node-3"))
         self.assertGreater(figures["accuracy_mean"], figures["accuracy_alone_mean"])
         self.assertGreater(figures["exchanges"], 0)
-        self.assertGreaterEqual(figures["longest_step_ms"], figures["median_step_ms"])
+        self.assertLess(figures["longest_undisturbed_step_ms"], MOST_STEP_MS)
         self.assertNotIn("\x1b", output, "no control characters where nobody sees them")
         self.assert_nothing_left()
 
@@ -82,6 +91,23 @@ class Demo(ToolTest):
         finally:
             for pid in self.programs_left():
                 os.kill(pid, signal.SIGKILL)
+        self.assert_nothing_left()
+
+    def test_a_program_that_does_not_get_on_is_named(self) -> None:
+        """As on a machine with too much to do: one trainer gets no time any more."""
+        demo = self.start("--nodes", "2", "--seconds", "10")
+        seen = []
+        for line in demo.stdout:
+            seen.append(line)
+            if "node-3 has pulled the model" in line:
+                break
+        (starved,) = [pid for pid in self.programs_left() if "trainer" in command(pid) and "node-3" in command(pid)]
+        os.kill(starved, signal.SIGSTOP)
+        output, _ = demo.communicate(timeout=RUN_TIMEOUT_S)
+        output = "".join(seen) + output
+        self.assertEqual(demo.returncode, 1, output)
+        self.assertIn("error: node-3's trainer did not end within", output)
+        self.assertNotIn("Traceback", output)
         self.assert_nothing_left()
 
     def test_wrong_options(self) -> None:

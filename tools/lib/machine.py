@@ -88,7 +88,7 @@ class Machine:
             os.kill(int(leader), signal.SIGRTMIN + 3)  # what systemd takes for: halt
             try:
                 self._nspawn.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 pass
         end([self._nspawn])
         folder = Path("/run/systemd/nspawn/propagate") / self.name  # which it leaves behind

@@ -10,11 +10,14 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 PR_SET_PDEATHSIG = 1
+# The machine is busy when so many programs want each of its cores.
+BUSY_LOAD = 1.5
 # How long end() waits for a program to leave by itself before it kills it.
 PATIENCE_S = 5.0
 POLL_S = 0.02
@@ -86,8 +89,12 @@ class Program:
             pass
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """The exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
-        return self.process.wait(timeout_s)
+        """The exit status, negative for a signal. Raises TimeoutError."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            program = os.path.basename(self.process.args[0])
+            raise TimeoutError(f"waited {timeout_s:g} s in vain: {program} (process {self.pid}) ends") from None
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -121,3 +128,21 @@ def wait_until(condition: Any, timeout_s: float, what: str) -> Any:
         if time.monotonic() >= deadline:
             raise TimeoutError(f"waited {timeout_s:g} s in vain: {what}")
         time.sleep(POLL_S)
+
+
+def busy() -> str:
+    """What people should know when something took too long because this machine has too much to do; empty if it has
+    not."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= BUSY_LOAD * cores:
+        return ""
+    return (
+        f"This machine is busy: {load:.0f} programs want its {cores} cores. "
+        "End some of them, or wait for them, and try again; or try with fewer --nodes."
+    )
+
+
+def tell_failure(error: BaseException) -> int:
+    """Says what went wrong on standard error. The exit status of a tool that ends with it."""
+    print("\n".join(filter(None, (f"\nerror: {error}", busy()))), file=sys.stderr)
+    return 1

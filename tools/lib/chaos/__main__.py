@@ -25,6 +25,7 @@ from cluster import Cluster, DaemonError  # noqa: E402
 from demo import data  # noqa: E402
 from demo.view import View  # noqa: E402
 from network import Network, NetworkUnavailable  # noqa: E402
+from processes import tell_failure  # noqa: E402
 from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import summary  # noqa: E402
@@ -122,8 +123,7 @@ def main() -> int:
         print(f"\nended by {stopped}", file=sys.stderr)
         return 128 + stopped.number
     except (ChaosError, DaemonError, TimeoutError, OSError, ValueError) as error:
-        print(f"\nerror: {error}", file=sys.stderr)
-        return 1
+        return tell_failure(error)
     finally:
         unmount_below(folder)
         shutil.rmtree(folder, ignore_errors=True)

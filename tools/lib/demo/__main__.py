@@ -14,6 +14,7 @@ from .options import parse
 options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
 
 from cluster import Cluster, DaemonError  # noqa: E402
+from processes import busy, tell_failure  # noqa: E402
 from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import baselines, summary  # noqa: E402
@@ -47,8 +48,10 @@ def demonstrate(cluster: Cluster, view: View) -> int:
     outcome = Scenario(plan, cluster, view, options.keep).run()
     view.say("\nTraining the same network without gossip, for comparison ...")
     compared = baselines.measure(plan, summary.fast_steps(plan, outcome))
-    for line in summary.as_text(plan, outcome, compared) + outcome.unclean:
+    for line in summary.as_text(plan, outcome, compared):
         view.say(line)
+    if outcome.unclean:
+        print("\n".join(filter(None, (*(f"\nerror: {line}" for line in outcome.unclean), busy()))), file=sys.stderr)
     if options.keep:
         view.say(how_to_look(cluster))
     if options.json:
@@ -72,8 +75,7 @@ def main() -> int:
         print(f"\nended by {stopped}", file=sys.stderr)
         return 128 + stopped.number
     except (DaemonError, MemberError, TimeoutError, OSError, ValueError) as error:
-        print(f"\nerror: {error}", file=sys.stderr)
-        return 1
+        return tell_failure(error)
     finally:
         if not kept:
             let_nothing_stop_us()

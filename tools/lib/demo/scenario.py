@@ -5,12 +5,13 @@ Runs in the main thread: one loop listens to the trainers, asks the daemons, dra
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List
 
-from cluster import Cluster
-from processes import POLL_S, wait_until
+from cluster import Cluster, DaemonError
+from processes import POLL_S, Program, wait_until
 
 from . import plan
 from .member import Member, MemberError
@@ -69,7 +70,12 @@ class Scenario:
         self.members[self.orders.slow].row.note = f"{plan.SLOWNESS} x slower"
 
         def linked() -> bool:
-            return all(member.node.status()["neighbours"] == len(founders) - 1 for member in founders)
+            try:
+                return all(member.node.status()["neighbours"] == len(founders) - 1 for member in founders)
+            except DaemonError:  # on a busy machine an answer may come too late
+                for member in founders:
+                    member.check()
+                return False
 
         wait_until(linked, START_TIMEOUT_S, "all daemons are linked with one another")
         self._turn_until(
@@ -114,18 +120,29 @@ class Scenario:
             wait_until(nothing_under_way, SETTLE_TIMEOUT_S, "the daemons have finished their exchanges")
         except TimeoutError:
             pass  # The daemons go on exchanging while their trainers stand still; the counts hold either way.
+        for member in self.present():
+            if not member.status or not member.job:
+                raise MemberError(f"{member.name}: its daemon has never answered with what it knows of the job")
 
     def _stop(self) -> List[str]:
         """The trainers detach, then the daemons stop. What went wrong, in words."""
         unclean = []
         for member in self.present():
             member.let_go()
+
+        def end(who: str, program: Program) -> None:
+            try:
+                if program.wait(END_TIMEOUT_S) != 0:
+                    unclean.append(f"{who} failed; its log ends:\n{program.log_text()[-2000:]}")
+            except TimeoutError:
+                unclean.append(f"{who} did not end within {END_TIMEOUT_S:g} s, and was killed")
+
         for member in self.present():
-            if member.trainer.wait(END_TIMEOUT_S) != 0:
-                unclean.append(f"{member.name}'s trainer failed; its log ends:\n{member.trainer.log_text()[-2000:]}")
+            end(f"{member.name}'s trainer", member.trainer)
         for member in self.present():
-            if member.node.stop(END_TIMEOUT_S) != 0:
-                unclean.append(f"{member.name}'s daemon failed; its log ends:\n{member.node.log.read_text()[-2000:]}")
+            member.node.program.signal(signal.SIGTERM)
+        for member in self.present():
+            end(f"{member.name}'s daemon", member.node.program)
         return unclean
 
     def _turn_until(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 
@@ -20,11 +20,16 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True)
 class Steps:
-    """Times of whole training steps, gossip included and pauses not, over all trainers that saw the end."""
+    """Times of whole training steps, gossip included and pauses not, over all trainers that saw the end. None: there
+    were no such steps."""
 
-    median_ms: float
-    longest_ms: float
-    longest_after_kill_ms: float  # in the AFTERMATH_S after it
+    median_ms: Optional[float]
+    longest_ms: Optional[float]
+    longest_after_kill_ms: Optional[float]  # in the AFTERMATH_S after it
+
+
+def _ms(value: Optional[float], width: int) -> str:
+    return f"{'-':>{width + 3}}" if value is None else f"{value:{width}.2f} ms"
 
 
 def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
@@ -41,10 +46,11 @@ def step_times(outcome: Outcome, uninterrupted_only: bool = False) -> Steps:
     if uninterrupted_only:
         steps = steps[steps[:, 2] == 0]
     since_kill_s = steps[:, 0] - outcome.killed_s
+    times_ms, after_kill_ms = steps[:, 1], steps[(since_kill_s >= 0) & (since_kill_s < AFTERMATH_S), 1]
     return Steps(
-        median_ms=float(np.median(steps[:, 1])),
-        longest_ms=float(steps[:, 1].max()),
-        longest_after_kill_ms=float(steps[(since_kill_s >= 0) & (since_kill_s < AFTERMATH_S), 1].max()),
+        median_ms=float(np.median(times_ms)) if len(times_ms) else None,
+        longest_ms=float(times_ms.max()) if len(times_ms) else None,
+        longest_after_kill_ms=float(after_kill_ms.max()) if len(after_kill_ms) else None,
     )
 
 
@@ -54,7 +60,7 @@ def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[s
     jobs = [member.job for member in outcome.members if member.job]
     accuracies = [member.row.accuracy for member in present]
     blocks = sum(job["blocks"] for job in jobs)
-    steps = step_times(outcome)
+    steps, undisturbed = step_times(outcome), step_times(outcome, uninterrupted_only=True)
     joiner = outcome.members[orders.joiner]
     return {
         "nodes": orders.nodes,
@@ -69,8 +75,9 @@ def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[s
         "killed": outcome.members[orders.killed].name,
         "joined": joiner.name,
         "join_seconds": round(joiner.events["attached"]["attach_s"], 3),
-        "longest_step_ms": round(steps.longest_ms, 3),
-        "median_step_ms": round(steps.median_ms, 3),
+        "longest_step_ms": None if steps.longest_ms is None else round(steps.longest_ms, 3),
+        "longest_undisturbed_step_ms": None if undisturbed.longest_ms is None else round(undisturbed.longest_ms, 3),
+        "median_step_ms": None if steps.median_ms is None else round(steps.median_ms, 3),
     }
 
 
@@ -129,7 +136,7 @@ def _steps(outcome: Outcome, figures: Dict[str, Any]) -> List[str]:
         ("with the core to itself throughout", step_times(outcome, uninterrupted_only=True)),
     ):
         lines.append(
-            f"  {what:34}{steps.median_ms:6.2f} ms{steps.longest_ms:8.2f} ms{steps.longest_after_kill_ms:34.2f} ms"
+            f"  {what:34}{_ms(steps.median_ms, 6)}{_ms(steps.longest_ms, 8)}{_ms(steps.longest_after_kill_ms, 34)}"
         )
     return lines + [
         f"  {figures['joined']} joined in {figures['join_seconds']:.2f} s; "

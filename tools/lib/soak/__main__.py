@@ -17,7 +17,7 @@ from .options import parse
 options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
 
 from cluster import Cluster, DaemonError  # noqa: E402
-from processes import wait_until  # noqa: E402
+from processes import tell_failure, wait_until  # noqa: E402
 from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import summary  # noqa: E402
@@ -130,8 +130,7 @@ def main() -> int:
         print(f"\nended by {stopped}", file=sys.stderr)
         return 128 + stopped.number
     except (SoakError, LateError, DaemonError, TimeoutError, OSError, ValueError) as error:
-        print(f"\nerror: {error}", file=sys.stderr)
-        return 1
+        return tell_failure(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -35,6 +35,17 @@ def exit_status(child):
     return os.waitstatus_to_exitcode(ended[0])
 
 
+def open_files():
+    """What the descriptors of this process lead to."""
+    names = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            names.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except OSError:
+            pass  # that of the listing itself
+    return names
+
+
 class DataLoaders(unittest.TestCase):
     def trains_on(self, run, client, array):
         """The parent's run is what it was."""
@@ -106,14 +117,15 @@ class DataLoaders(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_a_program_that_is_started_gets_nothing_of_the_run(self):
-        with ContractDaemon() as daemon, gossamer.attach(
-            {"w": np.zeros(10, np.float32)}, job="test", socket=daemon.path
-        ):
-            listing = subprocess.run(
-                ["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, close_fds=False, check=True
-            ).stdout
-            self.assertNotIn("gossamer", listing)
-            self.assertNotIn("eventfd", listing)
+        with ContractDaemon() as daemon:
+            before = open_files()
+            with gossamer.attach({"w": np.zeros(10, np.float32)}, job="test", socket=daemon.path):
+                of_the_run = open_files() - before
+                self.assertTrue(any("memfd:" in name for name in of_the_run), of_the_run)
+                given = subprocess.run(
+                    ["find", "/proc/self/fd", "-printf", r"%l\n"], capture_output=True, text=True, close_fds=False, check=True
+                ).stdout.splitlines()
+                self.assertEqual(of_the_run & set(given), set())
 
     def test_the_end_of_the_program_closes_what_it_left_open(self):
         program = f"""

@@ -4,11 +4,22 @@ import json
 import signal
 import unittest
 from pathlib import Path
+from typing import Any, Dict, Tuple
 
 from support import PATIENCE_S, ToolTest, wait_until
+from chaos.ledger import Ledger
+from chaos.run import Outcome, Stretch
+from chaos.summary import judged
 
 RUN_TIMEOUT_S = 120
-SHORT = ("--nodes", "4", "--minutes", "0.2", "--quiet-share", "0.3", "--fault-every", "2", "3", "--seed", "1")
+SHORT = ("--nodes", "4", "--minutes", "0.4", "--quiet-share", "0.5", "--fault-every", "2", "3", "--seed", "1")
+# A machine that is busy with other things is not the same before and after every time.
+ATTEMPTS = 3
+EXIT_NOT_JUDGED = 3
+# What trainers that are not hit may lose by faults in a run of half a minute; longer ones are in docs/operating.md.
+LEAST_SHARE = 0.9
+# What dies with a trainer: what it did in so much time, four periods of exchange.
+MOST_LOST_S = 1.0
 
 
 class Chaos(ToolTest):
@@ -19,20 +30,37 @@ class Chaos(ToolTest):
         self.assertNotIn(str(self.folder), Path("/proc/self/mountinfo").read_text(encoding="ascii"))
 
     def test_faults_and_figures(self) -> None:
+        for _ in range(ATTEMPTS):
+            figures, output = self.run_short()
+            if figures["goodput"] is None:
+                continue
+            self.assertGreater(figures["survivors_share"], LEAST_SHARE, output)
+            self.assertGreater(figures["goodput"], LEAST_SHARE * (1 - figures["stopped_share"]), output)
+            return
+        self.skipTest(f"what faults cost: the machine was not the same before and after, {ATTEMPTS} times; quiet it")
+
+    def run_short(self) -> Tuple[Dict[str, Any], str]:
+        """The figures, which are as they must be on any machine, and all that was said."""
         chaos = self.start(*SHORT)
         output, _ = chaos.communicate(timeout=RUN_TIMEOUT_S)
-        self.assertEqual(chaos.returncode, 0, output)
+        self.assertIn(chaos.returncode, (0, EXIT_NOT_JUDGED), output)
         figures = json.loads(output.splitlines()[-1])
+        self.assertEqual(figures["goodput"] is None, chaos.returncode == EXIT_NOT_JUDGED, output)
+        self.assertEqual(figures["goodput"] is None, "NO VERDICT" in output, output)
         self.assertEqual(figures["nodes"], 4)
         self.assertGreater(figures["faults"], 2, output)
         self.assertEqual(figures["faults"], len(figures["fault_list"]))
-        # On a machine that is busy with other tests; what a quiet one shows is in docs/operating.md.
-        self.assertGreater(figures["throughput_of_survivors"], 0.7, output)
+        deaths = sum(fault["kind"] in ("kill-trainer", "kill-node") for fault in figures["fault_list"])
+        self.assertGreater(deaths, 0, output)
+        # One more for exchanges half of which is done when it is looked.
+        most_lost = (deaths + 1) * MOST_LOST_S * figures["samples_per_s_before"] / 4
+        self.assertLess(abs(figures["samples_lost"]), most_lost, output)
         self.assertGreater(figures["accuracy_end_lowest"], 0.5, output)
         self.assertEqual((figures["violations"], figures["messages_rejected"]), (0, 0))
         self.assertTrue(figures["mended"])
         self.assertNotIn("\x1b", output, "no control characters where nobody sees them")
         self.assert_nothing_left()
+        return figures, output
 
     def test_interrupted(self) -> None:
         chaos = self.start("--nodes", "3", "--minutes", "5")
@@ -49,6 +77,43 @@ class Chaos(ToolTest):
             self.assertEqual(chaos.returncode, 2, output)
             self.assertIn("usage: tools/chaos", output)
         self.assert_nothing_left()
+
+
+class Measure(unittest.TestCase):
+    """What would make the figures kinder than they should be shows."""
+
+    def test_what_a_dead_replica_had_to_itself_is_lost(self) -> None:
+        ledger = Ledger()
+        before = ledger.steps({"a": 100, "b": 100, "c": 130})
+        self.assertAlmostEqual(ledger.went("c", {"a": 100, "b": 100, "c": 130}), 20)
+        self.assertAlmostEqual(ledger.steps({"a": 100, "b": 100}), before - 20)
+
+    def test_a_death_among_equals_costs_nothing_and_a_copy_adds_nothing(self) -> None:
+        ledger = Ledger()
+        before = ledger.steps({"a": 100, "b": 100, "c": 100})
+        self.assertEqual(ledger.went("c", {"a": 100, "b": 100, "c": 100}), 0)
+        # Ten steps of each of two, then the third is back with a copy; five more of each before anybody looks.
+        ledger.came("c", {"a": 115, "b": 115, "c": 115}, 5)
+        self.assertAlmostEqual(ledger.steps({"a": 115, "b": 115, "c": 115}), before + 2 * 10 + 3 * 5)
+
+    def test_a_replica_that_begins_anew_instead_of_joining_costs_what_the_others_have(self) -> None:
+        ledger = Ledger()
+        before = ledger.steps({"a": 100, "b": 100, "c": 100})
+        ledger.went("c", {"a": 100, "b": 100, "c": 100})
+        ledger.came("c", {"a": 100, "b": 100, "c": 0}, 0)
+        self.assertAlmostEqual(ledger.steps({"a": 100, "b": 100, "c": 0}), before - 100)
+
+    def test_no_verdict_where_the_machine_has_changed(self) -> None:
+        def outcome(before: float, after: float) -> Outcome:
+            return Outcome(
+                quiet_before=Stretch(steps_in_model=before, seconds=1), quiet_after=Stretch(steps_in_model=after, seconds=1)
+            )
+
+        self.assertTrue(judged(outcome(100, 104)))
+        self.assertTrue(judged(outcome(104, 100)))
+        self.assertFalse(judged(outcome(100, 106)))
+        self.assertFalse(judged(outcome(106, 100)))
+        self.assertFalse(judged(outcome(0, 0)))
 
 
 if __name__ == "__main__":

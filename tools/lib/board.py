@@ -16,7 +16,7 @@ FIELDS = (
     "ready_s",  # when it took part for the first time; 0: not yet
     "steps",  # since this trainer began
     "clock",  # samples, as the run counts them
-    "shared_clock",  # that clock when an exchange had last been done
+    "ledger",  # what of all training is in this replica; see chaos/ledger.py
     "task",  # what is being learned, for trainers that have several
     "score",  # what the trainer measures itself by: an error or an accuracy
     "longest_step_s",  # between two pauses

@@ -29,7 +29,7 @@ class Fault:
     do: Callable[[], None]
     undo: Callable[[], None]
     begun_s: float = 0.0
-    samples_lost: float = 0.0
+    samples_lost: float = 0.0  # with trainers that died, see ledger.py
     # Per survivor, seconds after the beginning; and of all victims, seconds after its end.
     detected_s: Dict[str, float] = field(default_factory=dict)
     rejoined_s: Optional[float] = None
@@ -97,29 +97,20 @@ class Faults:
 
     def _kill_trainer(self, duration_s: float) -> Fault:
         victim = self._victim()
-        fault = Fault("kill-trainer", [victim], duration_s, False, True, lambda: None, victim.start_trainer)
-
-        def kill() -> None:
-            fault.samples_lost = victim.kill_trainer()
-
-        fault.do = kill
-        return fault
+        return Fault("kill-trainer", [victim], duration_s, False, True, victim.kill_trainer, victim.start_trainer)
 
     def _kill_node(self, duration_s: float) -> Fault:
         victim = self._victim()
+
+        def kill() -> None:
+            victim.kill_trainer()
+            victim.kill_daemon()
 
         def restart() -> None:
             victim.launch_daemon()
             victim.start_trainer()
 
-        fault = Fault("kill-node", [victim], duration_s, True, True, lambda: None, restart)
-
-        def kill() -> None:
-            fault.samples_lost = victim.kill_trainer()
-            victim.kill_daemon()
-
-        fault.do = kill
-        return fault
+        return Fault("kill-node", [victim], duration_s, True, True, kill, restart)
 
     def _pause_daemon(self, duration_s: float) -> Fault:
         victim = self._victim()

@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Member:
-    def __init__(self, cluster: Cluster, index: int, data: Path, step_ms: float, seed: int, host: Optional[Host]):
+    def __init__(self, cluster: Cluster, index: int, data: Path, share: float, seed: int, host: Optional[Host]):
         self.name = f"node-{index + 1}"
         self.index = index
         self.host = host
@@ -33,7 +33,7 @@ class Member:
         self.daemon_up = True
         self.trainer_up = True
         self._cluster = cluster
-        self._arguments = [str(data), str(self.node.folder / "board"), str(seed + index), f"{step_ms:g}"]
+        self._arguments = [str(data), str(self.node.folder / "board"), str(seed + index), f"{share:g}"]
 
     # --- the daemon
 
@@ -83,11 +83,9 @@ class Member:
         self.board = Board(self.node.folder / "board", clear=True)
         self.trainer = self._cluster.start_trainer(self.node, ["-m", "chaos.trainer", *self._arguments])
 
-    def kill_trainer(self) -> float:
-        """Returns how many samples it had trained since its last exchange: nobody else knows of them."""
+    def kill_trainer(self) -> None:
         self.trainer_up = False
         self.trainer.kill()
-        return self.board["clock"] - self.board["shared_clock"]
 
     def trains(self) -> bool:
         return self.trainer_up and self.trainer.running() and self.board["ready_s"] > 0

@@ -15,7 +15,8 @@ def parse(arguments: list) -> argparse.Namespace:
         prog="tools/chaos",
         description="Daemons and trainers on this machine, and a fault every half minute: kill -9 and SIGSTOP of daemons "
         "and trainers, and, as root, partitions, slow links and full disks. First and last a stretch without faults, to "
-        "compare with. Ends with a summary for people and, as the last line, one JSON object.",
+        "compare with. Ends with a summary for people and, as the last line, one JSON object. Exit status 3: the machine was "
+        "not the same before and after, so that nothing is said of what faults cost.",
     )
     parser.add_argument(
         "--nodes", type=between(int, MIN_NODES, MAX_NODES), default=16, help="daemons, each with a trainer (default: 16)"
@@ -31,12 +32,6 @@ def parse(arguments: list) -> argparse.Namespace:
     )
     add_pause(parser, "--fault-every", (2.0, 3600.0), (20.0, 30.0), "seconds from one fault to the next")
     parser.add_argument("--faults", default="", metavar="KIND,...", help="only these kinds (default: all that can be done)")
-    parser.add_argument(
-        "--step-ms",
-        type=between(float, 1.0, 60_000.0),
-        default=100.0,
-        help="what a training step takes on a device that is not there: the trainers sleep this long (default: 100)",
-    )
     parser.add_argument("--codec", choices=("f32", "q8", "q4"), default="q8", help="how values travel (default: q8)")
     add_seed(parser, "of the faults, the data and the models")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)

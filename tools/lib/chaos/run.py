@@ -12,7 +12,9 @@ from demo.view import GREEN, RED, Row, View
 from processes import wait_until
 
 from .faults import Fault, Faults
+from .ledger import Entries, Ledger
 from .member import Member
+from .trainer import BATCH
 
 START_TIMEOUT_S = 120.0
 # How long all nodes may need to be together again after the last fault.
@@ -28,31 +30,23 @@ class ChaosError(RuntimeError):
 
 @dataclass
 class Stretch:
-    """Training over some time: what the trainers did that no fault stood in the way of."""
+    """Training over some time, of all trainers together."""
 
-    steps: float = 0.0
-    seconds: float = 0.0  # of one trainer
-    all_steps: float = 0.0  # with those that faults stopped
-    all_seconds: float = 0.0
+    steps_done: float = 0.0
+    steps_in_model: float = 0.0
+    seconds: float = 0.0  # summed over the trainers, whether they were there or not
+    steps_undisturbed: float = 0.0  # of those that no fault kept from training, and their seconds
+    seconds_undisturbed: float = 0.0
     wall_s: float = 0.0
-    longest_step_s: float = 0.0  # of the trainers that are there at its end
+    longest_step_s: float = 0.0  # of the trainers that are there at its end, and were never made to stand still
 
     def rate(self) -> float:
-        """Steps per second and trainer."""
-        return self.steps / self.seconds if self.seconds else 0.0
+        """Steps that ended in the model, per second and trainer."""
+        return self.steps_in_model / self.seconds if self.seconds else 0.0
 
-    def rate_of_all(self) -> float:
-        return self.all_steps / self.all_seconds if self.all_seconds else 0.0
-
-    def plus(self, other: "Stretch") -> "Stretch":
-        return Stretch(
-            self.steps + other.steps,
-            self.seconds + other.seconds,
-            self.all_steps + other.all_steps,
-            self.all_seconds + other.all_seconds,
-            self.wall_s + other.wall_s,
-            max(self.longest_step_s, other.longest_step_s),
-        )
+    def rate_undisturbed(self) -> float:
+        """Steps done, per second and trainer that no fault kept from training."""
+        return self.steps_undisturbed / self.seconds_undisturbed if self.seconds_undisturbed else 0.0
 
 
 @dataclass
@@ -85,6 +79,10 @@ class Run:
         self.outcome = Outcome()
         self.ongoing: Optional[Fault] = None
         self._unclean: List[Member] = []
+        self._paused: List[Member] = []  # whose trainers have stood still: in a step, maybe
+        self._ledger = Ledger()
+        self._in_ledger: List[Member] = []
+        self._in_model_before: Optional[float] = None  # the stretch
         self._seen: Dict[str, Tuple[float, float, bool]] = {}  # name: (time, steps, whether in order)
         self._asked_s = 0.0
         self._counted: Dict[Tuple[str, str], int] = {}  # (node, counter): when last asked
@@ -101,6 +99,7 @@ class Run:
             return all(self._is_whole(member) for member in self.members)
 
         wait_until(together, START_TIMEOUT_S, "all nodes are linked and all trainers train")
+        self._in_ledger = list(self.members)
 
     def go(self, quiet_s: float, faulty_s: float) -> Outcome:
         self.view.say(f"all {len(self.members)} train; {quiet_s:.0f} s without faults")
@@ -121,6 +120,7 @@ class Run:
         begin = time.monotonic()
         next_fault_s = begin + (self.random.uniform(*self.every_s) / 4 if with_faults else float("inf"))
         self._seen.clear()
+        self._in_model_before = None
         while (now := time.monotonic()) < begin + seconds:
             if self.ongoing is None and now >= next_fault_s:
                 self._begin_fault(now)
@@ -132,7 +132,8 @@ class Run:
             self._show(f"{headline}: {now - begin:.0f} of {seconds:.0f} s, {len(self.outcome.faults)} faults so far")
             time.sleep(max(0.0, LOOK_EVERY_S - (time.monotonic() - now)))
         stretch.wall_s += time.monotonic() - begin
-        stretch.longest_step_s = max(member.board["longest_step_s"] for member in self.members)
+        unpaused = [member for member in self.members if member not in self._paused]
+        stretch.longest_step_s = max((member.board["longest_step_s"] for member in unpaused), default=0.0)
 
     def _mend(self) -> None:
         """The last fault is undone, and all are together again."""
@@ -164,6 +165,12 @@ class Run:
         for victim in fault.victims:
             self._count(victim)  # they may be about to begin at zero
         fault.do()
+        for victim in fault.victims:
+            if fault.stops_trainers and victim.trainer_up:
+                self._paused.append(victim)
+            if not victim.trainer_up:
+                fault.samples_lost += BATCH * self._ledger.went(victim.name, self._entries())
+                self._in_ledger.remove(victim)
 
     def _undo(self, fault: Fault) -> None:
         fault.undo()
@@ -215,7 +222,22 @@ class Run:
             if ended is not None:
                 raise ChaosError(ended)
 
+    def _entries(self) -> Entries:
+        return {member.name: member.board["ledger"] for member in self._in_ledger}
+
+    def _keep_ledger(self) -> None:
+        """Whose trainer takes part again has joined since the last look."""
+        for member in self.members:
+            if member not in self._in_ledger and member.trains():
+                self._in_ledger.append(member)
+                self._ledger.came(member.name, self._entries(), member.board["steps"])
+
     def _tally(self, stretch: Stretch) -> None:
+        self._keep_ledger()
+        in_model = self._ledger.steps(self._entries())
+        if self._in_model_before is None:
+            self._in_model_before = in_model
+        stretch.steps_in_model = in_model - self._in_model_before
         now = time.monotonic()
         for member in self.members:
             steps = member.board["steps"]
@@ -223,11 +245,11 @@ class Run:
             then, before, was_in_order = self._seen.get(member.name, (now, steps, False))
             self._seen[member.name] = (now, steps, in_order)
             done = steps - before if steps >= before else steps  # a new trainer counts from zero
-            stretch.all_steps += done
-            stretch.all_seconds += now - then
+            stretch.steps_done += done
+            stretch.seconds += now - then
             if in_order and was_in_order:
-                stretch.steps += done
-                stretch.seconds += now - then
+                stretch.steps_undisturbed += done
+                stretch.seconds_undisturbed += now - then
 
     def _ask(self, now: float) -> None:
         if now < self._asked_s + ASK_EVERY_S:

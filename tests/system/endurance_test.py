@@ -1,6 +1,6 @@
-"""Four nodes train for a while with a model of several fragments: no sum goes wrong, and no daemon's memory grows.
-
-Short by default. For the whole thing: GOSSAMER_ENDURANCE_ELEMENTS=25000000 GOSSAMER_ENDURANCE_S=300.
+"""Four nodes train with a model of several fragments until each has done so many exchanges: no sum goes wrong, and no
+daemon's memory grows. By default as many as it takes to see a buffer that is lost with every tenth one; for smaller leaks:
+GOSSAMER_ENDURANCE_ELEMENTS=25000000 GOSSAMER_ENDURANCE_EXCHANGES=30000.
 """
 
 import os
@@ -13,14 +13,18 @@ import numpy as np
 from support import Node, SystemTest, spread, total
 
 ELEMENTS = int(os.environ.get("GOSSAMER_ENDURANCE_ELEMENTS", 3_000_000))
-SECONDS = float(os.environ.get("GOSSAMER_ENDURANCE_S", 10))
 # What training adds is a multiple of this, so that the additions themselves hardly round.
 GRAIN = 2.0**-10
 # Each of thousands of exchanges rounds to fp32 once at either end; a lost one would move a hundred times this.
 ADDING_UP = 1e-4
 # Buffers come and go with the exchanges under way and the corrections that wait: how many at most is chance, below two
-# copies of the model. A buffer lost with every hundredth exchange would be more than that.
+# copies of the model.
 ALLOWED_GROWTH_BYTES = (8 << 20) + 2 * 4 * ELEMENTS
+# A buffer is as large as a fragment. One lost with every tenth exchange is more than is allowed, in the second half.
+BUFFER_BYTES = 4 * min(ELEMENTS, 1 << 20)
+EXCHANGES = int(os.environ.get("GOSSAMER_ENDURANCE_EXCHANGES", 2 * 10 * (ALLOWED_GROWTH_BYTES // BUFFER_BYTES + 1)))
+# On two cores with twenty other programs it took half of that.
+PATIENCE_PER_EXCHANGE_S = 1.0
 
 
 def private_bytes(node: Node) -> int:
@@ -39,17 +43,23 @@ class Endurance(SystemTest):
         # What one trainer learns the next one unlearns: the sum stays zero.
         updates = [(GRAIN * random.integers(-16, 17, ELEMENTS)).astype(np.float32) for _ in range(4)]
         grown: List[List[int]] = []
-        begin = time.monotonic()
-        while time.monotonic() < begin + SECONDS:
+        half = 1
+        done = [0]
+        deadline = time.monotonic() + PATIENCE_PER_EXCHANGE_S * EXCHANGES
+        while min(done) < EXCHANGES:
+            self.assertLess(time.monotonic(), deadline, f"{done} exchanges, of {EXCHANGES}")
             number = len(grown)
             clients[number % 4].array += updates[number // 4 % 4]
             clients[(number + 1) % 4].array -= updates[number // 4 % 4]
             for client in clients:
                 client.step(samples=32)
             grown.append([private_bytes(node) for node in nodes])
+            done = [client.run.info().exchanges for client in clients]
+            if min(done) < EXCHANGES / 2:
+                half = len(grown)
 
-        # The most there ever was in the first half of the time, and in the second.
-        halves = np.array(grown[: len(grown) // 2]), np.array(grown[len(grown) // 2 :])
+        # The most there ever was in the first half of the exchanges, and in the second.
+        halves = np.array(grown[:half]), np.array(grown[half:])
         for node, before, after in zip(nodes, *(half.max(axis=0) for half in halves)):
             self.assertLess(after - before, ALLOWED_GROWTH_BYTES, f"{node.name} grew from {before} to {after} bytes")
         self.step_until(

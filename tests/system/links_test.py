@@ -159,12 +159,12 @@ class Links(SystemTest):
         self.check_heartbeats(ProxyLine(self, 0.02), lambda idle_ms: 3 * idle_ms)
 
     def check_cap(self, bytes_sent: Callable[[], List[int]]) -> None:
-        """Of the counts, none grows faster than the cap, and one nearly as fast."""
+        """Of the counts, none grows faster than the cap, and one as fast, each within 5 %."""
         wait_until(lambda: max(self.mbit_s(bytes_sent, 1)) > 0.5 * CAP_MBIT_S, PATIENCE_S, "there is load")
         rates = self.mbit_s(bytes_sent, CAP_MEASURED_S)
         print(f"sent {', '.join(f'{rate:.2f}' for rate in rates)} Mbit/s of {CAP_MBIT_S}")
         self.assertLess(max(rates), 1.05 * CAP_MBIT_S)
-        self.assertGreater(max(rates), 0.5 * CAP_MBIT_S, "there was no load")
+        self.assertGreater(max(rates), 0.95 * CAP_MBIT_S)
 
     def test_the_cap_on_a_node_holds_over_all_its_links(self) -> None:
         nodes = self.start_nodes(3, capped("max_mbit_s"))

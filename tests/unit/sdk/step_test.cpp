@@ -607,26 +607,26 @@ TEST_CASE("a step with nothing due makes no system call") {
   CHECK(WEXITSTATUS(status) == 42);
 }
 
-TEST_CASE("a step with nothing due takes nanoseconds") {
+// Under a sanitizer it takes a hundred times as long, which says nothing.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a step with nothing due takes a few nanoseconds") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
   run.step(1);
   constexpr int steps = 100'000;
   auto best = std::chrono::nanoseconds::max();
-  for (int attempt = 0; attempt < 20; ++attempt) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < steps; ++i)
       gossamer_step(run.handle(), 1);
     best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
   }
-  INFO("nanoseconds a step: " << static_cast<double>(best.count()) / steps);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int limit_ns = 20'000;
-#else
-  constexpr int limit_ns = 1'000;  // the budget is 100, on a machine that does nothing else
-#endif
-  CHECK(best.count() / steps < limit_ns);
+  // 2.2 (docs/c-api.md); the best of many short runs, so that what else the machine does hardly counts. A system call
+  // alone takes longer than the limit.
+  constexpr double limit_ns = 20;
+  CHECK(static_cast<double>(best.count()) / steps < limit_ns);
 }
+#endif
 
 TEST_CASE("after fork the child's handle does nothing and the parent's goes on") {
   Model model;

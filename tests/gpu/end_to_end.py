@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -39,8 +40,11 @@ PATIENCE_S = 240.0
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "overlay": {"ping_ms": 100, "probe_interval_ms": 200, "probe_timeout_ms": 100, "suspicion_mult": 5},
 }
-# Of two trainings that differ in nothing but their random numbers; one of the 360 test images is 0.0028.
-ALLOWED_DIFFERENCE = 0.015
+# Two trainings differ by chance. If each of the test images is right with the probability p in either training, and
+# that of one says nothing of the others, the difference of the accuracies has the standard deviation sqrt(2 p (1 - p) / n):
+# 0.016 for 0.95 of 360 images. So many of them are allowed; that is exceeded once in 16,000 times, or less, since both
+# trainings are wrong mostly about the same images. (Seen after 200 steps: 0.011, where 0.015 was exceeded one time in six.)
+ALLOWED_DEVIATIONS = 4
 DEATHS = 5
 # Until a driver has cleared away what the dead left.
 SETTLING_S = 30.0
@@ -220,7 +224,8 @@ class EndToEnd:
 
     def accuracy(self) -> None:
         nodes = self.start_pair("accuracy", self.gpu_section(True))
-        cpu, _ = self.accuracy_on(nodes, "cpu", "digits-cpu")
+        cpu, one = self.accuracy_on(nodes, "cpu", "digits-cpu")
+        images = one["test_images"]
         gpu, one = self.accuracy_on(nodes, "gpu", "digits-gpu")
         self.end_pair()
         least = self.scale.least_accuracy
@@ -229,7 +234,10 @@ class EndToEnd:
         right = min(gpu) >= least and one["path"] == "device"
         self.table.row(f"digits on {self.where}, path {one['path']}: likewise", texts[1], right)
         difference = abs(statistics.mean(gpu) - statistics.mean(cpu))
-        self.table.row("digits: difference of the means", f"{difference:.4f}", difference <= ALLOWED_DIFFERENCE)
+        p = statistics.mean(cpu + gpu)
+        allowed = ALLOWED_DEVIATIONS * math.sqrt(2 * p * (1 - p) / images)
+        found = f"{difference:.4f} (at most {allowed:.4f})"
+        self.table.row("digits: difference of the means", found, difference <= allowed)
 
     def step_time(self, path: str) -> None:
         """One client trains; its partner on the other node, in CPU memory, only exchanges."""

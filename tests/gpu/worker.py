@@ -130,6 +130,7 @@ def train_digits(options: argparse.Namespace) -> None:
         options.result,
         {
             "accuracy": task.accuracy(),
+            "test_images": len(task.test_labels),
             "agreed": end.agreed,
             "path": info.path,
             "exchanges": info.exchanges,

@@ -10,7 +10,7 @@ try:
     import jax.numpy as jnp
     import numpy as np
 except ImportError as error:
-    print(f"SKIPPED: JAX cannot be imported ({error}); pip install jax", file=sys.stderr)
+    print(f"SKIPPED: JAX cannot be imported ({error}); tools/test --frameworks installs it", file=sys.stderr)
     sys.exit(77)  # CTest: skipped
 
 import gossamer.jax as gossamer

@@ -19,7 +19,7 @@ for backend in [os.environ["KERAS_BACKEND"]] if "KERAS_BACKEND" in os.environ el
     else:
         break
 else:
-    print(f"SKIPPED: Keras cannot be imported ({reason}); pip install jax keras", file=sys.stderr)
+    print(f"SKIPPED: Keras cannot be imported ({reason}); tools/test --frameworks installs JAX and Keras", file=sys.stderr)
     sys.exit(77)  # CTest: skipped
 
 import numpy as np

@@ -13,7 +13,7 @@ try:
 
     writers["tensorboardX"] = tensorboardX.SummaryWriter
 except ImportError as error:
-    print(f"SKIPPED: no writer can be imported ({error}); pip install tensorboardX", file=sys.stderr)
+    print(f"SKIPPED: no writer can be imported ({error}); tools/test --frameworks installs tensorboardX", file=sys.stderr)
     sys.exit(77)  # CTest: skipped
 try:
     from torch.utils.tensorboard import SummaryWriter

@@ -151,7 +151,7 @@ class Writing(CheckpointTest):
         try:
             import torch
         except ImportError:
-            self.skipTest("PyTorch is not installed")
+            self.skipTest("PyTorch is not installed (Debian: python3-torch)")
         import gossamer.torch
 
         def network() -> torch.nn.Module:
@@ -207,7 +207,7 @@ class Writing(CheckpointTest):
         for framework, dtype in (("numpy", "float32"), ("torch", "torch.float32")):
             with self.subTest(framework=framework):
                 if framework == "torch" and not importlib.util.find_spec("torch"):
-                    self.skipTest("PyTorch is not installed")
+                    self.skipTest("PyTorch is not installed (Debian: python3-torch)")
                 ran = subprocess.run(
                     [sys.executable, "-c", program, str(path), framework],
                     env=environment,

@@ -67,8 +67,7 @@ class Examples(SystemTest):
     def run_python(self, name: str, framework: str, steps: int) -> List[float]:
         found = importlib.util.find_spec(framework) or (BUILD / "frameworks" / framework).exists()
         if not found:
-            print(f"SKIPPED: {name}.py: no {framework} here (tools/test --frameworks installs it)", file=sys.stderr)
-            self.skipTest(f"no {framework}")
+            self.skipTest(f"{name}.py: no {framework} here (tools/test --frameworks installs it)")
         return self.run_two(name.replace("_", "-"), sys.executable, str(EXAMPLES / f"{name}.py"), str(steps))
 
     def test_digits_mlp(self) -> None:

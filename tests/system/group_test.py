@@ -187,7 +187,7 @@ class Group(SystemTest):
         wait_until(lambda: len((node.job(JOB) or {"processes": []})["processes"]) == 3, PATIENCE_S, "all are back")
         self.assert_all_at(1, "the mean of what they learned alone")
 
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed (Debian: python3-torch)")
     def test_data_parallel_within_the_node(self) -> None:
         """Every rank attaches: what they do together counts once, and nobody has to hand corrections on."""
         node, other = self.start_nodes(2)

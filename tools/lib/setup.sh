@@ -3,21 +3,22 @@
 # Made for Debian 12 and 13, as root or with sudo. With everything in place it makes no call to apt. Functions:
 #   setup_packages [PACKAGE...]     installs what is missing of the list below and of the arguments
 #   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
-#   setup_frameworks                installs the optional frameworks that tests/python knows; after setup_build
+#   setup_tests                     installs what only single tests need, as far as it can be had; after setup_build
+#   setup_frameworks                installs the frameworks that tests/python knows and Debian has not; after setup_tests
 #   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
 
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# What it takes to build and to run every test, but a few: without the packages prometheus and chromium, which are large,
-# system_prometheus and system_page are skipped, and without slurm-wlm, pyspark (PyPI) or Java a part of system_recipes.
-# The checks of .ci/run need clang-format and clang-tidy besides.
+# What it takes to build, and to run the tests but for a few. The checks of .ci/run need clang-format and clang-tidy besides.
 build_packages=(
   g++ cmake ninja-build python3-yaml pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
   catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash python3-jsonschema iproute2 iptables systemd-container
 )
+# What single tests need; without it they are skipped.
+test_packages=(python3-torch python3-pip python3-mypy chromium)
 
 say() { printf '== %s\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -67,9 +68,23 @@ setup_build() {
   cmake --build "$build_dir" --parallel "$(nproc)" </dev/null >&2 || fail "the build failed; the lines above say why"
 }
 
+setup_tests() {
+  local package
+  for package in "${test_packages[@]}"; do
+    (setup_packages "$package") || say "without $package: some tests will be skipped"
+  done
+  # Its package would start a server on this machine: the programs alone are unpacked (tests/system/CMakeLists.txt).
+  local folder=$build_dir/prometheus
+  if ! command -v promtool >/dev/null && [[ ! -x $folder/usr/bin/promtool ]]; then
+    say "unpacking Prometheus in ${folder#"$repository"/}"
+    mkdir -p "$folder"
+    (cd "$folder" && apt-get -q download prometheus </dev/null >&2 && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb) ||
+      say "Prometheus could not be had: its tests will be skipped"
+  fi
+}
+
 # What is not in the distribution goes to the build folder (tests/python/CMakeLists.txt), if it can be had.
 setup_frameworks() {
-  setup_packages python3-torch python3-pip python3-mypy
   local folder=$build_dir/frameworks
   PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors && [[ -d $folder/keras ]] && return
   say "installing JAX, Keras, tensorboardX and safetensors from PyPI in ${folder#"$repository"/}"

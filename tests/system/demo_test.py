@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import unittest
@@ -84,7 +85,7 @@ class Demo(ToolTest):
             self.assertEqual(len(left), 4, "two daemons and two trainers")
             for line in output.splitlines():
                 if "gossamerctl" in line:
-                    self.assertEqual(gossamerctl(BUILD, *line.split()[1:]).returncode, 0, line)
+                    self.assertEqual(gossamerctl(BUILD, *shlex.split(line)[1:]).returncode, 0, line)
             end = next(line for line in output.splitlines() if line.strip().startswith("kill "))
             self.assertEqual(subprocess.run(["bash", "-c", end], timeout=PATIENCE_S, check=False).returncode, 0)
             wait_until(lambda: not self.programs_left(), PATIENCE_S, "the command it printed ends everything")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -25,18 +26,19 @@ from .view import View  # noqa: E402
 
 
 def how_to_look(cluster: Cluster) -> str:
-    control = next(node for node in cluster.nodes if node.running()).control_socket
+    control = shlex.quote(str(next(node for node in cluster.nodes if node.running()).control_socket))
     programs = [node.program for node in cluster.nodes] + cluster.trainers
     pids = " ".join(str(program.pid) for program in programs if program.running())
-    control_tool = os.path.relpath(cluster.build / "bin" / "gossamerctl")
+    control_tool = shlex.quote(os.path.relpath(cluster.build / "bin" / "gossamerctl"))
+    folder = shlex.quote(str(cluster.folder))
     return f"""
 The cluster goes on in {cluster.folder}. Look at it:
     {control_tool} status --socket {control}
     {control_tool} peers --socket {control}
     {control_tool} jobs --socket {control}
-    less {cluster.folder}/*/gossamerd.log
+    less {folder}/*/gossamerd.log
 End it:
-    kill {pids}; for pid in {pids}; do tail --pid=$pid -s 0.1 -f /dev/null; done; rm -r {cluster.folder}"""
+    kill {pids}; for pid in {pids}; do tail --pid=$pid -s 0.1 -f /dev/null; done; rm -r {folder}"""
 
 
 def demonstrate(cluster: Cluster, view: View) -> int:

@@ -139,7 +139,6 @@ void Shell::run() {
   report_status();
   watch();
   loop_.run();
-  clients_->stop();
 }
 
 void Shell::expect_signal() {

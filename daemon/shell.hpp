@@ -30,7 +30,7 @@
 namespace gossamer::daemon {
 
 /// How long a stopping daemon waits for the exchanges in flight.
-inline constexpr std::chrono::seconds stop_grace{5};
+inline constexpr std::chrono::seconds stop_grace{20};
 /// Of the command "leave", for handing over.
 inline constexpr double default_leave_s = 10;
 inline constexpr double max_leave_s = 3600;
@@ -47,7 +47,8 @@ class Shell {
       asio::io_context& loop, Config config, ConfigSource source, const std::filesystem::path& socket_folder,
       Core& core, Log& log);
 
-  /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over.
+  /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over. Clients hear of
+  /// the end when the shell is destroyed.
   void run();
   /// What the first SIGTERM does; again, what the second does. From the loop.
   void stop();

@@ -61,12 +61,14 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
         log_(log),
         ledger_(options_.limits),
         listening_(std::move(listening)),
-        acceptor_(loop, listening_->get()),
+        acceptor_(loop, listening_.get()),
         retry_(loop) {}
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core() { acceptor_.release(); }  // the descriptor is listening_'s
 
   void accept_when_ready();
   void refuse_new() { refusing_ = true; }
-  void stop(bool tell);
 
   [[nodiscard]] std::size_t sessions() const { return sessions_; }
   [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
@@ -123,7 +125,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   ClientEvents& events_;
   spdlog::logger& log_;
   ClientLedger ledger_;
-  std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
+  UnixSocket listening_;  // keeps the file
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
   Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
@@ -138,13 +140,13 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
 void ClientListener::Core::accept_when_ready() {
   acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
     const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error && self->listening_) self->accept_some();
+    if (self && !error) self->accept_some();
   });
 }
 
 void ClientListener::Core::accept_some() {
   for (int i = 0; i < max_accepts_per_turn; ++i) {
-    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       begin(std::move(socket));
       continue;
@@ -157,7 +159,7 @@ void ClientListener::Core::accept_some() {
     retry_.expires_after(accept_retry);
     retry_.async_wait([weak = weak_from_this()](std::error_code error) {
       const std::shared_ptr<Core> self = weak.lock();
-      if (self && !error && self->listening_) self->accept_some();
+      if (self && !error) self->accept_some();
     });
     return;
   }
@@ -359,21 +361,6 @@ void ClientListener::Core::finish(std::uint64_t number) {
   events_.detached(*session);
 }
 
-void ClientListener::Core::stop(bool tell) {
-  if (!listening_) return;
-  acceptor_.release();  // the descriptor is listening_'s
-  retry_.cancel();
-  listening_.reset();
-  Connections connections = std::exchange(connections_, {});
-  sessions_ = 0;
-  ledger_ = ClientLedger(options_.limits);
-  for (auto& [number, connection] : connections) {
-    if (!connection->session) continue;
-    connection->session->end_ = nullptr;
-    if (tell) events_.detached(*connection->session);
-  }
-}
-
 std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
                                                                                  ClientListenerOptions options,
                                                                                  ClientEvents& events,
@@ -387,14 +374,9 @@ std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open
 }
 
 ClientListener::ClientListener(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-ClientListener::~ClientListener() {
-  core_->stop(false);
-}
+ClientListener::~ClientListener() = default;
 void ClientListener::refuse_new() {
   core_->refuse_new();
-}
-void ClientListener::stop() {
-  core_->stop(true);
 }
 std::size_t ClientListener::sessions() const {
   return core_->sessions();

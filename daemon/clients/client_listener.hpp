@@ -64,8 +64,7 @@ class ClientSession {
   std::function<void()> end_;  // set by the listener while the session is attached
 };
 
-/// Who is told. All calls come from the loop, never from inside a call into the listener, except that stop() calls
-/// detached(). ClientListener::stop() must not be called from inside one.
+/// Who is told. All calls come from the loop, never from inside a call into the listener.
 class ClientEvents {
  public:
   virtual ~ClientEvents() = default;
@@ -75,7 +74,8 @@ class ClientEvents {
   virtual std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) = 0;
   /// The client has published: look at the words. Several publications may come as one call.
   virtual void woken(ClientSession& session) = 0;
-  /// The client is gone. Once for every session that attach() took; the last call about it.
+  /// The client is gone while the daemon goes on; the last call about it. Where the daemon stops, nobody has gone: the
+  /// clients attach to its successor, and no call says otherwise.
   virtual void detached(ClientSession& session) = 0;
 };
 
@@ -101,15 +101,13 @@ class ClientListener {
                                                                                         ClientListenerOptions options,
                                                                                         ClientEvents& events,
                                                                                         spdlog::logger& log);
-  /// Like stop(), without telling anybody.
+  /// Closes the socket, its file and every session. Nobody is told: see ClientEvents::detached().
   ~ClientListener();
   ClientListener(const ClientListener&) = delete;
   ClientListener& operator=(const ClientListener&) = delete;
 
   /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
   void refuse_new();
-  /// Closes the socket, its file and every session (detached() is called for each). Idempotent.
-  void stop();
 
   [[nodiscard]] std::size_t sessions() const;
   [[nodiscard]] std::size_t pending() const;

@@ -77,6 +77,8 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"max_member_address_bytes", max_member_address_bytes},
       {"max_retired_keys", max_retired_keys},
       {"max_listening_keys", max_listening_keys},
+      {"max_strangers", max_strangers},
+      {"stranger_patience_us", stranger_patience_us},
       {"max_denials", max_denials},
       {"max_denials_in_message", max_denials_in_message},
       {"max_ahead_us", max_ahead_us},

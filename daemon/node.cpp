@@ -477,6 +477,7 @@ NodeStatus Node::node_status() const {
   status.links_lost = counters.links_lost;
   status.admissions_refused = counters.admissions_refused;
   status.handshakes_failed = counters.handshakes_failed;
+  status.strangers_closed = counters.strangers_closed;
   status.link_attempts = counters.attempts;
   status.link_attempts_failed = counters.attempts_failed;
   status.sends_full = counters.sends_full;

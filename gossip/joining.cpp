@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "gossip/job_clock.hpp"
+
 namespace gossamer::gossip {
 
 namespace {
@@ -71,7 +73,7 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
     neighbours_[from].failed_pulls = 0;
     fragment.done = true;
     ++pulled_count_;
-    clock_ = std::max(clock_, reply.clock);
+    clock_ = std::max(clock_, is_believable(reply.clock, furthest_beside(from)) ? reply.clock : furthest());
     if (reply.fragment == 0) cursor_ = reply.cursor;  // of whom it is asked first: one as advanced as any
     out.take.push_back({reply.fragment, reply.clock, reply.values});
   }
@@ -142,19 +144,42 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   finished_ = out.finished = true;
 }
 
-std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
-  const ReplicaState state = somebody_gives(ReplicaState::running) ? ReplicaState::running : ReplicaState::draining;
-  std::vector<NodeId> donors;
-  std::uint64_t furthest = 0;
+ReplicaState Joining::state_of_givers() const {
+  return somebody_gives(ReplicaState::running) ? ReplicaState::running : ReplicaState::draining;
+}
+
+/// The largest clock of those that give the model, and are believed.
+std::uint64_t Joining::furthest() const {
+  const ReplicaState state = state_of_givers();
+  std::uint64_t most = 0;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (!gives(neighbour, state) || now_us < neighbour.pull_after_us) continue;
-    donors.push_back(node);
-    furthest = std::max(furthest, neighbour.info->clock);
+    if (gives(neighbour, state) && is_believable(neighbour.info->clock, furthest_beside(node)))
+      most = std::max(most, neighbour.info->clock);
   }
+  return most;
+}
+
+/// The largest clock of the others that give it. Where there are none, nothing speaks against the donor's.
+std::uint64_t Joining::furthest_beside(const NodeId& donor) const {
+  const ReplicaState state = state_of_givers();
+  std::optional<std::uint64_t> most;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (node != donor && gives(neighbour, state)) most = std::max(most.value_or(0), neighbour.info->clock);
+  }
+  return most.value_or(max_clock_samples);
+}
+
+std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
+  const ReplicaState state = state_of_givers();
+  std::vector<NodeId> donors;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (gives(neighbour, state) && now_us >= neighbour.pull_after_us) donors.push_back(node);
+  }
+  const std::uint64_t most = furthest();
   const auto lag = [&](const Neighbour& neighbour) {
     const bool advanced =
-        static_cast<double>(neighbour.info->clock) >= options_.as_advanced * static_cast<double>(furthest);
-    return advanced ? 0 : furthest - neighbour.info->clock;
+        static_cast<double>(neighbour.info->clock) >= options_.as_advanced * static_cast<double>(most);
+    return advanced ? 0 : most - neighbour.info->clock;
   };
   const auto distance = [](const Neighbour& neighbour) {
     return neighbour.round_trip_us > 0 ? neighbour.round_trip_us : std::numeric_limits<TimeUs>::max();

@@ -96,6 +96,10 @@ class Joining {
   void pull_failed(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
   [[nodiscard]] bool somebody_gives(ReplicaState state) const;
+  /// Running replicas, or where there are none, draining ones.
+  [[nodiscard]] ReplicaState state_of_givers() const;
+  [[nodiscard]] std::uint64_t furthest() const;
+  [[nodiscard]] std::uint64_t furthest_beside(const NodeId& donor) const;
   /// Those that can be asked now, the best first.
   [[nodiscard]] std::vector<NodeId> donors_in_order(TimeUs now_us) const;
 

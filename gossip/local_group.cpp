@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gossip/check.hpp"
+#include "gossip/job_clock.hpp"
 
 namespace gossamer::gossip {
 
@@ -86,9 +87,8 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
         return !item.second.gone && item.second.lacking == 0;
       }));
   if (taking_part == 0 || found->second.lacking > 0) return;
-  clock_ += trained / taking_part;
   clock_remainder_ += trained % taking_part;
-  clock_ += clock_remainder_ / taking_part;
+  clock_ = later_clock(clock_, trained / taking_part + clock_remainder_ / taking_part);
   clock_remainder_ %= taking_part;
 }
 

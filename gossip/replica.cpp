@@ -466,9 +466,21 @@ void Replica::tick(TimeUs now_us, Actions& out) {
     repeat_unanswered(now_us, out);
   }
   send_again(out);
+  look_at_clocks(now_us);
   update_finishing(now_us, out);
   look_after_window(now_us, out);
   start_exchanges(now_us, out);
+}
+
+/// Not before this replica has a model: until then its clock is that of what it began with.
+void Replica::look_at_clocks(TimeUs now_us) {
+  if (state_ == ReplicaState::joining) return;
+  std::vector<JobClock::Claim> others;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (neighbour.linked && neighbour.info.job == description_.job && neighbour.info.state != ReplicaState::absent)
+      others.push_back({node, neighbour.info.clock});
+  }
+  job_clock_.look(now_us, clock_, std::move(others));
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {
@@ -554,14 +566,6 @@ bool Replica::linked(const NodeId& node) const {
 }
 
 // --- for people ---------------------------------------------------------------------------------------------------
-
-std::uint64_t Replica::global_clock() const {
-  std::uint64_t largest = clock_;
-  for (const auto& [node, neighbour] : neighbours_) {
-    if (neighbour.info.job == description_.job) largest = std::max(largest, neighbour.info.clock);
-  }
-  return largest;
-}
 
 std::size_t Replica::partners() const {
   return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(),

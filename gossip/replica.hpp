@@ -30,6 +30,7 @@
 #include "gossip/exchange.hpp"
 #include "gossip/finishing.hpp"
 #include "gossip/handover.hpp"
+#include "gossip/job_clock.hpp"
 #include "gossip/link_load.hpp"
 #include "gossip/mixing.hpp"
 #include "gossip/outer.hpp"
@@ -261,7 +262,10 @@ class Replica {
 
   // --- for people
   [[nodiscard]] const ReplicaCounters& counters() const { return counters_; }
-  [[nodiscard]] std::uint64_t global_clock() const;
+  /// How far the job is, as far as neighbours are believed (gossip/job_clock.hpp). It never goes back.
+  [[nodiscard]] std::uint64_t global_clock() const { return std::max(clock_, job_clock_.value()); }
+  /// A neighbour's clock that is too far ahead of all others to be believed, as of the last tick.
+  [[nodiscard]] const std::optional<JobClock::Claim>& disbelieved_clock() const { return job_clock_.disbelieved(); }
   [[nodiscard]] std::size_t partners() const;
   /// This node and those that can be exchanged with, ascending.
   [[nodiscard]] std::vector<NodeId> members() const;
@@ -478,6 +482,7 @@ class Replica {
   /// Between two exchanges that the node begins, whatever the fragments.
   [[nodiscard]] TimeUs begin_gap_us() const;
   void tell_neighbours(Actions& out) const;
+  void look_at_clocks(TimeUs now_us);
   void send_again(Actions& out);
   void end_the_old(TimeUs now_us, Actions& out);
   void repeat_unanswered(TimeUs now_us, Actions& out);
@@ -504,6 +509,7 @@ class Replica {
   ReplyCache cache_;
   std::vector<std::pair<NodeId, ExchangeAck>> unsent_acks_;
   std::uint64_t clock_ = 0;
+  JobClock job_clock_;
   std::size_t own_count_ = 0;
   std::size_t starting_count_ = 0;
   std::size_t next_fragment_ = 0;

@@ -53,6 +53,10 @@ inline constexpr std::size_t max_invitation_addresses = 8;
 /// A link whose other end sends more malformed messages than this is closed and the node kept out for a while.
 inline constexpr std::uint32_t max_malformed_messages = 16;
 inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
+/// Connections to the listening port that are not admitted yet, and how long each may take. Fewer where the limit on
+/// open files is below four times as many.
+inline constexpr std::size_t max_strangers = 256;
+inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
 /// Hellos looked at: this many at once, then this many a second. The rest are dropped; diallers try again.
 inline constexpr std::uint32_t hello_burst = 128;
 inline constexpr std::uint32_t hellos_per_s = 128;

@@ -174,6 +174,7 @@ bool Overlay::Core::welcome(const Hello& hello, const Arrival& arrival, const Li
   if (!prove_welcome(identity_.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
   connections_[arrival.routing_id] = {link, hello.channel};
+  listener_.admit(arrival);
   (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(welcome))), link->meter);
   return true;
 }
@@ -353,8 +354,10 @@ void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
   if (link->ended) return;
   link->ended = true;
   std::erase(links_, link);
-  for (const std::string& routing_id : link->routing_ids)
+  for (const std::string& routing_id : link->routing_ids) {
     connections_.erase(routing_id);
+    listener_.dismiss(routing_id);
+  }
   if (link->outgoing) link->outgoing->close(0);
   if (!link->up) return;
   link->up = false;

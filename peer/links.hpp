@@ -125,6 +125,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
 
  private:
   void tell_contacts();
+  void note_closing(const Connections::Closing& closing);
 
   // overlay.cpp: time passes
   void schedule_tick();

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <asio/ip/tcp.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include "gossip/check.hpp"
+#include "peer/admission.hpp"
 #include "peer/interface.hpp"
-#include "peer/limits.hpp"
-#include "peer/socket_events.hpp"
 
 namespace gossamer::peer {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::size_t zap_frames = 7;  // version, request id, domain, address, 
 constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
+constexpr std::size_t routing_id_bytes = 16;
 
 std::string text_of(const zmq::message_t& frame) {
   return frame.to_string();
@@ -43,6 +45,42 @@ void close_when_silent(zmq::socket_t& socket, int silence_ms) {
   socket.set(zmq::sockopt::tcp_keepalive_intvl, silence_s);
   socket.set(zmq::sockopt::tcp_keepalive_cnt, unanswered_keepalives);
   socket.set(zmq::sockopt::tcp_maxrt, (1 + unanswered_keepalives) * silence_s * 1000);
+}
+
+/// Drawn anew, and never one that ZeroMQ makes up: those begin with a zero byte.
+std::string new_routing_id() {
+  const Nonce random = random_nonce();
+  std::string id(routing_id_bytes, 'g');
+  std::memcpy(id.data() + 1, random.data(), routing_id_bytes - 1);
+  return id;
+}
+
+/// The metadata of the doorkeeper's answer, in ZMTP's form. ZeroMQ takes the routing id in it for the connection's,
+/// over what the other end claims.
+std::string metadata_naming(const std::string& routing_id) {
+  const std::string name = "Identity";
+  const auto size = static_cast<char>(routing_id.size());
+  return std::string(1, static_cast<char>(name.size())) + name + std::string(3, '\0') + size + routing_id;
+}
+
+/// ZeroMQ numbers connections that claim no routing id from rand() on, and never seeds it. The doorkeeper names them
+/// all; should ever one slip by, nobody can tell its number.
+void seed_zeromq() {
+  const Nonce random = random_nonce();
+  unsigned int seed = 0;
+  std::memcpy(&seed, random.data(), sizeof seed);
+  std::srand(seed);
+}
+
+/// Of a TCP socket's own end, or the other.
+std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) which) {
+  asio::ip::tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (which(descriptor, endpoint.data(), &size) != 0) return std::nullopt;
+  const int family = endpoint.data()->sa_family;
+  if (family != AF_INET && family != AF_INET6) return std::nullopt;
+  endpoint.resize(size);
+  return Connections::End{endpoint.address().to_string(), endpoint.port()};
 }
 
 /// Numeric form of a host to bind to.
@@ -108,6 +146,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
   numeric_host_ = *numeric;
   const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address.port}, interface_, false);
   if (!descriptor) return std::unexpected(bind_error(address, descriptor.error()));
+  seed_zeromq();
   try {
     start_doorkeeper();  // ZeroMQ must find it before the first connection comes
     router_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
@@ -120,10 +159,8 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     socket.set(zmq::sockopt::rcvhwm, high_water_messages);
     socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
     close_when_silent(socket, silence_ms_);
-    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, [this](SocketEvent event) {
-      if (event.kind == ZMQ_EVENT_DISCONNECTED) handlers_.lost_connection();
-      if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) handlers_.handshake_failed();
-    });
+    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL,
+                           [this](SocketEvent event) { note(event); });
     bind(*descriptor, key);
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
     if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
@@ -202,6 +239,7 @@ void Listener::start_doorkeeper() {
 void Listener::answer_doorkeeper(Received&& request) {
   std::string request_id;
   std::string user_id;
+  std::string metadata;
   const char* code = "400";
   if (request.frames.size() == zap_frames && !request.too_many_frames) {
     request_id = text_of(request.frames[1]);
@@ -211,11 +249,12 @@ void Listener::answer_doorkeeper(Received&& request) {
       if (!denied_.contains(node_id(key))) {
         code = "200";
         user_id = hex(key);
+        metadata = metadata_naming(new_routing_id());
       }
     }
   }
   const std::array<std::string, 6> answer{
-      "1.0", request_id, code, code == std::string_view("200") ? "welcome" : "denied", user_id, ""};
+      "1.0", request_id, code, code == std::string_view("200") ? "welcome" : "denied", user_id, metadata};
   try {
     for (std::size_t i = 0; i < answer.size(); ++i) {
       zmq::message_t part(answer[i]);
@@ -230,10 +269,45 @@ void Listener::receive(Received&& received) {
   if (received.frames.size() < 2) return;  // nothing but a routing id
   Arrival arrival;
   arrival.routing_id = text_of(received.frames[0]);
+  arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
   arrival.user_id = property(received.frames[1], "User-Id");
   arrival.host = property(received.frames[1], "Peer-Address");
   arrival.delivery = delivery_of(std::move(received), 1);
   handlers_.arrived(std::move(arrival));
+}
+
+void Listener::note(SocketEvent event) {
+  const int descriptor = static_cast<int>(event.value);  // of those kinds that have one
+  if (event.kind == ZMQ_EVENT_ACCEPTED) {
+    auto end = end_of(descriptor, &::getpeername);
+    if (!end) return;  // it has ended meanwhile
+    if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
+  } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
+    if (connections_.closed(descriptor)) handlers_.lost_connection();
+  } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
+    handlers_.handshake_failed();
+  }
+}
+
+void Listener::admit(const Arrival& arrival) {
+  if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
+    connections_.admit(arrival.descriptor, *end, arrival.routing_id);
+  }
+}
+
+void Listener::tend() {
+  for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
+    hang_up(closing);
+}
+
+/// ZeroMQ offers no way to close one connection, so it is made to find the end of its stream. It may have closed the
+/// descriptor already and have told so in an event that waits, and the number may be another's by now: so the other end
+/// must be the same.
+void Listener::hang_up(const Connections::Closing& closing) {
+  const auto own = end_of(closing.descriptor, &::getsockname);
+  if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
+  ::shutdown(closing.descriptor, SHUT_RDWR);
+  handlers_.closing(closing);
 }
 
 SendResult Listener::send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter) {

@@ -1,6 +1,7 @@
 #include "peer/overlay.hpp"
 
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <algorithm>
 
 #include "gossip/check.hpp"
@@ -18,6 +19,13 @@ constexpr TimeUs own_pause_us = 500 * us_per_ms;
 constexpr int bulk_patience = 10;
 /// Attempts under way at a time leave room for links that others dial.
 constexpr std::size_t attempts_per_tick = 8;
+
+/// Strangers leave three quarters of the descriptors to links and clients.
+std::size_t most_strangers() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return max_strangers;
+  return std::clamp<rlim_t>(limit.rlim_cur / 4, 1, max_strangers);
+}
 
 AddressBookOptions book_options(const OverlayOptions& options) {
   AddressBookOptions book;
@@ -150,7 +158,9 @@ Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity ide
                              "a connection to our port failed its handshake: a node with another cluster key, or "
                              "no Gossamer node");
                        }
-                     }}),
+                     },
+                 .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
+                 .now = clock_}),
       book_(book_options(options_), identity_.node),
       spread_(std::move(keys), options_.denials) {
   GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr && time_of_day_ != nullptr);
@@ -179,6 +189,7 @@ std::expected<void, std::string> Overlay::Core::start() {
   const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
   listener_.set_silence(options_.link_timeout_ms);
   listener_.set_interface(options_.interface);
+  listener_.limit_strangers(std::min(options_.max_strangers, most_strangers()), options_.stranger_patience_us);
   if (auto started = listener_.start(*listen, keys_.first(), high_water); !started) return started;
   auto own_address = address_to_tell(options_.advertise);
   if (!own_address) return std::unexpected(own_address.error());
@@ -195,6 +206,16 @@ std::expected<void, std::string> Overlay::Core::start() {
   dial_due();
   schedule_tick();
   return {};
+}
+
+void Overlay::Core::note_closing(const Connections::Closing& closing) {
+  ++counters_.strangers_closed;
+  if (!log_throttle_.take(clock_())) return;
+  if (closing.late) {
+    log_->info("closed a connection from {}: it was not admitted in time", closing.end.host);
+  } else {
+    log_->warn("closed a connection from {}: too many are not admitted, most of them from there", closing.end.host);
+  }
 }
 
 void Overlay::Core::stop() {
@@ -354,6 +375,7 @@ void Overlay::Core::tick() {
   now_ = clock_();
   forgive_own_pause();
   last_tick_ = now_;
+  listener_.tend();
   end_broken();
   if (probe_wanted_) probe_incoming();
   roster_->tick(now_);

@@ -64,6 +64,9 @@ struct OverlayOptions {
   /// accepted connections out in turn, two a link, so with an even number all bulk meets on half of them.
   int io_threads = 1;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
+  /// Of connections to our port that are not admitted yet: how many there are at most, and how long each may take.
+  std::size_t max_strangers = peer::max_strangers;
+  TimeUs stranger_patience_us = peer::stranger_patience_us;
   /// Bytes queued on a link before send() says full, and messages a channel queues on either side. A link whose rate is
   /// known queues no more than goes out in about a second (peer/pacing.hpp).
   std::size_t max_queued_bytes = std::size_t{64} << 20;
@@ -142,6 +145,7 @@ struct OverlayCounters {
   std::uint64_t hellos_throttled = 0;    ///< not looked at: too many at a time
   std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`
   std::uint64_t handshakes_failed = 0;   ///< at our port, before CURVE was through
+  std::uint64_t strangers_closed = 0;    ///< connections to our port: not admitted in time, or too many
   std::uint64_t attempts = 0;            ///< links dialled
   std::uint64_t attempts_failed = 0;
   std::uint64_t links_up = 0;  ///< times

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gossip/job_clock.hpp"
 #include "peer/address.hpp"
 #include "peer/limits.hpp"
 
@@ -54,6 +55,7 @@ Fault check(const ExchangeRequest& request) {
   if (!is_codec(request.codec)) return "unknown codec";
   if (request.fragment >= max_fragments) return "fragment index out of bounds";
   if (!is_shift(request.min_shift)) return "shift out of bounds";
+  if (request.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (!(request.clip >= 0) || std::isinf(request.clip)) return "clip out of bounds";
   if (request.block_count == 0 || request.block_count > max_fragment_blocks) return "block count out of bounds";
   if (!request.blocks.empty()) {
@@ -94,6 +96,7 @@ Fault check(const ExchangeReply& reply) {
   if (!is_reason(reply.reason)) return "unknown reason";
   if (reply.fragment >= max_fragments) return "fragment index out of bounds";
   if (reply.block_count > max_fragment_blocks) return "block count out of bounds";
+  if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (reply.status == ReplyStatus::done) return check_done(reply);
   if (reply.status == ReplyStatus::refused && reply.reason == RefuseReason::none) return "refused without a reason";
   if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty())) {
@@ -109,6 +112,7 @@ Fault check(const ExchangeAck&) {
 Fault check(const JobInfo& info) {
   if (!is_plain_text(info.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
   if (static_cast<std::uint8_t>(info.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
+  if (info.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
   if (info.fragment_elements == 0) {
     return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
@@ -136,6 +140,7 @@ Fault check(const PullReply& reply) {
   if (reply.fragment >= max_fragments) return "fragment index out of bounds";
   if (!is_reason(reply.reason)) return "unknown reason";
   if (reply.reason != RefuseReason::none && !reply.values.empty()) return "values beside a refusal";
+  if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (reply.cursor.size() > max_cursor_bytes) return "the cursor is too long";
   if (!reply.cursor.empty() && reply.values.empty()) return "a cursor without values";
   if (reply.values.size() > max_payload_frame_bytes || reply.values.size() % codec_block_bytes(Codec::f32) != 0) {

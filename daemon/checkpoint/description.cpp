@@ -91,6 +91,7 @@ std::expected<std::optional<Description>, std::string> description_in(const Meta
   if (!layout::is_job_name(description.job)) values.fault("job");
   description.layout = values.number<std::uint64_t>("layout", 16);
   description.clock = values.number<std::uint64_t>("clock", 10);
+  if (description.clock > layout::max_clock_samples) values.fault("clock");
   description.oldest_clock = values.number<std::uint64_t>("oldest_clock", 10);
   if (const auto cursor = from_base64(values.text("cursor")); cursor && cursor->size() <= layout::max_cursor_bytes) {
     description.cursor = *cursor;

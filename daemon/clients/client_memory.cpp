@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "gossip/check.hpp"
+#include "gossip/job_clock.hpp"
 #include "gossip/messages.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/names.hpp"
@@ -36,7 +37,7 @@ using layout::TensorEntry;
 // gossip/ may not include sdk/, so the two state these apart.
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
-              max_cursor_bytes == layout::max_cursor_bytes);
+              max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples);
 
 /// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
@@ -448,7 +449,8 @@ void ClientMemory::store_word(std::uint32_t fragment, layout::Word word) {
 }
 
 std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
-  return entry(fragment).publication_clock.load(std::memory_order_relaxed);  // ordered by the word, loaded before
+  const std::uint64_t clock = entry(fragment).publication_clock.load(std::memory_order_relaxed);
+  return std::min(clock, layout::max_clock_samples);  // ordered by the word, loaded before
 }
 
 std::optional<ClientMemory::Receipt> ClientMemory::receipt(std::uint32_t fragment, std::uint32_t generation) const {
@@ -466,7 +468,7 @@ void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt)
 }
 
 std::uint64_t ClientMemory::clock() const {
-  return header().clock.load(std::memory_order_relaxed);
+  return std::min(header().clock.load(std::memory_order_relaxed), layout::max_clock_samples);
 }
 std::uint64_t ClientMemory::steps() const {
   return header().steps.load(std::memory_order_relaxed);
@@ -548,7 +550,7 @@ void ClientMemory::set_members(std::span<const NodeId> members) {
 }
 
 std::uint64_t ClientMemory::clock_base() const {
-  return header().clock_base.load(std::memory_order_relaxed);
+  return std::min(header().clock_base.load(std::memory_order_relaxed), layout::max_clock_samples);
 }
 
 void ClientMemory::set_clock_base(std::uint64_t samples) {

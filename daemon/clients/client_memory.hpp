@@ -118,6 +118,7 @@ class ClientMemory {
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
   /// Only while the daemon owns the word. The word must be valid.
   void store_word(std::uint32_t fragment, layout::Word word);
+  /// This one and clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
   /// The daemon's own note about the publication of this generation, if the memory has one. A client can write there,
   /// too: it can only misplace its own share of the model.

@@ -272,7 +272,7 @@ void Job::woken(const ClientSession& session) {
 
 void Job::published(JobClient& client, std::uint32_t f) {
   if (&client == first_.get() && !replica_.buffers(f).gathered()) {
-    const std::uint64_t clock = client.memory().clock_base() + client.memory().publication_clock(f);
+    const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
     decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
     mirror(f);
   } else if (group_) {
@@ -570,6 +570,16 @@ void Job::warn_of_strangers() {
       name(), stranger->brief());
 }
 
+void Job::warn_of_clock() {
+  const auto& claim = replica_.disbelieved_clock();
+  if (!claim || claim->node == disbelieved_) return;
+  disbelieved_ = claim->node;
+  host_.log().warn(
+      "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
+      "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
+      name(), claim->node.brief(), claim->clock);
+}
+
 // --- joining ------------------------------------------------------------------------------------------------------
 
 template <class Feed>
@@ -750,6 +760,7 @@ void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
   global_clock_ = std::max(global_clock_, replica_.global_clock());
+  warn_of_clock();
   const auto partners = static_cast<std::uint32_t>(replica_.partners());
   const ClientMemory::Statistics statistics{.bytes_sent = counters.payload_bytes_sent,
                                             .bytes_received = payload_bytes_received_,

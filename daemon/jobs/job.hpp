@@ -244,6 +244,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   [[nodiscard]] PartnerStatus partner_status(const gossip::PartnerReport& report) const;
   void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
+  void warn_of_clock();
 
   JobHost& host_;
   JobInfo description_;
@@ -276,9 +277,10 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   TimeUs told_clients_us_ = 0;
   TimeUs time_taken_at_us_ = 0;
   std::uint64_t pulled_bytes_ = 0;
-  std::uint64_t global_clock_ = 0;  // the largest told
-  bool all_stopped_ = false;        // no client trains
-  bool finishing_ = false;          // and the replica has been told
+  std::uint64_t global_clock_ = 0;     // the largest told
+  std::optional<NodeId> disbelieved_;  // warned of
+  bool all_stopped_ = false;           // no client trains
+  bool finishing_ = false;             // and the replica has been told
   TimeUs finishing_seen_us_ = 0;
   std::optional<std::uint64_t> saver_;  // the client, once it is over
   std::uint64_t payload_bytes_received_ = 0;

@@ -14,6 +14,7 @@
 
 #include "daemon/clients/client_listener.hpp"
 #include "gossip/fragment_buffers.hpp"
+#include "gossip/job_clock.hpp"
 #include "gossip/local_group.hpp"
 #include "gossip/reunion.hpp"
 
@@ -31,7 +32,7 @@ class JobClient {
   [[nodiscard]] std::uint64_t number() const { return session_->number(); }
   [[nodiscard]] pid_t pid() const { return session_->pid(); }
   /// Samples that its model has seen.
-  [[nodiscard]] std::uint64_t clock() const { return memory().clock_base() + memory().clock(); }
+  [[nodiscard]] std::uint64_t clock() const { return gossip::later_clock(memory().clock_base(), memory().clock()); }
 
   // --- beside the model
   /// Its program has set a cursor since the model was taken over.

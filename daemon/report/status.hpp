@@ -65,6 +65,7 @@ struct NodeStatus {
   std::uint64_t messages_rejected = 0;   ///< malformed or out of bounds
   std::uint64_t admissions_refused = 0;  ///< wrong or no cluster key
   std::uint64_t handshakes_failed = 0;   ///< connections at the listening port that did not get through CURVE
+  std::uint64_t strangers_closed = 0;    ///< connections there that were not admitted in time, or were too many
   std::uint64_t link_attempts = 0;       ///< dialled
   std::uint64_t link_attempts_failed = 0;
   std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
@@ -220,8 +221,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, inc
                                    refutations, jobs, clients, memory_bytes, device_memory_bytes, device_overflow_bytes,
                                    clients_awaited, limits_near, page, messages_sent, messages_received, bytes_sent,
                                    bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
-                                   admissions_refused, handshakes_failed, link_attempts, link_attempts_failed,
-                                   sends_full, findings, cpu_s, heap_bytes)
+                                   admissions_refused, handshakes_failed, strangers_closed, link_attempts,
+                                   link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,

@@ -35,7 +35,6 @@ namespace {
 
 constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
 /// More is a negative number, taken for an unsigned one.
-constexpr std::uint64_t max_samples = std::uint64_t{1} << 62;
 /// Larger than any due_sequence: "look at every fragment at the next step".
 constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
 /// How often gossamer_wait_ready() and gossamer_finish() look: short beside a fragment's way over any network.
@@ -246,8 +245,8 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
     return fail(GOSSAMER_BAD_ARGUMENT, "a stream is given, but device says that the tensors are in host memory");
   if (options.device == GOSSAMER_CUDA && options.memory == GOSSAMER_MEMORY_LEAN)
     return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
-  if (options.initial_clock_samples > max_samples)
-    return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
+  if (options.initial_clock_samples > layout::max_clock_samples)
+    return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
   auto placed = place(*replica, options);
@@ -263,8 +262,8 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
 }
 
 inline Result<void> gossamer_run::step(std::uint64_t samples) {
-  if (samples > max_samples) [[unlikely]]
-    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or beyond 2^62");
+  if (samples > layout::max_clock_samples - clock_) [[unlikely]]
+    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   clock_ += samples;
   ++steps_;
   layout::Header& header = memory_.header();
@@ -579,7 +578,8 @@ void gossamer_run::info(gossamer_run_info& info) const {
 }
 
 std::uint64_t gossamer_run::global_clock() const {
-  global_clock_ = std::max({global_clock_, clock_, memory_.header().global_clock.load(std::memory_order_relaxed)});
+  const std::uint64_t told = memory_.header().global_clock.load(std::memory_order_relaxed);
+  global_clock_ = std::max({global_clock_, clock_, std::min(told, layout::max_clock_samples)});
   return global_clock_;
 }
 

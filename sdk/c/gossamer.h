@@ -15,7 +15,7 @@
  *     Fields called `reserved` are zero.
  *  5. After a call on a run has failed, gossamer_last_error() gives its message: what is wrong and what to do. The
  *     text is valid until the next call on that run. gossamer_open(), which has no run yet, writes it to a buffer.
- *  6. Times are in milliseconds, sizes in bytes, clocks in training samples; units end the names.
+ *  6. Times are in milliseconds, sizes in bytes, clocks in training samples, up to 2^53; units end the names.
  *  7. After fork() a run works in the parent only: in the child every call on it returns GOSSAMER_FORKED, but
  *     gossamer_close(), which frees the handle. A child that wants a run opens its own.
  *  8. A symbol of version GOSSAMER_1 keeps its meaning for as long as the library's file is libgossamer.so.1.
@@ -142,7 +142,7 @@ typedef struct gossamer_run_info {
   uint32_t state;    /* gossamer_state */
   uint32_t attached; /* 1 while a daemon has accepted the run and its socket is open */
   uint64_t clock_samples;
-  uint64_t global_clock_samples; /* the largest clock of any replica that is known: for learning-rate schedules */
+  uint64_t global_clock_samples; /* the largest clock of a replica that is known and believed: for schedules */
   uint64_t steps;
   uint64_t exchanges;        /* done by this node for this job */
   uint64_t publications;     /* fragments handed to the daemon */

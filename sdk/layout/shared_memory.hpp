@@ -59,6 +59,8 @@ inline constexpr std::uint32_t max_tensors = 1u << 20;
 inline constexpr std::uint32_t max_fragments = 1u << 16;
 inline constexpr std::size_t max_name_bytes = 255;
 inline constexpr std::size_t max_job_bytes = 63;
+/// No clock is larger, in samples: whole numbers up to here are exact as doubles.
+inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 inline constexpr std::size_t max_dimensions = 8;
 /// Bytes of a cursor: what the program keeps of its place in the data.
 inline constexpr std::size_t max_cursor_bytes = slot_bytes;

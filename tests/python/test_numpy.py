@@ -175,6 +175,7 @@ class Arguments(unittest.TestCase):
             ([w], {"fragment_elements": 300}, "fragment_elements is 300; it must be a power of two"),
             ([w], {"step_budget_bytes": 1e6}, "step_budget_bytes must be a whole number, not 1000000.0"),
             ([w], {"initial_clock": -1}, "initial_clock must be from 0 to .*, not -1"),
+            ([w], {"initial_clock": 2**62}, f"initial_clock must be from 0 to {2**53}, not {2**62}"),
             (5, {}, "arrays or a mapping of names to them, not 5"),
             ({1: w}, {}, "name of a tensor must be a string, not 1"),
             ({"a\0b": w}, {}, "name of a tensor must be a string"),

@@ -16,11 +16,13 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <zmq.hpp>
 
+#include "gossip/job_clock.hpp"
 #include "gossip/random.hpp"
 #include "peer/address.hpp"
 #include "peer/admission.hpp"
@@ -365,6 +367,22 @@ void newer(HostileMember& member) {
   }
 }
 
+/// Stands where no replica can: what breaks the rules, and what keeps to them.
+void impossible_clock(HostileMember& member) {
+  JobInfo info = *member.job();
+  info.clock = std::numeric_limits<std::uint64_t>::max();
+  member.say(Message(info));
+  member.hear_until([] { return false; }, aftermath);
+}
+void far_ahead(HostileMember& member) {
+  JobInfo info = *member.job();
+  info.clock = gossip::max_clock_samples;
+  for (int i = 0; i < repetitions && !member.put_out(); ++i) {
+    member.say(Message(info));
+    member.hear_until([] { return false; }, std::chrono::milliseconds(100));
+  }
+}
+
 /// Takes part, asks for a great deal, and reads nothing of it.
 void reads_nothing(HostileMember& member) {
   for (int i = 0; i < 100 * repetitions; ++i) {
@@ -374,12 +392,17 @@ void reads_nothing(HostileMember& member) {
 }
 
 const std::map<std::string, void (*)(HostileMember&)>& acts() {
-  static const std::map<std::string, void (*)(HostileMember&)> all{
-      {"nothing", [](HostileMember&) {}}, {"random", random_bytes},
-      {"truncated", truncated},           {"too-large", too_large},
-      {"other-jobs", for_other_jobs},     {"repeated", repeated},
-      {"lies", lies_about_others},        {"newer", newer},
-      {"reads-nothing", reads_nothing}};
+  static const std::map<std::string, void (*)(HostileMember&)> all{{"nothing", [](HostileMember&) {}},
+                                                                   {"random", random_bytes},
+                                                                   {"truncated", truncated},
+                                                                   {"too-large", too_large},
+                                                                   {"other-jobs", for_other_jobs},
+                                                                   {"repeated", repeated},
+                                                                   {"lies", lies_about_others},
+                                                                   {"newer", newer},
+                                                                   {"reads-nothing", reads_nothing},
+                                                                   {"impossible-clock", impossible_clock},
+                                                                   {"far-ahead", far_ahead}};
   return all;
 }
 

@@ -101,6 +101,19 @@ class Hostile(TrainingTest):
         self.assert_sound(losses=4)
         self.assert_no_leak(before)
 
+    def test_lies_about_its_clock(self) -> None:
+        """What cannot be is malformed; what is beside everything that the others say moves nobody's schedule."""
+        rejected = self.rejected()
+        self.act("impossible-clock")
+        self.assertEqual(self.rejected(), rejected + 1)
+        self.assertEqual(self.act("far-ahead")["rejected"], "")
+        job_clocks = [member.job()["global_clock"] for member in self.members]
+        furthest = max(member.job()["clock"] for member in self.members)
+        self.assertLessEqual(max(job_clocks), furthest)
+        self.assertEqual(self.logged("it is not believed"), 1)
+        self.all_learn()
+        self.assert_sound(losses=2, rejected_by={self.target: rejected + 1})
+
     def test_other_versions(self) -> None:
         """One that speaks none of ours is turned away, and both ends say why; one that speaks ours as well is taken,
         with all that it knows beyond it."""

@@ -27,6 +27,8 @@ from ._shared import Shared, slice_ms
 DAEMON_TIMEOUT_S = 5.0
 # Of samples, bytes: what the C library takes.
 MAX_COUNT = 2**62
+# No clock is larger, in samples (gossamer.h).
+MAX_CLOCK = 2**53
 
 
 class State(enum.Enum):
@@ -161,7 +163,7 @@ def _c_options(options: RunOptions) -> _library.Options:
     result.socket_path = None if options.socket is None else os.fsencode(options.socket)
     result.fragment_elements = _count(options.fragment_elements, "fragment_elements", 2**32 - 1)
     result.step_budget_bytes = _count(options.step_budget_bytes, "step_budget_bytes")
-    result.initial_clock_samples = _count(options.initial_clock, "initial_clock")
+    result.initial_clock_samples = _count(options.initial_clock, "initial_clock", MAX_CLOCK)
     if options.memory not in _library.MEMORIES:
         raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {options.memory!r}")
     result.memory = _library.MEMORIES[options.memory]
@@ -453,7 +455,8 @@ class Run(Shared):
 
     @property
     def global_clock(self) -> int:
-        """The largest clock of any replica that is known: what a learning-rate schedule should follow."""
+        """How far the job is: the largest clock of any replica that is known and believed. What a learning-rate schedule
+        should follow."""
         return self.info().global_clock
 
     @property

@@ -436,6 +436,33 @@ TEST_CASE("of donors about as advanced the nearest comes first", "[joining]") {
   CHECK(order == std::vector<std::uint8_t>{4, 6, 3, 2, 5});
 }
 
+TEST_CASE("a donor alone with its clock is not the furthest, and its clock is not taken over", "[joining]") {
+  Newcomer newcomer(1, 6);
+  for (const std::uint8_t donor : {2, 3, 4})
+    newcomer.link_up(donor);
+  newcomer.hear(2, info(ReplicaState::running, 5000));
+  newcomer.hear(3, info(ReplicaState::running, 4000));
+  newcomer.hear(4, info(ReplicaState::running, std::uint64_t{1} << 53));
+  newcomer.tick();
+  CHECK(newcomer.pulls_from(2).size() == 2);
+  for (const std::uint8_t donor : {2, 3, 4}) {
+    const std::uint64_t clock = donor == 4 ? std::uint64_t{1} << 53 : 5010;
+    for (const std::uint32_t f : newcomer.pulls_from(donor))
+      newcomer.pulled(donor, values_of(f, 2, clock));
+  }
+  CHECK(newcomer.joining.fragments_pulled() == 6);
+  CHECK(newcomer.joining.clock() == 5010);
+}
+
+TEST_CASE("the only donor is believed, as its model is", "[joining]") {
+  Newcomer newcomer(1, 1);
+  newcomer.link_up(2);
+  newcomer.hear(2, info(ReplicaState::running, 1'000'000));
+  newcomer.tick();
+  newcomer.pulled(2, values_of(0, 2, 1'000'500));
+  CHECK(newcomer.joining.clock() == 1'000'500);
+}
+
 TEST_CASE("the donors that fragments are under way from are counted", "[joining]") {
   Newcomer one(1, 5);
   for (const std::uint8_t donor : {2, 3}) {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "gossip/job_clock.hpp"
 #include "gossip/random.hpp"
 #include "peer/validate.hpp"
 #include "peer/wire.capnp.h"
@@ -290,6 +291,8 @@ TEST_CASE("requests against the rules are refused") {
   CHECK(faulty([](auto& r) { r.tracer->values[1] = std::numeric_limits<double>::quiet_NaN(); }));
   CHECK(faulty([](auto& r) { r.tracer->values[3] = -1.1 * max_tracer_value; }));
   CHECK(faulty([](auto& r) { r.min_shift = max_shift_bound + 1; }));
+  CHECK_FALSE(faulty([](auto& r) { r.clock = gossip::max_clock_samples; }));
+  CHECK(faulty([](auto& r) { r.clock = gossip::max_clock_samples + 1; }));
   CHECK(faulty([](auto& r) { r.clip = -1; }));
   CHECK(faulty([](auto& r) { r.clip = std::numeric_limits<float>::infinity(); }));
   CHECK(faulty([](auto& r) { r.clip = std::numeric_limits<float>::quiet_NaN(); }));
@@ -338,6 +341,7 @@ TEST_CASE("replies against the rules are refused") {
   CHECK(faulty([](auto& r) { r.reason = RefuseReason::expired; }));
   CHECK(faulty([](auto& r) { r.shift = 0; }));
   CHECK(faulty([](auto& r) { r.shift = 13; }));
+  CHECK(faulty([](auto& r) { r.clock = gossip::max_clock_samples + 1; }));
   CHECK(faulty([](auto& r) { r.block_count = 2; }));
   CHECK(faulty([](auto& r) { r.wide = filled(1, 8); }));
   CHECK(faulty([](auto& r) { r.wide = filled(2, 0); }));
@@ -368,8 +372,14 @@ TEST_CASE("the other messages against the rules are refused") {
   CHECK(job_faulty([](auto& j) { j.fragment_elements = 2 * max_fragment_elements; }));
   CHECK(job_faulty([](auto& j) { j.fragments = 3; }));
   CHECK(job_faulty([](auto& j) { j.elements = std::uint64_t{1} << 60; }));
+  CHECK_FALSE(job_faulty([](auto& j) { j.clock = gossip::max_clock_samples; }));
+  CHECK(job_faulty([](auto& j) { j.clock = gossip::max_clock_samples + 1; }));
+  CHECK(job_faulty([](auto& j) { j.clock = std::numeric_limits<std::uint64_t>::max(); }));
   CHECK(fault_of(Message(PullRequest{{}, max_fragments})));
   PullReply pull = a_pull();
+  pull.clock = gossip::max_clock_samples + 1;
+  CHECK(fault_of(Message(pull)));
+  pull = a_pull();
   pull.values = filled(1000, 0);
   CHECK(fault_of(Message(pull)));
   pull = a_pull();

@@ -6,6 +6,7 @@
 
 #include <capnp/schema.h>
 #include "catch.hpp"
+#include "gossip/job_clock.hpp"
 #include "gossip/membership_messages.hpp"
 #include "gossip/messages.hpp"
 #include "peer/limits.hpp"
@@ -56,6 +57,7 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"max_step_exponent", max_step_exponent},
       {"max_job_name_bytes", max_job_name_bytes},
       {"max_cursor_bytes", max_cursor_bytes},
+      {"max_clock_samples", gossip::max_clock_samples},
       {"max_summaries", max_summaries},
       {"max_summary_jobs", max_summary_jobs},
       {"max_summary_name_bytes", max_summary_name_bytes},
@@ -77,6 +79,8 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
       {"max_member_address_bytes", max_member_address_bytes},
       {"max_retired_keys", max_retired_keys},
       {"max_listening_keys", max_listening_keys},
+      {"max_strangers", max_strangers},
+      {"stranger_patience_us", stranger_patience_us},
       {"max_denials", max_denials},
       {"max_denials_in_message", max_denials_in_message},
       {"max_ahead_us", max_ahead_us},

@@ -32,7 +32,9 @@ asio::ip::tcp::endpoint endpoint_of(const Node& node) {
 /// A ZeroMQ client of ours that knows the cluster key and says what it likes: an insider that misbehaves.
 class Insider {
  public:
-  Insider(const Node& target, const ClusterKeys& keys) : socket_(context_, zmq::socket_type::dealer) {
+  Insider(const Node& target, const ClusterKeys& keys, const std::string& routing_id = {})
+      : socket_(context_, zmq::socket_type::dealer) {
+    if (!routing_id.empty()) socket_.set(zmq::sockopt::routing_id, routing_id);
     const KeyPair server = keys.first().listening_keys();
     const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) { return zmq::const_buffer(key.data(), 32); };
     socket_.set(zmq::sockopt::curve_serverkey, buffer(server.public_key));
@@ -302,6 +304,71 @@ TEST_CASE("hellos with something wrong are refused with a reason") {
   CHECK(answer([](Hello& h) { h.channel = Channel::bulk; }, true) == RejectReason::duplicate);
   CHECK(a->overlay->counters().admissions_refused == 4);
   CHECK(a->overlay->links().empty());
+}
+
+TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its other end claims") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider first(*a, keys, "the same");
+  Insider second(*a, keys, "the same");
+  for (Insider* insider : {&first, &second}) {
+    insider->send(encode(ControlMessage(insider->hello(keys, Channel::bulk))));
+    // ZeroMQ ignores the second of two connections of the same name.
+    CHECK(insider->rejection(loop)->reason == RejectReason::duplicate);
+  }
+}
+
+TEST_CASE("a connection that is not admitted in time is closed, and links stay") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.stranger_patience_us = 300 * us_per_ms;
+  const auto a = Node::started(loop, keys, options);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  const auto links_up = a->overlay->counters().links_up;
+  asio::ip::tcp::socket silent(loop);
+  silent.connect(endpoint_of(*a));
+  Insider secured(*a, keys);
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed >= 2; });
+  asio::error_code error;
+  char byte = 0;
+  silent.non_blocking(true);
+  run_until(loop, [&] {
+    (void)silent.read_some(asio::buffer(&byte, 1), error);
+    return error == asio::error::eof || error == asio::error::connection_reset;
+  });
+  // Put out, it has that time to hear why.
+  Insider put_out(*a, keys);
+  put_out.send(encode(ControlMessage(put_out.hello(keys, Channel::control))));
+  run_until(loop, [&] { return put_out.receive().has_value(); });
+  const auto before = a->overlay->counters().strangers_closed;
+  for (std::uint32_t i = 0; i <= max_malformed_messages; ++i)
+    put_out.send_raw({Bytes::adopt(std::vector<std::uint8_t>(8, 1))});
+  CHECK(put_out.rejection(loop)->reason == RejectReason::misbehaved);
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed > before; });
+  CHECK(a->overlay->counters().links_up == links_up);
+  CHECK(a->linked(*b));
+  CHECK(a->overlay->counters().links_lost == 0);
+}
+
+TEST_CASE("who floods the port closes his own connections, and others come in") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.max_strangers = 8;
+  const auto a = Node::started(loop, keys, options);
+  std::vector<asio::ip::tcp::socket> flood;
+  for (int i = 0; i < 40; ++i) {
+    flood.emplace_back(loop);
+    flood.back().connect(endpoint_of(*a));
+  }
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed >= 32; });
+  CHECK(a->overlay->counters().strangers_closed == 32);
+  CHECK(a->logged("too many are not admitted") > 0);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
 }
 
 TEST_CASE("hellos are looked at only so often") {

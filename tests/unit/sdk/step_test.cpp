@@ -662,3 +662,21 @@ TEST_CASE("a negative number of samples is refused, not counted as a large one")
   CHECK(run.info().clock_samples == 10);
   CHECK_THROWS_AS(Run({.job = "test", .initial_clock_samples = std::uint64_t{1} << 63}, model.tensors()), Error);
 }
+
+TEST_CASE("a clock does not leave its range, whatever is asked of it") {
+  constexpr std::uint64_t most = std::uint64_t{1} << 53;
+  Model model;
+  CHECK_THROWS_WITH(Run({.job = "test", .initial_clock_samples = most + 1}, model.tensors()),
+                    Catch::Contains("beyond 2^53"));
+  Run run({.job = "test", .socket_path = "/nonexistent/socket", .initial_clock_samples = most - 10}, model.tensors());
+  run.step(4);
+  for (const std::uint64_t samples : {std::uint64_t{7}, most, std::uint64_t{1} << 62, ~std::uint64_t{0} - most + 11}) {
+    CHECK(gossamer_step(run.handle(), samples) == GOSSAMER_BAD_ARGUMENT);
+    CHECK(std::string(gossamer_last_error(run.handle())).find("beyond 2^53") != std::string::npos);
+  }
+  run.step(6);
+  run.step(0);
+  CHECK(run.info().clock_samples == most);
+  CHECK(run.info().global_clock_samples == most);
+  CHECK(run.info().steps == 3);
+}

@@ -1,0 +1,186 @@
+// A stranger who means harm: it holds an invitation, expired or not, and with it the public half of the key that the
+// members listen with. So it completes handshakes, and is let in nowhere. For the system tests (stranger_test.py),
+// which run it against real daemons.
+//
+//     hostile_stranger ACT COUNT < INVITATION
+//
+// ACT is `routing-ids`: it claims the numbers that an unseeded ZeroMQ would give to the first COUNT connections, and
+// then makes as many without a claim. Or `hold`: COUNT connections that say nothing, until
+// standard input ends. Prints one line of JSON when all connections are made, and one at the end: `secured`, how many
+// handshakes were completed so far, and `ended`, how many of the connections the other end has closed.
+//
+// One thread; ZeroMQ's monitors tell what becomes of the connections.
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+#include <zmq.hpp>
+
+#include "peer/invitation.hpp"
+
+namespace {
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds patience{20};
+constexpr std::chrono::milliseconds poll_step{20};
+constexpr int max_connections = 4000;
+/// ROUTER and REP sockets that a daemon may have made before the one that listens, and that one.
+constexpr int sockets_before = 4;
+
+class Connection {
+ public:
+  Connection(zmq::context_t& context, const Identity& identity, const Invitation& invitation,
+             const std::string& routing_id, int number)
+      : socket_(context, zmq::socket_type::dealer), events_(context, zmq::socket_type::pair) {
+    const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) {
+      return zmq::const_buffer(key.data(), key.size());
+    };
+    socket_.set(zmq::sockopt::curve_serverkey, buffer(invitation.listening_key));
+    socket_.set(zmq::sockopt::curve_publickey, buffer(identity.keys.public_key));
+    socket_.set(zmq::sockopt::curve_secretkey, buffer(identity.keys.secret_key.bytes()));
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::reconnect_ivl, -1);
+    if (!routing_id.empty()) {
+      // Not through the wrapper: it would take a claim with a zero byte in it for a string.
+      if (zmq_setsockopt(socket_.handle(), ZMQ_ROUTING_ID, routing_id.data(), routing_id.size()) != 0)
+        throw zmq::error_t();
+    }
+    const std::string endpoint = "inproc://events-" + std::to_string(number);
+    if (zmq_socket_monitor(socket_.handle(), endpoint.c_str(), ZMQ_EVENT_ALL) != 0) throw zmq::error_t();
+    events_.connect(endpoint);
+    socket_.connect(invitation.addresses.front().text());
+  }
+
+  void look() {
+    zmq::message_t event;
+    zmq::message_t address;
+    while (events_.recv(event, zmq::recv_flags::dontwait) && events_.recv(address)) {
+      std::uint16_t kind = 0;
+      std::memcpy(&kind, event.data(), sizeof kind);
+      secured = secured || kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+      ended = ended || kind == ZMQ_EVENT_DISCONNECTED || kind == ZMQ_EVENT_CLOSED ||
+              kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL ||
+              kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    }
+  }
+
+  bool secured = false;
+  bool ended = false;
+
+ private:
+  zmq::socket_t socket_;
+  zmq::socket_t events_;
+};
+
+class Stranger {
+ public:
+  explicit Stranger(Invitation invitation) : invitation_(std::move(invitation)) {
+    context_.set(zmq::ctxopt::max_sockets, 3 * max_connections);
+  }
+
+  void connect(const std::string& routing_id) {
+    connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id,
+                                                        static_cast<int>(connections_.size())));
+  }
+  /// Until each has come through or been closed.
+  void settle() {
+    const auto deadline = Clock::now() + patience;
+    while (Clock::now() < deadline) {
+      bool settled = true;
+      for (const auto& connection : connections_) {
+        connection->look();
+        settled = settled && (connection->secured || connection->ended);
+      }
+      if (settled) return;
+      std::this_thread::sleep_for(poll_step);
+    }
+  }
+  void report() {
+    int secured = 0;
+    int ended = 0;
+    for (const auto& connection : connections_) {
+      connection->look();
+      secured += connection->secured ? 1 : 0;
+      ended += connection->ended ? 1 : 0;
+    }
+    std::puts(nlohmann::json{{"secured", secured}, {"ended", ended}}.dump().c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  Invitation invitation_;
+  Identity identity_ = Identity::generate();
+  zmq::context_t context_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+};
+
+/// What ZeroMQ calls the `n`th connection to a ROUTER that is the first to draw from `first` on.
+std::string numbered(std::uint32_t first, std::uint32_t n) {
+  const std::uint32_t number = htonl(first + n);
+  std::string id(1 + sizeof number, '\0');
+  std::memcpy(id.data() + 1, &number, sizeof number);
+  return id;
+}
+
+void claim_routing_ids(Stranger& stranger, int count) {
+  for (int socket = 0; socket < sockets_before; ++socket) {
+    // As in libzmq's generate_random(), in a process where nobody else has drawn.
+    const auto low = static_cast<std::uint32_t>(std::rand());
+    const auto high = static_cast<std::uint32_t>(std::rand());
+    for (int n = 0; n < count; ++n)
+      stranger.connect(numbered(high << 31 | low, static_cast<std::uint32_t>(n)));
+  }
+  stranger.settle();
+  for (int n = 0; n < count; ++n)
+    stranger.connect({});
+  stranger.settle();
+  stranger.report();
+}
+
+void hold(Stranger& stranger, int count) {
+  for (int n = 0; n < count; ++n)
+    stranger.connect({});
+  stranger.settle();
+  stranger.report();
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+}
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "hostile_stranger: %s\n", message.c_str());
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string act = argc == 3 ? argv[1] : "";
+  const int count = argc == 3 ? std::atoi(argv[2]) : 0;
+  if ((act != "routing-ids" && act != "hold") || count < 1 || count > max_connections)
+    return fail("routing-ids | hold, and how many, up to " + std::to_string(max_connections));
+  std::string line;
+  for (char byte = 0; ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n';)
+    line += byte;
+  auto invitation = parse_invitation(line);
+  if (!invitation) return fail(invitation.error());
+  Stranger stranger(std::move(*invitation));
+  if (act == "routing-ids") {
+    claim_routing_ids(stranger, count);
+  } else {
+    hold(stranger, count);
+  }
+  stranger.report();
+  return 0;
+}

@@ -1,0 +1,118 @@
+"""A stranger who can reach the port, with or without an invitation that is no longer good for anything
+(hostile_stranger.cpp): he completes handshakes, or only connects, and is let in nowhere. Whatever he does, the members
+train on, others can join them, and what his connections take is bounded.
+"""
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import time
+import unittest
+from typing import Any, Dict
+
+import numpy as np
+
+from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+from training import descriptors
+
+HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
+ELEMENTS = 2000
+# What docs/wire.md promises: so many at once, and the seconds that each may take.
+MAX_STRANGERS = 256
+STRANGER_PATIENCE_S = 10
+# Of the daemon under the flood; a quarter of them is for strangers.
+FEW_DESCRIPTORS = 240
+
+
+class Stranger(SystemTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.nodes = self.start_nodes(2)
+        self.both = [self.attach(node, np.zeros(ELEMENTS)) for node in self.nodes]
+
+    def expired_invitation(self, node: Node) -> str:
+        done = gossamerctl(BUILD, "--socket", str(node.control_socket), "invite", "--expires", "1s",
+                           "--address", node.address)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        expired = time.time() + 1.1
+        wait_until(lambda: time.time() > expired, PATIENCE_S, "the invitation has expired")
+        return done.stdout
+
+    def start_stranger(self, node: Node, act: str, count: int) -> subprocess.Popen:
+        stranger = subprocess.Popen(
+            [HOSTILE_STRANGER, act, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(stranger.stdout.close)
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        stranger.stdin.write(self.expired_invitation(node))
+        stranger.stdin.flush()
+        return stranger
+
+    def told(self, stranger: subprocess.Popen) -> Dict[str, Any]:
+        line = stranger.stdout.readline()
+        self.assertTrue(line, "the stranger tells what became of its connections")
+        return json.loads(line)
+
+    def assert_unmoved(self) -> None:
+        for node in self.nodes:
+            self.assertTrue(node.running(), node.log.read_text(errors="replace")[-3000:])
+        self.assert_still_exchanges(self.both)
+
+    def test_chooses_the_routing_ids_that_come_next(self) -> None:
+        """Two connections of the same routing id end a ROUTER by an assertion where it has made up one of them."""
+        with self.start_stranger(self.nodes[0], "routing-ids", 64) as stranger:
+            told = self.told(stranger)
+            stranger.stdin.close()
+        self.assertGreater(told["secured"], 64, "an invitation is enough for a handshake")
+        self.assert_unmoved()
+
+    def sockets(self, node: Node) -> int:
+        return descriptors(node.program.pid)[0]
+
+    def test_holds_connections(self) -> None:
+        """More than there is room for, each with a handshake, and none with a hello."""
+        node = self.nodes[0]
+        before = self.sockets(node)
+        stranger = self.start_stranger(node, "hold", 2 * MAX_STRANGERS)
+        self.told(stranger)
+        wait_until(lambda: self.sockets(node) <= before + MAX_STRANGERS, PATIENCE_S, "there are only so many")
+        self.assert_unmoved()
+        newcomer = self.cluster.start("newcomer")
+        wait_until(lambda: newcomer.status()["neighbours"] == 2, PATIENCE_S, "a member still comes in")
+        wait_until(lambda: self.sockets(node) <= before + 4, STRANGER_PATIENCE_S + PATIENCE_S, "all had their time")
+        self.assertGreaterEqual(node.status()["strangers_closed"], 2 * MAX_STRANGERS)
+        stranger.stdin.close()
+        self.assertEqual(self.told(stranger)["ended"], 2 * MAX_STRANGERS)
+        self.assert_unmoved()
+
+    def test_floods_the_port_of_one_with_few_descriptors(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, hard))
+        try:
+            node = self.cluster.start("few")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.nodes.append(node)
+        self.wait_for_links(self.nodes)
+        host, port = node.address.removeprefix("tcp://").split(":")
+        before = self.sockets(node)
+        flood = []
+        for _ in range(3 * FEW_DESCRIPTORS):
+            flood.append(socket.create_connection((host, int(port)), PATIENCE_S))
+            self.addCleanup(flood[-1].close)
+        client = self.attach(node, np.zeros(ELEMENTS))
+        self.step_until(lambda: client.run.ready, "a client of the flooded daemon joins")
+        wait_until(lambda: self.sockets(node) <= before + FEW_DESCRIPTORS // 4 + 4, PATIENCE_S, "few are kept")
+        self.assertGreaterEqual(node.status()["strangers_closed"], 2 * FEW_DESCRIPTORS)
+        newcomer = self.cluster.start("newcomer")
+        wait_until(lambda: newcomer.status()["neighbours"] == 3, PATIENCE_S, "a member still comes in")
+        self.both.append(client)
+        self.assert_unmoved()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -316,7 +316,13 @@ void Replica::want_publication(std::uint32_t f, Actions& out) {
 // --- the overlay --------------------------------------------------------------------------------------------------
 
 void Replica::link_up(const NodeId& node, Actions& out) {
-  if (neighbours_.size() >= max_neighbours && !neighbours_.contains(node)) return;
+  if (neighbours_.size() >= max_neighbours && !neighbours_.contains(node)) {
+    const auto unlinked =
+        std::find_if(neighbours_.begin(), neighbours_.end(), [](const auto& item) { return !item.second.linked; });
+    if (unlinked == neighbours_.end()) return;
+    forget_quarantine(unlinked->first);
+    neighbours_.erase(unlinked);
+  }
   Neighbour& neighbour = neighbours_[node];
   neighbour.linked = true;
   neighbour.budget.set_rate(options_.link_bytes_per_s);
@@ -337,6 +343,7 @@ void Replica::link_down(const NodeId& node) {
 
 void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
+  forget_quarantine(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
   count_unresolved(node, cache_.drop(node));
   for (Fragment& fragment : fragments_) {
@@ -364,6 +371,8 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
     count_unresolved(from, cache_.drop(from));
   }
   if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
+  if (info.first_exchange > found->second.info.first_exchange || info.state == ReplicaState::absent)
+    forget_quarantine(from);
   found->second.info = info;
   if (finish_ && info.finishing == Finishing::over && finish_->over.size() < max_neighbours) finish_->over.insert(from);
   if (info.job == description_.job || info.state == ReplicaState::absent) {
@@ -371,6 +380,11 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   } else {
     layout_stranger_ = from;
   }
+}
+
+void Replica::forget_quarantine(const NodeId& partner) {
+  for (Fragment& fragment : fragments_)
+    fragment.quarantined_at.erase(partner);
 }
 
 void Replica::set_link(const NodeId& node, const LinkLoad& load) {
@@ -593,6 +607,14 @@ std::uint64_t Replica::age_samples() const {
   return oldest;
 }
 
+TimeUs Replica::oldest_exchange_us() const {
+  TimeUs oldest_us = std::numeric_limits<TimeUs>::max();
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.quarantined) oldest_us = std::min(oldest_us, fragment.exchanged_us);
+  }
+  return oldest_us == std::numeric_limits<TimeUs>::max() ? 0 : oldest_us;
+}
+
 std::size_t Replica::pending_bytes() const {
   std::size_t bytes = 0;
   for (const Fragment& fragment : fragments_)
@@ -617,6 +639,11 @@ double Replica::consensus() const {
 }
 
 std::vector<PartnerReport> Replica::partner_reports() const {
+  std::map<NodeId, std::uint32_t> quarantined;
+  for (const Fragment& fragment : fragments_) {
+    for (const auto& [node, until_us] : fragment.quarantined_at)
+      ++quarantined[node];
+  }
   std::vector<PartnerReport> reports;
   for (const auto& [node, neighbour] : neighbours_)
     reports.push_back(
@@ -633,7 +660,8 @@ std::vector<PartnerReport> Replica::partner_reports() const {
          .blocks = neighbour.blocks,
          .wide_blocks = neighbour.wide_blocks,
          .unresolved = neighbour.unresolved,
-         .age_intervals = neighbour.age_intervals});
+         .age_intervals = neighbour.age_intervals,
+         .quarantined_fragments = quarantined[node]});
   return reports;
 }
 

@@ -57,6 +57,7 @@ struct ReplicaOptions {
   double link_bytes_per_s = 0;           ///< and to one neighbour
   double time_share = 0.02;              ///< most that gossip takes of the training's time; 0: no limit
   double network_share = 0.5;            ///< and of what the node's network can carry, if that is known; 0: no limit
+  bool crossing_rule = true;             ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
   float clip = 0;  ///< distances beyond this many times the median are averaged more gently (gossip/influence.hpp);
                    ///< 0: off. A lower one lets a poisoned or far-off partner move less, and slows stragglers down
 };
@@ -115,6 +116,7 @@ struct PartnerReport {
   std::uint64_t wide_blocks = 0;  ///< of them
   std::uint64_t unresolved = 0;   ///< exchanges with it of which one end committed, of the other nothing is known
   double age_intervals = 0;       ///< how old what it brings is, in its publication intervals, smoothed
+  std::uint32_t quarantined_fragments = 0;  ///< that it refused because its own hold NaN or infinity, and still may
 };
 
 class Replica {
@@ -274,6 +276,8 @@ class Replica {
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
   [[nodiscard]] std::size_t quarantined() const;
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
+  /// When the fragment that has waited longest was last exchanged, those in quarantine here apart; 0: never.
+  [[nodiscard]] TimeUs oldest_exchange_us() const;
   /// Kept here for the clients, in bytes. Once idle(): tasks allocate it.
   [[nodiscard]] std::size_t pending_bytes() const;
   /// Mean |difference| of an element to the others', as estimated when each fragment was last worked on.
@@ -361,10 +365,11 @@ class Replica {
     TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
     bool begun_here = false;       ///< that one
     OuterState outer = {};
-    TimeUs outer_us = 0;                ///< when its last outer step was
-    std::uint32_t outer_exchanges = 0;  ///< since then
-    std::uint64_t begun = 0;            ///< exchanges of its own: the round of a partner schedule
-    std::optional<NodeId> was_busy = {};
+    TimeUs outer_us = 0;                           ///< when its last outer step was
+    std::uint32_t outer_exchanges = 0;             ///< since then
+    std::uint64_t begun = 0;                       ///< exchanges of its own: the round of a partner schedule
+    std::optional<NodeId> was_busy = {};           ///< the partner of the last try; another one is rather asked next
+    std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is let rest
     DistanceRecord distances = {};
     double relative_distance = 0;  ///< smoothed over exchanges
     bool measured = false;         ///< that is known
@@ -446,6 +451,9 @@ class Replica {
   /// Of the fragments that may start, the one whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
+  [[nodiscard]] static bool rests(const Fragment& fragment, const NodeId& partner, TimeUs now_us);
+  /// Whether it holds NaN is known no more: it is gone, or another replica has taken its place.
+  void forget_quarantine(const NodeId& partner);
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
   void let_rest(const NodeId& node, TimeUs now_us);

@@ -23,6 +23,8 @@ constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answere
 constexpr TimeUs others_turn_divisor = 2;             // of a fragment's age, where the only partner is to begin
 constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
+constexpr TimeUs max_rest_us = 30 * us_per_s;             // unless an eighth of the period is longer
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 
@@ -42,8 +44,10 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
     const auto partner = choose_partner(fragment, now_us);
     if (!partner) {
       // Another fragment may have to ask another partner.
-      if (!hurries(fragment) || ++passed_over > schedule_window) return;
-      fragment.start_after_us = now_us + finish_wait_us;
+      const bool hurry = hurries(fragment);
+      if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
+      fragment.start_after_us = now_us + (hurry ? finish_wait_us : jittered_period() / busy_wait_divisor);
+      next_fragment_ = (*f + 1) % fragments_.size();
       continue;
     }
     next_fragment_ = (*f + 1) % fragments_.size();
@@ -53,6 +57,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
 
 void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
   ++fragments_[f].begun;
+  fragments_[f].was_busy.reset();  // it counts for one try, whatever comes of that
   answered_last_ = false;
   const auto saved_up = static_cast<TimeUs>(2 * most_in_flight());
   next_begin_us_ = std::max(next_begin_us_, now_us - saved_up * begin_gap_us()) + begin_gap_us();
@@ -99,7 +104,8 @@ void Replica::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) 
 
 bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
   return std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& item) {
-    return is_partner(item.second) && fragment.handover.may_ask(item.first);
+    return is_partner(item.second) && fragment.handover.may_ask(item.first) &&
+           !fragment.quarantined_at.contains(item.first);
   });
 }
 
@@ -192,7 +198,7 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
     if (hurry && (neighbour.info.finishing == Finishing::no || fragment.agreement.has(node))) continue;
     const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
-                       has_room(neighbour, fragment);
+                       has_room(neighbour, fragment) && !rests(fragment, node, now_us);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
@@ -205,6 +211,12 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
   const auto chosen = gossip::choose_partner(options_.partners, self_, candidates, fragment.begun, random_);
   if (!chosen) return std::nullopt;
   return candidates[*chosen].id;
+}
+
+/// Known to hold NaN in this fragment, and asked not long ago. It asks by itself when its values are finite again.
+bool Replica::rests(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
+  const auto quarantined = fragment.quarantined_at.find(partner);
+  return quarantined != fragment.quarantined_at.end() && now_us < quarantined->second;
 }
 
 void Replica::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec,
@@ -293,6 +305,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     end_own(*fragment, period_us(), now_us);
     return;
   }
+  fragment->quarantined_at.erase(from);
   if (reply.status == ReplyStatus::done) {
     observe_answer(from, *fragment->own, reply, now_us);
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) partner->second.busy_in_a_row = 0;
@@ -303,9 +316,9 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     }
     return;
   }
+  next_begin_us_ -= begin_gap_us();  // nothing came of it
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
-    next_begin_us_ -= begin_gap_us();  // nothing came of it
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
     fragment->was_busy = from;
     let_rest(from, now_us);
@@ -315,7 +328,9 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     // The first copy may have been committed by a replica that is gone, or is no longer remembered.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
     if (forgotten && fragment->own->repeated) count_unresolved(from);
-    end_own(*fragment, jittered_period(), now_us);
+    const bool quarantined = reply.reason == RefuseReason::quarantined;
+    if (quarantined && neighbours_.contains(from)) fragment->quarantined_at[from] = now_us + quarantine_rest_us;
+    end_own(*fragment, quarantined ? jittered_period() / busy_wait_divisor : jittered_period(), now_us);
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
 }
@@ -329,7 +344,8 @@ void Replica::let_rest(const NodeId& node, TimeUs now_us) {
   const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
   const TimeUs busy_us = period_us() / busy_wait_divisor;
   const TimeUs base_us = finish_ ? std::min(busy_us, finish_wait_us) : busy_us;
-  neighbour.rest_until_us = now_us + std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
+  const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
+  neighbour.rest_until_us = now_us + std::min(rest_us, std::max(base_us, max_rest_us));
 }
 
 /// Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
@@ -385,7 +401,6 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     ++counters_.violations;
     count_unresolved(own.partner);
   }
-  fragment.was_busy.reset();
   fragment.begun_here = true;
   end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
@@ -459,6 +474,9 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
       return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   const RefuseReason reason = objection(request);
+  // What is asked for is finite there. Where both are quarantined, the one that is well first must be free to ask.
+  if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
+    fragments_[request.fragment].quarantined_at.erase(from);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
   Fragment& fragment = fragments_[request.fragment];
   if (fragment.asked && fragment.asked->from == from && fragment.asked->request.counter == request.counter) {
@@ -471,8 +489,8 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const auto shift = fragment.budget.answer_shift(crossing);
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
-      (crowded() && !has_waited) || neighbour == neighbours_.end() || (crossing && self_ < from) ||
-      !affordable(neighbour->second, fragment, now_us)) {
+      (crowded() && !has_waited) || neighbour == neighbours_.end() ||
+      (crossing && options_.crossing_rule && self_ < from) || !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   hold(fragment);

@@ -820,7 +820,8 @@ PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
           .blocks = report.blocks,
           .wide_blocks = report.wide_blocks,
           .unresolved = report.unresolved,
-          .age_intervals = report.age_intervals};
+          .age_intervals = report.age_intervals,
+          .quarantined_fragments = report.quarantined_fragments};
 }
 
 JobStatus Job::status() const {
@@ -886,6 +887,10 @@ JobStatus Job::status() const {
   status.period_s = static_cast<double>(replica_.period_us()) / us_per_s;
   status.codec_error_sum = counters.codec_error_sum;
   status.age_sum = counters.ages.sum;
+  if (joined_us_ > 0) {
+    const TimeUs since_us = std::max(joined_us_, replica_.oldest_exchange_us());
+    status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
+  }
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
   status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())

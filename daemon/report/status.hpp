@@ -139,17 +139,18 @@ struct PartnerStatus {
   std::string node;
   std::string state;  ///< joining, running or draining; absent: it does not run the job; "other layout"
   bool linked = false;
-  std::uint64_t clock = 0;        ///< samples, as it told last
-  std::uint64_t exchanges = 0;    ///< done with it, both roles, since it is known
-  std::uint64_t busy = 0;         ///< requests that it turned down because it was busy
-  double exchanged_s = 0;         ///< since the last exchange with it; 0: none yet
-  double answer_ms = 0;           ///< smoothed, from request to reply; 0: not known
-  double goodput_mbit_s = 0;      ///< of the same exchanges
-  double consensus = 0;           ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
-  std::uint64_t blocks = 0;       ///< offered in the exchanges with it
-  std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
-  std::uint64_t unresolved = 0;   ///< exchanges with it of which one end may not have heard
-  double age_intervals = 0;       ///< how old what it brings is, in its own publication intervals, smoothed
+  std::uint64_t clock = 0;                  ///< samples, as it told last
+  std::uint64_t exchanges = 0;              ///< done with it, both roles, since it is known
+  std::uint64_t busy = 0;                   ///< requests that it turned down because it was busy
+  double exchanged_s = 0;                   ///< since the last exchange with it; 0: none yet
+  double answer_ms = 0;                     ///< smoothed, from request to reply; 0: not known
+  double goodput_mbit_s = 0;                ///< of the same exchanges
+  double consensus = 0;                     ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
+  std::uint64_t blocks = 0;                 ///< offered in the exchanges with it
+  std::uint64_t wide_blocks = 0;            ///< of those, the models differed by more than the range
+  std::uint64_t unresolved = 0;             ///< exchanges with it of which one end may not have heard
+  double age_intervals = 0;                 ///< how old what it brings is, in its own publication intervals, smoothed
+  std::uint32_t quarantined_fragments = 0;  ///< that it holds NaN or infinity in, as it said when it was asked last
 };
 
 struct JobStatus {
@@ -203,6 +204,7 @@ struct JobStatus {
   double wanted_period_s = 0;                ///< as configured: it is longer to keep to its shares of time and network
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
+  double fragment_idle_s = 0;       ///< since the last exchange of the fragment that has waited longest for one
   std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
   std::uint64_t gpu_means = 0;      ///< of a fragment, over clients on several GPUs of the node
   std::uint64_t gpu_means_through_host = 0;  ///< of those, summed in host memory, without NCCL
@@ -232,7 +234,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensu
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
-                                   goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals)
+                                   goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
+                                   quarantined_fragments)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
                                    exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
@@ -240,9 +243,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
                                    clipped, outer_steps, quarantines, consensus, mixing_per_s, spectral_gap,
-                                   tracer_rounds, period_s, wanted_period_s, codec_error_sum, age_sum, ages, gpu_means,
-                                   gpu_means_through_host, gpu_means_failed, checkpoints_written, checkpoints_failed,
-                                   checkpoint_clock, checkpoint_s, partners, note)
+                                   tracer_rounds, period_s, wanted_period_s, codec_error_sum, age_sum, fragment_idle_s,
+                                   ages, gpu_means, gpu_means_through_host, gpu_means_failed, checkpoints_written,
+                                   checkpoints_failed, checkpoint_clock, checkpoint_s, partners, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

@@ -34,6 +34,8 @@ constexpr double unresolved_share = 0.01;     // of the exchanges
 constexpr double least_unresolved = 3;        // with one partner
 constexpr double least_unresolved_gone = 10;  // with nodes that died: each takes a few with it
 constexpr double stale_intervals = 8;         // publication intervals; from 4 on values weigh less
+constexpr double starved_s = 30;
+constexpr double starved_rounds = 8;  // of the time in which a fragment has its turn, as planned and as measured
 constexpr double silent_s = 30;
 constexpr double silent_intervals = 20;    // of the usual time between two exchanges with it
 constexpr double never_asked_rounds = 50;  // exchanges with each other partner meanwhile
@@ -187,10 +189,27 @@ void look_for_drift(const Scene& scene, const Partner& partner) {
              cause.advice);
 }
 
+bool trains(std::uint64_t clock_before, std::uint64_t clock) {
+  return grown(clock_before, clock) > 0;
+}
+bool is_well(const Partner& partner) {
+  return trains(partner.before.clock, partner.now.clock) && partner.now.quarantined_fragments == 0;
+}
+
+/// What the exchanges of fragments with it are refused for.
+void look_for_quarantine(const Scene& scene, const Partner& partner) {
+  if (partner.now.quarantined_fragments == 0) return;
+  scene.find("quarantined", partner.now.node,
+             fmt::format("{} holds NaN or infinity in {} of {} fragments, which are not averaged with it",
+                         scene.name_of(partner.now.node), partner.now.quarantined_fragments, scene.job.fragments),
+             "look at the training's loss there; they are averaged again when they are finite", "problem");
+}
+
 void look_for_silence(const Scene& scene, const Partner& partner) {
   const double all = grown(scene.before.exchanges, scene.job.exchanges);
-  // One that says it is busy is not silent.
-  if (all == 0 || partner.exchanges > 0 || partner.now.busy != partner.before.busy) return;
+  if (all == 0 && !(trains(scene.before.clock, scene.job.clock) && is_well(partner))) return;
+  // One that says it is busy is not silent; why one with NaN is, its own rule says.
+  if (partner.exchanges > 0 || partner.now.busy != partner.before.busy || partner.now.quarantined_fragments > 0) return;
   const std::string name = scene.name_of(partner.now.node);
   if (partner.now.exchanges == 0) {
     if (scene.all.scheduled || all < never_asked_rounds * static_cast<double>(scene.partners.size())) return;
@@ -310,6 +329,40 @@ void look_for_sparse_mixing(const Scene& scene) {
                                    "'gossamerctl peers', and raise caps there");
 }
 
+/// However large the model and however slow the links: a fragment waits not much longer than all take in turn.
+void look_for_starvation(const Scene& scene) {
+  const JobStatus& job = scene.job;
+  if (job.fragment_idle_s < starved_s || scene.window_s < starved_s || !trains(scene.before.clock, job.clock)) return;
+  const double exchanges = grown(scene.before.exchanges, job.exchanges);
+  const double round_s = exchanges > 0 ? job.fragments * scene.window_s / exchanges : 0;
+  if (job.fragment_idle_s < starved_rounds * std::max(round_s, job.period_s)) return;
+  std::string names;
+  for (const Partner& partner : scene.partners) {
+    if (is_well(partner)) names += (names.empty() ? "" : ", ") + scene.name_of(partner.now.node);
+  }
+  if (names.empty()) return;
+  scene.find("starved", "",
+             fmt::format("{} for {:.0f} s, though there are links to replicas that train: {}",
+                         exchanges > 0 ? "a part of the model was exchanged with nobody"
+                                       : "nothing of the model was exchanged with anybody",
+                         job.fragment_idle_s, names),
+             "'gossamerctl explain' of each, here and there, says how it stands; if all are well, please report it",
+             "problem");
+}
+
+void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& found) {
+  found.push_back(
+      {.rule = "quarantined",
+       .grade = "problem",
+       .job = job.job,
+       .node = {},
+       .name = {},
+       .text = fmt::format("this replica holds NaN or infinity in {} of {} fragments, which are kept out of "
+                           "gossip",
+                           job.quarantined_fragments, job.fragments),
+       .advice = "look at the training's loss; they take part again when they are finite"});
+}
+
 void look_for_own_age(const Scene& scene) {
   const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
   const double age = scene.job.age_sum - scene.before.age_sum;
@@ -412,6 +465,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   if (window_s < least_window_s) return found;
   for (const JobStatus& job : now.jobs) {
     const JobStatus* earlier = job_called(before.jobs, job.job);
+    if (job.state == "quarantined") look_for_own_quarantine(job, found);
     if (earlier == nullptr || job.state != "running" || earlier->state != "running") continue;
     const Scene scene{.before_all = before,
                       .all = now,
@@ -422,6 +476,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
                       .found = found};
     for (const Partner& partner : scene.partners) {
       look_for_drift(scene, partner);
+      look_for_quarantine(scene, partner);
       look_for_silence(scene, partner);
       look_for_busy(scene, partner);
       look_for_unresolved(scene, partner);
@@ -432,6 +487,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
     look_for_spread(scene);
     look_for_sparse_mixing(scene);
     look_for_own_age(scene);
+    look_for_starvation(scene);
     look_for_unresolved_elsewhere(scene);
     look_for_parts(scene);
   }

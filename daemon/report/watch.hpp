@@ -39,6 +39,8 @@ inline constexpr std::array watch_rules = {
     WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
     WatchRule{"unresolved", "of many exchanges one end may not have heard", 3},
     WatchRule{"stale", "what is averaged is old", 3},
+    WatchRule{"quarantined", "a replica, this one or a neighbour's, holds NaN or infinity", 3},
+    WatchRule{"starved", "a part of the model is exchanged with nobody, though replicas that train are linked", 3},
     WatchRule{"silent", "there were exchanges with a neighbour, and are none any more", 3},
     WatchRule{"busy", "a neighbour turns most requests down", 3},
     WatchRule{"slow-link", "exchanges with a neighbour are rare because its link is slow", 3},

@@ -1,19 +1,15 @@
-// Faults drawn from fixed seeds break no invariant; and each oracle sees the rule it watches broken, when it is broken
-// on purpose: by changing messages on their way, memory between events, or what a replica remembers.
+// Faults drawn from fixed seeds break no invariant. That each oracle sees the rule it watches broken is what the test
+// sim_sabotage is for (tools/sim/hunt/sabotage.hpp).
 
-#include <cmath>
 #include <cstdint>
 
 #include "catch.hpp"
 #include "tools/sim/hunt/scenario.hpp"
-#include "tools/sim/membership/membership.hpp"
 
 namespace gossamer::sim {
 namespace {
 
-using Kind = Cluster::Event::Kind;
-
-/// A calm cluster in which one rule is to be broken: with nothing else going on, what is found is that.
+/// A calm cluster: nothing goes on but what a test adds.
 Swarm quiet(std::uint64_t seed, Codec codec = Codec::q8) {
   Swarm swarm;
   swarm.seed = seed;
@@ -26,40 +22,6 @@ Swarm quiet(std::uint64_t seed, Codec codec = Codec::q8) {
   swarm.cluster.replica.lifetime_us = 2 * us_per_s;
   swarm.cluster.replica.info_period_us = 200'000;
   return swarm;
-}
-
-bool starts_with(const std::string& text, const std::string& word) {
-  return text.find(": " + word) != std::string::npos;
-}
-
-/// A replica in the place of node i's, with its memory and its neighbours but without what it remembered of exchanges.
-/// Nothing if exchanges are under way: they could not go on.
-void forget_replies(Cluster& cluster, std::size_t i) {
-  auto& node = cluster.node(i);
-  if (node.replica->in_flight() > 0 || node.replica->pending_bytes() > 0) return;
-  std::vector<gossip::FragmentBuffers> fragments;
-  for (std::uint32_t f = 0; f < cluster.fragments(); ++f) {
-    auto& three = node.client.buffers[f];
-    fragments.emplace_back(std::array{three[0].data(), three[1].data(), three[2].data()},
-                           three[0].size() / block_elements, node.replica->buffers(f).parts());
-  }
-  gossip::Replica::Actions ignored;
-  auto fresh = std::make_unique<gossip::Replica>(quiet(0).cluster.replica, id_of(i), node.replica->own_info(),
-                                                 std::move(fragments), *node.counter, gossip::Random(1));
-  fresh->set_state(ReplicaState::running, ignored);
-  for (std::size_t j = 0; j < cluster.size(); ++j) {
-    if (!cluster.linked(i, j)) continue;
-    fresh->link_up(id_of(j), ignored);
-    fresh->info(id_of(j), cluster.node(j).replica->own_info());
-  }
-  node.replica = std::move(fresh);
-}
-
-/// The memory of fragment f's correction at node i; null if there is none.
-float* correction_of(Cluster& cluster, std::size_t i, std::uint32_t f) {
-  auto& client = cluster.node(i).client;
-  if (!client.words[f].correction_valid) return nullptr;
-  return client.buffers[f][client.words[f].correction].data();
 }
 
 }  // namespace
@@ -151,217 +113,6 @@ TEST_CASE("Nothing is found in a run in which nothing is broken") {
     CHECK(outcome.violation == "");
     CHECK(outcome.halves == 0);
   }
-}
-
-TEST_CASE("Broken on purpose: a reply is changed on its way, so that the two ends move by different amounts") {
-  Sabotage sabotage;
-  int replies = 0;
-  sabotage.tamper = [&](std::size_t, std::size_t, Message& message) {
-    auto* reply = std::get_if<ExchangeReply>(&message);
-    if (reply != nullptr && reply->status == ReplyStatus::done && ++replies == 20) ++reply->shift;
-    return true;
-  };
-  CHECK(starts_with(run_scenario(quiet(12), nullptr, sabotage).violation, "exactly once: exchange"));
-}
-
-TEST_CASE("Broken on purpose: one sign flipped in a commit") {
-  Sabotage sabotage;
-  std::vector<float> before;
-  int answers = 0;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind != Kind::answered || !event.commit || event.fragment != 0 || ++answers != 10) return;
-    // c was 0 and is now −w: make it +w, as if the responder had added.
-    float* correction = correction_of(cluster, event.node, event.fragment);
-    if (correction == nullptr) {
-      --answers;
-      return;
-    }
-    for (std::size_t e = 0; e < 512; ++e)
-      correction[e] = -correction[e];
-  };
-  CHECK(starts_with(run_scenario(quiet(13), nullptr, sabotage).violation, "exactly once: exchange"));
-}
-
-TEST_CASE("Broken on purpose: a commit is lost") {
-  Sabotage sabotage;
-  int answers = 0;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind != Kind::answered || !event.commit) return;
-    float* correction = correction_of(cluster, event.node, event.fragment);
-    if (correction == nullptr || ++answers != 10) return;
-    const auto [first, last] = cluster.range_of(event.fragment);
-    std::fill_n(correction, last - first, 0.0F);
-  };
-  CHECK(starts_with(run_scenario(quiet(14), nullptr, sabotage).violation, "exactly once: exchange"));
-}
-
-TEST_CASE("Broken on purpose: a correction is collected twice") {
-  Sabotage sabotage;
-  int collected = 0;
-  std::vector<float> correction;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    auto& client = cluster.node(event.node).client;
-    if (event.kind == Kind::collected && ++collected == 20) {
-      const auto [first, last] = cluster.range_of(event.fragment);
-      // Buffers keep what was in them: the word's correction index still names what has just been taken over.
-      const auto& taken = client.buffers[event.fragment][client.words[event.fragment].correction];
-      for (std::size_t e = first; e < last; ++e)
-        client.model[e] += taken[e - first];
-    }
-  };
-  CHECK(starts_with(run_scenario(quiet(15), nullptr, sabotage).violation, "attribution"));
-}
-
-TEST_CASE("Broken on purpose: one element of one model changes") {
-  Sabotage sabotage;
-  int turns = 0;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind == Kind::turned && ++turns == 500) cluster.node(event.node).client.model[333] += 1e-3F;
-  };
-  CHECK(starts_with(run_scenario(quiet(16), nullptr, sabotage).violation, "attribution"));
-}
-
-TEST_CASE("Broken on purpose: a model turns NaN that nobody made so") {
-  Sabotage sabotage;
-  int turns = 0;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind == Kind::trained && ++turns == 500) cluster.node(event.node).client.model[5] = NAN;
-  };
-  CHECK(starts_with(run_scenario(quiet(17), nullptr, sabotage).violation, "numbers"));
-}
-
-TEST_CASE("Broken on purpose: a reply is applied twice") {
-  Sabotage sabotage;
-  int concluded = 0;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind != Kind::concluded || !event.commit) return;
-    float* correction = correction_of(cluster, event.node, event.fragment);
-    if (correction == nullptr || ++concluded != 10) return;
-    const auto [first, last] = cluster.range_of(event.fragment);
-    for (std::size_t e = 0; e < last - first; ++e)
-      correction[e] += correction[e];
-  };
-  CHECK(starts_with(run_scenario(quiet(18), nullptr, sabotage).violation, "exactly once: exchange"));
-}
-
-TEST_CASE("Broken on purpose: a replica forgets its replies, so that a repeated request is answered again") {
-  Sabotage sabotage;
-  std::set<ExchangeId> answered;
-  std::set<std::size_t> answering;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (event.kind == Kind::answering) answering.insert(event.node);
-    if (event.kind == Kind::answered) answering.erase(event.node);
-    if (event.kind == Kind::answered && event.done) answered.insert(event.exchange);
-    if (event.kind != Kind::delivered || answering.contains(event.node)) return;
-    const auto* request = std::get_if<ExchangeRequest>(event.message);
-    if (request == nullptr || !answered.contains({id_of(event.other), request->counter})) return;
-    forget_replies(cluster, event.node);
-  };
-  Swarm swarm = quiet(19);
-  swarm.path.duplicate = 0.5;
-  swarm.path.jitter_us = 5'000;
-  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
-  CHECK(starts_with(outcome.violation, "exactly once: exchange"));
-  CHECK(outcome.violation.find("and again by node") != std::string::npos);
-}
-
-TEST_CASE("Broken on purpose: the two ends use dither of their own") {
-  Sabotage sabotage;
-  sabotage.tamper = [](std::size_t, std::size_t, Message& message) {
-    if (auto* request = std::get_if<ExchangeRequest>(&message)) request->seed ^= 1;
-    return true;
-  };
-  Swarm swarm = quiet(20);
-  swarm.liveness_us = 10 * us_per_s;
-  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
-  INFO(outcome.violation);
-  CHECK(starts_with(outcome.violation, "liveness:"));  // they do not come to agree
-}
-
-TEST_CASE("Broken on purpose: a replica is not told that a node is dead") {
-  Sabotage sabotage;
-  bool told = false;
-  sabotage.on_event = [&](Cluster& cluster, const Cluster::Event& event) {
-    if (told || event.kind != Kind::concluded) return;
-    told = true;
-    for (const std::size_t other : {0, 1, 2})
-      cluster.on_event({.kind = Kind::dead, .node = event.node, .other = other});
-  };
-  CHECK(starts_with(run_scenario(quiet(21), nullptr, sabotage).violation, "partners"));
-}
-
-TEST_CASE("Broken on purpose: acknowledgements never arrive") {
-  Sabotage sabotage;
-  sabotage.tamper = [](std::size_t, std::size_t, Message& message) {
-    return std::get_if<ExchangeAck>(&message) == nullptr;
-  };
-  CHECK(run_scenario(quiet(22), nullptr, sabotage).violation != "");
-}
-
-TEST_CASE("Broken on purpose: no refutation arrives") {
-  Sabotage sabotage;
-  // A life of a node begins with a whole number of a million; whoever refutes counts on from there.
-  const auto first = [](std::uint64_t incarnation) { return incarnation % 1'000'000 == 0; };
-  sabotage.tamper_membership = [&](std::size_t, std::size_t, MembershipMessage& message) {
-    std::erase_if(message.rumours, [&](const Rumour& rumour) {
-      return rumour.claim == Claim::alive && !first(rumour.subject.incarnation);
-    });
-    return first(message.incarnation);
-  };
-  Swarm swarm = with_membership(28);
-  swarm.pauses = true;
-  swarm.lasting_us = us_per_s;
-  swarm.faults_us = 3 * us_per_s;
-  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
-  INFO(outcome.violation);
-  CHECK(starts_with(outcome.violation, "membership:"));
-}
-
-TEST_CASE("Broken on purpose: a membership that says nothing to a node it has held dead") {
-  Sabotage sabotage;
-  std::set<std::pair<std::size_t, NodeId>> buried;
-  sabotage.tamper_membership = [&](std::size_t from, std::size_t to, MembershipMessage& message) {
-    for (const Rumour& rumour : message.rumours) {
-      if (rumour.claim == Claim::dead) buried.insert({from, rumour.subject.node});
-    }
-    return !buried.contains({from, MembershipCluster::id(to)});
-  };
-  Swarm swarm = with_membership(29);
-  swarm.isolation = true;
-  swarm.between_us = us_per_s;
-  swarm.lasting_us = 5 * us_per_s;
-  swarm.faults_us = 6 * us_per_s;
-  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
-  INFO(outcome.violation);
-  CHECK(starts_with(outcome.violation, "membership:"));
-}
-
-TEST_CASE("Broken on purpose: the dead are talked back to life") {
-  Sabotage sabotage;
-  sabotage.tamper_membership = [](std::size_t, std::size_t, MembershipMessage& message) {
-    for (Rumour& rumour : message.rumours) {
-      if (rumour.claim != Claim::dead) continue;
-      rumour.claim = Claim::alive;
-      ++rumour.subject.incarnation;
-      rumour.subject.address = MembershipCluster::address(MembershipCluster::number(rumour.subject.node));
-    }
-    return true;
-  };
-  Swarm swarm = with_membership(30);
-  swarm.one_stays_dead = true;
-  const Outcome outcome = run_scenario(swarm, nullptr, sabotage);
-  INFO(outcome.violation);
-  CHECK(starts_with(outcome.violation, "membership:"));
-}
-
-TEST_CASE("Broken on purpose: two nodes never hear each other") {
-  Sabotage sabotage;
-  sabotage.tamper = [](std::size_t from, std::size_t to, Message& message) {
-    return from + to != 1 || std::get_if<JobInfo>(&message) != nullptr;
-  };
-  Swarm swarm = quiet(23);
-  swarm.liveness_us = 10 * us_per_s;
-  CHECK(starts_with(run_scenario(swarm, nullptr, sabotage).violation, "liveness"));
 }
 
 }  // namespace gossamer::sim

@@ -372,6 +372,46 @@ TEST_CASE("NaN stays at home") {
   CHECK(cluster.distance() < 1e-6);
 }
 
+TEST_CASE("replicas with NaN that stays keep nobody else from exchanging") {
+  // Each healthy replica has one healthy partner. One that had once been busy was not asked again, but the one with
+  // NaN, which refused, for ever.
+  const std::size_t nodes = GENERATE(3, 4, 5);
+  const std::uint64_t seed = GENERATE(1, 2, 3);
+  CAPTURE(nodes, seed);
+  WorldOptions options{.nodes = nodes, .fragments = 3, .learning = true, .seed = seed};
+  options.replica.period_us = 10'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  for (std::size_t i = 2; i < nodes; ++i)
+    cluster.node(i).client.model[5] = std::nanf("");  // in fragment 0
+  std::vector<TimeUs> exchanged_us(cluster.fragments());
+  TimeUs longest_us = 0;
+  cluster.on_event = [&](const Cluster::Event& event) {
+    if (event.kind != Cluster::Event::Kind::concluded || !event.done || event.node > 1) return;
+    longest_us = std::max(longest_us, cluster.now_us() - exchanged_us[event.fragment]);
+    exchanged_us[event.fragment] = cluster.now_us();
+  };
+  cluster.run_until(30 * us_per_s);
+  for (const TimeUs last_us : exchanged_us)
+    CHECK(cluster.now_us() - last_us < us_per_s);
+  CHECK(longest_us < us_per_s);
+  for (const std::size_t i : {0, 1}) {
+    const ReplicaCounters& counters = cluster.node(i).replica->counters();
+    // One request in ten seconds for the fragment with NaN, of each who has it.
+    CHECK(counters.refused_received <= 4 * (nodes - 2));
+    CHECK(counters.initiated + counters.answered > 1000);
+    for (const auto& report : cluster.node(i).replica->partner_reports())
+      CHECK(report.quarantined_fragments == (number_of(report.node) < 2 ? 0 : 1));
+  }
+  for (std::size_t i = 2; i < nodes; ++i)
+    cluster.node(i).client.model[5] = 0;
+  world.run_for(us_per_s);  // who is well asks by itself
+  for (std::size_t i = 0; i < nodes; ++i)
+    CHECK(cluster.node(i).replica->quarantined() == 0);
+  for (const auto& report : cluster.node(0).replica->partner_reports())
+    CHECK(report.quarantined_fragments == 0);
+}
+
 // --- random faults ------------------------------------------------------------------------------------------------
 
 namespace {

@@ -5,7 +5,8 @@ Linear regression, of which each trainer sees a part only: its inputs are zero o
 Every coordinate belongs to two neighbouring trainers, so that none is lost with one of them. Alone, a trainer learns its
 share of the optimum and leaves the rest as it was; together, all reach the optimum, which is the same whoever trains
 how fast. The score is the distance to it, relative to its length. The number in the file TASK says which of many optima
-is to be learned: whoever changes it sees whether training still works.
+is to be learned: whoever changes it sees whether training still works. With a number below 0 the last of the trainers
+diverges: it writes NaN, and goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ FRAGMENT = 2048
 class Regression:
     def __init__(self, node: int, nodes: int, elements: int):
         self.weights = np.zeros(elements, np.float32)
+        self.last = node == nodes - 1
         self.set_task(0)
         parts = np.array_split(np.arange(elements), nodes)
         self.own = np.concatenate([parts[node % nodes], parts[(node + 1) % nodes]])
@@ -35,7 +37,9 @@ class Regression:
 
     def set_task(self, task: int) -> None:
         self.task = task
-        self.optimum = np.random.default_rng([7, task]).standard_normal(len(self.weights)).astype(np.float32)
+        self.optimum = np.random.default_rng([7, abs(task)]).standard_normal(len(self.weights)).astype(np.float32)
+        if task < 0 and self.last:
+            self.optimum[:] = np.nan
 
     def train(self) -> None:
         """One step of stochastic gradient descent; the inputs are multiples of unit vectors."""

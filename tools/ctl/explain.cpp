@@ -40,6 +40,7 @@ const json* with(const json& list, const char* member, const std::string& value)
 void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
   for (const json& found : look.node.value("findings", json::array())) {
     if (found.at("node") != about || found.at("job") != job) continue;
+    if (found.at("rule") == "quarantined") continue;  // is said here at once
     const auto find = text(found, "grade") == "problem" ? problem : warning;
     findings.push_back(find(job.empty() ? text(found, "rule") : "job " + safe_text(job),
                             fmt::format("{}, for {}", text(found, "text"), duration_text(number(found, "since_s"))),
@@ -120,6 +121,11 @@ void explain_clock(const json& job, const json& partner, const Pace& pace, std::
   }
 }
 
+std::string quarantine_text(const std::string& who, double fragments, const json& job) {
+  return fmt::format("{} holds NaN or infinity in {:.0f} of {:.0f} fragments, which are not averaged with it", who,
+                     fragments, number(job, "fragments"));
+}
+
 void explain_partner(const json& job, const json* partner, const Pace& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text(job, "job");
   const std::string state = partner == nullptr ? "absent" : text(*partner, "state");
@@ -137,6 +143,9 @@ void explain_partner(const json& job, const json* partner, const Pace& pace, std
     findings.push_back(ok(topic, state == "joining" ? "it is taking the model over" : "it is draining, or leaving"));
     return;
   }
+  if (const double sick = number(*partner, "quarantined_fragments"); sick > 0)
+    findings.push_back(problem(topic, quarantine_text("it", sick, job),
+                               "look at the training's loss there; they are averaged again when they are finite"));
   explain_clock(job, *partner, pace, findings);
   const double exchanges = number(*partner, "exchanges");
   const std::string answers = fmt::format("{:.0f} of its answers were busy", number(*partner, "busy"));
@@ -149,7 +158,13 @@ void explain_partner(const json& job, const json* partner, const Pace& pace, std
 
 // --- this node ----------------------------------------------------------------------------------------------------
 
-void explain_own_job(const json& job, double samples_per_s, std::vector<Finding>& findings) {
+std::string name_of(const Look& look, const std::string& id) {
+  const json* peer = with(look.peers, "node", id);
+  const std::string name = peer == nullptr ? "" : text(*peer, "name");
+  return name.empty() ? id.substr(0, 8) : name;
+}
+
+void explain_own_job(const Look& look, const json& job, double samples_per_s, std::vector<Finding>& findings) {
   const std::string topic = "job " + text(job, "job");
   const std::string state = text(job, "state");
   if (state == "quarantined") {
@@ -161,6 +176,11 @@ void explain_own_job(const json& job, double samples_per_s, std::vector<Finding>
     findings.push_back(ok(topic, state));
   }
   if (const std::string note = text(job, "note"); !note.empty()) findings.push_back(warning(topic, note, ""));
+  for (const json& partner : job.value("partners", json::array())) {
+    if (const double sick = number(partner, "quarantined_fragments"); sick > 0)
+      findings.push_back(warning(topic, quarantine_text(name_of(look, partner.at("node")), sick, job),
+                                 "look at the training's loss there; the others go on without it"));
+  }
   if (number(job, "neighbours") == 0)
     findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
   const double period_s = number(job, "period_s");
@@ -249,7 +269,7 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
     const json* before = with(earlier.jobs, "job", job.value("job", ""));
     const double own_per_s = per_s(before, &job);
     if (own) {
-      explain_own_job(job, own_per_s, findings);
+      explain_own_job(later, job, own_per_s, findings);
       add_watched(later, "", job.value("job", ""), findings);
     } else if (linked) {
       const json none = json::array();

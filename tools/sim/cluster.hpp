@@ -161,6 +161,8 @@ class Cluster {
   void finish(std::size_t i, bool on = true);
   /// Node i asks node j for a fragment, as a joiner does; it need not be one.
   void pull(std::size_t i, std::size_t j, std::uint32_t f);
+  /// Node i sends this to node j, whatever its replica thinks of it.
+  void send(std::size_t i, std::size_t j, Message message) { deliver(i, j, std::move(message)); }
 
   // --- the overlay
   /// Both ends are told of the link. Nothing if either daemon is down.

@@ -26,6 +26,7 @@ struct Scene {
     job.job = "digits";
     job.state = "running";
     job.neighbours = 2;
+    job.fragments = 4;
     job.clock = job.global_clock = 10'000;
     job.exchanges = 500;
     job.blocks = 1000;
@@ -162,6 +163,12 @@ TEST_CASE("explain tells what is wrong between two replicas") {
   CHECK_THAT(found([](auto& partner) { partner.busy = 300; }), Contains("asked more than it can answer"));
   CHECK_THAT(found([](auto& partner) { partner.consensus = 0.05; }),
              Contains("job digits: right drifts: its model is 0.05 of the norm from this node's, the others 0.01"));
+  const auto sick = [](auto& partner) { partner.quarantined_fragments = 2; };
+  CHECK_THAT(found(sick), Contains("job digits: it holds NaN or infinity in 2 of 4 fragments"));
+  Scene with_nan;
+  sick(with_nan.job.partners[0]);
+  CHECK_THAT(trouble(with_nan.explained(own_id)), Contains("right holds NaN or infinity in 2 of 4 fragments"));
+  CHECK(trouble(with_nan.explained(third_id)).empty());
   // Said of that node only.
   Scene scene;
   scene.job.partners[0].consensus = 0.05;

@@ -24,6 +24,9 @@ WatchLook healthy(double at_s) {
   job.job = "digits";
   job.state = "running";
   job.neighbours = 3;
+  job.fragments = 4;
+  job.period_s = 0.05;
+  job.fragment_idle_s = 0.2;
   job.clock = count(400);
   job.exchanges = count(30);
   job.blocks = count(3000);
@@ -240,6 +243,29 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
        "c",
        [](WatchLook&, WatchLook& now) { peer_c(now).round_trip_ms = 180; },
        {"heartbeats to node-c take 180 ms, 170 ms of it in queues", "link_max_mbit_s"}},
+      {"quarantined",
+       "c",
+       [](WatchLook& before, WatchLook& now) {
+         rests(before, now);
+         partner_c(now).exchanged_s = 70;
+         partner_c(now).quarantined_fragments = 2;
+       },
+       {"node-c holds NaN or infinity in 2 of 4 fragments, which are not averaged with it",
+        "the training's loss there"}},
+      {"quarantined",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].state = "quarantined";
+         now.jobs[0].quarantined_fragments = 3;
+       },
+       {"this replica holds NaN or infinity in 3 of 4 fragments", "the training's loss"}},
+      {"starved",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].fragment_idle_s = 75;
+         partner_c(now).quarantined_fragments = 0;
+       },
+       {"a part of the model was exchanged with nobody for 75 s", "node-a, node-b, node-c", "gossamerctl explain"}},
       {"disk",
        "",
        [](WatchLook&, WatchLook& now) {
@@ -316,6 +342,27 @@ TEST_CASE("the watch takes what is usual, or is being mended, for no finding") {
          rests(before, now, 3);
          partner_c(now).exchanged_s = 70;
        }},
+      {"a large model over a slow link, of which each part waits for its turn",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].fragments = 10'000;
+         now.jobs[0].fragment_idle_s = 100;
+       }},
+      {"a long period",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].period_s = 60;
+         now.jobs[0].fragment_idle_s = 100;
+       }},
+      {"a training that stands still",
+       [](WatchLook& before, WatchLook& now) {
+         now.jobs[0].fragment_idle_s = 75;
+         before.jobs[0].clock = now.jobs[0].clock;
+       }},
+      {"partners that stand still",
+       [](WatchLook& before, WatchLook& now) {
+         now.jobs[0].fragment_idle_s = 75;
+         for (std::size_t i = 0; i < names.size(); ++i)
+           before.jobs[0].partners[i].clock = now.jobs[0].partners[i].clock;
+       }},
       {"one that drains",
        [](WatchLook&, WatchLook& now) {
          partner_c(now).state = "draining";
@@ -354,6 +401,38 @@ TEST_CASE("the watch takes what is usual, or is being mended, for no finding") {
     INFO(what << ": " << (found.empty() ? "" : sentence(found[0])));
     CHECK(found.empty());
   }
+}
+
+TEST_CASE("where replicas that train exchange nothing at all, the watch says who with whom") {
+  const auto nothing = [](WatchLook& before, WatchLook& now) {
+    now.jobs[0].exchanges = before.jobs[0].exchanges;
+    now.jobs[0].blocks = before.jobs[0].blocks;
+    now.jobs[0].wide_blocks = before.jobs[0].wide_blocks;
+    now.jobs[0].age_sum = before.jobs[0].age_sum;
+    now.jobs[0].fragment_idle_s = 70;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      PartnerStatus& partner = now.jobs[0].partners[i];
+      partner.exchanges = before.jobs[0].partners[i].exchanges;
+      partner.busy = before.jobs[0].partners[i].busy;
+      partner.exchanged_s = 70;
+    }
+    partner_c(now).quarantined_fragments = 4;
+  };
+  std::vector<std::string> said;
+  for (const FindingStatus& finding : found_with(nothing))
+    said.push_back(finding.rule + " " + finding.name);
+  CHECK(said == std::vector<std::string>{"silent node-a", "silent node-b", "quarantined node-c", "starved "});
+  for (const FindingStatus& finding : found_with(nothing)) {
+    if (finding.rule == "starved")
+      CHECK_THAT(finding.text,
+                 Contains("nothing of the model was exchanged with anybody") && Contains("node-a, node-b"));
+  }
+  // A job that stands still at all its nodes has nothing to exchange.
+  CHECK(found_with([&](WatchLook& before, WatchLook& now) {
+          nothing(before, now);
+          partner_c(now).quarantined_fragments = 0;
+          now.jobs[0].clock = before.jobs[0].clock;
+        }).empty());
 }
 
 TEST_CASE("a finding is said once it has held, once, and taken back when it is over") {

@@ -418,6 +418,91 @@ TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
   CHECK(lone.counters().busy_received == 20);
 }
 
+TEST_CASE("a partner in quarantine is let rest, and one that was busy is asked again", "[replica]") {
+  // One that had been busy was not asked again before an exchange was done, for which there was nobody else.
+  Lone lone({.period_us = 80'000});
+  lone.meet(1);
+  lone.meet(2);
+  const auto refuse = [&](const ExchangeRequest& request) {
+    ExchangeReply reply = Lone::reply_to(request, ReplyStatus::refused);
+    reply.reason = RefuseReason::quarantined;
+    lone.hear(2, reply);
+  };
+  std::map<std::uint8_t, int> asked;
+  std::uint64_t clock = 0;
+  const auto run_for = [&](TimeUs time_us) {
+    asked.clear();
+    for (const TimeUs end_us = lone.now_us + time_us; lone.now_us < end_us;) {
+      lone.tick(5'000);
+      lone.publish(++clock);
+      lone.work();
+      for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+        ++asked[to];
+        const bool busy = to == 1 && asked[1] % 2 == 1;
+        if (to == 2) {
+          refuse(request);
+        } else {
+          lone.hear(1, Lone::reply_to(request, busy ? ReplyStatus::busy : ReplyStatus::done));
+        }
+        lone.work();
+      }
+    }
+  };
+  const auto quarantined = [&] { return lone.replica->partner_reports()[1].quarantined_fragments; };
+  run_for(9 * us_per_s);
+  CHECK(asked[1] > 100);
+  CHECK(asked[2] == 1);
+  CHECK(quarantined() == 1);
+  run_for(9 * us_per_s);
+  CHECK(asked[2] == 1);  // after ten seconds
+  lone.ask(2);           // it is well, and says so by asking
+  CHECK(quarantined() == 0);
+  lone.work();
+  run_for(us_per_s);
+  CHECK(asked[2] == 1);
+  CHECK(quarantined() == 1);
+  lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
+  lone.meet(2);
+  CHECK(quarantined() == 0);
+}
+
+TEST_CASE("a fragment whose partners are all in quarantine does not hold up the others", "[replica]") {
+  Lone lone({.period_us = 80'000}, 3);
+  lone.meet(1);
+  std::vector<int> done(3);
+  for (std::uint64_t clock = 1; clock < 1'000; ++clock) {
+    lone.tick(5'000);
+    lone.publish(clock);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      ++done[request.fragment];
+      ExchangeReply reply = Lone::reply_to(request, request.fragment == 0 ? ReplyStatus::refused : ReplyStatus::done);
+      if (request.fragment == 0) reply.reason = RefuseReason::quarantined;
+      lone.hear(to, reply);
+      lone.work();
+    }
+  }
+  CHECK(done[0] == 1);
+  CHECK(done[1] > 40);
+  CHECK(done[2] > 40);
+}
+
+TEST_CASE("a neighbour that is new finds room among many whose links are gone", "[replica]") {
+  Lone lone({});
+  const auto many = [](std::uint32_t number) {
+    NodeId id;
+    id.bytes = {1, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
+    return id;
+  };
+  for (std::uint32_t number = 0; number < 3'000; ++number) {
+    lone.replica->link_up(many(number), lone.out);
+    lone.replica->info(many(number), Lone::info(ReplicaState::running));
+    REQUIRE(lone.replica->partners() == 1);
+    lone.replica->link_down(many(number));
+  }
+  CHECK(lone.replica->partner_reports().size() <= 1024);
+}
+
 TEST_CASE("of two requests that cross, the larger id answers", "[replica]") {
   const bool larger = GENERATE(false, true);
   Lone lone({}, 1, larger ? 200 : 1);

@@ -6,12 +6,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <random>
 
 #include <unistd.h>
 
 #include "tools/sim/commands.hpp"
-#include "tools/sim/hunt/scenario.hpp"
+#include "tools/sim/hunt/sabotage.hpp"
 
 namespace gossamer::sim {
 
@@ -20,6 +21,7 @@ namespace {
 struct HuntOptions {
   std::string seeds;
   std::string replay;
+  std::string sabotage;
   double minutes = 0;
   std::size_t nodes = 0;
   bool trace = false;
@@ -33,6 +35,7 @@ struct Tally {
   std::uint64_t exchanges = 0;
   std::uint64_t halves = 0;
   TimeUs virtual_us = 0;
+  double waited = 0;
 
   void add(const Outcome& outcome) {
     ++seeds;
@@ -41,6 +44,7 @@ struct Tally {
     exchanges += outcome.exchanges;
     halves += outcome.halves;
     virtual_us += outcome.virtual_us;
+    waited = std::max(waited, outcome.waited);
   }
 };
 
@@ -97,10 +101,12 @@ Outcome run_seed(std::uint64_t seed, const HuntOptions& options, std::FILE* stor
 void report(const Tally& tally, double seconds) {
   fmt::print(
       "{} seeds, {} events, {} faults, {} exchanges ({} more at one end only, each for a reason), {:.0f} s of virtual "
-      "time in {:.1f} s: {:.0f} faults/s, {:.0f} events/s, {:.1f} x real time\n",
+      "time in {:.1f} s: {:.0f} faults/s, {:.0f} events/s, {:.1f} x real time; longest wait for an exchange: {:.0f} % "
+      "of what is allowed\n",
       tally.seeds, tally.events, tally.faults, tally.exchanges, tally.halves,
       static_cast<double>(tally.virtual_us) / us_per_s, seconds, static_cast<double>(tally.faults) / seconds,
-      static_cast<double>(tally.events) / seconds, static_cast<double>(tally.virtual_us) / us_per_s / seconds);
+      static_cast<double>(tally.events) / seconds, static_cast<double>(tally.virtual_us) / us_per_s / seconds,
+      100 * tally.waited);
 }
 
 int hunt(const HuntOptions& options) {
@@ -137,6 +143,42 @@ int replay(const HuntOptions& options) {
   return outcome.violation.empty() ? 0 : 1;
 }
 
+/// Hunts with the rule broken until its oracle has seen it. False if that takes longer than a minute of a processor.
+bool finds(const SabotageRule& rule) {
+  constexpr double patience_s = 60;
+  const std::clock_t begin = std::clock();
+  const auto seconds = [&] { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC; };
+  Outcome outcome;
+  while (!found_by_its_oracle(rule, outcome) && seconds() < patience_s) {
+    outcome = run_sabotage(rule, outcome.seed + 1);
+    if (outcome.violation.empty() || found_by_its_oracle(rule, outcome)) continue;
+    fmt::print("{:15} seed {}: by another oracle, {}\n", rule.name, outcome.seed, outcome.violation);
+  }
+  const bool found = found_by_its_oracle(rule, outcome);
+  fmt::print("{:15} {} ({}): {} seeds, {:.1f} s\n", rule.name, found ? "found" : "NOT FOUND", rule.broken, outcome.seed,
+             seconds());
+  if (found) fmt::print("{:15} {}\n", "", outcome.violation);
+  std::fflush(stdout);
+  return found;
+}
+
+int sabotage(const std::string& name) {
+  if (name == "all") {
+    const auto rules = sabotage_rules();
+    return static_cast<int>(std::count_if(rules.begin(), rules.end(), [](const auto& rule) { return !finds(rule); }));
+  }
+  const SabotageRule* rule = sabotage_called(name);
+  if (rule != nullptr) return finds(*rule) ? 0 : 1;
+  std::string names;
+  for (const SabotageRule& known : sabotage_rules())
+    names += fmt::format("\n  {:15} {}", known.name, known.broken);
+  if (name == "list") {
+    fmt::print("{}\n", names.substr(1));
+    return 0;
+  }
+  throw UsageError(fmt::format("--sabotage: no rule is called '{}'; give all, list, or one of{}", name, names));
+}
+
 }  // namespace
 
 void add_hunt_options(CLI::App& app) {
@@ -145,10 +187,20 @@ void add_hunt_options(CLI::App& app) {
   app.add_option("--minutes", options->minutes, "hunt for at most this long (default: until the seeds are through)");
   app.add_flag("--fresh", options->fresh, "hunt from a first seed that nobody knows yet; it is printed");
   app.add_option("--replay", options->replay, "run this seed once");
+  app.add_option(
+      "--sabotage", options->sabotage,
+      "break this rule on purpose, and fail if the hunt does not see it within a minute; all: one by one; list: "
+      "print them");
   app.add_flag("--trace", options->trace, "with --replay: tell every event");
   app.add_option("--nodes", options->nodes, "nodes at the beginning, 2 to 64 (default: drawn from the seed)");
   app.callback([options, &app] {
     const bool hunts = !options->seeds.empty() || options->fresh || options->minutes != 0;
+    if (!options->sabotage.empty()) {
+      if (hunts || !options->replay.empty() || options->trace || options->nodes != 0)
+        throw UsageError("--sabotage chooses its runs itself; leave the other options out");
+      if (const int status = sabotage(options->sabotage); status != 0) throw CLI::RuntimeError(status);
+      return;
+    }
     if (!hunts && options->replay.empty() && !options->trace) {
       if (app.get_subcommands().empty()) throw CLI::CallForHelp();
       return;

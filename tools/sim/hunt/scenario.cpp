@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "tools/sim/draw.hpp"
+#include "tools/sim/hunt/exchange_rules.hpp"
 #include "tools/sim/hunt/overlay_membership.hpp"
 #include "tools/sim/hunt/overlay_oracle.hpp"
+#include "tools/sim/hunt/progress.hpp"
 
 namespace gossamer::sim {
 
@@ -18,7 +20,8 @@ constexpr TimeUs leave_grace_us = 2 * us_per_s;  // then a draining daemon ends 
 constexpr TimeUs look_us = 100'000;              // how often the end of a phase is looked for
 constexpr double most_wide = 0.5;                // of the blocks exchanged meanwhile, if there are as many as
 constexpr std::uint64_t least_blocks = 500;      // these
-constexpr double agreed = 1e-8;                  // mean square distance over mean square value
+constexpr TimeUs longest_faults_us = 30 * us_per_s;
+constexpr double agreed = 1e-8;  // mean square distance over mean square value
 
 /// A number between low and high, every order of magnitude equally likely.
 double drawn(gossip::Random& random, double low, double high) {
@@ -82,6 +85,17 @@ void draw_overlay(gossip::Random random, Swarm& swarm) {
   if (policy != gossip::PartnerPolicy::weighted) policy = gossip::PartnerPolicy::random;
 }
 
+/// Likewise: whether some replicas are lost to NaN for long, so that each of the others has few to exchange with; half
+/// of the time with nothing else going on.
+void draw_nan(gossip::Random random, Swarm& swarm) {
+  if (swarm.nodes < 3 || !chance(random, 0.4)) return;
+  swarm.nan_stays = chance(random, 0.5) ? swarm.nodes - 2 : 1 + random.below(swarm.nodes - 2);
+  if (!chance(random, 0.5)) return;
+  swarm.partitions = swarm.one_way = swarm.isolation = swarm.link_breaks = swarm.daemon_crashes = false;
+  swarm.node_crashes = swarm.arrivals = swarm.leaves = swarm.pauses = swarm.stalls = swarm.client_crashes = false;
+  swarm.faults_us = std::min(2 * allowed_us(swarm), longest_faults_us);
+}
+
 /// Likewise: whether clients keep lean memory, and for how many fragments.
 void draw_memory(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
@@ -123,7 +137,23 @@ Swarm draw_swarm(std::uint64_t seed) {
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
   draw_memory(gossip::Random(seed ^ 0x1ea2ULL), swarm);
+  draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
   return swarm;
+}
+
+TimeUs allowed_us(const Swarm& swarm) {
+  const ClusterOptions& cluster = swarm.cluster;
+  const gossip::ReplicaOptions& replica = cluster.replica;
+  const auto fragments =
+      static_cast<double>((cluster.elements + cluster.fragment_elements - 1) / cluster.fragment_elements);
+  const auto times = [](TimeUs time_us, double factor) { return static_cast<double>(time_us) * factor; };
+  double us = times(cluster.step_us, 4 * fragments * swarm.speeds) + times(cluster.task_us, 20) +
+              times(replica.period_us, 40) + times(replica.lifetime_us, 2);
+  const double bytes = fragments * static_cast<double>(cluster.fragment_elements * sizeof(float));
+  for (const double rate : {replica.bytes_per_s, replica.link_bytes_per_s}) {
+    if (rate > 0) us += 4 * bytes * static_cast<double>(swarm.nodes) / rate * us_per_s;
+  }
+  return std::llround(us);
 }
 
 std::string describe(const Swarm& swarm) {
@@ -155,6 +185,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.pauses, "pauses");
   say(swarm.stalls, "stalls");
   say(swarm.nan_clients, "NaN clients");
+  if (swarm.nan_stays > 0) deeds += fmt::format(" {} with NaN that stays", swarm.nan_stays);
   return fmt::format(
       "{} nodes, {} elements in fragments of {}, {}, period {} us, {} in flight, lifetime {} us; latency {} us, jitter "
       "{} us, loss {:.3g}{}, duplicates {:.3g}, reordering {:.3g}, full {:.3g}, speeds {:.2g}; every {} us for {} "
@@ -174,8 +205,10 @@ class World {
         sabotage_(sabotage),
         random_(swarm.seed ^ 0x5ce9a410ULL),
         network_(schedule_, gossip::Random(random_.next()), swarm.nodes, swarm.path),
-        cluster_(swarm.cluster, schedule_, network_),
+        cluster_(cluster_options(), schedule_, network_),
         invariants_(cluster_, swarm.cluster.replica, random_.next()),
+        exchange_rules_(cluster_, swarm.cluster.replica),
+        progress_(cluster_, network_, allowed_us(swarm)),
         trace_(story),
         overlay_(make_overlay()) {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
@@ -195,6 +228,11 @@ class World {
     bool well = true;
   };
 
+  [[nodiscard]] ClusterOptions cluster_options() const {
+    ClusterOptions options = swarm_.cluster;
+    if (sabotage_.options) sabotage_.options(options);
+    return options;
+  }
   std::unique_ptr<Overlay> make_overlay();
   void populate();
   void faults();
@@ -223,6 +261,8 @@ class World {
   void leave(std::size_t i);
   void wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us);
   void restart(std::size_t i);
+  void sicken(std::size_t i);
+  void keep_sick(std::size_t i);
   void cure(std::size_t i);
   void tell(const std::string& what) { trace_.add(schedule_.now_us(), what); }
   TimeUs lasting() {
@@ -236,6 +276,8 @@ class World {
   Network network_;
   Cluster cluster_;
   Invariants invariants_;
+  ExchangeRules exchange_rules_;
+  Progress progress_;
   Trace trace_;
   std::unique_ptr<Overlay> overlay_;
   std::deque<Trainer> trainers_;
@@ -283,6 +325,8 @@ void World::on_event(const Event& event) {
   const auto note = [&] { trace_.add(schedule_.now_us(), event, invariants_.value(event.node)); };
   try {
     invariants_.on(event);
+    exchange_rules_.on(event);
+    progress_.on(event);
   } catch (const Violation&) {
     note();
     throw;
@@ -327,6 +371,7 @@ std::uint64_t World::train(std::size_t i, std::span<float> values) {
     std::copy(trainer.before_nan.begin(), trainer.before_nan.end(), values.begin());
     trainer.before_nan.clear();
     invariants_.forbid_nan(i);
+    progress_.set_finite(i, true);
   }
   if (calm_ || swarm_.learning == 0) return 1;
   for (std::size_t n = 0; n < std::min(trained_elements, values.size()); ++n) {
@@ -348,6 +393,8 @@ void World::populate() {
     cluster_.start_daemon(i, swarm_.founders_join);
   }
   overlay_->begin();
+  for (std::size_t i = swarm_.nodes - swarm_.nan_stays; i < swarm_.nodes; ++i)
+    schedule_.after(lasting(), [this, i] { keep_sick(i); });
 }
 
 /// Whatever node i lacks, client or daemon.
@@ -430,13 +477,26 @@ void World::act(int kind, std::size_t i) {
       cluster_.lose_client(i);
       return schedule_.after(lasting(), [this, i] { restart(i); });
     default:
-      if (!cluster_.client_alive(i) || !trainers_[i].before_nan.empty() || joins_[i]) return;
-      tell(fmt::format("node {}'s client goes NaN", i));
-      invariants_.allow_nan(i);
-      trainers_[i].before_nan = cluster_.node(i).client.model;
-      trainers_[i].well = false;
+      sicken(i);
       return schedule_.after(lasting(), [this, i] { cure(i); });
   }
+}
+
+void World::sicken(std::size_t i) {
+  if (!cluster_.client_alive(i) || !trainers_[i].before_nan.empty() || joins_[i]) return;
+  tell(fmt::format("node {}'s client goes NaN", i));
+  invariants_.allow_nan(i);
+  progress_.set_finite(i, false);
+  trainers_[i].before_nan = cluster_.node(i).client.model;
+  trainers_[i].well = false;
+}
+
+/// Whatever happens to the node: its client writes NaN again, until faults are over.
+void World::keep_sick(std::size_t i) {
+  if (calm_) return;
+  sicken(i);
+  trainers_[i].well = trainers_[i].before_nan.empty();
+  schedule_.after(look_us, [this, i] { keep_sick(i); });
 }
 
 void World::partition(bool isolate, std::size_t i) {
@@ -688,6 +748,7 @@ Outcome World::run() {
   outcome.exchanges = invariants_.exchanges();
   outcome.halves = invariants_.halves();
   outcome.virtual_us = schedule_.now_us();
+  outcome.waited = static_cast<double>(progress_.longest_us()) / static_cast<double>(allowed_us(swarm_));
   return outcome;
 }
 

@@ -49,9 +49,12 @@ struct Swarm {
   bool pauses = false;
   bool stalls = false;
   bool nan_clients = false;
+  std::size_t nan_stays = 0;  ///< the last so many nodes write NaN for as long as faults happen
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);
+/// Longest that two healthy, linked replicas may go without an exchange of one of their fragments (hunt/progress.hpp).
+[[nodiscard]] TimeUs allowed_us(const Swarm& swarm);
 /// In a line or two.
 [[nodiscard]] std::string describe(const Swarm& swarm);
 
@@ -63,15 +66,18 @@ struct Outcome {
   std::uint64_t exchanges = 0;
   std::uint64_t halves = 0;  ///< committed at one end only, for a reason
   TimeUs virtual_us = 0;
+  double waited = 0;             ///< the longest wait of healthy replicas for an exchange, over what is allowed
   std::string violation = {};    ///< empty: every invariant held
   std::string explanation = {};  ///< the last events around it
 };
 
-/// What a test does to a run in order to see it caught.
+/// What is done to a run in order to see it caught (hunt/sabotage.hpp).
 struct Sabotage {
-  std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
-  std::function<void(Cluster& cluster, const Cluster::Event& event)> on_event;  ///< before the invariants look
-  std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper_membership;
+  std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper = {};
+  std::function<void(Cluster& cluster, const Cluster::Event& event)> on_event = {};  ///< before the invariants look
+  std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper_membership = {};
+  std::function<void(ClusterOptions& options)> options =
+      {};  ///< of the replicas; the invariants keep to what was drawn
 };
 
 /// `story`: where every event is written; null: nowhere.

@@ -1,0 +1,53 @@
+// Something right becomes true within a bound, also while faults last: two replicas that both are well (their daemons
+// run, their clients train, their models are finite) and have a working link exchange each of their fragments, with
+// each other or with somebody else, within a time that follows from the scenario's options. What is wrong elsewhere,
+// such as a third replica with NaN, is no excuse.
+//
+// Who runs it: World (hunt/scenario.cpp), which tells it every event. One thread.
+
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tools/sim/hunt/invariants.hpp"
+
+namespace gossamer::sim {
+
+class Progress {
+ public:
+  /// `bound_us`: see allowed_us() of hunt/scenario.hpp.
+  Progress(const Cluster& cluster, const Network& network, TimeUs bound_us);
+
+  /// Throws Violation.
+  void on(const Cluster::Event& event);
+  /// Node i's client writes NaN from now on, or has gone back to finite values.
+  void set_finite(std::size_t i, bool finite);
+  /// Longest that two healthy replicas have gone without an exchange of some fragment.
+  [[nodiscard]] TimeUs longest_us() const { return longest_us_; }
+
+ private:
+  struct NodeState {
+    bool finite = true;
+    std::uint64_t replica_life = 0;
+    TimeUs well_since_us = 0;
+    std::vector<TimeUs> exchanged_us = {};  ///< of each fragment, the last one
+  };
+
+  void grow();
+  void look();
+  [[nodiscard]] bool well(std::size_t i) const;
+  [[nodiscard]] bool joined(std::size_t i, std::size_t j) const;
+  void look_at(std::size_t i, std::size_t j);
+  void look_at(std::size_t i, std::size_t j, TimeUs since_us);
+
+  const Cluster& cluster_;
+  const Network& network_;
+  TimeUs bound_us_;
+  TimeUs next_look_us_ = 0;
+  TimeUs longest_us_ = 0;
+  std::vector<NodeState> nodes_;
+  std::map<std::pair<std::size_t, std::size_t>, TimeUs> joined_since_us_;  ///< i < j: the link works
+};
+
+}  // namespace gossamer::sim

@@ -26,6 +26,7 @@
 #include "sdk/c/device_pass.hpp"
 #include "sdk/c/error.hpp"
 #include "sdk/c/fused_pass.hpp"
+#include "sdk/c/open_tensors.hpp"
 #include "sdk/c/replica.hpp"
 #include "sdk/layout/names.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -140,12 +141,13 @@ namespace layout = gossamer::layout;
 
 struct gossamer_run {
  public:
-  /// `device`: null for tensors in host memory; else it uses `memory`, in which all is published.
-  gossamer_run(Replica replica, ClientMemory memory, std::unique_ptr<DevicePass> device, ForkGuard guard,
+  /// `placed.device`: null for tensors in host memory; else it uses `placed.memory`, in which all is published.
+  gossamer_run(Replica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
                FileDescriptor doorbell, const gossamer_options& options)
       : replica_(std::move(replica)),
-        memory_(std::move(memory)),
-        device_(std::move(device)),
+        open_tensors_(std::move(open_tensors)),
+        memory_(std::move(placed.memory)),
+        device_(std::move(placed.device)),
         guard_(std::move(guard)),
         doorbell_(std::move(doorbell)),
         layout_hash_(memory_.header().layout_hash),
@@ -205,6 +207,7 @@ struct gossamer_run {
   [[nodiscard]] std::uint64_t global_clock() const;
 
   Replica replica_;
+  std::unique_ptr<OpenTensors> open_tensors_;
   ClientMemory memory_;
   std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
   bool given_up_ = false;               ///< the device has failed, and the daemon was left
@@ -250,13 +253,15 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^62");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
+  auto open_tensors = OpenTensors::enter(*replica, options.job);
+  if (!open_tensors) return std::unexpected(open_tensors.error());
   auto placed = place(*replica, options);
   if (!placed) return std::unexpected(placed.error());
   auto guard = ForkGuard::create();
   if (!guard) return std::unexpected(guard.error());
   FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) return fail_errno("could not create an eventfd");
-  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(placed->memory), std::move(placed->device),
+  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(*open_tensors), std::move(*placed),
                                             std::move(*guard), std::move(doorbell), options);
   if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
   return run;
@@ -469,7 +474,11 @@ Result<void> gossamer_run::set_tensor_data(std::size_t index, void* data) {
   if (device_ != nullptr && index < replica_.tensors().size()) {
     if (auto usable = device_->check(replica_.tensors()[index], data); !usable) return usable;
   }
-  return replica_.set_data(index, data);
+  void* const before = index < replica_.tensors().size() ? replica_.tensors()[index].data : nullptr;
+  if (auto set = replica_.set_data(index, data); !set) return set;
+  auto moved = open_tensors_->move(replica_.tensors()[index], before, data);
+  if (!moved) (void)replica_.set_data(index, before);
+  return moved;
 }
 
 /// Maps what the pass over a fragment of lean memory reads and writes.

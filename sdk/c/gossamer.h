@@ -7,7 +7,8 @@
  * Conventions
  *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal
  * handlers.
- *  2. A run is opaque and independent of other runs; there is no global state. One thread at a time may use a run.
+ *  2. A run is opaque and independent of other runs: all that the library knows across them is which memory they have,
+ *     so that a tensor in one open run is refused to another. One thread at a time may use a run.
  *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
  *     be replaced with gossamer_set_tensor_data(). The library reads and writes it only inside calls on the run.
  *     Everything else passed in (names, shapes, options) is copied.

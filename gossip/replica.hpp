@@ -314,6 +314,7 @@ class Replica {
   };
   struct Finish {
     Finishing stage = Finishing::begun;
+    bool sound = true;      ///< no fragment is quarantined, as of the last look
     std::set<NodeId> over;  ///< for whom the run was over, whether they are still there or not
   };
   struct Publication {
@@ -426,10 +427,14 @@ class Replica {
   /// Looks how far finishing has come; tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
   [[nodiscard]] bool settled(const Fragment& fragment) const;
-  /// Partners that finish, too.
+  /// A partner that finishes, too, and is not quarantined.
+  [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
+  /// How many those are.
   [[nodiscard]] std::size_t finishing_partners() const;
   /// Finishing, and there is somebody who finishes that the fragment is not known to agree with.
-  [[nodiscard]] bool hurries(const Fragment& fragment) const { return finish_ && !settled(fragment); }
+  [[nodiscard]] bool hurries(const Fragment& fragment) const { return finish_ && finish_->sound && !settled(fragment); }
+  /// What the program left was looked at, and holds NaN or infinity.
+  [[nodiscard]] bool spoiled() const;
   [[nodiscard]] bool somebody_left_to_ask(const Fragment& fragment) const;
   /// Asks the client for a publication, upon which an exchange starts, if what there is is old.
   bool wait_for_publication(std::uint32_t f, Actions& out);

@@ -190,7 +190,8 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.info.job != description_.job) continue;
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
-    if (hurry && (neighbour.info.finishing == Finishing::no || fragment.agreement.has(node))) continue;
+    if (hurry && (!finishes(neighbour) || fragment.agreement.has(node))) continue;
+    if (finish_ && finish_->sound && neighbour.info.quarantined) continue;
     const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
                        has_room(neighbour, fragment);
     in_reach += reach ? 1 : 0;
@@ -472,7 +473,7 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
       (crowded() && !has_waited) || neighbour == neighbours_.end() || (crossing && self_ < from) ||
-      !affordable(neighbour->second, fragment, now_us)) {
+      (finish_ && neighbour->second.info.quarantined) || !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   hold(fragment);

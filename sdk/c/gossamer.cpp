@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <random>
@@ -203,7 +204,8 @@ struct gossamer_run {
   void ring_doorbell();
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
-  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status) const;
+  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
+  [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
   [[nodiscard]] std::uint64_t global_clock() const;
 
   Replica replica_;
@@ -636,8 +638,9 @@ void gossamer_run::take_finishing_back() {
   ring_doorbell();
 }
 
-gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status) const {
+gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
   gossamer_finish_info info{};
+  spoiled = false;
   info.members = 1;
   info.saver = 1;
   info.clock_samples = global_clock();
@@ -647,6 +650,7 @@ gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status)
     const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
     info.agreed = answer.agreed;
     info.saver = answer.saver;
+    spoiled = answer.spoiled;
     info.members = answer.members;
     info.distance = distance >= 0 ? distance : 0;
   } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
@@ -665,19 +669,32 @@ Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info&
     ring_doorbell();
   }
   while (true) {
-    info = finish_so_far(attachment_.status());  // before serving: what is due by then is served
+    bool spoiled = false;
+    info = finish_so_far(attachment_.status(), spoiled);  // before serving: what is due by then is served
     auto served = serve_due(UINT64_MAX);
     if (served) served = look_at_device();
-    const bool over =
-        info.agreed != 0 || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
+    const bool over = info.agreed != 0 || spoiled ||
+                      (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
       seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
-      if (!served) return served;
-      if (auto settled = settle(); !settled || info.agreed != 0) return settled;
-      return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
+      return served ? end_finish(info, spoiled) : served;
     }
     wait_to_look_again();
   }
+}
+
+/// Nobody looks at the model of a replica that has no partner, so this does before it is told to save.
+Result<void> gossamer_run::end_finish(gossamer_finish_info& info, bool spoiled) {
+  if (auto settled = settle(); !settled) return settled;
+  if (spoiled || (info.saver != 0 && device_ == nullptr && !replica_.finite())) {
+    info.agreed = info.saver = 0;
+    info.distance = std::numeric_limits<double>::infinity();
+    return fail(GOSSAMER_NOT_FINITE,
+                "the model holds NaN or infinity, so it is not the one to save, and the others finish without it: take "
+                "a checkpoint, or the model that they save");
+  }
+  if (info.agreed != 0) return {};
+  return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
 }
 
 void gossamer_run::abandon() {
@@ -868,6 +885,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_NOT_LOADED";
     case GOSSAMER_NO_DEVICE:
       return "GOSSAMER_NO_DEVICE";
+    case GOSSAMER_NOT_FINITE:
+      return "GOSSAMER_NOT_FINITE";
   }
   return "unknown gossamer_status";
 }

@@ -1,6 +1,8 @@
 // Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
 
+#include <limits>
 #include <numeric>
+#include <set>
 
 #include "catch.hpp"
 #include "tools/sim/cluster.hpp"
@@ -214,6 +216,92 @@ TEST_CASE("one that loses its partners is not over before they may be back") {
   CHECK_FALSE(run_until_over(world, 1, gossip::finish_alone_us - 100'000));
   CHECK(run_until_over(world, 1, 300'000));
   CHECK(world.cluster.node(0).replica->finish_report().members == 1);
+}
+
+namespace {
+
+/// From now on these nodes' models hold NaN.
+void poison(Cluster& cluster, const std::set<std::size_t>& nodes) {
+  for (const std::size_t i : nodes)
+    cluster.node(i).client.model[0] = std::numeric_limits<float>::quiet_NaN();
+}
+/// The `count` nodes with the smallest ids: of those that finish, the first is the one to save.
+std::set<std::size_t> smallest(std::size_t nodes, std::size_t count) {
+  std::vector<std::size_t> order(nodes);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return id_of(a) < id_of(b); });
+  return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+}  // namespace
+
+TEST_CASE("one with NaN never saves, and the others finish without it") {
+  const auto [nodes, spoiled, trains_on, told_us] =
+      GENERATE(table<std::size_t, std::size_t, bool, TimeUs>({{2, 1, false, 300'000},
+                                                              {3, 1, false, 300'000},
+                                                              {3, 1, false, 0},  // not known when they finish
+                                                              {3, 1, true, 300'000},
+                                                              {4, 2, false, 300'000},
+                                                              {4, 2, false, 0},
+                                                              {4, 2, true, 0},
+                                                              {5, 3, false, 300'000}}));
+  CAPTURE(nodes, spoiled, trains_on, told_us);
+  WorldOptions options{.nodes = nodes, .learning = true, .seed = nodes};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  const std::set<std::size_t> poisoned = smallest(nodes, spoiled);
+  poison(world.cluster, poisoned);
+  world.run_for(told_us);
+  for (std::size_t i = 0; i < nodes; ++i)
+    if (!trains_on || !poisoned.contains(i)) world.cluster.finish(i);
+  const auto report = [&](std::size_t i) { return world.cluster.node(i).replica->finish_report(); };
+  std::size_t overs = 0;
+  const TimeUs limit_us = world.cluster.now_us() + 5 * us_per_s;
+  while (world.cluster.now_us() < limit_us && overs < nodes - spoiled) {
+    world.run_for(1'000);
+    overs = 0;
+    for (std::size_t i = 0; i < nodes; ++i) {
+      REQUIRE_FALSE((poisoned.contains(i) && report(i).over));
+      overs += report(i).over ? 1 : 0;
+    }
+  }
+  CHECK(overs == nodes - spoiled);
+  world.run_for(us_per_s);  // those that are left alone are not over, either
+  std::size_t saving = 0;
+  for (std::size_t i = 0; i < nodes; ++i) {
+    CAPTURE(i);
+    if (poisoned.contains(i)) {
+      CHECK_FALSE(report(i).over);
+      CHECK((trains_on || (report(i).spoiled && !report(i).saver && std::isinf(report(i).distance))));
+    } else {
+      CHECK(report(i).members == nodes - spoiled);
+      if (nodes - spoiled > 1) CHECK(report(i).distance < gossip::finish_tolerance);
+      saving += report(i).saver ? 1 : 0;
+    }
+  }
+  CHECK(saving == 1);
+}
+
+TEST_CASE("one with NaN that is mended takes part in the end of the run") {
+  WorldOptions options{.nodes = 3};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  const std::vector<float> sound = world.cluster.node(0).client.model;
+  poison(world.cluster, {0});
+  world.run_for(300'000);
+  world.cluster.finish(0);
+  world.run_for(300'000);
+  CHECK(world.cluster.node(0).replica->finish_report().spoiled);
+  world.cluster.node(0).client.model = sound;
+  world.cluster.finish(0, false);
+  world.cluster.finish(0);  // it has not trained meanwhile
+  world.run_for(300'000);
+  CHECK_FALSE(world.cluster.node(0).replica->finish_report().spoiled);
+  finish_all(world.cluster, 3);
+  CHECK(run_until_over(world, 3, 5 * us_per_s));
+  CHECK(savers(world.cluster, 3) == 1);
 }
 
 TEST_CASE("one that stands still is waited for, and not for ever in vain") {

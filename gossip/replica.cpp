@@ -55,6 +55,7 @@ void Replica::set_options(const ReplicaOptions& options) {
 void Replica::set_state(ReplicaState state, Actions& out) {
   state_ = state;
   drained_ = false;
+  stir();
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     hand_over_if_wanted(f, out);  // of a life before this one
@@ -85,6 +86,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
 
 void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
   if (on == finish_.has_value()) return;
+  stir();
   if (!on) {
     finish_.reset();
     tell_neighbours(out);
@@ -284,6 +286,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
 void Replica::outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out) {
   if (result.commit) {
     fragments_[f].buffers.finish_commit();
+    stir();
     ++counters_.outer_steps;
   }
   release(f, now_us, out);
@@ -336,6 +339,7 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   if (neighbours_.size() >= max_neighbours && !neighbours_.contains(node)) return;
   Neighbour& neighbour = neighbours_[node];
   neighbour.linked = true;
+  stir();
   neighbour.budget.set_rate(options_.link_bytes_per_s);
   out.send.push_back({node, own_info()});
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
@@ -381,6 +385,10 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
     count_unresolved(from, cache_.drop(from));
   }
   if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
+  const JobInfo& before = found->second.info;
+  if (info.clock != before.clock || info.state != before.state || info.finishing != before.finishing ||
+      info.quarantined != before.quarantined || info.job != before.job)
+    stir();
   found->second.info = info;
   if (finish_ && info.finishing == Finishing::over && finish_->over.size() < max_neighbours) finish_->over.insert(from);
   if (info.job == description_.job || info.state == ReplicaState::absent) {

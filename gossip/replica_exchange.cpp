@@ -25,6 +25,14 @@ constexpr int busy_tolerated = 3;                     // replies in a row, befor
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
+constexpr double quiet_tolerance = 1e-5;                  // of the norm: what rounding leaves is a twentieth of it
+constexpr int quiet_rounds_least = 16;                    // within that, before a fragment rests
+constexpr int quiet_doublings_most = 16;
+constexpr TimeUs quiet_most_us = 5 * us_per_s;
+
+bool agrees(const ExchangeMeasure& measure) {
+  return measure.wide_blocks == 0 && relative_distance(measure) < quiet_tolerance;
+}
 
 }  // namespace
 
@@ -148,7 +156,21 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
   // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
   if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
-  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
+  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us &&
+         !rests(fragment, now_us);
+}
+
+bool Replica::rests(const Fragment& fragment, TimeUs now_us) const {
+  return now_us < fragment.quiet.until_us && fragment.quiet.stir == stir_ && !leaving_ && !hurries(fragment);
+}
+
+void Replica::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us) {
+  if (!agrees(measure)) stir();
+  Quiet& quiet = fragment.quiet;
+  if (quiet.stir != stir_) quiet = {.stir = stir_};
+  if (!agrees(measure) || fragment.publication_clock != clock_ || ++quiet.rounds < quiet_rounds_least) return;
+  const int doublings = std::min(quiet.rounds - quiet_rounds_least, quiet_doublings_most);
+  quiet.until_us = now_us + std::min(period_us() << doublings, quiet_most_us);
 }
 
 std::size_t Replica::sent_bytes(const Fragment& fragment) const {
@@ -386,6 +408,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     ++counters_.violations;
     count_unresolved(own.partner);
   }
+  if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.was_busy.reset();
   fragment.begun_here = true;
   end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
@@ -476,6 +499,7 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
       (finish_ && neighbour->second.info.quarantined) || !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
+  if (request.clock != neighbour->second.info.clock) stir();  // it has trained since it last told
   hold(fragment);
   cache_.begin(id, now_us);
   const int aged = options_.age_damping ? std::max(age_shift(request.age), age_shift(age_of(fragment))) : 0;
@@ -543,6 +567,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     answered_last_ = true;
     fragment.exchanged_us = now_us;
     fragment.begun_here = false;
+    if (!agrees(result.measure)) stir();
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
     if (!cache_.store(id, reply, now_us)) count_unresolved(initiator);

@@ -335,6 +335,62 @@ TEST_CASE("one for whom it is over and that trains again does not keep the other
   CHECK(std::count(was_over.begin(), was_over.end(), true) == 3);
 }
 
+TEST_CASE("replicas that agree and do not train hardly exchange, and are all awake when one trains again") {
+  WorldOptions options{.nodes = 3};
+  options.replica.codec = GENERATE(Codec::q8, Codec::f32);
+  options.replica.period_us = 20'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  for (std::size_t i = 0; i < 3; ++i)
+    cluster.node(i).client.train = [](std::span<float>) { return std::uint64_t{0}; };
+  const double apart = cluster.distance();
+  world.run_for(30 * us_per_s);
+  CHECK(cluster.distance() < apart * 1e-9);  // they have not come to rest before
+  const std::uint64_t agreed = cluster.count(&ReplicaCounters::initiated);
+  const TimeUs idle_us = 20 * us_per_s;
+  world.run_for(idle_us);
+  const std::uint64_t idle = cluster.count(&ReplicaCounters::initiated) - agreed;
+  // Of each fragment at each node one in five seconds, where there were fifty a second.
+  CHECK(idle >= 3 * options.fragments * 3);
+  CHECK(idle <= 3 * options.fragments * 6);
+
+  cluster.node(1).client.train = [done = false](std::span<float> model) mutable {
+    if (!std::exchange(done, true))
+      for (float& value : model)
+        value += 0.5F;
+    return std::uint64_t{1};
+  };
+  const auto begun = [&](std::size_t i) { return cluster.node(i).replica->counters().initiated; };
+  const std::vector<std::uint64_t> before{begun(0), begun(1), begun(2)};
+  world.run_for(100'000);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(begun(i) >= before[i] + 2 * options.fragments);  // also those that do not train
+  world.run_for(400'000);
+  CHECK(cluster.distance() < apart * 1e-3);
+}
+
+TEST_CASE("replicas at rest take up with one that was cut off and has trained") {
+  WorldOptions options{.nodes = 3};
+  options.replica.period_us = 20'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  for (std::size_t i = 0; i < 3; ++i)
+    cluster.node(i).client.train = [](std::span<float>) { return std::uint64_t{0}; };
+  world.run_for(30 * us_per_s);
+  cluster.unlink(0, 1);
+  cluster.unlink(0, 2);
+  for (float& value : cluster.node(0).client.model)
+    value += 0.5F;
+  cluster.node(0).client.train = [done = false](std::span<float>) mutable {
+    return std::uint64_t{!std::exchange(done, true)};
+  };
+  world.run_for(10 * us_per_s);
+  const double apart = cluster.distance();
+  cluster.link_all();
+  world.run_for(500'000);
+  CHECK(cluster.distance() < apart * 1e-3);
+}
+
 TEST_CASE("repeated messages are applied once") {
   WorldOptions options{.nodes = 4, .repeat_probability = 0.5, .seed = 3};
   options.replica.period_us = 5'000;

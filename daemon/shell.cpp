@@ -184,6 +184,7 @@ void Shell::reload_config() {
   service_manager_.reloading();
   spdlog::logger& log = log_.logger();
   if (auto reopened = log_.reopen(); !reopened) log.error("the log goes on in the old file: {}", reopened.error());
+  clients_->look_at_socket();
   const std::expected<Config, std::string> next = source_();
   if (!next) {
     log.error("the configuration is not taken over, the old one goes on:\n{}", next.error());

@@ -270,6 +270,19 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
   reply.asked = Bytes::adopt(std::move(asked));
 }
 
+/// False if a number is larger than steps are made for: it is treated like one that is infinite. `values`: of f32, as
+/// encoded. A lattice block has the coarsest step where its magnitudes need it, or where the others' are so large.
+bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint32_t> blocks,
+                  std::span<const std::int8_t> exponents, FrameBuffer& values) {
+  const auto small = [](float magnitude) { return std::fabs(magnitude) < largest_averaged; };
+  if (codec == Codec::f32) return std::ranges::all_of(values.as<float>(), small);
+  std::vector<std::uint32_t> coarsest;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (exponents[i] == max_step_exponent) coarsest.push_back(blocks[i]);
+  }
+  return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), small);
+}
+
 /// Writes one half of an exchange beside what is there. False if the device failed or has no room: then nothing is to
 /// count.
 bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
@@ -285,8 +298,9 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
 }  // namespace
 
 double relative_distance(const ExchangeMeasure& measure) {
-  if (!(measure.distance > 0)) return 0;
-  return measure.distance / (std::sqrt(static_cast<double>(measure.blocks * block_elements)) * measure.magnitude);
+  const double root = std::sqrt(static_cast<double>(measure.blocks * block_elements));
+  if (!(measure.distance > root * finest_step)) return 0;
+  return measure.distance / (root * measure.magnitude);
 }
 
 std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks) {
@@ -365,7 +379,8 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
       used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
     }
   }
-  result.finite = fragment.device.encode(request.codec, y, blocks, request.seed, used, checks, values.bytes());
+  result.finite = fragment.device.encode(request.codec, y, blocks, request.seed, used, checks, values.bytes()) &&
+                  within_reach(fragment, request.codec, blocks, used, values);
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);

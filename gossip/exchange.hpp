@@ -35,7 +35,15 @@ struct ExchangeMeasure {
   bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
 };
 
-/// ‖y_j − y_i‖ over ‖y‖: how far apart two replicas are, without a unit. 0 if they are equal; infinite if y is zero.
+/// Numbers from here on, 2^119, are beyond every step but the coarsest, and count as infinite.
+inline constexpr float largest_averaged = 0x1p+119F;
+static_assert(max_step_exponent - 1 + index_bits == 119);
+/// Differences as small as the finest step, in the root mean square, count as none.
+inline constexpr double finest_step = 0x1p-100;
+static_assert(min_step_exponent == -100);
+
+/// ‖y_j − y_i‖ over ‖y‖: how far apart two replicas are, without a unit. 0 if they are equal, or differ by no more than
+/// the finest step tells; infinite if y is zero.
 [[nodiscard]] double relative_distance(const ExchangeMeasure& measure);
 
 /// Encodes the initiator's side.
@@ -49,7 +57,8 @@ struct EncodeTask {
   Clip clip = {};
 
   struct Result {
-    bool finite = false;  ///< false: the node's own fragment holds NaN or infinity; nothing else is meaningful
+    bool finite = false;  ///< false: the node's own fragment holds NaN, infinity or numbers beyond largest_averaged;
+                          ///< nothing else is meaningful
     ExchangeRequest request;
     std::vector<std::uint32_t> blocks;   ///< as included
     std::vector<std::int8_t> exponents;  ///< as used; for f32 the limits

@@ -6,11 +6,15 @@
 // finish_witnesses others, or all if there are fewer, it is *settled*. A replica of which all fragments are settled
 // says so; when everyone in its reach has said so, the run is over for it. Those that still train are waited for.
 //
+// A replica with NaN or infinity takes no part: it says that it is quarantined, is neither waited for nor counted, and
+// is never the one to save. It can learn of nothing that would mend it, so its own program is told at once.
+//
 // Replica owns one Agreement for a fragment, on the loop's thread.
 
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "gossip/messages.hpp"
@@ -64,6 +68,17 @@ struct FinishReport {
   double distance = 0;      ///< the largest of the fragments' last relative distances
   std::size_t members = 1;  ///< that finish, this one included
   bool saver = true;        ///< this one's id is the smallest of them
+  /// What the program left holds NaN or infinity: it is not over, this one does not save, and the distance is infinite.
+  bool spoiled = false;
 };
+
+/// Of a replica, or of one client of a node, that holds NaN or infinity.
+[[nodiscard]] inline FinishReport spoiled_report(std::size_t members) {
+  return {.over = false,
+          .distance = std::numeric_limits<double>::infinity(),
+          .members = members,
+          .saver = false,
+          .spoiled = true};
+}
 
 }  // namespace gossamer::gossip

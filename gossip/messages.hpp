@@ -142,6 +142,8 @@ struct JobInfo {
   /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: of an older node,
   /// whose are over where it is absent.
   std::uint64_t first_exchange = 0;
+  /// A fragment of it holds NaN or infinity: those that finish do so without it.
+  bool quarantined = false;
 };
 
 /// "Where do you stand with this job?" Always answered with a JobInfo.

@@ -55,6 +55,7 @@ void Replica::set_options(const ReplicaOptions& options) {
 void Replica::set_state(ReplicaState state, Actions& out) {
   state_ = state;
   drained_ = false;
+  stir();
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     hand_over_if_wanted(f, out);  // of a life before this one
@@ -85,6 +86,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
 
 void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
   if (on == finish_.has_value()) return;
+  stir();
   if (!on) {
     finish_.reset();
     tell_neighbours(out);
@@ -95,7 +97,8 @@ void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
     Fragment& fragment = fragments_[f];
     fragment.agreement = {};
     fragment.start_after_us = std::min(fragment.start_after_us, now_us);
-    const bool old = fragment.publication_clock != clock_ && !fragment.buffers.empty();
+    // A program may have mended a model without training it.
+    const bool old = (fragment.publication_clock != clock_ || fragment.quarantined) && !fragment.buffers.empty();
     fragment.wants_publication = fragment.wants_publication || old;
     hand_over_if_wanted(f, out);
   }
@@ -109,9 +112,19 @@ bool Replica::settled(const Fragment& fragment) const {
 }
 
 std::size_t Replica::finishing_partners() const {
-  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
-    return is_partner(item.second) && item.second.info.finishing != Finishing::no;
-  }));
+  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(),
+                                                [this](const auto& item) { return finishes(item.second); }));
+}
+
+bool Replica::finishes(const Neighbour& neighbour) const {
+  return is_partner(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.info.quarantined;
+}
+
+bool Replica::spoiled() const {
+  return std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) {
+    const bool looked_at = !f.fresh && !f.held && !f.wants_publication && !f.buffers.parts().with_client;
+    return f.quarantined && looked_at;
+  });
 }
 
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
@@ -119,9 +132,10 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool alone = partners() == 0;
   if (state_ != ReplicaState::running || !alone) accompanied_us_ = now_us;
   if (!finish_ || finish_->stage == Finishing::over) return;
+  const bool was_sound = std::exchange(finish_->sound, quarantined() == 0);
   // Partners may be about to come back: the daemon may just have been started again, or a link broken.
   const bool deserted = alone && finish_->over.empty() && now_us - accompanied_us_ < finish_alone_us;
-  const bool agreed = !deserted && state_ == ReplicaState::running &&
+  const bool agreed = !deserted && finish_->sound && state_ == ReplicaState::running &&
                       std::all_of(fragments_.begin(), fragments_.end(), [&](const Fragment& f) {
                         return settled(f) && (finishing_partners_ == 0 || f.publication_clock == clock_);
                       });
@@ -130,11 +144,11 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
                            return f.held || f.own || f.buffers.parts().with_client || f.buffers.has_correction();
                          });
   const bool others = std::all_of(neighbours_.begin(), neighbours_.end(), [this](const auto& item) {
-    return !is_partner(item.second) || item.second.info.finishing >= Finishing::settled ||
-           finish_->over.contains(item.first);
+    return !is_partner(item.second) || item.second.info.quarantined ||
+           item.second.info.finishing >= Finishing::settled || finish_->over.contains(item.first);
   });
   const Finishing stage = !agreed ? Finishing::begun : delivered && others ? Finishing::over : Finishing::settled;
-  if (stage == finish_->stage) return;
+  if (stage == finish_->stage && was_sound == finish_->sound) return;
   finish_->stage = stage;
   tell_neighbours(out);
 }
@@ -147,7 +161,12 @@ FinishReport Replica::finish_report() const {
     report.distance = std::max(report.distance, fragment.agreement.distance());
   std::set<NodeId> members = finish_->over;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (is_partner(neighbour) && neighbour.info.finishing != Finishing::no) members.insert(node);
+    if (finishes(neighbour)) members.insert(node);
+  }
+  if (!finish_->sound) {
+    FinishReport without_it = spoiled_report(members.size() + 1);
+    without_it.spoiled = spoiled();
+    return without_it;
   }
   report.members = members.size() + 1;
   report.saver = members.empty() || self_ < *members.begin();
@@ -267,6 +286,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
 void Replica::outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out) {
   if (result.commit) {
     fragments_[f].buffers.finish_commit();
+    stir();
     ++counters_.outer_steps;
   }
   release(f, now_us, out);
@@ -325,6 +345,7 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   }
   Neighbour& neighbour = neighbours_[node];
   neighbour.linked = true;
+  stir();
   neighbour.budget.set_rate(options_.link_bytes_per_s);
   out.send.push_back({node, own_info()});
   // What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
@@ -373,6 +394,10 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
   if (info.first_exchange > found->second.info.first_exchange || info.state == ReplicaState::absent)
     forget_quarantine(from);
+  const JobInfo& before = found->second.info;
+  if (info.clock != before.clock || info.state != before.state || info.finishing != before.finishing ||
+      info.quarantined != before.quarantined || info.job != before.job)
+    stir();
   found->second.info = info;
   if (finish_ && info.finishing == Finishing::over && finish_->over.size() < max_neighbours) finish_->over.insert(from);
   if (info.job == description_.job || info.state == ReplicaState::absent) {
@@ -460,12 +485,14 @@ JobInfo Replica::own_info() const {
   info.clock = clock_;
   info.finishing = finish_ ? finish_->stage : Finishing::no;
   info.first_exchange = first_counter_;
+  info.quarantined = quarantined() > 0;
   return info;
 }
 
 void Replica::tell_neighbours(Actions& out) const {
+  const JobInfo info = own_info();
   for (const auto& [node, neighbour] : neighbours_) {
-    if (neighbour.linked) out.send.push_back({node, own_info()});
+    if (neighbour.linked) out.send.push_back({node, info});
   }
 }
 

@@ -187,7 +187,10 @@ class Replica {
   void set_options(const ReplicaOptions& options);
 
   // --- the client
-  void set_clock(std::uint64_t clock) { clock_ = clock; }
+  void set_clock(std::uint64_t clock) {
+    if (clock != clock_) stir();
+    clock_ = clock;
+  }
   /// Share of the client's time that serving fragments took lately, in [0, 1]: what the cadence keeps to time_share.
   void set_time_taken(double share) { time_taken_ = share; }
   /// What the node's network can carry, in bytes per second, as configured or measured: what the cadence keeps to
@@ -322,6 +325,7 @@ class Replica {
   };
   struct Finish {
     Finishing stage = Finishing::begun;
+    bool sound = true;      ///< no fragment is quarantined, as of the last look
     std::set<NodeId> over;  ///< for whom the run was over, whether they are still there or not
   };
   struct Publication {
@@ -333,6 +337,12 @@ class Replica {
     NodeId from;
     ExchangeRequest request;
     TimeUs since_us;
+  };
+  /// How long nobody has had anything to say of a fragment: see rest_if_quiet().
+  struct Quiet {
+    int rounds = 0;          ///< exchanges of its own in a row that found next to no difference
+    std::uint64_t stir = 0;  ///< Replica::stir_ then
+    TimeUs until_us = 0;     ///< it rests, unless something stirs
   };
   struct Fragment {
     FragmentBuffers buffers;
@@ -375,6 +385,8 @@ class Replica {
     bool measured = false;         ///< that is known
     Handover handover = {};        ///< while the node leaves
     Agreement agreement = {};      ///< while it finishes
+
+    Quiet quiet = {};
 
     /// Its own exchange is on its way, and no answer has come.
     [[nodiscard]] bool unanswered() const { return own && own->stage == Stage::awaiting && !reply; }
@@ -435,14 +447,25 @@ class Replica {
   /// Looks how far finishing has come; tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
   [[nodiscard]] bool settled(const Fragment& fragment) const;
-  /// Partners that finish, too.
+  /// A partner that finishes, too, and is not quarantined.
+  [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
+  /// How many those are.
   [[nodiscard]] std::size_t finishing_partners() const;
   /// Finishing, and there is somebody who finishes that the fragment is not known to agree with.
-  [[nodiscard]] bool hurries(const Fragment& fragment) const { return finish_ && !settled(fragment); }
+  [[nodiscard]] bool hurries(const Fragment& fragment) const { return finish_ && finish_->sound && !settled(fragment); }
+  /// What the program left was looked at, and holds NaN or infinity.
+  [[nodiscard]] bool spoiled() const;
   [[nodiscard]] bool somebody_left_to_ask(const Fragment& fragment) const;
   /// Asks the client for a publication, upon which an exchange starts, if what there is is old.
   bool wait_for_publication(std::uint32_t f, Actions& out);
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
+  /// An exchange that the node began has ended. Where one after the other finds next to no difference and nobody
+  /// trains, the next is put off for longer and longer: replicas that agree would only prove it to each other, at the
+  /// full rate. Anything that may have changed a model ends the rest of all fragments at once: stir().
+  void rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us);
+  [[nodiscard]] bool rests(const Fragment& fragment, TimeUs now_us) const;
+  /// A clock has moved, here or at a neighbour, or a neighbour has come or changed its state, or models differ.
+  void stir() { ++stir_; }
   /// Linked, and runs this job with this layout: can be exchanged with.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
   [[nodiscard]] bool may_spend(TimeUs now_us) const;
@@ -526,6 +549,7 @@ class Replica {
   std::deque<std::uint32_t> wait_for_room_;
   bool out_of_memory_ = false;  // nothing more is provided before the next look at what is old
   TimeUs info_sent_us_ = 0;
+  std::uint64_t stir_ = 0;  ///< counts what ends all fragments' rest
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;

@@ -27,6 +27,14 @@ constexpr TimeUs max_rest_us = 30 * us_per_s;             // unless an eighth of
 constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
+constexpr double quiet_tolerance = 1e-5;                  // of the norm: what rounding leaves is a twentieth of it
+constexpr int quiet_rounds_least = 16;                    // within that, before a fragment rests
+constexpr int quiet_doublings_most = 16;
+constexpr TimeUs quiet_most_us = 5 * us_per_s;
+
+bool agrees(const ExchangeMeasure& measure) {
+  return measure.wide_blocks == 0 && relative_distance(measure) < quiet_tolerance;
+}
 
 }  // namespace
 
@@ -154,7 +162,21 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
   // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
   if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
-  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us;
+  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us &&
+         !rests(fragment, now_us);
+}
+
+bool Replica::rests(const Fragment& fragment, TimeUs now_us) const {
+  return now_us < fragment.quiet.until_us && fragment.quiet.stir == stir_ && !leaving_ && !hurries(fragment);
+}
+
+void Replica::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us) {
+  if (!agrees(measure)) stir();
+  Quiet& quiet = fragment.quiet;
+  if (quiet.stir != stir_) quiet = {.stir = stir_};
+  if (!agrees(measure) || fragment.publication_clock != clock_ || ++quiet.rounds < quiet_rounds_least) return;
+  const int doublings = std::min(quiet.rounds - quiet_rounds_least, quiet_doublings_most);
+  quiet.until_us = now_us + std::min(period_us() << doublings, quiet_most_us);
 }
 
 std::size_t Replica::sent_bytes(const Fragment& fragment) const {
@@ -196,7 +218,8 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.info.job != description_.job) continue;
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
-    if (hurry && (neighbour.info.finishing == Finishing::no || fragment.agreement.has(node))) continue;
+    if (hurry && (!finishes(neighbour) || fragment.agreement.has(node))) continue;
+    if (finish_ && finish_->sound && neighbour.info.quarantined) continue;
     const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
                        has_room(neighbour, fragment) && !rests(fragment, node, now_us);
     in_reach += reach ? 1 : 0;
@@ -401,6 +424,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     ++counters_.violations;
     count_unresolved(own.partner);
   }
+  if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.begun_here = true;
   end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
@@ -490,9 +514,11 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const auto neighbour = neighbours_.find(from);
   if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
       (crowded() && !has_waited) || neighbour == neighbours_.end() ||
-      (crossing && options_.crossing_rule && self_ < from) || !affordable(neighbour->second, fragment, now_us)) {
+      (crossing && options_.crossing_rule && self_ < from) || (finish_ && neighbour->second.info.quarantined) ||
+      !affordable(neighbour->second, fragment, now_us)) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
+  if (request.clock != neighbour->second.info.clock) stir();  // it has trained since it last told
   hold(fragment);
   cache_.begin(id, now_us);
   const int aged = options_.age_damping ? std::max(age_shift(request.age), age_shift(age_of(fragment))) : 0;
@@ -560,6 +586,7 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     answered_last_ = true;
     fragment.exchanged_us = now_us;
     fragment.begun_here = false;
+    if (!agrees(result.measure)) stir();
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
     if (!cache_.store(id, reply, now_us)) count_unresolved(initiator);

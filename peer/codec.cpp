@@ -146,6 +146,7 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setFragmentElements(info.fragment_elements);
   out.setFinishing(static_cast<std::uint8_t>(info.finishing));
   out.setFirstExchange(info.first_exchange);
+  out.setQuarantined(info.quarantined);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   const capnp::Text::Reader name = in.getName();
@@ -160,6 +161,7 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.fragment_elements = in.getFragmentElements();
   info.finishing = static_cast<Finishing>(in.getFinishing());
   info.first_exchange = in.getFirstExchange();
+  info.quarantined = in.getQuarantined();
   return info;
 }
 

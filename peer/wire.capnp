@@ -144,6 +144,7 @@ struct JobInfo {
   fragmentElements @6 :UInt32;
   finishing @7 :UInt8;
   firstExchange @8 :UInt64;
+  quarantined @9 :Bool;
 }
 
 struct JobQuery {

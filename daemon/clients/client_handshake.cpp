@@ -50,6 +50,16 @@ bool is_eventfd(int fd) {
   return size > 0 && std::string_view(target.data(), static_cast<std::size_t>(size)) == "anon_inode:[eventfd]";
 }
 
+}  // namespace
+
+AttachRefusal out_of_descriptors() {
+  return refusal(AttachStatus::limit_reached,
+                 "gossamerd has no file descriptors left for another client: raise its limit on open files "
+                 "(LimitNOFILE= of the unit, ulimit -n) and restart it");
+}
+
+namespace {
+
 constexpr std::size_t longest = sizeof(AttachRequest) + sizeof(DeviceOffer);
 
 std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(std::span<const std::byte> bytes,
@@ -75,6 +85,7 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
   const bool on_device = (request.flags & layout::attach_device) != 0;
   if (!on_device && bytes.size() != sizeof(AttachRequest)) return wrong_size(sizeof(AttachRequest), "");
   if (on_device && bytes.size() != longest) return wrong_size(longest, " with buffers in a GPU's memory");
+  if (some_lost && descriptors.size() < (on_device ? 3 : 2)) return out_of_descriptors();
   if (descriptors.size() != (on_device ? 3 : 2) || some_lost)
     return refusal(AttachStatus::bad_layout,
                    fmt::format("a request carries {}; {} came{}",

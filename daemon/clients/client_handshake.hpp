@@ -40,6 +40,9 @@ struct Disconnected {};
 /// Nothing has arrived after all; wait again.
 struct NothingYet {};
 
+/// What a client hears when the kernel could not hand its descriptors, or its connection, to this process.
+[[nodiscard]] AttachRefusal out_of_descriptors();
+
 [[nodiscard]] std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket);
 
 /// Sends the one reply. A client that does not take it loses it.

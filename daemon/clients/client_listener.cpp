@@ -3,6 +3,7 @@
 
 #include "daemon/clients/client_listener.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -28,6 +29,10 @@ using layout::AttachStatus;
 constexpr std::chrono::milliseconds accept_retry{200};
 /// Connections taken in one turn of the loop.
 constexpr int max_accepts_per_turn = 16;
+
+UniqueFd spare_descriptor() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
 
 /// Whether a warning is worth a line in the log: a new one, or one not said for a while.
 class RepeatedWarning {
@@ -61,13 +66,16 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
         log_(log),
         ledger_(options_.limits),
         listening_(std::move(listening)),
-        acceptor_(loop, listening_.get()),
-        retry_(loop) {}
+        acceptor_(loop, listening_->get()),
+        retry_(loop),
+        look_(loop),
+        spare_(spare_descriptor()) {}
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core() { acceptor_.release(); }  // the descriptor is listening_'s
 
   void accept_when_ready();
+  void look_at_socket();
   void refuse_new() { refusing_ = true; }
 
   [[nodiscard]] std::size_t sessions() const { return sessions_; }
@@ -95,6 +103,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
 
   void accept_some();
+  void turn_one_away();
   void begin(UniqueFd socket);
   void expect_request(std::uint64_t number);
   void receive(std::uint64_t number, Connection& connection);
@@ -125,9 +134,11 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   ClientEvents& events_;
   spdlog::logger& log_;
   ClientLedger ledger_;
-  UnixSocket listening_;  // keeps the file
+  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while another takes its place
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
+  asio::steady_timer look_;
+  UniqueFd spare_;           // given up for a moment when there are no others
   Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
   std::size_t sessions_ = 0;
   std::uint64_t next_number_ = 1;
@@ -135,7 +146,30 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   bool refusing_ = false;
   RepeatedWarning last_refusal_;
   RepeatedWarning last_near_limit_;
+  RepeatedWarning last_socket_problem_;
 };
+
+/// Somebody may have removed the file, or put another in its place: clients would look for the daemon in vain.
+void ClientListener::Core::look_at_socket() {
+  look_.expires_after(options_.socket_look_period);
+  look_.async_wait([weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error) self->look_at_socket();
+  });
+  if (listening_->file_in_place()) return;
+  auto again = UnixSocket::listen(options_.socket, SOCK_SEQPACKET);
+  if (!again) {
+    if (last_socket_problem_.is_due(again.error()))
+      log_.error("the clients' socket is gone, and no other can be made: {}; trying again", again.error());
+    return;
+  }
+  acceptor_.release();  // cancels what waits for it
+  retry_.cancel();
+  listening_.emplace(std::move(*again));
+  acceptor_.assign(listening_->get());
+  accept_when_ready();
+  log_.warn("{} was removed or replaced: listening there again; attached clients go on", options_.socket.string());
+}
 
 void ClientListener::Core::accept_when_ready() {
   acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
@@ -146,16 +180,18 @@ void ClientListener::Core::accept_when_ready() {
 
 void ClientListener::Core::accept_some() {
   for (int i = 0; i < max_accepts_per_turn; ++i) {
-    UniqueFd socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       begin(std::move(socket));
       continue;
     }
-    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
+    const int problem = errno;
+    if (problem == EAGAIN || problem == EINTR || problem == ECONNABORTED) break;
+    if (problem == EMFILE || problem == ENFILE) turn_one_away();
     log_.error(
         "cannot accept a client: {}; trying again; if it stays, raise the limit on open files (LimitNOFILE= of "
         "the unit)",
-        std::strerror(errno));
+        std::strerror(problem));
     retry_.expires_after(accept_retry);
     retry_.async_wait([weak = weak_from_this()](std::error_code error) {
       const std::shared_ptr<Core> self = weak.lock();
@@ -164,6 +200,17 @@ void ClientListener::Core::accept_some() {
     return;
   }
   accept_when_ready();
+}
+
+/// With no descriptors left, the one that is kept for this: the client hears why instead of nothing.
+void ClientListener::Core::turn_one_away() {
+  spare_.reset();
+  if (const UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); socket) {
+    ++refused_;
+    const AttachRefusal why = out_of_descriptors();
+    send_reply(socket.get(), options_.node, why.status, why.message);
+  }
+  spare_ = spare_descriptor();
 }
 
 void ClientListener::Core::begin(UniqueFd socket) {
@@ -370,11 +417,15 @@ std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open
   if (!listening) return std::unexpected(std::move(listening.error()));
   auto core = std::make_shared<Core>(loop, std::move(options), events, log, std::move(*listening));
   core->accept_when_ready();
+  core->look_at_socket();
   return std::unique_ptr<ClientListener>(new ClientListener(std::move(core)));
 }
 
 ClientListener::ClientListener(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 ClientListener::~ClientListener() = default;
+void ClientListener::look_at_socket() {
+  core_->look_at_socket();
+}
 void ClientListener::refuse_new() {
   core_->refuse_new();
 }

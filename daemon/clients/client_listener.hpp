@@ -88,6 +88,7 @@ struct ClientListenerOptions {
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
   std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
                                                    ///< 10 s for which a client waits for its reply
+  std::chrono::milliseconds socket_look_period{5000};  ///< how often it is looked whether the socket's file is there
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;
@@ -106,6 +107,8 @@ class ClientListener {
   ClientListener(const ClientListener&) = delete;
   ClientListener& operator=(const ClientListener&) = delete;
 
+  /// Listens anew if the socket's file is gone; done every few seconds anyhow.
+  void look_at_socket();
   /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
   void refuse_new();
 

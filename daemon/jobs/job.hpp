@@ -238,6 +238,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void tell_places();
   void watch_finishing();
   void answer_finishing(JobClient& client);
+  [[nodiscard]] std::uint64_t first_sound_client() const;
   void tell_clients();
   void tell_run_state(JobClient& client);
   [[nodiscard]] ClientStatus client_status(const JobClient& client) const;

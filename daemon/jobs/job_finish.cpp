@@ -68,17 +68,31 @@ void Job::watch_finishing() {
 }
 
 void Job::answer_finishing(JobClient& client) {
-  const gossip::FinishReport report = replica_.finish_report();
+  gossip::FinishReport report = replica_.finish_report();
   const bool over = finishing_ && report.over && (!group_ || group_->even());
   // Once it is over the first client may be gone before the others have heard.
-  if (over && !saver_) saver_ = clients_.front()->number();
-  const bool first = client.number() == saver_.value_or(clients_.front()->number());
+  if (over && !saver_) saver_ = first_sound_client();
+  const bool first = client.number() == saver_.value_or(first_sound_client());
+  // The node's copy is without what a quarantined client publishes.
+  const bool left_out = group_ && group_->quarantined(client.number());
+  if (left_out) {
+    report = gossip::spoiled_report(report.members);
+    report.spoiled = finishing_ && group_->even();  // with all that the clients have published since
+  }
   client.answer_finishing(
       {.number = client.finishing(),
        .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, gossip::max_members_told)),
-       .agreed = over,
-       .saver = report.saver && first},
+       .agreed = over && !left_out,
+       .saver = report.saver && first,
+       .spoiled = report.spoiled},
       report.distance);
+}
+
+/// Of several clients, the first that is not quarantined; else the first.
+std::uint64_t Job::first_sound_client() const {
+  const auto sound = std::ranges::find_if(
+      clients_, [this](const auto& client) { return !group_ || !group_->quarantined(client->number()); });
+  return (sound == clients_.end() ? clients_.front() : *sound)->number();
 }
 
 }  // namespace gossamer::daemon

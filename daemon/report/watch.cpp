@@ -27,6 +27,8 @@ constexpr double sparse_gap = 0.01;           // an exchange; pairs by chance ha
 constexpr std::size_t sparse_nodes = 4;       // fewer cannot be sparse
 constexpr double spread_factor = 3;           // of the distance before
 constexpr double spread_least = 0.05;         // of the norm
+constexpr double diverge_factor = 100;        // of the size before
+constexpr double diverge_least = 1e-4;        // of the norm: closer replicas say too little of their size
 constexpr double wide_share = 0.2;            // of the blocks
 constexpr double others_wide_share = 0.1;     // with less at all others, it is that one partner
 constexpr double least_blocks = 100;          // for a share that means something
@@ -206,6 +208,8 @@ void look_for_quarantine(const Scene& scene, const Partner& partner) {
 }
 
 void look_for_silence(const Scene& scene, const Partner& partner) {
+  // Where nobody trains, replicas that agree exchange rarely.
+  if (scene.job.clock == scene.before.clock) return;
   const double all = grown(scene.before.exchanges, scene.job.exchanges);
   if (all == 0 && !(trains(scene.before.clock, scene.job.clock) && is_well(partner))) return;
   // One that says it is busy is not silent; why one with NaN is, its own rule says.
@@ -307,6 +311,25 @@ void look_for_spread(const Scene& scene) {
       fmt::format("replicas move apart: their distance went from {:.2g} to {:.2g} of the model's norm in {:.0f} s",
                   before, now, scene.window_s),
       "a smaller learning rate, or a shorter period_ms; if one node alone is far off, look there");
+}
+
+/// A number of the model is about as large as a difference over the relative distance.
+double size_of(const JobStatus& job) {
+  return job.consensus < diverge_least ? 0 : job.mean_disagreement / job.consensus;
+}
+
+/// Replicas that grow together stay as close as they were, by their norm.
+void look_for_divergence(const Scene& scene) {
+  const double before = size_of(scene.before);
+  const double now = size_of(scene.job);
+  if (before <= 0 || now < diverge_factor * before) return;
+  scene.find(
+      "diverge", "",
+      fmt::format("the model grows without bound: its numbers are about {:.1g} times as large as {:.0f} s before",
+                  now / before, scene.window_s),
+      "a smaller learning rate; and look whether a program attaches the same model twice, or adds what it is given "
+      "to what it trains",
+      "problem");
 }
 
 void look_for_sparse_mixing(const Scene& scene) {
@@ -485,6 +508,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
     }
     look_for_wide_blocks(scene);
     look_for_spread(scene);
+    look_for_divergence(scene);
     look_for_sparse_mixing(scene);
     look_for_own_age(scene);
     look_for_starvation(scene);

@@ -75,9 +75,13 @@ std::expected<UnixSocket, std::string> UnixSocket::listen(const std::filesystem:
   return socket;
 }
 
-UnixSocket::~UnixSocket() {
+bool UnixSocket::file_in_place() const {
   struct stat file {};
-  if (fd_ && ::lstat(path_.c_str(), &file) == 0 && file.st_ino == inode_) ::unlink(path_.c_str());
+  return ::lstat(path_.c_str(), &file) == 0 && file.st_ino == inode_;
+}
+
+UnixSocket::~UnixSocket() {
+  if (fd_ && file_in_place()) ::unlink(path_.c_str());
 }
 
 }  // namespace gossamer::daemon

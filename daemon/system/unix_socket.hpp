@@ -25,6 +25,8 @@ class UnixSocket {
   ~UnixSocket();
 
   [[nodiscard]] int get() const { return fd_.get(); }
+  /// Whether the file is still where it was made: without it nobody can connect any more.
+  [[nodiscard]] bool file_in_place() const;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:

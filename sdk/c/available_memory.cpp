@@ -37,6 +37,52 @@ constexpr int max_group_depth = 32;
   return std::nullopt;
 }
 
+/// Where a version of control groups is mounted, below /sys/fs/cgroup, and what its files are called.
+struct Hierarchy {
+  std::string_view controller;  ///< in /proc/self/cgroup
+  const char* folder;
+  const char* maximum;
+  const char* current;
+};
+constexpr Hierarchy version_2{"", "", "memory.max", "memory.current"};
+constexpr Hierarchy version_1{"memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"};
+
+/// Version 1 says a number near 2^63 where there is no limit.
+constexpr std::uint64_t no_limit = std::uint64_t{1} << 62;
+
+/// The process's group in the hierarchy of this controller, by a line "number:controllers:/path" with controllers
+/// between commas; those of version 2 are "".
+[[nodiscard]] std::optional<std::string> group_path(std::string_view groups, std::string_view controller) {
+  while (!groups.empty()) {
+    const std::string_view line = groups.substr(0, groups.find('\n'));
+    groups.remove_prefix(std::min(line.size() + 1, groups.size()));
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos || line.substr(second + 1).substr(0, 1) != "/") continue;
+    const std::string listed = "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
+    if (listed.find("," + std::string(controller) + ",") == listed.npos) continue;
+    return std::string(line.substr(second + 2));
+  }
+  return std::nullopt;
+}
+
+/// The least that the group or one above it leaves. In a container the path may be the host's, and only the mount
+/// itself be there: that is looked at last.
+[[nodiscard]] std::optional<std::uint64_t> least_of_groups(const std::filesystem::path& mounted,
+                                                           const std::filesystem::path& path,
+                                                           const Hierarchy& hierarchy) {
+  std::optional<std::uint64_t> least;
+  std::filesystem::path below = path;
+  for (int depth = 0; depth < max_group_depth; ++depth, below = below.parent_path()) {
+    const std::filesystem::path group = mounted / below;
+    const auto left = group_available_bytes(text_of(group / hierarchy.maximum), text_of(group / hierarchy.current),
+                                            text_of(group / "memory.stat"));
+    if (left) least = std::min(least.value_or(*left), *left);
+    if (below.empty()) break;
+  }
+  return least;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> machine_available_bytes(std::string_view meminfo) {
@@ -49,25 +95,25 @@ std::optional<std::uint64_t> group_available_bytes(std::string_view maximum, std
                                                    std::string_view statistics) {
   const auto limit = number(maximum);  // "max" is no number
   const auto used = number(current);
-  if (!limit || !used) return std::nullopt;
-  const std::uint64_t cache =
-      field(statistics, "inactive_file ").value_or(0) + field(statistics, "active_file ").value_or(0);
+  if (!limit || !used || *limit >= no_limit) return std::nullopt;
+  const auto cached = [statistics](std::string_view name) {
+    // Version 1 counts its own pages and, as "total_", those of the groups below, which `current` does, too.
+    const auto of_all = field(statistics, "total_" + std::string(name));
+    return of_all ? *of_all : field(statistics, name).value_or(0);
+  };
+  const std::uint64_t cache = cached("inactive_file ") + cached("active_file ");
   const std::uint64_t held = *used - std::min(*used, cache);
   return *limit - std::min(*limit, held);
 }
 
-std::optional<std::uint64_t> available_memory_bytes() {
-  std::optional<std::uint64_t> least = machine_available_bytes(text_of("/proc/meminfo"));
-  const std::string groups = text_of("/proc/self/cgroup");
-  const std::size_t own = groups.find("0::/");  // the line of version 2
-  if (own == std::string::npos) return least;
-  const std::filesystem::path root = "/sys/fs/cgroup";
-  std::filesystem::path group = root / groups.substr(own + 4, groups.find('\n', own) - own - 4);
-  for (int depth = 0; depth < max_group_depth; ++depth, group = group.parent_path()) {
-    const auto left = group_available_bytes(text_of(group / "memory.max"), text_of(group / "memory.current"),
-                                            text_of(group / "memory.stat"));
+std::optional<std::uint64_t> available_memory_bytes(const std::filesystem::path& root) {
+  std::optional<std::uint64_t> least = machine_available_bytes(text_of(root / "proc/meminfo"));
+  const std::string groups = text_of(root / "proc/self/cgroup");
+  const std::filesystem::path mounted = root / "sys/fs/cgroup";
+  for (const Hierarchy& hierarchy : {version_2, version_1}) {
+    const auto path = group_path(groups, hierarchy.controller);
+    const auto left = path ? least_of_groups(mounted / hierarchy.folder, *path, hierarchy) : std::nullopt;
     if (left) least = std::min(least.value_or(*left), *left);
-    if (group == root || !group.has_relative_path()) break;
   }
   return least;
 }

@@ -6,20 +6,22 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
 namespace gossamer::client {
 
-/// Bytes that can be taken without swapping: what the machine has, or less if the control group (version 2) or one
-/// above it is limited to less. Nothing if the kernel does not say.
-[[nodiscard]] std::optional<std::uint64_t> available_memory_bytes();
+/// Bytes that can be taken without swapping: what the machine has, or less if the control group (of version 2 or 1) or
+/// one above it is limited to less. Nothing if the kernel does not say. `root`: where proc and sys are.
+[[nodiscard]] std::optional<std::uint64_t> available_memory_bytes(const std::filesystem::path& root = "/");
 
 /// "MemAvailable" of the text of /proc/meminfo.
 [[nodiscard]] std::optional<std::uint64_t> machine_available_bytes(std::string_view meminfo);
 
 /// What a control group leaves: its limit less its use, where the page cache ("inactive_file" and "active_file" of
-/// memory.stat) can be dropped. Arguments are the texts of memory.max, memory.current and memory.stat; nothing if there
+/// memory.stat; of version 1 with "total_" before) can be dropped. Arguments are the texts of memory.max,
+/// memory.current and memory.stat, or of memory.limit_in_bytes, memory.usage_in_bytes and memory.stat; nothing if there
 /// is no limit.
 [[nodiscard]] std::optional<std::uint64_t> group_available_bytes(std::string_view maximum, std::string_view current,
                                                                  std::string_view statistics);

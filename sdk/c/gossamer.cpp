@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <random>
@@ -26,6 +27,7 @@
 #include "sdk/c/device_pass.hpp"
 #include "sdk/c/error.hpp"
 #include "sdk/c/fused_pass.hpp"
+#include "sdk/c/open_tensors.hpp"
 #include "sdk/c/replica.hpp"
 #include "sdk/layout/names.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -139,12 +141,13 @@ namespace layout = gossamer::layout;
 
 struct gossamer_run {
  public:
-  /// `device`: null for tensors in host memory; else it uses `memory`, in which all is published.
-  gossamer_run(Replica replica, ClientMemory memory, std::unique_ptr<DevicePass> device, ForkGuard guard,
+  /// `placed.device`: null for tensors in host memory; else it uses `placed.memory`, in which all is published.
+  gossamer_run(Replica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
                FileDescriptor doorbell, const gossamer_options& options)
       : replica_(std::move(replica)),
-        memory_(std::move(memory)),
-        device_(std::move(device)),
+        open_tensors_(std::move(open_tensors)),
+        memory_(std::move(placed.memory)),
+        device_(std::move(placed.device)),
         guard_(std::move(guard)),
         doorbell_(std::move(doorbell)),
         layout_hash_(memory_.header().layout_hash),
@@ -200,10 +203,12 @@ struct gossamer_run {
   void ring_doorbell();
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
-  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status) const;
+  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
+  [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
   [[nodiscard]] std::uint64_t global_clock() const;
 
   Replica replica_;
+  std::unique_ptr<OpenTensors> open_tensors_;
   ClientMemory memory_;
   std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
   bool given_up_ = false;               ///< the device has failed, and the daemon was left
@@ -249,13 +254,15 @@ Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options&
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
   auto replica = Replica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
+  auto open_tensors = OpenTensors::enter(*replica, options.job);
+  if (!open_tensors) return std::unexpected(open_tensors.error());
   auto placed = place(*replica, options);
   if (!placed) return std::unexpected(placed.error());
   auto guard = ForkGuard::create();
   if (!guard) return std::unexpected(guard.error());
   FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) return fail_errno("could not create an eventfd");
-  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(placed->memory), std::move(placed->device),
+  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(*open_tensors), std::move(*placed),
                                             std::move(*guard), std::move(doorbell), options);
   if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
   return run;
@@ -468,7 +475,11 @@ Result<void> gossamer_run::set_tensor_data(std::size_t index, void* data) {
   if (device_ != nullptr && index < replica_.tensors().size()) {
     if (auto usable = device_->check(replica_.tensors()[index], data); !usable) return usable;
   }
-  return replica_.set_data(index, data);
+  void* const before = index < replica_.tensors().size() ? replica_.tensors()[index].data : nullptr;
+  if (auto set = replica_.set_data(index, data); !set) return set;
+  auto moved = open_tensors_->move(replica_.tensors()[index], before, data);
+  if (!moved) (void)replica_.set_data(index, before);
+  return moved;
 }
 
 /// Maps what the pass over a fragment of lean memory reads and writes.
@@ -627,8 +638,9 @@ void gossamer_run::take_finishing_back() {
   ring_doorbell();
 }
 
-gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status) const {
+gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
   gossamer_finish_info info{};
+  spoiled = false;
   info.members = 1;
   info.saver = 1;
   info.clock_samples = global_clock();
@@ -638,6 +650,7 @@ gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status)
     const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
     info.agreed = answer.agreed;
     info.saver = answer.saver;
+    spoiled = answer.spoiled;
     info.members = answer.members;
     info.distance = distance >= 0 ? distance : 0;
   } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
@@ -656,19 +669,32 @@ Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info&
     ring_doorbell();
   }
   while (true) {
-    info = finish_so_far(attachment_.status());  // before serving: what is due by then is served
+    bool spoiled = false;
+    info = finish_so_far(attachment_.status(), spoiled);  // before serving: what is due by then is served
     auto served = serve_due(UINT64_MAX);
     if (served) served = look_at_device();
-    const bool over =
-        info.agreed != 0 || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
+    const bool over = info.agreed != 0 || spoiled ||
+                      (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
       seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
-      if (!served) return served;
-      if (auto settled = settle(); !settled || info.agreed != 0) return settled;
-      return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
+      return served ? end_finish(info, spoiled) : served;
     }
     wait_to_look_again();
   }
+}
+
+/// Nobody looks at the model of a replica that has no partner, so this does before it is told to save.
+Result<void> gossamer_run::end_finish(gossamer_finish_info& info, bool spoiled) {
+  if (auto settled = settle(); !settled) return settled;
+  if (spoiled || (info.saver != 0 && device_ == nullptr && !replica_.finite())) {
+    info.agreed = info.saver = 0;
+    info.distance = std::numeric_limits<double>::infinity();
+    return fail(GOSSAMER_NOT_FINITE,
+                "the model holds NaN or infinity, so it is not the one to save, and the others finish without it: take "
+                "a checkpoint, or the model that they save");
+  }
+  if (info.agreed != 0) return {};
+  return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
 }
 
 void gossamer_run::abandon() {
@@ -859,6 +885,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_NOT_LOADED";
     case GOSSAMER_NO_DEVICE:
       return "GOSSAMER_NO_DEVICE";
+    case GOSSAMER_NOT_FINITE:
+      return "GOSSAMER_NOT_FINITE";
   }
   return "unknown gossamer_status";
 }

@@ -7,7 +7,8 @@
  * Conventions
  *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal
  * handlers.
- *  2. A run is opaque and independent of other runs; there is no global state. One thread at a time may use a run.
+ *  2. A run is opaque and independent of other runs: all that the library knows across them is which memory they have,
+ *     so that a tensor in one open run is refused to another. One thread at a time may use a run.
  *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
  *     be replaced with gossamer_set_tensor_data(). The library reads and writes it only inside calls on the run.
  *     Everything else passed in (names, shapes, options) is copied.
@@ -49,7 +50,8 @@ typedef enum gossamer_status {
   GOSSAMER_FORKED = 9,       /* the run belongs to the process that opened it */
   GOSSAMER_BUSY = 10,        /* the daemon refuses the run for now; the library goes on trying */
   GOSSAMER_NOT_LOADED = 11,  /* the program's `load` could not bring a tensor's values; its fragment stays due */
-  GOSSAMER_NO_DEVICE = 12    /* the GPU, its driver or the package gossamer-cuda is missing, or the GPU has failed */
+  GOSSAMER_NO_DEVICE = 12,   /* the GPU, its driver or the package gossamer-cuda is missing, or the GPU has failed */
+  GOSSAMER_NOT_FINITE = 13   /* the model holds NaN or infinity: the others finish without it */
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
@@ -179,9 +181,10 @@ typedef struct gossamer_finish_info {
   size_t size;
   uint32_t agreed;   /* 1: every replica in reach has finished, too, and they hold the same model but for `distance` */
   uint32_t saver;    /* 1: this process is the one to save it: its node has the smallest id of those that finished */
-  uint32_t members;  /* replicas in reach that finish, this one included */
+  uint32_t members;  /* replicas in reach that finish and are finite, this one included */
   uint32_t reserved; /* 0 */
-  double distance;   /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found */
+  double distance;   /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found; infinite
+                        if this replica holds NaN or infinity */
   uint64_t clock_samples; /* the largest clock of any replica that is known */
 } gossamer_finish_info;
 
@@ -258,7 +261,8 @@ GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[
  * serves what is due; timeout_ms < 0 waits for ever. Replicas that still train are waited for; one that dies is not.
  * Without a daemon it is over at once, and alone within two seconds: the others might be back.
  * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info says how things stand, and after it more than one may be
- * told to save. Calling it again goes on. gossamer_step() takes finishing back. `info`, whose `size` the caller has
+ * told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is
+ * told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() takes finishing back. `info`, whose `size` the caller has
  * set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 

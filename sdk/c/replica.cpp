@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "sdk/c/fused_pass.hpp"
@@ -217,6 +218,19 @@ void Replica::serve(std::uint32_t fragment, Correction mode, const float* correc
       pass(static_cast<float*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
     }
   }
+}
+
+bool Replica::finite() const {
+  return std::ranges::all_of(tensors_, [](const Tensor& tensor) {
+    if (tensor.role == Role::local) return true;
+    const auto all = [&tensor](const auto* values) {
+      return std::all_of(values, values + tensor.elements,
+                         [](const auto& value) { return std::isfinite(element::snapshot_of(value)); });
+    };
+    if (tensor.dtype == Dtype::f64) return all(static_cast<const double*>(tensor.data));
+    if (tensor.dtype == Dtype::bf16) return all(static_cast<const Bfloat16*>(tensor.data));
+    return all(static_cast<const float*>(tensor.data));
+  });
 }
 
 Result<void> Replica::set_data(std::size_t index, void* data) {

@@ -44,6 +44,9 @@ class Replica {
   void serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
              std::uint32_t dither) const;
 
+  /// Whether no element that is mixed is NaN or infinite. Reads them all; only of tensors in host memory.
+  [[nodiscard]] bool finite() const;
+
   /// A stretch of a tensor inside one fragment.
   struct Piece {
     std::uint32_t tensor;

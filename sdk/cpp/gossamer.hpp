@@ -197,7 +197,7 @@ class Run {
     gossamer_finish_info info{};
     info.size = sizeof info;
     const gossamer_status status = gossamer_finish(run_.get(), timeout ? timeout->count() : -1, &info);
-    if (status != GOSSAMER_TIMEOUT) check(status);
+    if (status != GOSSAMER_TIMEOUT && status != GOSSAMER_NOT_FINITE) check(status);
     return info;
   }
 

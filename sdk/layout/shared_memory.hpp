@@ -199,16 +199,18 @@ struct FinishAnswer {
   std::uint16_t members = 0;  ///< replicas in reach that finish, this one included
   bool agreed = false;        ///< all in reach finish, and agree; their mean is in the tensors
   bool saver = false;         ///< this one's node has the smallest id of them
+  bool spoiled = false;       ///< the model holds NaN or infinity: the others finish without it, and it never agrees
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
-    return std::uint64_t{number} << 32 | std::uint64_t{members} << 16 | std::uint64_t{saver} << 1 |
-           std::uint64_t{agreed};
+    return std::uint64_t{number} << 32 | std::uint64_t{members} << 16 | std::uint64_t{spoiled} << 2 |
+           std::uint64_t{saver} << 1 | std::uint64_t{agreed};
   }
   [[nodiscard]] static constexpr FinishAnswer unpack(std::uint64_t bits) {
     return {.number = static_cast<std::uint32_t>(bits >> 32),
             .members = static_cast<std::uint16_t>(bits >> 16 & 0xffff),
             .agreed = (bits & 1) != 0,
-            .saver = (bits >> 1 & 1) != 0};
+            .saver = (bits >> 1 & 1) != 0,
+            .spoiled = (bits >> 2 & 1) != 0};
   }
 };
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import unittest
 import warnings
+import weakref
 
 import numpy as np
 
@@ -229,6 +230,58 @@ class Lifetime(unittest.TestCase):
             del run
             gc.collect()
             self.assertEqual(connection.recv(1), b"")
+
+    def test_attaching_again_to_the_same_job_closes_the_former_run(self):
+        weights = np.zeros(3, np.float32)
+        with ContractDaemon() as daemon:
+            former = gossamer.attach({"w": weights}, job="test", socket=daemon.path)
+            for attached in (1, 2):
+                connection = daemon.client(attached - 1).connection
+                with self.assertWarnsRegex(gossamer.GossamerWarning, "before: that run was closed"):
+                    run = gossamer.attach({"w": weights}, job="test", socket=daemon.path)
+                self.assertEqual(connection.recv(1), b"")
+                self.assertTrue(former.closed)
+                daemon.client(attached).make_due([1.0] * 3)
+                run.step()
+                run.step()
+                self.assertEqual(weights.tolist(), [attached] * 3)
+                former = run
+            former.close()
+
+    def test_attaching_again_to_another_job_is_refused_until_the_former_run_is_let_go(self):
+        weights = np.zeros(3, np.float32)
+        run = alone([weights])
+        with self.assertRaisesRegex(gossamer.GossamerError, r"attached to the job 'test' already.*close that run first") as caught:
+            gossamer.attach([weights], job="other", socket=NOWHERE, wait=False)
+        self.assertEqual(caught.exception.status, "GOSSAMER_BAD_ARGUMENT")
+        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of it
+            gossamer.attach([weights[1:]], job="other", socket=NOWHERE, wait=False)
+        run.step()
+        run.itself = run  # a circle
+        del run, caught
+        gossamer.attach([weights], job="other", socket=NOWHERE, wait=False).close()
+
+    def test_a_child_attaches_its_copy_of_what_its_parent_has_attached(self):
+        weights = np.zeros(3, np.float32)
+        run = alone([weights])
+        child = os.fork()
+        if child == 0:
+            try:
+                gossamer.attach([weights], job="other", socket=NOWHERE, wait=False).close()
+            except gossamer.GossamerError:
+                os._exit(1)
+            os._exit(0)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        run.close()
+
+    def test_a_run_with_events_goes_when_it_is_dropped(self):
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        run = alone([np.zeros(3, np.float32)], on_event=lambda event: None)
+        dropped = weakref.ref(run)
+        del run
+        self.assertIsNone(dropped())
 
     def test_arrays_live_as_long_as_the_run(self):
         with ContractDaemon() as daemon, gossamer.attach(

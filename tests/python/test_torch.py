@@ -2,6 +2,7 @@
 
 import sys
 import unittest
+import warnings
 
 try:
     import torch
@@ -165,6 +166,48 @@ class Training(unittest.TestCase):
             train(net, optimizer)
             self.assertEqual(second.info().steps, 1)
         train(net, optimizer)
+
+    def test_a_cell_that_is_run_again_goes_on_with_one_run(self):
+        """Each time the optimizer's step does one step of the run, and takes a correction once."""
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        with ContractDaemon() as daemon:
+            for time in range(3):
+                attach = lambda: gossamer.attach(net, optimizer, job="test", socket=daemon.path)  # noqa: E731
+                if time == 0:
+                    run = attach()
+                else:
+                    before = run
+                    with self.assertWarnsRegex(gossamer.GossamerWarning, "before: that run was closed"):
+                        run = attach()
+                    self.assertTrue(before.closed)
+                weight = net[0].weight.detach().clone()
+                daemon.client(time).make_due([0.5] * ELEMENTS)
+                train(net, optimizer)
+                self.assertEqual(run.info().steps, 1)
+                self.assertTrue(torch.equal(net[0].weight.detach(), weight + 0.5))
+            with self.assertRaisesRegex(gossamer.GossamerError, "attached to the job 'test' already"):
+                gossamer.attach(net, optimizer, job="other", socket=daemon.path)
+            run.close()
+
+    def test_a_run_that_is_dropped_is_closed_and_the_program_is_told(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with ContractDaemon() as daemon:
+            run = gossamer.attach(net, optimizer, job="test", socket=daemon.path)
+            connection = daemon.client().connection
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "keep what attach.. returns"):
+                del run
+            self.assertEqual(connection.recv(1), b"")
+            train(net, optimizer)
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                run = gossamer.attach(net, optimizer, job="other", socket=daemon.path)
+                train(net, optimizer)
+                self.assertEqual(run.info().steps, 1)
+                del optimizer  # first, as by a cell that makes a new one
+                del run
+            self.assertEqual([str(one.message) for one in warned], [])
 
     def test_several_parameter_groups_and_an_optimizer_of_another_model(self):
         net = model()

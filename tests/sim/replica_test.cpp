@@ -1,6 +1,8 @@
 // Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
 
+#include <limits>
 #include <numeric>
+#include <set>
 
 #include "catch.hpp"
 #include "tools/sim/cluster.hpp"
@@ -216,6 +218,92 @@ TEST_CASE("one that loses its partners is not over before they may be back") {
   CHECK(world.cluster.node(0).replica->finish_report().members == 1);
 }
 
+namespace {
+
+/// From now on these nodes' models hold NaN.
+void poison(Cluster& cluster, const std::set<std::size_t>& nodes) {
+  for (const std::size_t i : nodes)
+    cluster.node(i).client.model[0] = std::numeric_limits<float>::quiet_NaN();
+}
+/// The `count` nodes with the smallest ids: of those that finish, the first is the one to save.
+std::set<std::size_t> smallest(std::size_t nodes, std::size_t count) {
+  std::vector<std::size_t> order(nodes);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return id_of(a) < id_of(b); });
+  return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+}  // namespace
+
+TEST_CASE("one with NaN never saves, and the others finish without it") {
+  const auto [nodes, spoiled, trains_on, told_us] =
+      GENERATE(table<std::size_t, std::size_t, bool, TimeUs>({{2, 1, false, 300'000},
+                                                              {3, 1, false, 300'000},
+                                                              {3, 1, false, 0},  // not known when they finish
+                                                              {3, 1, true, 300'000},
+                                                              {4, 2, false, 300'000},
+                                                              {4, 2, false, 0},
+                                                              {4, 2, true, 0},
+                                                              {5, 3, false, 300'000}}));
+  CAPTURE(nodes, spoiled, trains_on, told_us);
+  WorldOptions options{.nodes = nodes, .learning = true, .seed = nodes};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  const std::set<std::size_t> poisoned = smallest(nodes, spoiled);
+  poison(world.cluster, poisoned);
+  world.run_for(told_us);
+  for (std::size_t i = 0; i < nodes; ++i)
+    if (!trains_on || !poisoned.contains(i)) world.cluster.finish(i);
+  const auto report = [&](std::size_t i) { return world.cluster.node(i).replica->finish_report(); };
+  std::size_t overs = 0;
+  const TimeUs limit_us = world.cluster.now_us() + 5 * us_per_s;
+  while (world.cluster.now_us() < limit_us && overs < nodes - spoiled) {
+    world.run_for(1'000);
+    overs = 0;
+    for (std::size_t i = 0; i < nodes; ++i) {
+      REQUIRE_FALSE((poisoned.contains(i) && report(i).over));
+      overs += report(i).over ? 1 : 0;
+    }
+  }
+  CHECK(overs == nodes - spoiled);
+  world.run_for(us_per_s);  // those that are left alone are not over, either
+  std::size_t saving = 0;
+  for (std::size_t i = 0; i < nodes; ++i) {
+    CAPTURE(i);
+    if (poisoned.contains(i)) {
+      CHECK_FALSE(report(i).over);
+      CHECK((trains_on || (report(i).spoiled && !report(i).saver && std::isinf(report(i).distance))));
+    } else {
+      CHECK(report(i).members == nodes - spoiled);
+      if (nodes - spoiled > 1) CHECK(report(i).distance < gossip::finish_tolerance);
+      saving += report(i).saver ? 1 : 0;
+    }
+  }
+  CHECK(saving == 1);
+}
+
+TEST_CASE("one with NaN that is mended takes part in the end of the run") {
+  WorldOptions options{.nodes = 3};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(300'000);
+  const std::vector<float> sound = world.cluster.node(0).client.model;
+  poison(world.cluster, {0});
+  world.run_for(300'000);
+  world.cluster.finish(0);
+  world.run_for(300'000);
+  CHECK(world.cluster.node(0).replica->finish_report().spoiled);
+  world.cluster.node(0).client.model = sound;
+  world.cluster.finish(0, false);
+  world.cluster.finish(0);  // it has not trained meanwhile
+  world.run_for(300'000);
+  CHECK_FALSE(world.cluster.node(0).replica->finish_report().spoiled);
+  finish_all(world.cluster, 3);
+  CHECK(run_until_over(world, 3, 5 * us_per_s));
+  CHECK(savers(world.cluster, 3) == 1);
+}
+
 TEST_CASE("one that stands still is waited for, and not for ever in vain") {
   WorldOptions options{.nodes = 3, .learning = true};
   options.replica.period_us = 20'000;
@@ -245,6 +333,62 @@ TEST_CASE("one for whom it is over and that trains again does not keep the other
     }
   }
   CHECK(std::count(was_over.begin(), was_over.end(), true) == 3);
+}
+
+TEST_CASE("replicas that agree and do not train hardly exchange, and are all awake when one trains again") {
+  WorldOptions options{.nodes = 3};
+  options.replica.codec = GENERATE(Codec::q8, Codec::f32);
+  options.replica.period_us = 20'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  for (std::size_t i = 0; i < 3; ++i)
+    cluster.node(i).client.train = [](std::span<float>) { return std::uint64_t{0}; };
+  const double apart = cluster.distance();
+  world.run_for(30 * us_per_s);
+  CHECK(cluster.distance() < apart * 1e-9);  // they have not come to rest before
+  const std::uint64_t agreed = cluster.count(&ReplicaCounters::initiated);
+  const TimeUs idle_us = 20 * us_per_s;
+  world.run_for(idle_us);
+  const std::uint64_t idle = cluster.count(&ReplicaCounters::initiated) - agreed;
+  // Of each fragment at each node one in five seconds, where there were fifty a second.
+  CHECK(idle >= 3 * options.fragments * 3);
+  CHECK(idle <= 3 * options.fragments * 6);
+
+  cluster.node(1).client.train = [done = false](std::span<float> model) mutable {
+    if (!std::exchange(done, true))
+      for (float& value : model)
+        value += 0.5F;
+    return std::uint64_t{1};
+  };
+  const auto begun = [&](std::size_t i) { return cluster.node(i).replica->counters().initiated; };
+  const std::vector<std::uint64_t> before{begun(0), begun(1), begun(2)};
+  world.run_for(100'000);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(begun(i) >= before[i] + 2 * options.fragments);  // also those that do not train
+  world.run_for(400'000);
+  CHECK(cluster.distance() < apart * 1e-3);
+}
+
+TEST_CASE("replicas at rest take up with one that was cut off and has trained") {
+  WorldOptions options{.nodes = 3};
+  options.replica.period_us = 20'000;
+  World world(options);
+  Cluster& cluster = world.cluster;
+  for (std::size_t i = 0; i < 3; ++i)
+    cluster.node(i).client.train = [](std::span<float>) { return std::uint64_t{0}; };
+  world.run_for(30 * us_per_s);
+  cluster.unlink(0, 1);
+  cluster.unlink(0, 2);
+  for (float& value : cluster.node(0).client.model)
+    value += 0.5F;
+  cluster.node(0).client.train = [done = false](std::span<float>) mutable {
+    return std::uint64_t{!std::exchange(done, true)};
+  };
+  world.run_for(10 * us_per_s);
+  const double apart = cluster.distance();
+  cluster.link_all();
+  world.run_for(500'000);
+  CHECK(cluster.distance() < apart * 1e-3);
 }
 
 TEST_CASE("repeated messages are applied once") {

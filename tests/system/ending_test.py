@@ -1,7 +1,9 @@
 """A run's place in its data and its end: the cursor travels with the model, clocks count a sample once, and replicas that
 finish agree on one model and on who saves it."""
 
+import math
 import threading
+import time
 import unittest
 from typing import List
 
@@ -140,6 +142,52 @@ class End(SystemTest):
         found = finish_all(clients[:2])
         self.assertTrue(all(finish.agreed for finish in found), found)
         self.assertEqual(sum(finish.saver for finish in found), 1)
+
+    def finish_with_nan(self, count: int, poisoned: int, trains_on: bool) -> None:
+        """The poisoned are those that would save, having the smallest ids."""
+        by_id = sorted(self.start_apart(count), key=lambda client: client.run.info().node_id)
+        spoiled, sound = by_id[:poisoned], by_id[poisoned:]
+        for client in spoiled:
+            client.array[7] = np.nan
+        if trains_on:
+            self.step_until(lambda: all(client.run.info().quarantines > 0 for client in spoiled), "NaN is noticed")
+        finishing = sound if trains_on else by_id
+        began = time.monotonic()
+        ends = finish_all(finishing)
+        self.assertLess(time.monotonic() - began, PATIENCE_S / 2)
+        for client, end in zip(finishing, ends):
+            if client in spoiled:
+                self.assertEqual((end.agreed, end.saver, end.distance), (False, False, math.inf))
+            else:
+                self.assertEqual((end.agreed, end.saver, end.members), (True, client is sound[0], len(sound)))
+        self.assertLess(spread(sound), AGREED)
+
+    def test_one_of_three_with_nan_neither_saves_nor_holds_up_the_others(self) -> None:
+        self.finish_with_nan(3, 1, trains_on=False)
+
+    def test_nor_do_two_of_four(self) -> None:
+        self.finish_with_nan(4, 2, trains_on=False)
+
+    def test_nor_does_one_that_trains_on(self) -> None:
+        self.finish_with_nan(3, 1, trains_on=True)
+
+    def test_alone_with_nan_it_is_not_to_save(self) -> None:
+        (client,) = [self.attach(node, np.ones(ELEMENTS)) for node in self.start_nodes(1)]
+        client.array[0] = np.inf
+        end = client.run.finish(timeout_s=PATIENCE_S)
+        self.assertEqual((end.agreed, end.saver, end.distance), (False, False, math.inf))
+
+    def test_of_two_clients_of_a_node_the_one_with_nan_is_left_out(self) -> None:
+        nodes = self.start_nodes(2)
+        clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for node in (nodes[0], nodes[0], nodes[1])]
+        self.step_until(lambda: all(client.run.ready for client in clients), "all take part", clients)
+        clients[0].array[0] = np.nan
+        self.step_until(lambda: clients[0].run.info().quarantines > 0, "NaN is noticed", clients)
+        spoiled, *sound = finish_all(clients)
+        self.assertEqual((spoiled.agreed, spoiled.saver, spoiled.distance), (False, False, math.inf))
+        self.assertTrue(all(end.agreed for end in sound), sound)
+        self.assertEqual(sum(end.saver for end in sound), 1)
+        self.assertLess(spread(clients[1:]), AGREED)
 
     def test_clients_of_one_node_finish_as_one(self) -> None:
         nodes = self.start_nodes(2)

@@ -33,6 +33,7 @@ BAD_MEMORY = 8
 BUSY = 10
 NOT_LOADED = 11
 NO_DEVICE = 12
+NOT_FINITE = 13
 
 # gossamer_load and gossamer_store: context, tensor, first element, elements
 Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)

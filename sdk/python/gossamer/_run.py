@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import gc
 import operator
 import os
 import sys
@@ -15,7 +16,7 @@ import types
 import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
@@ -251,9 +252,10 @@ class HostCopies(Transfer):
 
 
 class _Periodic:
-    """Something that is called from step() when it is time."""
+    """Something that is called from step() when it is time. No action: to look for events, of which the run is not to be
+    kept alive by itself."""
 
-    def __init__(self, interval_s: float, action: Callable[[], None]):
+    def __init__(self, interval_s: float, action: Optional[Callable[[], None]]):
         self.interval_s = interval_s
         self.action = action
         self.next_s = time.monotonic() + interval_s
@@ -264,6 +266,34 @@ def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> No
     unknown = sorted(map(str, set(roles) - set(names)))
     if unknown:
         raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
+
+
+# Of this process: a model is in one of them at most.
+_open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open_runs.clear)
+
+
+def _runs_of(model: Set[int]) -> "List[weakref.ref[Run]]":
+    """Open runs that have something of this model."""
+    return [weakref.ref(run) for run in _open_runs if not run.closed and not model.isdisjoint(run._model())]
+
+
+def _close_former(model: Set[int], job: str) -> None:
+    """A model that is attached again, as by a notebook's cell that is run a second time, leaves its former run: two would
+    each take the other's corrections for training."""
+    if any(former is not None and former._job != job for former in (found() for found in _runs_of(model))):
+        gc.collect()  # one that the program has let go of may be waiting for that
+    for found in _runs_of(model):
+        former = found()
+        if former is None:
+            continue
+        if former._job != job:
+            raise _bad_argument(
+                f"this model is attached to the job '{former._job}' already, and would take the corrections of that job for "
+                f"training in '{job}': close that run first (run.close())"
+            )
+        former.close()
+        _warn(f"this model was attached to the job '{job}' before: that run was closed, and this one goes on")
 
 
 def _close(
@@ -283,6 +313,8 @@ class Run(Shared):
     def __init__(self, tensors: Sequence[TensorSpec], options: RunOptions, transfer: Optional[Transfer] = None):
         self._lib = _library.library()
         self._owners = [spec.owner for spec in tensors]
+        self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
+        _close_former(self._model(), options.job)
         c_options = _c_options(options)
         c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
         handle = ctypes.c_void_p()
@@ -302,6 +334,7 @@ class Run(Shared):
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected and at exit; keeps the tensors' memory alive until then.
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
+        _open_runs.add(self)
         if transfer is not None:
             self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
         self._on_event: Optional[Callable[[Event], None]] = None
@@ -431,11 +464,11 @@ class Run(Shared):
 
     @on_event.setter
     def on_event(self, callback: Optional[Callable[[Event], None]]) -> None:
-        self._periodic = [entry for entry in self._periodic if entry.action != self._look_for_events]
+        self._periodic = [entry for entry in self._periodic if entry.action is not None]
         self._on_event = callback
         if callback is not None:
             self._seen = self.info()
-            self._periodic.append(_Periodic(LOOK_INTERVAL_S, self._look_for_events))
+            self._periodic.append(_Periodic(LOOK_INTERVAL_S, None))
         self._set_next_look()
 
     def every(self, interval_s: float, action: Callable[[], None]) -> None:
@@ -468,7 +501,7 @@ class Run(Shared):
         try:
             if not self.closed:
                 for entry in self._periodic:
-                    entry.action()
+                    self._act(entry)
         finally:  # also if one of them raises
             self._periodic = []
             if self._finalizer.detach() is not None:
@@ -495,8 +528,14 @@ class Run(Shared):
         for entry in list(self._periodic):
             if now_s >= entry.next_s:
                 entry.next_s = now_s + entry.interval_s
-                entry.action()
+                self._act(entry)
         self._set_next_look()
+
+    def _act(self, entry: _Periodic) -> None:
+        if entry.action is None:
+            self._look_for_events()
+        else:
+            entry.action()
 
     def _set_next_look(self) -> None:
         self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
@@ -532,3 +571,8 @@ class Run(Shared):
         """The values of a tensor are at `pointer` from now on."""
         self._check(self._lib.gossamer_set_tensor_data(self._open_handle(), index, pointer))
         self._owners[index] = owner
+        self._pointers[index] = pointer
+
+    def _model(self) -> Set[int]:
+        """What tells a model from others in this process: addresses of its tensors, or ids of objects that the run holds."""
+        return {pointer for pointer in self._pointers if pointer}

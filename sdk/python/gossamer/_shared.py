@@ -21,11 +21,11 @@ Cursor = Union[Dict[str, Any], bytes, None]
 
 @dataclass(frozen=True)
 class Finish:
-    """How a run came to its end."""
+    """How a run came to its end. A model with NaN or infinity neither agrees nor saves, and its distance is infinite."""
 
     agreed: bool  # every replica in reach has finished, too, and they hold the same model but for `distance`
     saver: bool  # this process is the one to save the model
-    members: int  # replicas that finished, this one included
+    members: int  # replicas that finished and are finite, this one included
     distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest that the last exchanges found
     clock: int  # samples: the largest clock of any replica that is known
 
@@ -36,7 +36,7 @@ def slice_ms(end_s: float) -> int:
 
 
 class Shared:
-    """Needs of its subclass: _lib, _open_handle(), _report(status)."""
+    """Needs of its subclass: _lib, _open_handle(), _report(status), _last_error(), _warn(message)."""
 
     _lib: ctypes.CDLL
 
@@ -44,6 +44,12 @@ class Shared:
         raise NotImplementedError
 
     def _report(self, status: int) -> None:
+        raise NotImplementedError
+
+    def _last_error(self) -> str:
+        raise NotImplementedError
+
+    def _warn(self, message: str) -> None:
         raise NotImplementedError
 
     def _check(self, status: int) -> None:
@@ -97,13 +103,16 @@ class Shared:
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         """Call when training is over: averages as fast as the network allows until all replicas in reach have finished,
         too, and agree, and returns with their mean in the tensors. Waits for those that still train, `timeout_s` at
-        most (None: for ever). Save the model if the result says `saver`. Training may go on afterwards."""
+        most (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. A model with NaN
+        or infinity is warned of and returned from at once: the others finish without it."""
         begin = time.monotonic()
         limit_s = float("inf") if timeout_s is None else timeout_s
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
         while True:
             status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
-            if status != _library.TIMEOUT:
+            if status == _library.NOT_FINITE:
+                self._warn(self._last_error())
+            elif status != _library.TIMEOUT:
                 self._check(status)
             if status != _library.TIMEOUT or time.monotonic() - begin >= limit_s:
                 return Finish(

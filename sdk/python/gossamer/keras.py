@@ -9,7 +9,7 @@ Variables are copied to host memory and assigned from there, and only those of w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional, Set
 
 import keras
 import numpy as np
@@ -97,6 +97,22 @@ class _HostCopies(HostCopies):
             variable.assign(value.reshape(variable.shape))
 
 
+class _KerasRun(Run):
+    """A run of a model's variables."""
+
+    def __init__(self, variables: List[Any], specs: List[TensorSpec], options: RunOptions, copies: _HostCopies):
+        self._variables = variables
+        self._copies = copies
+        super().__init__(specs, options, copies)
+
+    def close(self) -> None:
+        super().close()
+        self._copies.assign_changes()
+
+    def _model(self) -> Set[int]:
+        return {id(variable) for variable in self._variables}
+
+
 class GossamerCallback(keras.callbacks.Callback):
     """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the run
     at the end. `run` is the gossamer.Run in between.
@@ -145,7 +161,7 @@ class GossamerCallback(keras.callbacks.Callback):
         check_roles(self._roles, named, "variables")
         specs = [_spec(name, value, self._roles.get(name, _default_role(value))) for name, value in named.items()]
         self._copies = _HostCopies(lambda: list(self.model.weights), specs)
-        self.run = Run(specs, self._options, self._copies)
+        self.run = _KerasRun(weights, specs, self._options, self._copies)
         if self._wait:
             self.run.wait(self._timeout_s)
         self._copies.assign_changes()
@@ -164,4 +180,3 @@ class GossamerCallback(keras.callbacks.Callback):
         if self.run is not None and not self.run.closed:
             self._options = replace(self._options, initial_clock=self.run.clock)  # the next fit() goes on from here
             self.run.close()
-            self._copies.assign_changes()

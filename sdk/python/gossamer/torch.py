@@ -14,7 +14,9 @@ launched, and waits for nothing. Without what that needs (the package gossamer-c
 from __future__ import annotations
 
 import functools
+import gc
 import types
+import weakref
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
@@ -23,7 +25,7 @@ import torch
 from . import _library, _torch_cuda
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, check_roles
+from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, _warn, check_roles
 from ._shared import Finish
 
 __all__ = [
@@ -220,6 +222,9 @@ class TorchRun(Run):
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
 
+    def _model(self) -> Set[int]:  # also where the C library works on copies of the tensors
+        return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
+
     def _open_on_gpu(self, index: int, options: RunOptions) -> None:
         stream = _torch_cuda.TrainingStream(index)
         try:
@@ -260,11 +265,26 @@ class TorchRun(Run):
         return end
 
     def hook(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes optimizer.step() do step() afterwards, until the run is closed."""
+        """Makes optimizer.step() do step() afterwards, until the run is closed, or nobody refers to it any more."""
         if self._unhook is not None:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "this run is already hooked to an optimizer")
         self.check_updated_by(optimizer)
-        self._unhook = _after_step(optimizer, self._step_if_open)
+        own = weakref.ref(self)  # an old optimizer, which a scheduler may hold on to, keeps no run
+
+        def step_if_open() -> None:
+            run = own()
+            if run is not None and not run.closed:
+                run.step()
+
+        unhook = _after_step(optimizer, step_if_open)
+        dropped = weakref.finalize(self, _end_hook, weakref.ref(optimizer), unhook, self._job)
+        dropped.atexit = False
+
+        def end() -> None:
+            dropped.detach()
+            unhook()
+
+        self._unhook = end
 
     def check_updated_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuses an optimizer that has nothing to do with the model, as one of masters that nobody told us of."""
@@ -286,10 +306,6 @@ class TorchRun(Run):
         self._follow_program()
         super().close()
         self._copy_masters()
-
-    def _step_if_open(self) -> None:
-        if not self.closed:
-            self.step()
 
     def _follow_program(self) -> None:
         self._follow_moved_tensors()
@@ -355,6 +371,19 @@ def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
     return found is not None and _torch_cuda.device_of(found).type == "cpu" and bool(found)
 
 
+def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[[], None], job: str) -> None:
+    """The run has been collected."""
+    if optimizer() is not None:
+        gc.collect()  # it may only wait for that
+    if optimizer() is None:
+        return
+    unhook()
+    _warn(
+        f"nothing refers to the run of the job '{job}' any more, so it is closed, and optimizer.step() gossips no longer: keep "
+        "what attach() returns for as long as the model trains"
+    )
+
+
 def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) -> Callable[[], None]:
     """Calls `action` after each optimizer.step() that was not skipped; returns what undoes that."""
 
@@ -367,6 +396,9 @@ def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) ->
         return remove
 
     original = optimizer.step
+    own = weakref.ref(optimizer)
+    function = getattr(original, "__func__", None)  # a bound method would keep the optimizer alive
+    unbound = original if function is None else None
 
     # Learning-rate schedulers want a bound method that they can wrap in their turn, and look at its attributes.
     @functools.wraps(original)
@@ -376,11 +408,14 @@ def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) ->
         return result
 
     optimizer.step = types.MethodType(step, optimizer)
+    ours = weakref.ref(step)
 
     def undo() -> None:
+        hooked = own()
         # Whoever wrapped the method after us holds on to ours, which does nothing once the run is closed.
-        if getattr(optimizer.step, "__func__", None) is step:
-            optimizer.step = original
+        if hooked is None or getattr(hooked.step, "__func__", None) is not ours():
+            return
+        hooked.step = unbound if function is None else types.MethodType(function, hooked)
 
     return undo
 

@@ -3,9 +3,12 @@
 #include "daemon/clients/client_listener.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <random>
 
@@ -330,20 +333,77 @@ TEST_CASE("what the node refuses is passed on, and a stopping daemon says so") {
   CHECK(status(daemon.reply(late.socket)) == AttachStatus::stopping);
 }
 
-TEST_CASE("running out of descriptors stops accepting only for a while") {
+namespace {
+
+/// While it lives this process gets no further descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    UniqueFd next(::eventfd(0, EFD_CLOEXEC));
+    rlimit tight = before_;
+    tight.rlim_cur = static_cast<rlim_t>(next.get());
+    next.reset();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a client that comes when there are no descriptors hears so, and is taken when it comes again") {
   Listening daemon;
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   Client client(daemon);
-  UniqueFd highest(::dup(client.socket.get()));
-  rlimit tight = before;
-  tight.rlim_cur = static_cast<rlim_t>(highest.get());
-  highest.reset();
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-  daemon.loop.restart();
-  daemon.loop.run_for(30ms);
-  CHECK_THAT(daemon.log.text.str(), Contains("cannot accept a client"));
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  {
+    const NoDescriptors tight;
+    const layout::AttachReply reply = daemon.reply(client.socket);
+    CHECK(status(reply) == AttachStatus::limit_reached);  // for now
+    CHECK_THAT(reply.message, Contains("file descriptors") && Contains("LimitNOFILE="));
+    CHECK_THAT(daemon.log.text.str(), Contains("cannot accept a client") && Contains("LimitNOFILE="));
+  }
+  CHECK(daemon.closed(client.socket));
+  client.socket = daemon.connect();
   client.ask();
   CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+}
+
+TEST_CASE("a client whose own descriptors do not fit hears that, and not that its model is wrong") {
+  Listening daemon;
+  Client client(daemon);
+  REQUIRE(test::run_until(daemon.loop, [&] { return daemon.listener->pending() == 1; }));
+  client.ask();
+  const NoDescriptors tight;
+  const layout::AttachReply reply = daemon.reply(client.socket);
+  CHECK(status(reply) == AttachStatus::limit_reached);
+  CHECK_THAT(reply.message, Contains("file descriptors") && Contains("LimitNOFILE="));
+}
+
+TEST_CASE("a socket whose file is removed or replaced is made again") {
+  const bool told = GENERATE(false, true);  // by SIGHUP, or by looking
+  CAPTURE(told);
+  Listening daemon({.socket_look_period = told ? 1h : 10ms});
+  Client attached(daemon);
+  attached.ask();
+  REQUIRE(status(daemon.reply(attached.socket)) == AttachStatus::accepted);
+  REQUIRE(::unlink(daemon.path.c_str()) == 0);
+  std::ofstream(daemon.path) << "in its place";
+  if (told) daemon.listener->look_at_socket();
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.log.text.str().find("not a socket") != std::string::npos; }));
+  REQUIRE(::unlink(daemon.path.c_str()) == 0);
+  if (told) daemon.listener->look_at_socket();
+  CHECK(test::run_until(daemon.loop, [&] { return std::filesystem::is_socket(daemon.path); }));
+  CHECK_THAT(daemon.log.text.str(), Contains("listening there again"));
+  Client late(daemon);
+  late.ask();
+  CHECK(status(daemon.reply(late.socket)) == AttachStatus::accepted);
+  CHECK(daemon.listener->sessions() == 2);
+  attached.ring();
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes == 1; }));
+  daemon.listener->stop();
+  CHECK_FALSE(std::filesystem::exists(daemon.path));
 }

@@ -108,6 +108,14 @@ TEST_CASE("the watch finds nothing where all is well") {
         }).empty());
 }
 
+TEST_CASE("replicas that agree while nobody trains may be silent") {
+  CHECK(found_with([](WatchLook& before, WatchLook& now) {
+          rests(before, now);
+          partner_c(now).exchanged_s = 61;
+          now.jobs[0].clock = before.jobs[0].clock;
+        }).empty());
+}
+
 TEST_CASE("each rule of the watch finds what it is for, says why, and what to do") {
   struct Case {
     const char* rule;
@@ -180,6 +188,14 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          now.jobs[0].consensus = 0.2;
        },
        {"from 0.04 to 0.2 of the model's norm in 60 s", "smaller learning rate"}},
+      {"diverge",
+       "",
+       [](WatchLook& before, WatchLook& now) {
+         before.jobs[0].consensus = now.jobs[0].consensus = 0.01;
+         before.jobs[0].mean_disagreement = 0.001;
+         now.jobs[0].mean_disagreement = 1;
+       },
+       {"grows without bound", "1e+03 times as large as 60 s before", "same model twice"}},
       {"wide",
        "",
        [](WatchLook&, WatchLook& now) { now.jobs[0].wide_blocks += 90'000; },

@@ -501,6 +501,37 @@ TEST_CASE("a responder with NaN of its own says so and commits nothing", "[excha
   CHECK(fits(done.answered.reply, done.sent.request));
 }
 
+TEST_CASE("numbers beyond every step are taken for infinite, and large estimates are not", "[exchange]") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const bool estimates = GENERATE(false, true);
+  CAPTURE(codec_name(codec), estimates);
+  End end(2);
+  if (estimates) believe_anything(end);
+  std::vector<float> values(2 * block_elements, 1.0F);
+  for (const auto& [magnitude, averaged] : {std::pair{6e35F, true}, std::pair{7e35F, false}, std::pair{3e38F, false}}) {
+    CAPTURE(magnitude);
+    values[300] = -magnitude;
+    end.set(values);
+    CHECK(encode(end, {.codec = codec}).finite == averaged);
+  }
+}
+
+TEST_CASE("replicas of the size of the finest step count as equal", "[exchange]") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  CAPTURE(codec_name(codec));
+  Random random(1);
+  End i(2);
+  End j(2);
+  i.set(random_values(2, random, 1e-30));
+  j.set(random_values(2, random, 1e-30));
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto sent = encode(i, {.codec = codec, .seed = seed});
+    const auto answered = answer(j, sent.request);
+    (void)conclude(i, sent, answered.reply);
+    if (seed > 1) CHECK(relative_distance(answered.measure) == 0);
+  }
+}
+
 TEST_CASE("f32 values that are not finite, or too far away for a difference, are refused", "[exchange]") {
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38F);
   End i(2);

@@ -260,9 +260,11 @@ TEST_CASE("every field of the messages with most fields comes back") {
   JobInfo finishing = a_job();
   finishing.finishing = Finishing::settled;
   finishing.first_exchange = 77;
+  finishing.quarantined = true;
   const auto finishing_packet = decode(encode(Message(finishing)));
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).finishing == Finishing::settled);
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).first_exchange == 77);
+  CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).quarantined);
 
   PullReply pull = a_pull();
   pull.cursor = {std::byte{1}, std::byte{0}, std::byte{255}};

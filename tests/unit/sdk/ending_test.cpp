@@ -4,7 +4,9 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <gossamer.hpp>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -169,6 +171,55 @@ TEST_CASE("finishing ends with its time, and says how things stand") {
   CHECK(gossamer_finish(here.run.handle(), 1, &info) == GOSSAMER_TIMEOUT);
   CHECK((info.agreed == 0 && info.members == 5 && info.saver == 0 && info.distance == 0.5));
   CHECK(gossamer_finish(here.run.handle(), 1, nullptr) == GOSSAMER_TIMEOUT);
+}
+
+TEST_CASE("a model with NaN is never said to be the one to save") {
+  Attached here;
+  gossamer_finish_info info{};
+  info.size = sizeof info;
+  std::thread daemon([&] {
+    (void)eventually([&] { return here.client->header().finishing != 0; });
+    answer(*here.client, {.members = 2, .spoiled = true}, std::numeric_limits<double>::infinity());
+  });
+  CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_NOT_FINITE);  // at once, not for ever
+  daemon.join();
+  CHECK((info.agreed == 0 && info.saver == 0 && info.members == 2 && std::isinf(info.distance)));
+  // The daemon has looked at no publication: nobody to exchange with.
+  answer(*here.client, {.members = 1, .agreed = true, .saver = true}, 0);
+  CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_OK);
+  here.values[3] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_NOT_FINITE);
+  CHECK((info.agreed == 0 && info.saver == 0 && std::isinf(info.distance)));
+}
+
+TEST_CASE("no element of any type may be infinite in a model that is saved") {
+  std::vector<double> wide(3, 1.0);
+  std::vector<std::uint16_t> half(3, 0x3f80);  // 1 in bfloat16
+  const std::uint64_t shape[] = {3};
+  gossamer_tensor tensors[2] = {};
+  tensors[0].name = "wide";
+  tensors[0].dtype = GOSSAMER_F64;
+  tensors[0].data = wide.data();
+  tensors[1].name = "half";
+  tensors[1].dtype = GOSSAMER_BF16;
+  tensors[1].data = half.data();
+  for (gossamer_tensor& tensor : tensors) {
+    tensor.dimensions = 1;
+    tensor.shape = shape;
+  }
+  gossamer_options options;
+  gossamer_options_init(&options);
+  options.job = "test";
+  options.socket_path = nowhere;
+  gossamer_run* run = nullptr;
+  REQUIRE(gossamer_open(&options, tensors, 2, &run, nullptr, 0) == GOSSAMER_OK);
+  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_OK);
+  wide[2] = 1e300;  // infinite as it is published
+  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_NOT_FINITE);
+  wide[2] = 1;
+  half[1] = 0x7f80;
+  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_NOT_FINITE);
+  gossamer_close(run);
 }
 
 TEST_CASE("a run whose daemon is away waits for it before it is finished") {

@@ -2,10 +2,12 @@
 
 #include <gossamer.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <gossamer.hpp>
+#include <optional>
 
 #include "catch.hpp"
 #include "tests/unit/sdk/contract_daemon.hpp"
@@ -70,6 +72,40 @@ struct CProgram {
 
 TEST_CASE("a plain model opens") {
   CHECK(open({good()}).status == GOSSAMER_OK);
+}
+
+TEST_CASE("memory in an open run is refused to a second one, whatever its job, until that run is closed") {
+  std::vector<float> shared(100);
+  std::vector<float> other(100);
+  const Options options{.job = "first", .socket_path = "/nonexistent/socket"};
+  std::optional<Run> first(std::in_place, options, std::vector<Tensor>{param("weights", shared)});
+  const std::vector<std::string> says = {"'again'", "job 'first'", "Close that run first"};
+  check_refused(open({param("again", shared)}), GOSSAMER_BAD_ARGUMENT, says);
+  check_refused(open({param("fine", other), param("again", std::span(shared).last(1))}), GOSSAMER_BAD_ARGUMENT, says);
+  CHECK(open({param("fine", other), local("again", GOSSAMER_F32, {100})}).status == GOSSAMER_OK);
+
+  Run second(options, std::vector<Tensor>{param("weights", other)});
+  CHECK(gossamer_set_tensor_data(second.handle(), 0, shared.data()) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(second.last_error().find("Close that run first") != std::string::npos);
+  CHECK(open({param("weights", other)}).status == GOSSAMER_BAD_ARGUMENT);  // it is where it was
+  std::vector<float> elsewhere(100);
+  CHECK(gossamer_set_tensor_data(second.handle(), 0, elsewhere.data()) == GOSSAMER_OK);
+  CHECK(open({param("weights", other)}).status == GOSSAMER_OK);
+  CHECK(open({param("weights", elsewhere)}).status == GOSSAMER_BAD_ARGUMENT);
+  first.reset();
+  CHECK(open({param("weights", shared)}).status == GOSSAMER_OK);
+}
+
+TEST_CASE("a child may open the memory of its parent's runs") {
+  std::vector<float> shared(100);
+  Run parents({.job = "test", .socket_path = "/nonexistent/socket"}, std::vector<Tensor>{param("weights", shared)});
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(open({param("weights", shared)}).status == GOSSAMER_OK ? 0 : 1);
+  int status = 1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(open({param("weights", shared)}).status == GOSSAMER_BAD_ARGUMENT);
 }
 
 /// Half of the machine's memory, of which nothing is taken: three times as much are not there.

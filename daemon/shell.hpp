@@ -47,8 +47,8 @@ class Shell {
       asio::io_context& loop, Config config, ConfigSource source, const std::filesystem::path& socket_folder,
       Core& core, Log& log);
 
-  /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over. Clients hear of
-  /// the end when the shell is destroyed.
+  /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over. Clients hear
+  /// of the end when the shell is destroyed.
   void run();
   /// What the first SIGTERM does; again, what the second does. From the loop.
   void stop();

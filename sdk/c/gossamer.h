@@ -183,8 +183,8 @@ typedef struct gossamer_finish_info {
   uint32_t saver;    /* 1: this process is the one to save it: its node has the smallest id of those that finished */
   uint32_t members;  /* replicas in reach that finish and are finite, this one included */
   uint32_t reserved; /* 0 */
-  double distance;   /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found; infinite
-                        if this replica holds NaN or infinity */
+  double distance; /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found; infinite
+                      if this replica holds NaN or infinity */
   uint64_t clock_samples; /* the largest clock of any replica that is known */
 } gossamer_finish_info;
 
@@ -262,8 +262,8 @@ GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[
  * Without a daemon it is over at once, and alone within two seconds: the others might be back.
  * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info says how things stand, and after it more than one may be
  * told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is
- * told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() takes finishing back. `info`, whose `size` the caller has
- * set, may be NULL. */
+ * told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() takes
+ * finishing back. `info`, whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
 /* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a GPU

@@ -40,7 +40,7 @@ def data_parallel(rank, socket, folder):
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if rank == 0:
-        gossamer.attach(model, optimizer, job="test", socket=socket, samples_per_step=RANKS * 8)
+        run = gossamer.attach(model, optimizer, job="test", socket=socket, samples_per_step=RANKS * 8)
         wait_for_correction(rank, folder)
     replica = torch.nn.parallel.DistributedDataParallel(model)  # gives everyone what rank 0 has
     for step in range(BROADCAST_EVERY):
@@ -52,6 +52,8 @@ def data_parallel(rank, socket, folder):
         dist.broadcast(parameter.data, 0)
     moved = (model.weight.detach() - apart).mean()
     print(f"{float(moved):.3f}", model.weight.detach().flatten().tolist())
+    if rank == 0:
+        run.close()
 
 
 def shards(rank, socket, folder):

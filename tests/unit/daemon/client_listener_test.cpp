@@ -404,6 +404,6 @@ TEST_CASE("a socket whose file is removed or replaced is made again") {
   CHECK(daemon.listener->sessions() == 2);
   attached.ring();
   CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes == 1; }));
-  daemon.listener->stop();
+  daemon.listener.reset();
   CHECK_FALSE(std::filesystem::exists(daemon.path));
 }

@@ -92,7 +92,7 @@ TEST_CASE("a replica far ahead of all others is followed eight times as fast as 
 }
 
 TEST_CASE("one replica that lies does not move the job's clock, and nothing of it stays") {
-  const std::uint64_t lie = GENERATE(max_clock_samples, std::uint64_t{1} << 40, std::uint64_t{10'000'000});
+  const std::uint64_t lie = std::uint64_t{1} << GENERATE(53, 40, 24);
   const bool from_the_beginning = GENERATE(true, false);
   CAPTURE(lie, from_the_beginning);
   Job job{.others = {{.pace = 100}, {.pace = 90}}};

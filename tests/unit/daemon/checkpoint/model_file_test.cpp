@@ -30,7 +30,7 @@ Description description() {
   Description one;
   one.job = "digits";
   one.layout = 0xfedcba9876543210;
-  one.clock = 18'446'744'073'709'551'615u;
+  one.clock = 9'007'199'254'740'992u;  // the largest there is
   one.oldest_clock = 17;
   one.cursor = {std::byte{0}, std::byte{255}, std::byte{'"'}, std::byte{'\n'}};
   one.node = std::string(32, '7');
@@ -165,6 +165,7 @@ TEST_CASE("metadata that make no sense are refused") {
   CHECK_THAT(problem("clock", "-1"), Contains("gossamer.clock"));
   CHECK_THAT(problem("clock", "1e9"), Contains("gossamer.clock"));
   CHECK_THAT(problem("clock", "18446744073709551616"), Contains("gossamer.clock"));
+  CHECK_THAT(problem("clock", "9007199254740993"), Contains("gossamer.clock"));
   CHECK_THAT(problem("layout", "xyz"), Contains("gossamer.layout"));
   CHECK_THAT(problem("job", "../etc"), Contains("gossamer.job"));
   CHECK_THAT(problem("cursor", "?"), Contains("gossamer.cursor"));

@@ -3,8 +3,8 @@
 // lies must not end the others' runs. Of what one replica alone says:
 //
 //   - a clock beyond `max_lead` times that of everybody else, and `free_lead_samples` more, is passed over;
-//   - any other is followed, `max_pace` times as fast as the fastest of the others trains: at once where all train about
-//     as fast, and sooner or later where one is far ahead. Where no other has trained for idle_us there is nothing to
+//   - any other is followed, `max_pace` times as fast as the fastest of the others trains: at once where all train
+//     alike, and sooner or later where one is far ahead. Where no other has trained for idle_us there is nothing to
 //     compare it with, and it is followed slowly.
 //
 // Two replicas that say the same are believed, whoever they are; so is a replica's own clock.

@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -370,8 +369,11 @@ void newer(HostileMember& member) {
 /// Stands where no replica can: what breaks the rules, and what keeps to them.
 void impossible_clock(HostileMember& member) {
   JobInfo info = *member.job();
-  info.clock = std::numeric_limits<std::uint64_t>::max();
-  member.say(Message(info));
+  info.clock = 0x11223344556677;  // our own codec would refuse what it is to be
+  RawFrames frames = raw(encode(Message(info)));
+  const std::string bytes(reinterpret_cast<const char*>(&info.clock), sizeof info.clock);
+  frames.front().replace(frames.front().find(bytes), bytes.size(), bytes.size(), '\xff');
+  member.say(Channel::control, frames);
   member.hear_until([] { return false; }, aftermath);
 }
 void far_ahead(HostileMember& member) {

@@ -106,10 +106,25 @@ class Hostile(TrainingTest):
         rejected = self.rejected()
         self.act("impossible-clock")
         self.assertEqual(self.rejected(), rejected + 1)
-        self.assertEqual(self.act("far-ahead")["rejected"], "")
-        job_clocks = [member.job()["global_clock"] for member in self.members]
-        furthest = max(member.job()["clock"] for member in self.members)
-        self.assertLessEqual(max(job_clocks), furthest)
+        liar = subprocess.Popen(
+            [HOSTILE_MEMBER, str(self.cluster.cluster_key), self.target.node.address, "far-ahead"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(liar.stdout.close)
+        self.addCleanup(liar.wait)
+        self.addCleanup(liar.kill)
+        largest = 0
+
+        def it_has_lied() -> bool:
+            nonlocal largest
+            largest = max(largest, *(member.job()["global_clock"] for member in self.members))
+            return liar.poll() is not None
+
+        wait_until(it_has_lied, PATIENCE_S, "the act is over")
+        self.assertLessEqual(largest, max(member.job()["clock"] for member in self.members))
+        self.assertEqual(json.loads(liar.stdout.read())["rejected"], "")
         self.assertEqual(self.logged("it is not believed"), 1)
         self.all_learn()
         self.assert_sound(losses=2, rejected_by={self.target: rejected + 1})

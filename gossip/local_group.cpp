@@ -17,7 +17,8 @@ LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : roun
 
 // --- who takes part -----------------------------------------------------------------------------------------------
 
-void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due) {
+void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due,
+                     const std::vector<bool>& untaken) {
   GOSSAMER_CHECK(clients() < max_clients && !clients_.contains(id));
   const auto count = static_cast<std::uint32_t>(rounds_.size());
   Client client{.slots = std::vector<Slot>(count), .clock = clock};
@@ -25,6 +26,8 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const st
     Slot& slot = client.slots[f];
     slot.apart = arrival == Arrival::without_values;
     slot.due = !due.empty() && due[f];
+    slot.untaken = !untaken.empty() && untaken[f];
+    client.untaken += slot.untaken ? 1 : 0;
     slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_handed;
   }
   if (arrival == Arrival::without_values) client.lacking = count;

@@ -52,10 +52,12 @@ class LocalGroup {
   enum class Arrival {
     with_values,     ///< its fragments are what y was gathered from
     without_values,  ///< it takes y over
-    back,            ///< it has been here before: only what it publishes from now on counts
+    back,            ///< it has been here before: what it did since it was handed y counts, and nothing before
   };
-  /// `due`: the fragments that it holds already. `clock`: its own, in samples.
-  void add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due = {});
+  /// `due`: the fragments that it holds already; `untaken`: of which it has published what y lacks. `clock`: its own,
+  /// in samples.
+  void add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due = {},
+           const std::vector<bool>& untaken = {});
   void remove(ClientId id);
   /// Something of a removed client is still to be taken in: its memory is needed.
   [[nodiscard]] bool needs(ClientId id) const;

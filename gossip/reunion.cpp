@@ -57,6 +57,11 @@ Reunion reunite(std::span<const Standing> clients) {
   return reunion;
 }
 
+bool lacks(const TakenOver& copy, const Standing& client) {
+  if (client.kind != Standing::Kind::moved || client.overwritten) return false;
+  return client.into == 0 || (client.into > copy.newest && client.into <= copy.begun);
+}
+
 std::size_t safest_to_overwrite(std::span<const Standing> clients, std::span<const std::size_t> candidates) {
   GOSSAMER_CHECK(!candidates.empty());
   std::size_t oldest = candidates.front();

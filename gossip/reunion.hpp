@@ -52,6 +52,15 @@ struct Reunion {
 
 [[nodiscard]] Reunion reunite(std::span<const Standing> clients);
 
+/// The node's copy as a daemon took it over.
+struct TakenOver {
+  std::uint64_t newest = 0;  ///< the newest copy that a client had been handed which was there
+  std::uint64_t begun = 0;   ///< this daemon's own copies have larger numbers
+};
+/// A client has published something that the copy does not contain: it was away when the daemon took over, or broke off
+/// and has come back.
+[[nodiscard]] bool lacks(const TakenOver& copy, const Standing& client);
+
 /// Of `candidates`, the client whose snapshot before can best be done without.
 [[nodiscard]] std::size_t safest_to_overwrite(std::span<const Standing> clients,
                                               std::span<const std::size_t> candidates);

@@ -124,7 +124,7 @@ void Job::begin() {
       blocks.push_back(memory.block_count(f));
     joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
   } else {
-    awaited_clients_ = std::min<std::uint32_t>(memory.place().count, gossip::LocalGroup::max_clients);
+    await_those_with(*first_);
   }
   decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
   for (const NodeId& node : host_.neighbours())
@@ -177,11 +177,16 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
 
 std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
   if (auto objection = objection_to(session->memory())) return std::unexpected(*std::move(objection));
+  if (session->resume() && !departed_.empty()) {
+    return std::unexpected(AttachRefusal{
+        layout::AttachStatus::job_busy, "what a process of the job had published when it broke off is taken in first"});
+  }
   auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
                    client->session().resume() ? "is back" : "attached", clients_.size() + 1);
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
+  if (!client->joins() && joined_us_ == 0) await_those_with(*client);
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     copies_[f] = std::max(copies_[f], client->last_noted(f));
   if (is_elsewhere(*client)) include_gpu_of(*client);
@@ -271,6 +276,8 @@ void Job::published(JobClient& client, std::uint32_t f) {
     decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
     mirror(f);
   } else if (group_) {
+    // The next copy contains it, also if the client goes before that, and comes back.
+    if (replica_.buffers(f).gathered()) client.note_copy(f, copies_[f] + 1, false, false);
     group_->published(client.number(), f, host_.now_us());
     end_round_if_over(f);
     tell_readiness(client);
@@ -294,6 +301,7 @@ bool Job::detached(const ClientSession& session) {
   const auto found = std::find_if(clients_.begin(), clients_.end(),
                                   [&](const auto& client) { return client->number() == session.number(); });
   if (found == clients_.end()) return false;
+  woken(session);  // what it published last
   host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
   if (clients_.size() == 1) {
     drain();
@@ -681,6 +689,7 @@ void Job::run_if_joined() {
   if (awaits_clients()) return;
   replica_.set_clock(first_->clock());
   joined_us_ = host_.now_us();
+  awaited_clients_ = 0;
   begin_copies();
   decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
   first_->set_joined();

@@ -175,6 +175,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void gathered(std::uint32_t fragment, bool together, bool finite, Actions& out);
   /// Clients that were a former daemon's group are waited for, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
+  void await_those_with(const JobClient& client);
   struct Gather;
   [[nodiscard]] Gather gathering(std::uint32_t fragment);
   void gather(std::uint32_t fragment, const std::shared_ptr<Gather>& task);
@@ -258,6 +259,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::optional<gossip::LocalGroup> group_;
   std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
   std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
+  std::vector<gossip::TakenOver> taken_over_;
   std::map<std::uint32_t, std::shared_ptr<Gather>> to_gather_again_;  // held fragments
   bool lacks_room_ = false;                                           // there is something to be gathered again
   bool warned_of_no_room_ = false;

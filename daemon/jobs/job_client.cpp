@@ -36,6 +36,10 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
   const bool replaces =
       std::any_of(words_.begin(), words_.end(), [](std::uint64_t bits) { return layout::Word::unpack(bits).replace; });
   joins_ = !session_->resume() || replaces || memory().state() == layout::RunState::joining;
+  for (std::uint32_t f = 0; f < words_.size(); ++f) {
+    const auto before = memory().receipt(f, word(f).generation - 1);
+    was_corrected_[f] = before && before->mark.corrected;
+  }
 }
 
 void JobClient::take_cursor(std::span<const std::byte> cursor) {
@@ -136,7 +140,9 @@ gossip::Standing JobClient::standing(std::uint32_t f) const {
   if (!before) return {};
   return {.kind = Kind::moved,
           .number = before->number,
-          .into = now ? now->number : 0,
+          .into = before->mark.replaced ? before->number
+                  : now                 ? now->number
+                                        : 0,  // it published what it was given
           .overwritten = now && now->mark.overwritten};
 }
 

@@ -32,7 +32,8 @@ void Job::tell_place(JobClient& client) {
   const auto index = static_cast<std::uint32_t>(
       std::find_if(clients_.begin(), clients_.end(), [&](const auto& one) { return one.get() == &client; }) -
       clients_.begin());
-  client.memory().set_place(index, static_cast<std::uint32_t>(clients_.size()));
+  // Those that are waited for count: this daemon may die before they are back.
+  client.memory().set_place(index, std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_));
   client.tell_members(replica_.members());
 }
 

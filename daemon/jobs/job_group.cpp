@@ -26,8 +26,15 @@ void note_unreached(std::uint32_t f, JobClient& client, const gossip::LocalGroup
 
 // --- who takes part -----------------------------------------------------------------------------------------------
 
+void Job::await_those_with(const JobClient& client) {
+  const std::uint32_t were = std::min<std::uint32_t>(client.memory().place().count, gossip::LocalGroup::max_clients);
+  awaited_clients_ = std::max(awaited_clients_, were);
+}
+
 bool Job::awaits_clients() const {
-  return clients_.size() < awaited_clients_ && host_.now_us() - started_us_ < return_us;
+  const auto back =
+      std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->session().resume(); });
+  return back < awaited_clients_ && host_.now_us() - started_us_ < return_us;
 }
 
 /// The replica has just joined. Clients that come back together after a restart make the node's copy of what they hold.
@@ -35,6 +42,12 @@ void Job::begin_copies() {
   const auto with_model = std::count_if(clients_.begin(), clients_.end(),
                                         [this](const auto& client) { return client == first_ || !client->joins(); });
   reuniting_.assign(replica_.fragment_count(), with_model > 1);
+  taken_over_.clear();
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    gossip::TakenOver& copy = taken_over_.emplace_back(gossip::TakenOver{.begun = copies_[f]});
+    for (const auto& client : clients_)
+      copy.newest = std::max(copy.newest, client->joins() ? 0 : client->standing(f).number);
+  }
   if (clients_.size() > 1) return begin_group();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     first_->note_alone(f, ++copies_[f]);
@@ -52,8 +65,11 @@ void Job::begin_group() {
 
 void Job::add_to_group(JobClient& client) {
   using Arrival = gossip::LocalGroup::Arrival;
+  std::vector<bool> untaken(replica_.fragment_count());
+  for (std::uint32_t f = 0; f < untaken.size() && !client.joins(); ++f)
+    untaken[f] = !reuniting_[f] && gossip::lacks(taken_over_[f], client.standing(f));
   group_->add(client.number(), client.joins() ? Arrival::without_values : Arrival::back, client.memory().clock(),
-              client.due_fragments());
+              client.due_fragments(), untaken);
   tell_readiness(client);
 }
 

@@ -201,6 +201,7 @@ class Trial {
       }
     }
     if (way_.kill_again_at > 0) die_again();
+    const auto newest = handed_to_one();
     start_a({.incarnation = 3'000'000, .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}}});
     Values left{};
     if (way_.back == Back::second_late) {
@@ -211,11 +212,13 @@ class Trial {
       }
       Values expected{};
       for (std::uint32_t f = 0; f < fragments; ++f)
-        expected[f] = one_.stored(f) + share * (one_.unpublished(f) + (two_ran ? two_.unpublished(f) : 0));
+        expected[f] = one_.stored(f) + share * one_.unpublished(f);
+      for (std::uint32_t f = 0; f < fragments && two_ran; ++f)
+        expected[f] += share * (two_.unpublished(f) + published_by_two_alone(f, newest[f]));
       present_ = both;
       if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
       for (std::uint32_t f = 0; f < fragments; ++f) {
-        if (one_.x(f) != expected[f]) return "the late one moved the other";
+        if (one_.x(f) != expected[f]) return "the late one did not bring what it alone had trained, once";
         left[f] = one_.x(f);
       }
     } else {
@@ -240,6 +243,34 @@ class Trial {
       if (one_.x(f) + trainer_b_.owed(f) != sums[f]) return "the sum has changed after all";
     }
     return "";
+  }
+
+  /// A publication's receipt, if there is one: its number, and its mark.
+  using Noted = std::pair<std::uint64_t, layout::ReceiptMark>;
+  static Noted noted(const PlayedTrainer& trainer, std::uint32_t f, std::uint32_t generation) {
+    const layout::Receipt& found = trainer.memory.fragment(f).receipts[generation % 2];
+    const auto mark = layout::ReceiptMark::unpack(found.mark.load());
+    return mark.generation == generation ? Noted{found.number.load(), mark} : Noted{};
+  }
+  /// Which copy of each fragment the first was handed last.
+  [[nodiscard]] std::array<std::uint64_t, fragments> handed_to_one() const {
+    std::array<std::uint64_t, fragments> numbers{};
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      const auto word = layout::Word::unpack(one_.memory.fragment(f).word.load());
+      const Noted now = noted(one_, f, word.generation);
+      const bool is_now = word.with_client || now.second.alone;
+      numbers[f] = is_now ? now.first : noted(one_, f, word.generation - 1).first;
+    }
+    return numbers;
+  }
+  /// What the second has published and a copy of this number does not contain, as its receipts say.
+  [[nodiscard]] double published_by_two_alone(std::uint32_t f, std::uint64_t number) const {
+    const auto word = layout::Word::unpack(two_.memory.fragment(f).word.load());
+    if (word.with_client) return 0;  // it has still to publish what it trained
+    const auto [into, mark] = noted(two_, f, word.generation);
+    const bool contained = into != 0 && into <= number;
+    const bool given = noted(two_, f, word.generation - 1).second.replaced;  // it published what it was to take over
+    return contained || mark.overwritten || given ? 0 : two_.published_last(f);
   }
 
   /// The second has been told that it is attached.

@@ -74,3 +74,84 @@ TEST_CASE("a client of a job goes in the middle, whoever it is, and another come
   CHECK(stays.published() > 1 + steps * step * 0.5F);
   CHECK(stays.published() < 1 + steps * step * 2);
 }
+
+namespace {
+
+/// Two clients of which the second trains, and the daemon has handed it everything again.
+struct OneTrains {
+  OneTrains() {
+    rests.may_train = false;
+    daemon.attach(rests);
+    session = daemon.attach(trains);
+    daemon.run_until([&] {
+      rests.turn();
+      trains.turn();
+      return trains.memory().header().clock.load() > 2;
+    });
+    daemon.run_until([&] {
+      rests.turn();
+      return trains.all_due();
+    });
+  }
+  [[nodiscard]] float expected() const {
+    return 1 + static_cast<float>(trains.memory().header().clock.load()) * step / 2;
+  }
+
+  Trainer rests{1, std::chrono::microseconds(0)};
+  Trainer trains{1, std::chrono::microseconds(0)};
+  Daemon daemon;
+  std::shared_ptr<ClientSession> session;
+};
+
+}  // namespace
+
+TEST_CASE("what a client of a job publishes before it goes stays, also if the daemon hears first that it is gone") {
+  OneTrains job;
+  job.trains.turn();
+  job.daemon.detach(job.session);
+  job.daemon.run_until(
+      [&] {
+        job.rests.turn();
+        return job.rests.published() == job.expected();
+      },
+      [&] { return std::to_string(job.rests.published()) + " and not " + std::to_string(job.expected()); });
+}
+
+TEST_CASE("what a client of a job publishes while its session is broken counts once when it is back") {
+  OneTrains job;
+  job.daemon.detach(job.session);
+  job.trains.turn();
+  job.trains.may_train = false;
+  job.daemon.run_until([&] { return job.daemon.try_attach_again(job.trains).has_value(); });
+  int still = 0;
+  job.daemon.run_until(
+      [&] {
+        job.rests.turn();
+        job.trains.turn();
+        const bool exact = job.rests.published() == job.expected() && job.trains.published() == job.expected();
+        still = exact ? still + 1 : 0;
+        return still > 100;
+      },
+      [&] { return std::to_string(job.rests.published()) + " and not " + std::to_string(job.expected()); });
+}
+
+TEST_CASE("a daemon that ends while its clients come back leaves word of all of them") {
+  std::array<Trainer, 3> trainers{
+      {{1, std::chrono::microseconds(50)}, {1, std::chrono::microseconds(50)}, {1, std::chrono::microseconds(50)}}};
+  {
+    Daemon daemon;
+    for (Trainer& trainer : trainers) {
+      daemon.attach(trainer);
+      trainer.start();
+    }
+    daemon.run_until(
+        [&] { return std::all_of(trainers.begin(), trainers.end(), [](auto& t) { return t.running(); }); });
+  }
+  Daemon successor(true);
+  successor.attach(trainers[1]);
+  successor.attach(trainers[2]);
+  int turns = 0;
+  successor.run_until([&] { return ++turns > 10; });
+  for (const Trainer& trainer : trainers)
+    CHECK(trainer.memory().header().place.load() >> 32 == 3);
+}

@@ -129,7 +129,12 @@ class Daemon : private PlayedHost {
   std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const Trainer& trainer) {
     return try_attach(trainer.memory());
   }
-  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const TestMemory& offered) {
+  /// A client whose session had ended.
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach_again(const Trainer& trainer) {
+    return try_attach(trainer.memory(), true);
+  }
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const TestMemory& offered,
+                                                                          bool again = false) {
     ClientMemory memory = map(offered);
     if (const gossip::Device* const home = job_ ? job_->home_for(memory) : nullptr;
         home != nullptr && !memory.on_device()) {
@@ -137,7 +142,7 @@ class Daemon : private PlayedHost {
         devices_.pin(*home, memory.host_buffers(), memory.pages(), std::move(answer));
       });
     }
-    auto session = std::make_shared<ClientSession>(std::move(memory), 17, 0, resume_, ++number_);
+    auto session = std::make_shared<ClientSession>(std::move(memory), 17, 0, resume_ || again, ++number_);
     if (job_) {
       if (auto added = job_->add(session); !added) return std::unexpected(added.error());
     } else {

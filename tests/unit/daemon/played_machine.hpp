@@ -389,6 +389,7 @@ class PlayedTrainer {
       memory.fragment(f).word = layout::Word{.generation = 1, .empty = lean}.pack();
     }
     unpublished_.resize(x_.size());
+    published_last_.resize(x_.size());
     trained_.resize(x_.size());
   }
 
@@ -415,7 +416,7 @@ class PlayedTrainer {
       ++word.generation;
       memory.fragment(f).publication_clock.store(memory.header().clock);
       memory.fragment(f).word.store(word.pack());
-      unpublished_[f] = 0;
+      published_last_[f] = std::exchange(unpublished_[f], 0);
     }
   }
   [[nodiscard]] layout::RunState state() const { return static_cast<layout::RunState>(memory.header().state.load()); }
@@ -423,6 +424,8 @@ class PlayedTrainer {
   [[nodiscard]] double trained(std::uint32_t f) const { return trained_[f]; }
   /// Since its last publication.
   [[nodiscard]] double unpublished(std::uint32_t f) const { return unpublished_[f]; }
+  /// What it had trained between its last two publications.
+  [[nodiscard]] double published_last(std::uint32_t f) const { return published_last_[f]; }
   /// Whether there is memory for a fragment of which the word says that it needs none.
   [[nodiscard]] bool keeps_vacant_memory() const {
     for (std::uint32_t f = 0; f < x_.size(); ++f) {
@@ -463,6 +466,7 @@ class PlayedTrainer {
   std::uint32_t fragment_elements_;
   std::vector<double> x_;
   std::vector<double> unpublished_;
+  std::vector<double> published_last_;
   std::vector<double> trained_;
 };
 

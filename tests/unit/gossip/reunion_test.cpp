@@ -67,3 +67,15 @@ TEST_CASE("the snapshot that is written over first is one that nobody will miss,
   CHECK(chosen({{Kind::moved, 6}, {Kind::alone, 9}}) == 1);
   CHECK(chosen({{Kind::moved, 6}, {Kind::moved, 7, 8, true}}) == 1);
 }
+
+TEST_CASE("what a client published that comes back later is lacking unless a copy that is there contains it") {
+  const TakenOver copy{.newest = 7, .begun = 20};
+  CHECK(lacks(copy, {Kind::moved, 5}));
+  CHECK(lacks(copy, {Kind::moved, 5, 8}));  // a copy that was never handed out, or to nobody that was there
+  CHECK_FALSE(lacks(copy, {Kind::moved, 5, 7}));
+  CHECK_FALSE(lacks(copy, {Kind::moved, 5, 21}));  // broke off from this daemon
+  CHECK_FALSE(lacks(copy, {Kind::moved, 5, 8, true}));
+  CHECK_FALSE(lacks(copy, {Kind::holds, 5}));
+  CHECK_FALSE(lacks(copy, {Kind::alone, 5}));
+  CHECK_FALSE(lacks(copy, {}));
+}

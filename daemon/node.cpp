@@ -18,8 +18,9 @@ constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
 constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
 
-/// Messages about a stop wait this long for clients to collect what is kept here for them.
-constexpr TimeUs stop_patience_us = 2 * us_per_s;
+/// A stop waits this long for clients to collect what is kept here for them, or twice as long as their steps take.
+constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
+constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
 
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -351,9 +352,16 @@ void Node::keep_acquaintances() {
   acquaintances_.keep(std::move(addresses));
 }
 
+TimeUs Node::stop_patience_us() const {
+  TimeUs step_us = 0;
+  for (const auto& [name, held] : jobs_)
+    step_us = std::max(step_us, held.job->longest_step_us());
+  return std::clamp(2 * step_us, least_stop_patience_us, most_stop_patience_us);
+}
+
 void Node::begin_stop(std::function<void()> stopped) {
   stopped_ = std::move(stopped);
-  stop_at_us_ = now_us() + stop_patience_us;
+  stop_at_us_ = now_us() + stop_patience_us();
   for (auto& [name, held] : jobs_)
     held.job->drain();
   tick();
@@ -362,7 +370,7 @@ void Node::begin_stop(std::function<void()> stopped) {
 void Node::begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) {
   stopped_ = std::move(stopped);
   const TimeUs deadline_us = now_us() + patience.count();
-  stop_at_us_ = deadline_us + stop_patience_us;
+  stop_at_us_ = deadline_us + stop_patience_us();
   for (auto& [name, held] : jobs_)
     held.job->leave(deadline_us);
   tick();

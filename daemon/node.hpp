@@ -106,6 +106,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void keep_acquaintances();
   [[nodiscard]] ClusterViewHost cluster_view_host();
   [[nodiscard]] NodeSummary own_summary() const;
+  [[nodiscard]] TimeUs stop_patience_us() const;
   void finish_stop_if_idle();
 
   Config config_;

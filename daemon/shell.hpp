@@ -30,7 +30,7 @@
 namespace gossamer::daemon {
 
 /// How long a stopping daemon waits for the exchanges in flight.
-inline constexpr std::chrono::seconds stop_grace{5};
+inline constexpr std::chrono::seconds stop_grace{20};
 /// Of the command "leave", for handing over.
 inline constexpr double default_leave_s = 10;
 inline constexpr double max_leave_s = 3600;

@@ -346,6 +346,13 @@ void Job::leave(TimeUs deadline_us) {
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
 
+TimeUs Job::longest_step_us() const {
+  TimeUs longest_us = 0;
+  for (const auto& client : clients_)
+    longest_us = std::max(longest_us, client->step_us());
+  return longest_us;
+}
+
 std::string Job::handover_text() const {
   return fmt::format("handed over {} of {} fragments{}", replica_.fragments_handed_over(), replica_.fragment_count(),
                      replica_.partners() == 0 ? "; nobody else in reach runs the job" : "");

@@ -119,6 +119,8 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   /// As drain(), after the last exchanges that hand the progress over: gossip::Replica::leave().
   void leave(TimeUs deadline_us);
   [[nodiscard]] bool leaving() const { return leaving_; }
+  /// Of the client whose steps take longest; 0: not known.
+  [[nodiscard]] TimeUs longest_step_us() const;
   /// How far handing over has come, for people.
   [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;

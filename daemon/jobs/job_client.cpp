@@ -31,7 +31,9 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
       was_corrected_(memory().fragment_count()),
       published_us_(now_us),
       time_taken_at_us_(now_us),
-      serving_ns_then_(memory().serving_ns()) {
+      serving_ns_then_(memory().serving_ns()),
+      stepped_us_(now_us),
+      steps_then_(memory().steps()) {
   // A model that a daemon was taking over when it died is no model.
   const bool replaces =
       std::any_of(words_.begin(), words_.end(), [](std::uint64_t bits) { return layout::Word::unpack(bits).replace; });
@@ -210,6 +212,11 @@ double JobClient::time_taken(TimeUs now_us) {
   const auto taken_us = static_cast<double>(serving_ns - std::min(serving_ns, serving_ns_then_)) / 1e3;
   time_taken_at_us_ = now_us;
   serving_ns_then_ = serving_ns;
+  if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
+    step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
+    stepped_us_ = now_us;
+    steps_then_ = steps;
+  }
   return elapsed_us > 0 ? std::clamp(taken_us / elapsed_us, 0.0, 1.0) : 0.0;
 }
 

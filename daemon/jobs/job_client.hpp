@@ -90,6 +90,8 @@ class JobClient {
 
   /// Share of the time since the last call that it says it has spent serving fragments, in [0, 1].
   [[nodiscard]] double time_taken(TimeUs now_us);
+  /// How long its steps took lately, as of the last call of time_taken(); 0: it has done none.
+  [[nodiscard]] TimeUs step_us() const { return step_us_; }
   /// When it last published; when it came, if it never has.
   [[nodiscard]] TimeUs published_us() const { return published_us_; }
 
@@ -106,6 +108,9 @@ class JobClient {
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;
+  TimeUs stepped_us_;  // when it was last seen to have taken steps
+  std::uint64_t steps_then_;
+  TimeUs step_us_ = 0;
 };
 
 /// The same facts, as the two sides of the daemon call them.

@@ -82,6 +82,12 @@ void draw_overlay(gossip::Random random, Swarm& swarm) {
   if (policy != gossip::PartnerPolicy::weighted) policy = gossip::PartnerPolicy::random;
 }
 
+/// Likewise: whether a client's pass over a fragment takes time, as on a GPU.
+void draw_pass(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.4))
+    swarm.cluster.pass_us = drawn_us(random, 100, 3.0 * static_cast<double>(swarm.cluster.step_us));
+}
+
 /// Likewise: whether clients keep lean memory, and for how many fragments.
 void draw_memory(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
@@ -123,6 +129,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
   draw_memory(gossip::Random(seed ^ 0x1ea2ULL), swarm);
+  draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   return swarm;
 }
 
@@ -142,6 +149,7 @@ std::string describe(const Swarm& swarm) {
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
+  if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
   say(swarm.partitions, "partitions");
   say(swarm.one_way, "one-way cuts");

@@ -27,6 +27,8 @@ constexpr double sparse_gap = 0.01;           // an exchange; pairs by chance ha
 constexpr std::size_t sparse_nodes = 4;       // fewer cannot be sparse
 constexpr double spread_factor = 3;           // of the distance before
 constexpr double spread_least = 0.05;         // of the norm
+constexpr double starved_factor = 50;         // of the period that is asked for
+constexpr double starved_least_s = 10;        // a shorter period starves nobody
 constexpr double wide_share = 0.2;            // of the blocks
 constexpr double others_wide_share = 0.1;     // with less at all others, it is that one partner
 constexpr double least_blocks = 100;          // for a share that means something
@@ -321,6 +323,20 @@ void look_for_own_age(const Scene& scene) {
       "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
 
+void look_for_starvation(const Scene& scene) {
+  const JobStatus& job = scene.job;
+  if (job.period_limit.empty()) return;
+  if (job.period_s < std::max(starved_least_s, starved_factor * job.wanted_period_s)) return;
+  const bool of_network = job.period_limit == "bandwidth_share";
+  scene.find("starved", "",
+             fmt::format("each fragment is exchanged every {:.0f} s, not every {:.2g} s, since more would take over {} "
+                         "of {}",
+                         job.period_s, job.wanted_period_s, job.period_limit,
+                         of_network ? "what the fastest link carries" : "the training's time"),
+             of_network ? "a faster line, codec = \"q4\", or a larger [gossip] bandwidth_share"
+                        : "a larger [gossip] time_share, or longer training steps between two calls of step()");
+}
+
 void look_for_unresolved_elsewhere(const Scene& scene) {
   double unresolved = grown(scene.before.unresolved, scene.job.unresolved);
   for (const Partner& partner : scene.partners)
@@ -432,6 +448,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
     look_for_spread(scene);
     look_for_sparse_mixing(scene);
     look_for_own_age(scene);
+    look_for_starvation(scene);
     look_for_unresolved_elsewhere(scene);
     look_for_parts(scene);
   }

@@ -191,8 +191,8 @@ class Replica {
     if (clock != clock_) stir();
     clock_ = clock;
   }
-  /// Share of the client's time that serving fragments took lately, in [0, 1]: what the cadence keeps to time_share.
-  void set_time_taken(double share) { time_taken_ = share; }
+  /// The client has spent so much more time on serving fragments: what the cadence keeps to time_share.
+  void add_time_taken(TimeUs taken_us) { time_taken_us_ += taken_us; }
   /// What the node's network can carry, in bytes per second, as configured or measured: what the cadence keeps to
   /// network_share. 0: not known.
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
@@ -289,6 +289,8 @@ class Replica {
   [[nodiscard]] double consensus() const;
   /// Between two exchanges of a fragment that the node starts: options' period_us, or more to keep to its shares.
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
+  /// Why it is more.
+  [[nodiscard]] Cadence::Limit period_limit() const { return cadence_.limit(); }
   /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
   /// How fast exchanges mix the cluster's replicas; none: not known yet, or nothing was exchanged lately.
@@ -367,9 +369,12 @@ class Replica {
     std::optional<std::uint64_t> copy_clock = {};  ///< so does this node: see copy()
     std::optional<Own> own = {};
     std::uint64_t publication_clock = 0;
-    double cadence = 0;      ///< smoothed samples between publications
-    float disagreement = 0;  ///< mean of `steps`, which a task may be changing while the fragment is held
-    TimeUs start_after_us = 0;
+    double cadence = 0;         ///< smoothed samples between publications
+    float disagreement = 0;     ///< mean of `steps`, which a task may be changing while the fragment is held
+    TimeUs ended_us = 0;        ///< when its last own exchange or try did; this and the following: see starts_us()
+    TimeUs took_us = 0;         ///< what that counts as part of its period
+    double rest_periods = 0;    ///< from one beginning to the next, drawn
+    TimeUs start_after_us = 0;  ///< not before, whatever the period
     std::uint64_t exchange_clock = 0;
     double exchange_interval = 0;  ///< smoothed samples between exchanges
     TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
@@ -399,7 +404,7 @@ class Replica {
     double answer_us = 0;  ///< smoothed time from request to reply
     double goodput = 0;    ///< smoothed bytes per second of the same exchanges
     int busy_in_a_row = 0;
-    TimeUs rest_until_us = 0;  ///< not asked before
+    TimeUs busy_us = 0;  ///< when it last turned a request down: see rests_until_us()
     LinkLoad load;
     std::size_t own_count = 0;  ///< exchanges that the node has under way with it
     ClipRecord clips;
@@ -479,9 +484,10 @@ class Replica {
   void forget_quarantine(const NodeId& partner);
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
+  void spend_own(const Own& own, TimeUs now_us);
   void let_rest(const NodeId& node, TimeUs now_us);
   void observe_answer(const NodeId& from, const Own& own, const ExchangeReply& reply, TimeUs now_us);
-  void adjust_cadence(TimeUs now_us);
+  void adjust_cadence();
   /// How long nothing may be heard of a message to this node before it is said again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node) const;
   void begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out);
@@ -489,7 +495,9 @@ class Replica {
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
   void quarantine(Fragment& fragment);
-  void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
+  /// The next exchange of the fragment may begin `rest_periods` periods after this one, of which it has taken
+  /// `took_us`.
+  void end_own(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us = 0);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
   void count_unresolved(const NodeId& partner, std::size_t count = 1);
   void observe_age(const NodeId& partner, const Age& age);
@@ -509,9 +517,20 @@ class Replica {
   [[nodiscard]] Witness witness_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
-  [[nodiscard]] TimeUs jittered_period();
+  // When something may begin follows from the present period, so that a new one counts at once.
+  /// Of an exchange of the fragment, by this node.
+  [[nodiscard]] TimeUs starts_us(const Fragment& fragment) const;
+  [[nodiscard]] TimeUs rests_until_us(const Neighbour& neighbour) const;
+  /// So many periods from now, of which the exchange has taken `took_us`.
+  static void start_after(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us = 0);
+  /// Whatever the period.
+  static void start_at(Fragment& fragment, TimeUs start_us);
   /// Between two exchanges that the node begins, whatever the fragments.
   [[nodiscard]] TimeUs begin_gap_us() const;
+  /// Exchanges that the node may begin now, by that gap: saved up, or owed.
+  [[nodiscard]] double may_begin(TimeUs now_us) const;
+  /// In periods: one, more or less.
+  [[nodiscard]] double jitter();
   void tell_neighbours(Actions& out) const;
   void look_at_clocks(TimeUs now_us);
   void send_again(Actions& out);
@@ -553,14 +572,14 @@ class Replica {
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;
-  TimeUs next_begin_us_ = std::numeric_limits<TimeUs>::min() / 2;  ///< no exchange of the node's own before
-  double time_taken_ = 0;
+  double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_us_
+  TimeUs begins_left_at_us_ = 0;
+  TimeUs time_taken_us_ = 0;  ///< since the cadence was adjusted
   double capacity_ = 0;
-  std::uint64_t bytes_at_adjustment_ = 0;  ///< of the cadence; likewise the following
-  std::uint64_t begun_at_adjustment_ = 0;
-  std::uint64_t answered_at_adjustment_ = 0;
-  double begun_lately_ = 0;  ///< exchanges between two adjustments, smoothed
-  double answered_lately_ = 0;
+  ReplicaCounters at_adjustment_;  ///< counters_ then
+  ExchangeCost cost_;
+  double request_bytes_ = 0;  ///< smoothed, of exchanges proper
+  ByteBudget own_budget_;     ///< of the node's own exchanges, within its share of the network
   std::optional<NodeId> layout_stranger_;
   Tracer tracer_;
   std::optional<TracerValues> tracer_asked_;  ///< of the request for fragment 0 that is being answered

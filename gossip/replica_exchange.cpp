@@ -23,12 +23,13 @@ constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answere
 constexpr TimeUs others_turn_divisor = 2;             // of a fragment's age, where the only partner is to begin
 constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
-constexpr TimeUs max_rest_us = 30 * us_per_s;             // unless an eighth of the period is longer
-constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
-constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
-constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
-constexpr double quiet_tolerance = 1e-5;                  // of the norm: what rounding leaves is a twentieth of it
-constexpr int quiet_rounds_least = 16;                    // within that, before a fragment rests
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // no rest is longer than a period, or this
+constexpr TimeUs max_rest_us = 30 * us_per_s;              // nor than this, unless an eighth of the period is
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;       // of a partner for a fragment that holds NaN there
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;   // at most, of a fragment between two when its node leaves
+constexpr double fast_link_bytes_per_s = 125e6;            // 1 Gbit/s
+constexpr double quiet_tolerance = 1e-5;                   // of the norm: what rounding leaves is a twentieth of it
+constexpr int quiet_rounds_least = 16;                     // within that, before a fragment rests
 constexpr int quiet_doublings_most = 16;
 constexpr TimeUs quiet_most_us = 5 * us_per_s;
 
@@ -44,8 +45,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
   std::size_t passed_over = 0;
-  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us) &&
-         (finish_ || now_us >= next_begin_us_)) {
+  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us) && (finish_ || may_begin(now_us) >= 0)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
@@ -54,7 +54,11 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
       // Another fragment may have to ask another partner.
       const bool hurry = hurries(fragment);
       if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
-      fragment.start_after_us = now_us + (hurry ? finish_wait_us : jittered_period() / busy_wait_divisor);
+      if (hurry) {
+        start_at(fragment, now_us + finish_wait_us);
+      } else {
+        start_after(fragment, jitter() / busy_wait_divisor, now_us);
+      }
       next_fragment_ = (*f + 1) % fragments_.size();
       continue;
     }
@@ -67,8 +71,8 @@ void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actio
   ++fragments_[f].begun;
   fragments_[f].was_busy.reset();  // it counts for one try, whatever comes of that
   answered_last_ = false;
-  const auto saved_up = static_cast<TimeUs>(2 * most_in_flight());
-  next_begin_us_ = std::max(next_begin_us_, now_us - saved_up * begin_gap_us()) + begin_gap_us();
+  begins_left_ = may_begin(now_us) - 1;
+  begins_left_at_us_ = now_us;
   start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
 }
 
@@ -119,6 +123,9 @@ bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
 
 /// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
 bool Replica::may_spend(TimeUs now_us) const {
+  // So many may come together by chance.
+  const auto chance_bytes = static_cast<std::size_t>(2 * request_bytes_);
+  if (!leaving_ && !finish_ && !own_budget_.open_in_debt(now_us, chance_bytes)) return false;
   const std::size_t debt_bytes = fragments_.empty() ? 0 : 2 * sent_bytes(fragments_.front());
   return budget_.open(now_us) || (answered_last_ && budget_.open_in_debt(now_us, debt_bytes));
 }
@@ -162,7 +169,7 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
   // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
   if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
-  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us &&
+  return !fragment.held && !fragment.own && !fragment.starting && now_us >= starts_us(fragment) &&
          !rests(fragment, now_us);
 }
 
@@ -220,7 +227,7 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!finishes(neighbour) || fragment.agreement.has(node))) continue;
     if (finish_ && finish_->sound && neighbour.info.quarantined) continue;
-    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
+    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= rests_until_us(neighbour) &&
                        has_room(neighbour, fragment) && !rests(fragment, node, now_us);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
@@ -276,7 +283,7 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
   Own& own = *fragment.own;
   if (!result.finite) {
     quarantine(fragment);
-    end_own(fragment, period_us(), now_us);
+    end_own(fragment, 1, now_us);
   } else if (own.abandoned) {
     end_own(fragment, 0, now_us);
   } else {
@@ -287,7 +294,8 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     own.exponents = std::move(result.exponents);
     own.factor = result.factor;
     own.sent_us = now_us;
-    spend(own.partner, payload_bytes(own.request), now_us);
+    if (own.follow_up == 0) request_bytes_ = smoothed(request_bytes_, static_cast<double>(payload_bytes(own.request)));
+    spend_own(own, now_us);
     out.send.push_back({own.partner, own.request});
   }
   release(f, now_us, out);
@@ -325,7 +333,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   if (!fits(reply, fragment->own->request)) {
     ++counters_.violations;
     count_unresolved(from);
-    end_own(*fragment, period_us(), now_us);
+    end_own(*fragment, 1, now_us);
     return;
   }
   fragment->quarantined_at.erase(from);
@@ -339,13 +347,14 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     }
     return;
   }
-  next_begin_us_ -= begin_gap_us();  // nothing came of it
+  begins_left_ = may_begin(now_us) + 1;  // nothing came of it
+  begins_left_at_us_ = now_us;
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
     fragment->was_busy = from;
     let_rest(from, now_us);
-    end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
+    end_own(*fragment, jitter() / busy_wait_divisor, now_us);
   } else {
     ++counters_.refused_received;
     // The first copy may have been committed by a replica that is gone, or is no longer remembered.
@@ -353,7 +362,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     if (forgotten && fragment->own->repeated) count_unresolved(from);
     const bool quarantined = reply.reason == RefuseReason::quarantined;
     if (quarantined && neighbours_.contains(from)) fragment->quarantined_at[from] = now_us + quarantine_rest_us;
-    end_own(*fragment, quarantined ? jittered_period() / busy_wait_divisor : jittered_period(), now_us);
+    end_own(*fragment, quarantined ? jitter() / busy_wait_divisor : jitter(), now_us);
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
 }
@@ -362,13 +371,18 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
 void Replica::let_rest(const NodeId& node, TimeUs now_us) {
   const auto found = neighbours_.find(node);
   if (found == neighbours_.end()) return;
-  Neighbour& neighbour = found->second;
-  if (++neighbour.busy_in_a_row < busy_tolerated) return;
+  ++found->second.busy_in_a_row;
+  found->second.busy_us = now_us;
+}
+
+TimeUs Replica::rests_until_us(const Neighbour& neighbour) const {
+  if (neighbour.busy_in_a_row < busy_tolerated) return neighbour.busy_us;
   const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
   const TimeUs busy_us = period_us() / busy_wait_divisor;
   const TimeUs base_us = finish_ ? std::min(busy_us, finish_wait_us) : busy_us;
   const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
-  neighbour.rest_until_us = now_us + std::min(rest_us, std::max(base_us, max_rest_us));
+  const TimeUs longest_us = std::min(std::max(period_us(), least_longest_rest_us), max_rest_us);
+  return neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us));
 }
 
 /// Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
@@ -387,6 +401,11 @@ void Replica::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
   budget_.spend(bytes, now_us);
   if (const auto neighbour = neighbours_.find(to); neighbour != neighbours_.end())
     neighbour->second.budget.spend(bytes, now_us);
+}
+
+void Replica::spend_own(const Own& own, TimeUs now_us) {
+  own_budget_.spend(payload_bytes(own.request), now_us);
+  spend(own.partner, payload_bytes(own.request), now_us);
 }
 
 void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
@@ -426,7 +445,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   }
   if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.begun_here = true;
-  end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
+  end_own(fragment, jitter(), now_us, now_us - own.begun_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
   const auto partner = neighbours_.find(own.partner);
   if (!result.wide.empty() && own.follow_up < last_follow_up && partner != neighbours_.end() &&
@@ -440,17 +459,18 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   release(f, now_us, out);
 }
 
-void Replica::end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
+void Replica::end_own(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us) {
   const auto neighbour = neighbours_.find(fragment.own->partner);
   // One that died and came back meanwhile counts anew.
   if (neighbour != neighbours_.end() && neighbour->second.own_count > 0) --neighbour->second.own_count;
   fragment.own.reset();
   fragment.budget.end_own();
-  if (leaving_) wait_us = std::min(wait_us, last_exchange_wait_us);
+  start_after(fragment, rest_periods, now_us, took_us);
+  if (leaving_) start_at(fragment, std::min(starts_us(fragment), now_us + last_exchange_wait_us));
   if (hurries(fragment)) {
-    wait_us = std::min(wait_us, static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform()));
+    const auto wait_us = static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform());
+    start_at(fragment, std::min(starts_us(fragment), now_us + wait_us));
   }
-  fragment.start_after_us = now_us + std::max<TimeUs>(wait_us, 0);
   --own_count_;
 }
 
@@ -463,7 +483,7 @@ void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_u
       return;
     }
     fragment->fresh = true;
-    end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
+    end_own(*fragment, jitter() / busy_wait_divisor, now_us);
   } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
     cache_.mark_unsent(to, *reply);
   } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
@@ -700,8 +720,35 @@ TimeUs Replica::begin_gap_us() const {
   return period_us() * 4 / (5 * static_cast<TimeUs>(fragments_.size()));
 }
 
-TimeUs Replica::jittered_period() {
-  return static_cast<TimeUs>(static_cast<double>(period_us()) * (0.75 + 0.5 * random_.uniform()));
+/// A few may be saved up, for the time when nothing could be begun.
+double Replica::may_begin(TimeUs now_us) const {
+  const auto saved_up = static_cast<double>(2 * most_in_flight());
+  const TimeUs gap_us = begin_gap_us();
+  if (gap_us <= 0) return saved_up;
+  const double since = static_cast<double>(now_us - begins_left_at_us_) / static_cast<double>(gap_us);
+  return std::min(saved_up, begins_left_ + since);
+}
+
+/// An exchange that took long leaves half a period at least, in which others may ask.
+TimeUs Replica::starts_us(const Fragment& fragment) const {
+  const auto rest_us = static_cast<TimeUs>(static_cast<double>(period_us()) * fragment.rest_periods);
+  const TimeUs took_us = std::min(fragment.took_us, period_us() / 2);
+  return std::max(fragment.start_after_us, fragment.ended_us + rest_us - took_us);
+}
+
+void Replica::start_after(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us) {
+  fragment.ended_us = now_us;
+  fragment.took_us = took_us;
+  fragment.rest_periods = rest_periods;
+}
+
+void Replica::start_at(Fragment& fragment, TimeUs start_us) {
+  fragment.rest_periods = 0;
+  fragment.start_after_us = start_us;
+}
+
+double Replica::jitter() {
+  return 0.75 + 0.5 * random_.uniform();
 }
 
 }  // namespace gossamer::gossip

@@ -1,6 +1,8 @@
 // What a replica's options promise, in a simulated cluster: messages lost on a standing link do no harm, rates hold,
 // partners follow the rule, the cadence keeps to its share.
 
+#include <set>
+
 #include "catch.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
@@ -107,6 +109,48 @@ TEST_CASE("Partners follow the rule, and the replicas agree whichever it is") {
     CHECK(pairs.contains({7, 0}));
     CHECK(pairs.contains({0, 7}));
   }
+}
+
+namespace {
+
+/// How long it takes until every fragment has been exchanged, at most `limit_us`.
+TimeUs time_of_a_round(World& world, TimeUs limit_us) {
+  std::set<std::uint32_t> exchanged;
+  world.cluster.on_event = [&](const Cluster::Event& event) {
+    if (event.kind == Cluster::Event::Kind::concluded) exchanged.insert(event.fragment);
+  };
+  const TimeUs begin_us = world.cluster.now_us();
+  while (exchanged.size() < world.cluster.fragments() && world.cluster.now_us() - begin_us < limit_us)
+    world.cluster.run_until(world.cluster.now_us() + 1'000);
+  world.cluster.on_event = {};
+  return world.cluster.now_us() - begin_us;
+}
+
+}  // namespace
+
+TEST_CASE("A shorter period counts at once") {
+  gossip::ReplicaOptions options{.period_us = 60 * us_per_s};
+  World world(2, 11, options);
+  world.cluster.run_until(5 * us_per_s);
+  REQUIRE(world.cluster.count(&ReplicaCounters::initiated) > 0);
+  options.period_us = 50'000;
+  for (std::size_t i = 0; i < 2; ++i)
+    world.cluster.node(i).replica->set_options(options);
+  CHECK(time_of_a_round(world, 10 * us_per_s) <= 100'000);
+}
+
+TEST_CASE("A period that the cadence shortens counts at once") {
+  World world(2, 12, {.period_us = 50'000});
+  const auto set_capacity = [&](double bytes_per_s) {
+    for (std::size_t i = 0; i < 2; ++i)
+      world.cluster.node(i).replica->set_capacity(bytes_per_s);
+  };
+  set_capacity(100);
+  world.cluster.run_until(20 * us_per_s);
+  REQUIRE(world.cluster.node(0).replica->period_us() > 60 * us_per_s);
+  set_capacity(1e9);
+  // A second until the cadence is looked at, and a period.
+  CHECK(time_of_a_round(world, 10 * us_per_s) <= 1'100'000);
 }
 
 TEST_CASE("The cadence keeps gossip to its share of the network") {

@@ -21,32 +21,46 @@
 
 namespace gossamer::gossip {
 
-/// What one exchange, begun or answered, takes of the client's time: of the last `remembered` of them.
+/// What one exchange, begun or answered, takes of the client's time, with what follows up on it: of those of the last
+/// look, and of as many as `remembered` before. So many and few weigh alike, and the estimate comes down as fast as it
+/// goes up: what was cheap was often, and would otherwise be remembered for long.
 class ExchangeCost {
  public:
-  static constexpr double remembered = 64;
-  /// An exchange is taken to need at most this many publications. Those for another purpose, such as a checkpoint,
-  /// would otherwise raise the cost without bound where exchanges are rare.
+  static constexpr double remembered = 8;
+  /// An exchange, or what follows up on it, is taken to need at most this many publications. Those for another purpose,
+  /// such as a checkpoint, would otherwise raise the cost without bound where exchanges are rare.
   static constexpr double most_publications = 2;
 
-  /// Since the last call: exchanges that were done, publications of the client, and how much time those took.
-  void add(double exchanges, double publications, double taken_us) {
-    const double keep = std::max(0.0, 1 - std::max(exchanges, publications) / remembered);
-    exchanges_ = keep * exchanges_ + exchanges;
-    publications_ = keep * publications_ + publications;
-    taken_us_ = keep * taken_us_ + taken_us;
+  /// What has been done: exchanges, what followed up on them, publications of the client, and the time those took.
+  struct Work {
+    double exchanges = 0;
+    double follow_ups = 0;
+    double publications = 0;
+    double taken_us = 0;
+  };
+
+  /// Since the last look.
+  void add(const Work& work) {
+    const double known = std::max(sum_.exchanges, sum_.publications / most_publications);
+    const bool idle = work.exchanges + work.publications + work.taken_us <= 0;
+    const double keep = idle || known <= remembered ? 1 : remembered / known;
+    sum_ = {.exchanges = keep * sum_.exchanges + work.exchanges,
+            .follow_ups = keep * sum_.follow_ups + work.follow_ups,
+            .publications = keep * sum_.publications + work.publications,
+            .taken_us = keep * sum_.taken_us + work.taken_us};
   }
 
   /// 0: not known.
   [[nodiscard]] double us() const {
-    if (publications_ <= 0) return 0;
-    return taken_us_ / std::max(exchanges_, publications_ / most_publications);
+    if (sum_.publications <= 0) return 0;
+    const double publication_us = sum_.taken_us / sum_.publications;
+    if (sum_.exchanges <= 0) return most_publications * publication_us;
+    const double needed = most_publications * (sum_.exchanges + sum_.follow_ups);
+    return publication_us * std::min(sum_.publications, needed) / sum_.exchanges;
   }
 
  private:
-  double exchanges_ = 0;
-  double publications_ = 0;
-  double taken_us_ = 0;
+  Work sum_;  ///< the older, the less it counts
 };
 
 class Cadence {
@@ -71,10 +85,14 @@ class Cadence {
 
   explicit Cadence(TimeUs least_us) : least_us_(least_us) {}
 
-  void set_least(TimeUs least_us) { least_us_ = least_us; }
+  void set_least(TimeUs least_us, TimeUs now_us) {
+    turn(now_us);
+    least_us_ = least_us;
+  }
 
   /// From what an exchange of one of `fragments` takes, of the client's time and of bytes to send.
-  void adjust(std::size_t fragments, double cost_us, double cost_bytes, const Allowance& allowed) {
+  void adjust(std::size_t fragments, double cost_us, double cost_bytes, const Allowance& allowed, TimeUs now_us) {
+    turn(now_us);
     const double round = static_cast<double>(fragments) / own_share;
     const double time_us = allowed.time_share > 0 ? round * cost_us / allowed.time_share : 0;
     const double network_us = allowed.bytes_per_s > 0 ? round * cost_bytes / allowed.bytes_per_s * us_per_s : 0;
@@ -84,6 +102,12 @@ class Cadence {
 
   [[nodiscard]] TimeUs period_us() const {
     return std::max(least_us_, static_cast<TimeUs>(std::max(time_us_, network_us_)));
+  }
+  /// How many periods have passed until now, each as long as it was at the time. When something is due is told in this
+  /// measure: a new period counts at once, shorter or longer, and fragments whose turns are spread evenly over the
+  /// period stay so. Whole and fractional, from an arbitrary beginning.
+  [[nodiscard]] double passed(TimeUs now_us) const {
+    return passed_ + static_cast<double>(now_us - turned_us_) / static_cast<double>(std::max<TimeUs>(period_us(), 1));
   }
   [[nodiscard]] Limit limit() const {
     if (period_us() == least_us_) return Limit::none;
@@ -98,7 +122,14 @@ class Cadence {
   }
 
  private:
+  void turn(TimeUs now_us) {
+    passed_ = passed(now_us);
+    turned_us_ = now_us;
+  }
+
   TimeUs least_us_;
+  double passed_ = 0;
+  TimeUs turned_us_ = 0;
   double time_us_ = 0;  ///< the period that each share asks for
   double network_us_ = 0;
 };

@@ -47,7 +47,7 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
 void Replica::set_options(const ReplicaOptions& options) {
   options_ = options;
   budget_.set_rate(options.bytes_per_s);
-  cadence_.set_least(options.period_us);
+  cadence_.set_least(options.period_us, ticked_us_);
   for (auto& [node, neighbour] : neighbours_)
     neighbour.budget.set_rate(options.link_bytes_per_s);
 }
@@ -217,6 +217,7 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
     fragment.begins = true;
   }
   ++counters_.publications;
+  ++work_.publications;
   if (fragment.buffers.take_back(publication.generation)) {
     hold(fragment);
     out.fold.push_back(f);
@@ -499,6 +500,7 @@ void Replica::tell_neighbours(Actions& out) const {
 // --- time ---------------------------------------------------------------------------------------------------------
 
 void Replica::tick(TimeUs now_us, Actions& out) {
+  ticked_us_ = now_us;
   if (now_us - info_sent_us_ >= options_.info_period_us) {
     adjust_cadence();
     info_sent_us_ = now_us;
@@ -568,17 +570,15 @@ TimeUs Replica::patience_us(const NodeId& node) const {
 }
 
 void Replica::adjust_cadence() {
-  const ReplicaCounters then = std::exchange(at_adjustment_, counters_);
-  const auto grown = [&](auto member) { return static_cast<double>(counters_.*member - then.*member); };
-  cost_.add(grown(&ReplicaCounters::initiated) + grown(&ReplicaCounters::answered),
-            grown(&ReplicaCounters::publications), static_cast<double>(std::exchange(time_taken_us_, 0)));
+  cost_.add(std::exchange(work_, {}));
   const double allowed_bytes_per_s = options_.network_share * capacity_;
   const double least_bytes_per_s =
       static_cast<double>(fragments_.size()) * request_bytes_ / static_cast<double>(Cadence::most_us) * us_per_s;
   own_budget_.set_rate(allowed_bytes_per_s > 0 ? std::max(Cadence::own_share * allowed_bytes_per_s, least_bytes_per_s)
                                                : 0);
   cadence_.adjust(fragments_.size(), cost_.us(), request_bytes_,
-                  {.time_share = options_.time_share, .bytes_per_s = allowed_bytes_per_s, .distance = consensus()});
+                  {.time_share = options_.time_share, .bytes_per_s = allowed_bytes_per_s, .distance = consensus()},
+                  ticked_us_);
 }
 
 /// What a full queue or a broken link kept from being sent, and what the other end must hear nevertheless.

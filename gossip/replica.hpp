@@ -192,7 +192,7 @@ class Replica {
     clock_ = clock;
   }
   /// The client has spent so much more time on serving fragments: what the cadence keeps to time_share.
-  void add_time_taken(TimeUs taken_us) { time_taken_us_ += taken_us; }
+  void add_time_taken(TimeUs taken_us) { work_.taken_us += static_cast<double>(taken_us); }
   /// What the node's network can carry, in bytes per second, as configured or measured: what the cadence keeps to
   /// network_share. 0: not known.
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
@@ -371,14 +371,17 @@ class Replica {
     std::uint64_t publication_clock = 0;
     double cadence = 0;         ///< smoothed samples between publications
     float disagreement = 0;     ///< mean of `steps`, which a task may be changing while the fragment is held
-    TimeUs ended_us = 0;        ///< when its last own exchange or try did; this and the following: see starts_us()
-    TimeUs took_us = 0;         ///< what that counts as part of its period
-    double rest_periods = 0;    ///< from one beginning to the next, drawn
-    TimeUs start_after_us = 0;  ///< not before, whatever the period
+    double starts_at = 0;       ///< when its next own exchange is due, in periods: see Cadence::passed()
+    TimeUs start_after_us = 0;  ///< nor before, whatever the period
+    /// When the exchange was due that is under way, or was turned down and is tried again. Waiting for the client's
+    /// publication, for this node's loop or for a partner must not make the period longer.
+    std::optional<double> due_at = {};
     std::uint64_t exchange_clock = 0;
-    double exchange_interval = 0;  ///< smoothed samples between exchanges
-    TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
-    bool begun_here = false;       ///< that one
+    double exchange_interval = 0;        ///< smoothed samples between exchanges
+    TimeUs exchanged_us = 0;             ///< when the last one ended, its own or another's
+    bool begun_here = false;             ///< that one
+    std::optional<NodeId> wide_at = {};  ///< who began that one and was told of wide blocks: it may follow up
+    bool answers_follow_up = false;      ///< while it is held for an answer
     OuterState outer = {};
     TimeUs outer_us = 0;                           ///< when its last outer step was
     std::uint32_t outer_exchanges = 0;             ///< since then
@@ -495,9 +498,8 @@ class Replica {
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
   void quarantine(Fragment& fragment);
-  /// The next exchange of the fragment may begin `rest_periods` periods after this one, of which it has taken
-  /// `took_us`.
-  void end_own(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us = 0);
+  /// The next exchange of the fragment may begin `rest_periods` from now.
+  void end_own(Fragment& fragment, double rest_periods, TimeUs now_us);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
   void count_unresolved(const NodeId& partner, std::size_t count = 1);
   void observe_age(const NodeId& partner, const Age& age);
@@ -510,6 +512,8 @@ class Replica {
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
   [[nodiscard]] Codec codec_for(const NodeId& partner) const;
   [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
+  /// By all that can be known here: a request does not say so.
+  [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
 
@@ -518,17 +522,19 @@ class Replica {
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
   // When something may begin follows from the present period, so that a new one counts at once.
-  /// Of an exchange of the fragment, by this node.
-  [[nodiscard]] TimeUs starts_us(const Fragment& fragment) const;
+  /// An exchange of the fragment, by this node.
+  [[nodiscard]] bool due(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] TimeUs rests_until_us(const Neighbour& neighbour) const;
-  /// So many periods from now, of which the exchange has taken `took_us`.
-  static void start_after(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us = 0);
+  /// From the exchange's beginning to the next, if that was due at `due_at`.
+  [[nodiscard]] double rest_periods(double due_at, TimeUs now_us);
   /// Whatever the period.
   static void start_at(Fragment& fragment, TimeUs start_us);
-  /// Between two exchanges that the node begins, whatever the fragments.
-  [[nodiscard]] TimeUs begin_gap_us() const;
-  /// Exchanges that the node may begin now, by that gap: saved up, or owed.
+  /// Then at the latest.
+  void start_by(Fragment& fragment, TimeUs start_us) const;
+  /// Exchanges that the node may begin now, whatever the fragments, so that they are spread over the period: saved up,
+  /// or owed.
   [[nodiscard]] double may_begin(TimeUs now_us) const;
+  void count_begins(double count, TimeUs now_us);
   /// In periods: one, more or less.
   [[nodiscard]] double jitter();
   void tell_neighbours(Actions& out) const;
@@ -567,16 +573,16 @@ class Replica {
   std::set<std::uint32_t> provided_;  // lean: at most window_ unless they were there before
   std::deque<std::uint32_t> wait_for_room_;
   bool out_of_memory_ = false;  // nothing more is provided before the next look at what is old
+  TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;
   std::uint64_t stir_ = 0;  ///< counts what ends all fragments' rest
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;
-  double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_us_
-  TimeUs begins_left_at_us_ = 0;
-  TimeUs time_taken_us_ = 0;  ///< since the cadence was adjusted
+  double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_
+  double begins_left_at_ = 0;                                ///< in periods
   double capacity_ = 0;
-  ReplicaCounters at_adjustment_;  ///< counters_ then
+  ExchangeCost::Work work_;  ///< since the cadence was adjusted
   ExchangeCost cost_;
   double request_bytes_ = 0;  ///< smoothed, of exchanges proper
   ByteBudget own_budget_;     ///< of the node's own exchanges, within its share of the network

@@ -16,7 +16,10 @@ namespace {
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
-constexpr int busy_wait_divisor = 8;                  // of the period, before another partner is tried
+constexpr int busy_wait_divisor = 8;  // of the period, before another partner is tried
+constexpr double most_taken = 0.5;    // of the period, that its exchange counts as part of it
+/// For each fragment in a period: a few more than one, so that this holds nobody up who keeps to the period.
+constexpr double begins_a_turn = 1.1;
 constexpr std::size_t schedule_window = 64;           // startable fragments of which the oldest is taken
 constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
 constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
@@ -57,7 +60,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
       if (hurry) {
         start_at(fragment, now_us + finish_wait_us);
       } else {
-        start_after(fragment, jitter() / busy_wait_divisor, now_us);
+        fragment.starts_at = cadence_.passed(now_us) + jitter() / busy_wait_divisor;
       }
       next_fragment_ = (*f + 1) % fragments_.size();
       continue;
@@ -71,8 +74,8 @@ void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actio
   ++fragments_[f].begun;
   fragments_[f].was_busy.reset();  // it counts for one try, whatever comes of that
   answered_last_ = false;
-  begins_left_ = may_begin(now_us) - 1;
-  begins_left_at_us_ = now_us;
+  count_begins(1, now_us);
+  if (!fragments_[f].due_at) fragments_[f].due_at = fragments_[f].starts_at;
   start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
 }
 
@@ -169,8 +172,7 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
   // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
   if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
-  return !fragment.held && !fragment.own && !fragment.starting && now_us >= starts_us(fragment) &&
-         !rests(fragment, now_us);
+  return !fragment.held && !fragment.own && !fragment.starting && due(fragment, now_us) && !rests(fragment, now_us);
 }
 
 bool Replica::rests(const Fragment& fragment, TimeUs now_us) const {
@@ -347,8 +349,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     }
     return;
   }
-  begins_left_ = may_begin(now_us) + 1;  // nothing came of it
-  begins_left_at_us_ = now_us;
+  count_begins(-1, now_us);  // nothing came of it
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
@@ -435,6 +436,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   if (result.commit) fragment.buffers.finish_commit();
   if (result.accepted) {
     if (own.follow_up == 0) ++counters_.initiated;
+    ++(own.follow_up == 0 ? work_.exchanges : work_.follow_ups);
     if (own.follow_up == 0 && f == 0) tracer_.conclude(own.request.tracer, own.replied, result.shift, now_us);
     if (own.follow_up > 0) ++counters_.follow_ups;
     learn(fragment, own.partner, result.measure, result.shift, own.follow_up == 0);
@@ -445,7 +447,9 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   }
   if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.begun_here = true;
-  end_own(fragment, jitter(), now_us, now_us - own.begun_us);
+  fragment.wide_at.reset();
+  const double due_at = std::exchange(fragment.due_at, std::nullopt).value_or(cadence_.passed(own.begun_us));
+  end_own(fragment, rest_periods(due_at, now_us), now_us);
   out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
   const auto partner = neighbours_.find(own.partner);
   if (!result.wide.empty() && own.follow_up < last_follow_up && partner != neighbours_.end() &&
@@ -454,22 +458,23 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     fragment.held = false;
     start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
           last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
+    fragment.due_at = due_at;  // both are one exchange, as far as the period goes
     return;
   }
   release(f, now_us, out);
 }
 
-void Replica::end_own(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us) {
+void Replica::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
   const auto neighbour = neighbours_.find(fragment.own->partner);
   // One that died and came back meanwhile counts anew.
   if (neighbour != neighbours_.end() && neighbour->second.own_count > 0) --neighbour->second.own_count;
   fragment.own.reset();
   fragment.budget.end_own();
-  start_after(fragment, rest_periods, now_us, took_us);
-  if (leaving_) start_at(fragment, std::min(starts_us(fragment), now_us + last_exchange_wait_us));
+  fragment.starts_at = cadence_.passed(now_us) + rest_periods;
+  if (leaving_) start_by(fragment, now_us + last_exchange_wait_us);
   if (hurries(fragment)) {
     const auto wait_us = static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform());
-    start_at(fragment, std::min(starts_us(fragment), now_us + wait_us));
+    start_by(fragment, now_us + wait_us);
   }
   --own_count_;
 }
@@ -545,6 +550,7 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const int weight = std::max<int>(*shift, request.min_shift) + aged;
   const auto f = request.fragment;
   if (f == 0) tracer_asked_ = request.tracer;
+  fragment.answers_follow_up = follows_up(fragment, from, now_us);
   observe_age(from, request.age);
   out.answer.push_back({f, from,
                         AnswerTask{.request = std::move(request),
@@ -578,6 +584,10 @@ bool Replica::crosses(const Fragment& fragment, const NodeId& from) const {
   return fragment.own && fragment.own->stage == Stage::awaiting && fragment.own->partner == from;
 }
 
+bool Replica::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
+  return fragment.wide_at == from && now_us - fragment.exchanged_us < period_us() / 2;
+}
+
 void Replica::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                         TimeUs now_us, Actions& out) {
   if (reason != RefuseReason::expired) cache_.decline({from, request.counter}, now_us);
@@ -602,10 +612,13 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
   if (reply.status == ReplyStatus::done) {
     fragment.budget.answered(reply.shift);
     ++counters_.answered;
+    ++(fragment.answers_follow_up ? work_.follow_ups : work_.exchanges);
     spend(initiator, payload_bytes(reply), now_us);
     answered_last_ = true;
     fragment.exchanged_us = now_us;
     fragment.begun_here = false;
+    fragment.wide_at.reset();
+    if (result.measure.wide_blocks > 0) fragment.wide_at = initiator;
     if (!agrees(result.measure)) stir();
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
@@ -714,37 +727,36 @@ float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {
 }
 
 /// A fragment that has not been exchanged yet need not wait for its period: of many, and with a period that the cadence
-/// has lengthened, the first round would take whatever time and network give. A little less than the even distance, so
-/// that it holds nobody up who keeps to his period.
-TimeUs Replica::begin_gap_us() const {
-  return period_us() * 4 / (5 * static_cast<TimeUs>(fragments_.size()));
-}
-
-/// A few may be saved up, for the time when nothing could be begun.
+/// has lengthened, the first round would take whatever time and network give. A few beginnings may be saved up, for the
+/// time when nothing could be begun.
 double Replica::may_begin(TimeUs now_us) const {
   const auto saved_up = static_cast<double>(2 * most_in_flight());
-  const TimeUs gap_us = begin_gap_us();
-  if (gap_us <= 0) return saved_up;
-  const double since = static_cast<double>(now_us - begins_left_at_us_) / static_cast<double>(gap_us);
+  const double since =
+      begins_a_turn * static_cast<double>(fragments_.size()) * (cadence_.passed(now_us) - begins_left_at_);
   return std::min(saved_up, begins_left_ + since);
 }
 
-/// An exchange that took long leaves half a period at least, in which others may ask.
-TimeUs Replica::starts_us(const Fragment& fragment) const {
-  const auto rest_us = static_cast<TimeUs>(static_cast<double>(period_us()) * fragment.rest_periods);
-  const TimeUs took_us = std::min(fragment.took_us, period_us() / 2);
-  return std::max(fragment.start_after_us, fragment.ended_us + rest_us - took_us);
+void Replica::count_begins(double count, TimeUs now_us) {
+  begins_left_ = may_begin(now_us) - count;
+  begins_left_at_ = cadence_.passed(now_us);
 }
 
-void Replica::start_after(Fragment& fragment, double rest_periods, TimeUs now_us, TimeUs took_us) {
-  fragment.ended_us = now_us;
-  fragment.took_us = took_us;
-  fragment.rest_periods = rest_periods;
+bool Replica::due(const Fragment& fragment, TimeUs now_us) const {
+  return now_us >= fragment.start_after_us && cadence_.passed(now_us) >= fragment.starts_at;
+}
+
+/// An exchange that took long, or began late, leaves half a period at least, in which others may ask.
+double Replica::rest_periods(double due_at, TimeUs now_us) {
+  return jitter() - std::min(cadence_.passed(now_us) - due_at, most_taken);
 }
 
 void Replica::start_at(Fragment& fragment, TimeUs start_us) {
-  fragment.rest_periods = 0;
+  fragment.starts_at = 0;
   fragment.start_after_us = start_us;
+}
+
+void Replica::start_by(Fragment& fragment, TimeUs start_us) const {
+  if (!due(fragment, start_us)) start_at(fragment, start_us);
 }
 
 double Replica::jitter() {

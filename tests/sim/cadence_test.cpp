@@ -12,7 +12,7 @@ namespace gossamer::sim {
 namespace {
 
 constexpr double mbit = 1e6 / 8;
-constexpr std::size_t elements = 4 * 512;
+constexpr std::size_t elements = 16 * 512;
 constexpr std::size_t fragment_payload = 512 + 4;  // of an exchange in q8, about
 constexpr std::size_t bulk_from = 1'000;
 constexpr std::size_t ack_bytes = 100;

@@ -218,7 +218,8 @@ TEST_CASE("The first round of a large model keeps to its share of the training's
                    .lean_window = 8},
                   schedule, network);
   for (std::size_t i = 0; i < 2; ++i) {
-    cluster.add_node(std::vector<float>(elements, static_cast<float>(i)), [](std::span<float>) { return 1; });
+    cluster.add_node(std::vector<float>(elements, 1 + 0.01F * static_cast<float>(i)),
+                     [](std::span<float>) { return 1; });
     cluster.start_daemon(i, false);
   }
   cluster.link_all();

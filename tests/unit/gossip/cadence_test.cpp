@@ -2,6 +2,8 @@
 
 #include "gossip/cadence.hpp"
 
+#include <cmath>
+
 #include "catch.hpp"
 #include "gossip/byte_budget.hpp"
 
@@ -55,28 +57,69 @@ TEST_CASE("without a rate a byte budget is always open", "[cadence]") {
 TEST_CASE("an exchange costs what the last ones took", "[cadence]") {
   ExchangeCost cost;
   CHECK(cost.us() == 0);
+  const auto add = [&](double each_us) {
+    cost.add({.exchanges = 4, .follow_ups = 1, .publications = 6, .taken_us = 4 * each_us});
+  };
   for (int i = 0; i < 10; ++i)
-    cost.add(4, 6, 4 * 250.0);
+    add(250);
   CHECK(cost.us() == Approx(250));
   // It follows a change within about as many exchanges as it remembers, up and down alike.
   const double changed = GENERATE(2'500.0, 25.0);
   for (int i = 0; i < 64; ++i)
-    cost.add(4, 6, 4 * changed);
+    add(changed);
   CHECK(cost.us() == Approx(changed).epsilon(0.05));
   // Nothing happened: nothing is learnt.
-  cost.add(0, 0, 0);
+  cost.add({});
   CHECK(cost.us() == Approx(changed).epsilon(0.05));
 }
 
 TEST_CASE("what is done for another purpose does not raise the cost of an exchange without bound", "[cadence]") {
   ExchangeCost cost;
-  cost.add(10, 10, 1'000);
-  for (int i = 0; i < 1'000; ++i)
-    cost.add(0, 10, 1'000);  // a hundred each
+  cost.add({.exchanges = 10, .publications = 10, .taken_us = 1'000});
+  for (int i = 0; i < 10'000; ++i)
+    cost.add({.publications = 10, .taken_us = 1'000});  // a hundred each
   CHECK(cost.us() == Approx(200));
   for (int i = 0; i < 50; ++i)
-    cost.add(10, 10, 1'000);
+    cost.add({.exchanges = 10, .publications = 10, .taken_us = 1'000});
   CHECK(cost.us() == Approx(100).epsilon(0.01));
+}
+
+TEST_CASE("what follows up on an exchange is part of its cost, with its publications", "[cadence]") {
+  ExchangeCost cost;
+  for (int i = 0; i < 10; ++i)
+    cost.add({.exchanges = 4, .follow_ups = 4, .publications = 12, .taken_us = 1'200});
+  CHECK(cost.us() == Approx(300));
+}
+
+TEST_CASE("gossip takes its share ten seconds after its cost has changed, down as fast as up", "[cadence]") {
+  constexpr double share = 0.02;
+  constexpr double fragments = 10;
+  // Of exchanges that take 50 ms there are four in these ten seconds, too few to learn from.
+  const auto [cost_us, factor] = GENERATE(table<double, double>(
+      {{50, 0.01}, {50, 0.1}, {50, 10}, {50, 100}, {500, 0.01}, {500, 0.1}, {500, 10}, {5'000, 0.01}, {5'000, 0.1}}));
+  const double first_us = cost_us;
+  const double changed_us = factor * cost_us;
+  CAPTURE(first_us, changed_us);
+  Cadence cadence(100);
+  ExchangeCost cost;
+  TimeUs now_us = 0;
+  double debt = 0;  // of exchanges: only whole ones are done
+  const auto second = [&](double each_us) {
+    debt += 2 * fragments * us_per_s / static_cast<double>(cadence.period_us());
+    const double done = std::floor(debt);
+    debt -= done;
+    cost.add({.exchanges = done, .publications = done, .taken_us = done * each_us});
+    now_us += us_per_s;
+    cadence.adjust(static_cast<std::size_t>(fragments), cost.us(), 0, {.time_share = share}, now_us);
+    return 2 * fragments * each_us / static_cast<double>(cadence.period_us());
+  };
+  for (const double each_us : {first_us, changed_us, first_us}) {
+    CAPTURE(each_us);
+    for (int i = 0; i < 10; ++i)
+      second(each_us);
+    for (int i = 0; i < 20; ++i)
+      CHECK(second(each_us) == Approx(share).epsilon(0.2));
+  }
 }
 
 TEST_CASE("the period follows from the cost and the tighter of the shares", "[cadence]") {
@@ -99,10 +142,10 @@ TEST_CASE("the period follows from the cost and the tighter of the shares", "[ca
   CAPTURE(row.fragments, row.cost_us, row.cost_bytes);
   Cadence cadence(50'000);
   cadence.adjust(row.fragments, row.cost_us, row.cost_bytes,
-                 {.time_share = row.time_share, .bytes_per_s = row.bytes_per_s});
+                 {.time_share = row.time_share, .bytes_per_s = row.bytes_per_s}, 0);
   CHECK(cadence.period_us() == row.period_us);
   CHECK(cadence.limit() == row.limit);
-  cadence.adjust(row.fragments, 0, 0, {.time_share = row.time_share, .bytes_per_s = row.bytes_per_s});
+  cadence.adjust(row.fragments, 0, 0, {.time_share = row.time_share, .bytes_per_s = row.bytes_per_s}, 0);
   CHECK(cadence.period_us() == 50'000);  // at once
 }
 
@@ -113,8 +156,20 @@ TEST_CASE("the farther apart replicas are, the shorter is the longest period for
   CHECK(Cadence::longest_us(0.5) == Approx(60.0 * us_per_s));
   CHECK(Cadence::longest_us(1.4) == Approx(60.0 * us_per_s));
   Cadence cadence(50'000);
-  cadence.adjust(10, 1e6, 0, {.time_share = 0.02, .distance = 0.5});
+  cadence.adjust(10, 1e6, 0, {.time_share = 0.02, .distance = 0.5}, 0);
   CHECK(cadence.period_us() == 60 * us_per_s);
-  cadence.set_least(90 * us_per_s);  // what is asked for is never shortened
+  cadence.set_least(90 * us_per_s, 0);  // what is asked for is never shortened
   CHECK(cadence.period_us() == 90 * us_per_s);
+}
+
+TEST_CASE("periods are counted as long as they were at the time", "[cadence]") {
+  Cadence cadence(60 * us_per_s);
+  const double begin = cadence.passed(0);
+  CHECK(cadence.passed(30 * us_per_s) - begin == Approx(0.5));
+  cadence.set_least(50'000, 30 * us_per_s);
+  CHECK(cadence.passed(30 * us_per_s) - begin == Approx(0.5));
+  CHECK(cadence.passed(30 * us_per_s + 25'000) - begin == Approx(1));
+  cadence.adjust(10, 1'000, 0, {.time_share = 0.02}, 30 * us_per_s + 25'000);
+  REQUIRE(cadence.period_us() == us_per_s);
+  CHECK(cadence.passed(31 * us_per_s + 25'000) - begin == Approx(2));
 }

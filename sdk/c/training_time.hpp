@@ -1,6 +1,7 @@
-// How much of its time a thread gives to a piece of work: the time that passes, with what it waits for in between. If
-// another thread was given the processor meanwhile, only the processor time counts: on a busy machine most of what
-// passes is somebody else's, and would make gossip look many times dearer than it is.
+// How much of its time a thread gives to a piece of work: its processor time, or, if it has waited for something (a
+// device, say), the time that passed. If another thread was given the processor meanwhile, only the processor time
+// counts: on a busy machine most of what passes is somebody else's, and would make gossip look many times dearer than
+// it is.
 //
 // A few system calls. One owner, one thread: the one that works.
 
@@ -16,35 +17,53 @@ namespace gossamer::client {
 
 class TrainingTime {
  public:
-  TrainingTime() : begin_(now()) {}
+  TrainingTime() {
+    begin_.switches = switches_now();
+    begin_.processor_ns = processor_now();
+    begin_.passed_ns = passed_now();
+  }
 
   /// Since this was made.
   [[nodiscard]] std::uint64_t taken_ns() const {
-    const Reading end = now();
-    const bool preempted = end.preemptions != begin_.preemptions;
-    const std::int64_t taken_ns = preempted ? end.processor_ns - begin_.processor_ns : end.passed_ns - begin_.passed_ns;
+    // In the opposite order: the thread is put off while a system call returns rather than at any other time, and that
+    // must be seen if it has made the time that passed longer.
+    const std::int64_t passed_ns = passed_now() - begin_.passed_ns;
+    const std::int64_t processor_ns = processor_now() - begin_.processor_ns;
+    const Switches end = switches_now();
+    const bool preempted = end.involuntary != begin_.switches.involuntary;
+    const bool waited = end.voluntary != begin_.switches.voluntary;
+    const std::int64_t taken_ns = waited && !preempted ? passed_ns : processor_ns;
     return taken_ns > 0 ? static_cast<std::uint64_t>(taken_ns) : 0;
   }
 
  private:
+  struct Switches {
+    std::int64_t voluntary;
+    std::int64_t involuntary;
+  };
   struct Reading {
-    std::int64_t passed_ns;
+    Switches switches;
     std::int64_t processor_ns;
-    std::int64_t preemptions;
+    std::int64_t passed_ns;
   };
 
-  static Reading now() {
-    timespec processor{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &processor);
+  static Switches switches_now() {
     rusage usage{};
     getrusage(RUSAGE_THREAD, &usage);
-    const auto passed = std::chrono::steady_clock::now().time_since_epoch();
-    return {.passed_ns = std::chrono::nanoseconds(passed).count(),
-            .processor_ns = std::int64_t{processor.tv_sec} * 1'000'000'000 + processor.tv_nsec,
-            .preemptions = usage.ru_nivcsw};
+    return {.voluntary = usage.ru_nvcsw, .involuntary = usage.ru_nivcsw};
   }
 
-  Reading begin_;
+  static std::int64_t processor_now() {
+    timespec processor{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &processor);
+    return std::int64_t{processor.tv_sec} * 1'000'000'000 + processor.tv_nsec;
+  }
+
+  static std::int64_t passed_now() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  Reading begin_{};
 };
 
 }  // namespace gossamer::client

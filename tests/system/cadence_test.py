@@ -9,8 +9,9 @@ from typing import List
 
 import numpy as np
 
-from cluster import toml
 from support import Client, SystemTest
+
+from cluster import toml  # found by support
 
 ELEMENTS = 10_000
 FRAGMENT_ELEMENTS = 4096

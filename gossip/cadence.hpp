@@ -48,10 +48,15 @@ class ExchangeCost {
             .follow_ups = keep * sum_.follow_ups + work.follow_ups,
             .publications = keep * sum_.publications + work.publications,
             .taken_us = keep * sum_.taken_us + work.taken_us};
+    seen_ = std::min(seen_ + work.exchanges, remembered);
   }
 
-  /// 0: not known.
-  [[nodiscard]] double us() const {
+  /// 0: not known. Of the first few it is less than they took: memory is touched for the first time then, and one that
+  /// seems dear would put the next, which tells better, off for long.
+  [[nodiscard]] double us() const { return seen_ / remembered * mean_us(); }
+
+ private:
+  [[nodiscard]] double mean_us() const {
     if (sum_.publications <= 0) return 0;
     const double publication_us = sum_.taken_us / sum_.publications;
     if (sum_.exchanges <= 0) return most_publications * publication_us;
@@ -59,8 +64,8 @@ class ExchangeCost {
     return publication_us * std::min(sum_.publications, needed) / sum_.exchanges;
   }
 
- private:
-  Work sum_;  ///< the older, the less it counts
+  Work sum_;         ///< the older, the less it counts
+  double seen_ = 0;  ///< exchanges, up to as many as are remembered
 };
 
 class Cadence {

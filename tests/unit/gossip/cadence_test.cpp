@@ -84,6 +84,15 @@ TEST_CASE("what is done for another purpose does not raise the cost of an exchan
   CHECK(cost.us() == Approx(100).epsilon(0.01));
 }
 
+TEST_CASE("one dear exchange at the beginning does not put the next off for long", "[cadence]") {
+  ExchangeCost cost;
+  cost.add({.exchanges = 1, .publications = 1, .taken_us = 20'000});
+  CHECK(cost.us() == Approx(20'000 / 8));
+  for (int i = 0; i < 40; ++i)
+    cost.add({.exchanges = 1, .publications = 1, .taken_us = 1'000});
+  CHECK(cost.us() == Approx(1'000).epsilon(0.3));
+}
+
 TEST_CASE("what follows up on an exchange is part of its cost, with its publications", "[cadence]") {
   ExchangeCost cost;
   for (int i = 0; i < 10; ++i)

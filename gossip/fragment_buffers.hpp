@@ -27,15 +27,9 @@
 #include <array>
 
 #include "gossip/device.hpp"
+#include "gossip/own_halves.hpp"
 
 namespace gossamer::gossip {
-
-/// Commits are counted modulo this.
-inline constexpr std::uint32_t commits_modulus = 1U << 23;
-/// A count that stands at `now` has come to `commits`, which is not half the modulus away.
-[[nodiscard]] constexpr bool reached(std::uint32_t now, std::uint32_t commits) {
-  return (now + commits_modulus - commits) % commits_modulus < commits_modulus / 2;
-}
 
 struct FragmentParts {
   std::uint32_t generation = 0;

@@ -42,20 +42,16 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
     fragments_.push_back(
         {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
   }
-  // A number that no exchange has: of those before it nothing is known.
-  const std::uint64_t floor = counter_.take();
-  for (Fragment& fragment : fragments_)
-    fragment.own_halves[0] =
-        fragment.former_halves[0] = {.counter = floor, .commits = fragment.buffers.parts().commits};
+  given_up_.floor = counter_.take();  // a number that no exchange has
 }
 
 void Replica::remember(std::uint32_t f, const OwnHalves& halves) {
-  const std::uint32_t commits = fragments_[f].buffers.parts().commits;
-  OwnHalves stored;
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    if (reached(commits, halves[i].commits)) stored[i] = halves[i];
+  Fragment& fragment = fragments_[f];
+  fragment.own_halves = halves;
+  for (const OwnHalf& half : halves) {
+    // It was under way when the daemon died, or was turned down.
+    if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) give_up(half.counter);
   }
-  if (stored != OwnHalves{}) fragments_[f].own_halves = fragments_[f].former_halves = stored;
 }
 
 void Replica::set_options(const ReplicaOptions& options) {
@@ -395,7 +391,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
   forget_quarantine(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
-  cache_.orphan(node, std::numeric_limits<std::uint64_t>::max());
+  (void)cache_.orphan(node, std::numeric_limits<std::uint64_t>::max());
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);
     if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
@@ -414,7 +410,8 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   const auto found = neighbours_.find(from);
   if (found == neighbours_.end()) return;
   if (info.state != ReplicaState::absent) {
-    cache_.orphan(from, info.first_exchange);  // its successor may know what has become of them
+    // Its successor may know what has become of them, and does so best before it has begun many of its own.
+    if (cache_.orphan(from, info.first_exchange)) ask_at_once_ = true;
   } else {
     for (const ExchangeId& lost : cache_.drop(from, info.first_exchange))
       count_unresolved(lost.initiator);
@@ -533,8 +530,9 @@ void Replica::tick(TimeUs now_us, Actions& out) {
     tell_neighbours(out);
     end_the_old(now_us, out);
     repeat_unanswered(now_us, out);
-    inquire(out);
+    ask_at_once_ = true;
   }
+  if (std::exchange(ask_at_once_, false)) inquire(out);
   send_again(out);
   look_at_clocks(now_us);
   update_finishing(now_us, out);

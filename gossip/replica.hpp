@@ -145,8 +145,9 @@ class Replica {
     std::uint32_t place;  ///< of the record of its reply: what outlives the daemon
     AnswerTask task;
   };
-  /// A commit is to be stored, with what belongs to it, by one store of the fragment's word. In this order: the record
-  /// of the reply in `answered`, or that the half in `undone` is undone; own_halves(fragment); its parts.
+  /// What take_given_up() gives is to be stored first. Then a commit, with what belongs to it, by one store of the
+  /// fragment's word. In this order: the record of the reply in `answered`, or that the half in `undone` is undone;
+  /// own_halves(fragment); its parts. Likewise before an exchange of the node's own is asked for.
   struct Store {
     std::uint32_t fragment;
     std::optional<std::uint32_t> answered = {};
@@ -158,7 +159,7 @@ class Replica {
   };
   struct Actions {
     std::vector<Send> send;             ///< after everything else
-    std::vector<Store> store;           ///< first; then what take_left_places() gives
+    std::vector<Store> store;           ///< first; then the places of take_left_places() are cleared
     std::vector<std::uint32_t> due;     ///< fragments handed over to the client: mirror their parts into the words
     std::vector<std::uint32_t> recall;  ///< take them back unless the client is serving them, then recalled()
     std::vector<std::uint32_t> fold;    ///< gathered: see gather()
@@ -211,9 +212,13 @@ class Replica {
   [[nodiscard]] std::vector<std::uint32_t> take_left_places() { return cache_.take_left(); }
   /// Replies can be recorded in so many places. Before anything else, as are the following.
   void set_record_places(std::uint32_t count) { cache_.set_capacity(count); }
-  /// The client's memory has been through the hands of a former daemon, and has this of the fragment. Otherwise nothing
-  /// is known of exchanges before this replica's.
+  /// The client's memory has been through the hands of a former daemon, and has this. Otherwise nothing is known of
+  /// exchanges before this replica's.
+  void remember(const GivenUp& given_up) { given_up_ = given_up; }
   void remember(std::uint32_t f, const OwnHalves& halves);
+  [[nodiscard]] const GivenUp& given_up() const { return given_up_; }
+  /// Exchanges that it has given up since the last call.
+  [[nodiscard]] std::vector<std::uint64_t> take_given_up() { return std::exchange(newly_given_up_, {}); }
   /// A reply of a former daemon that nobody has acknowledged, and that was committed and not undone.
   void remember(const ExchangeId& id, std::uint32_t place, ExchangeReply reply, AnsweredHalf half, TimeUs now_us) {
     cache_.restore(id, place, std::move(reply), std::move(half), now_us);
@@ -401,7 +406,6 @@ class Replica {
     std::optional<Asked> asked = {};  ///< waits for a publication, or for the client to give it back
     std::deque<UndoTask> undo = {};   ///< halves to undo, when nothing works on the fragment
     OwnHalves own_halves = {};
-    OwnHalves former_halves = {};                  ///< those that there were when this replica began
     bool fresh = false;                            ///< published since the last exchange was started
     std::optional<Publication> publication = {};   ///< came while the fragment was held
     std::optional<ExchangeReply> reply = {};       ///< likewise
@@ -542,6 +546,7 @@ class Replica {
   /// What the responder may have committed, this end never will.
   void give_up_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
   void give_up(std::uint64_t counter);
+  void note_begun(std::uint32_t f, std::uint64_t counter, Actions& out);
   /// What has become of an exchange of the node's own; none: it is not over.
   [[nodiscard]] std::optional<Outcome> outcome_of(std::uint32_t f, std::uint64_t counter) const;
   void inquire(Actions& out);
@@ -587,9 +592,10 @@ class Replica {
   std::vector<Fragment> fragments_;
   std::size_t block_count_ = 0;  ///< of all
   ExchangeCounter& counter_;
-  std::uint64_t first_counter_;       // smaller ones are of replicas of this node before this one
-  std::set<std::uint64_t> given_up_;  // own exchanges since then that were answered, if at all, too late
-  std::uint64_t given_up_floor_ = 0;  // of those up to this one nothing is known
+  std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one
+  GivenUp given_up_;
+  std::vector<std::uint64_t> newly_given_up_;
+  bool ask_at_once_ = false;  // what has become of orphaned replies
   Random random_;
   std::map<NodeId, Neighbour> neighbours_;
   ReplyCache cache_;

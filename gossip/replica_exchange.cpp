@@ -16,7 +16,6 @@ namespace {
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
-constexpr std::size_t max_given_up = 4096;            // exchanges that are remembered as such
 constexpr int busy_wait_divisor = 8;                  // of the period, before another partner is tried
 constexpr std::size_t schedule_window = 64;           // startable fragments of which the oldest is taken
 constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
@@ -288,6 +287,7 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     own.exponents = std::move(result.exponents);
     own.factor = result.factor;
     own.sent_us = now_us;
+    note_begun(f, own.request.counter, out);
     spend(own.partner, payload_bytes(own.request), now_us);
     out.send.push_back({own.partner, own.request});
   }
@@ -410,8 +410,8 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   fragment.exchanged_us = now_us;
   if (result.commit) {
     fragment.buffers.finish_commit();
-    auto& older = *std::ranges::min_element(fragment.own_halves, {}, &OwnHalf::counter);
-    older = {.counter = own.request.counter, .commits = fragment.buffers.parts().commits};
+    std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =
+        fragment.buffers.parts().commits;
     store_commit({.fragment = f}, out);
   }
   if (result.accepted) {
@@ -461,27 +461,22 @@ void Replica::give_up_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
 }
 
 void Replica::give_up(std::uint64_t counter) {
-  given_up_.insert(counter);
-  if (given_up_.size() <= max_given_up) return;
-  given_up_floor_ = *given_up_.begin();
-  given_up_.erase(given_up_.begin());
+  given_up_.add(counter);
+  newly_given_up_.push_back(counter);
+}
+
+/// A daemon that takes over has to know that it may be answered.
+void Replica::note_begun(std::uint32_t f, std::uint64_t counter, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  *std::ranges::min_element(fragment.own_halves, {}, &OwnHalf::counter) = {.counter = counter};
+  store_commit({.fragment = f}, out);
 }
 
 std::optional<Outcome> Replica::outcome_of(std::uint32_t f, std::uint64_t counter) const {
-  if (f >= fragments_.size()) return Outcome::unknown;
+  if (f >= fragments_.size() || counter <= given_up_.floor || counter >= counter_.next()) return Outcome::unknown;
   const Fragment& fragment = fragments_[f];
   if (fragment.own && fragment.own->request.counter == counter) return std::nullopt;
-  if (counter >= first_counter_) {
-    if (given_up_.contains(counter)) return Outcome::never;
-    return counter <= given_up_floor_ || counter >= counter_.next() ? Outcome::unknown : Outcome::taken;
-  }
-  // Of a former life. A fragment has one exchange of its own at a time: what lies between two that were taken, or
-  // behind the last, was not.
-  const auto& [a, b] = fragment.former_halves;
-  if (counter == a.counter || counter == b.counter) return Outcome::taken;
-  const std::uint64_t oldest =
-      a.counter == 0 || b.counter == 0 ? std::max(a.counter, b.counter) : std::min(a.counter, b.counter);
-  return counter > oldest ? Outcome::never : Outcome::unknown;
+  return given_up_.counters.contains(counter) ? Outcome::never : Outcome::taken;
 }
 
 void Replica::inquired(const NodeId& from, const ExchangeInquiry& inquiry, Actions& out) {

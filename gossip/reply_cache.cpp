@@ -201,12 +201,16 @@ std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
   return lost;
 }
 
-void ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
+bool ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
   const auto found = initiators_.find(id);
-  if (found == initiators_.end()) return;
+  if (found == initiators_.end()) return false;
+  bool any = false;
   for (auto& [counter, entry] : found->second.entries) {
-    if (counter < before && entry.open()) orphan(found->second, entry);
+    if (counter >= before || !entry.open()) continue;
+    orphan(found->second, entry);
+    any = true;
   }
+  return any;
 }
 
 std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before) {

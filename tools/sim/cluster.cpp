@@ -102,6 +102,7 @@ void Cluster::make_buffers(Client& client) {
   client.words.assign(fragments_, FragmentParts{.generation = 1});
   client.serving.assign(fragments_, false);
   client.own_halves.assign(fragments_, {});
+  client.given_up = {};
   client.records.clear();
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = client.buffers.emplace_back(3, std::vector<float>(padded_of(f)));
@@ -173,10 +174,10 @@ void Cluster::attach(std::size_t i, bool joins) {
 void Cluster::remember(std::size_t i) {
   Node& node = nodes_[i];
   node.replica->set_record_places(record_places);
-  for (std::uint32_t f = 0; f < fragments_; ++f) {
+  if (node.client.given_up.floor > 0) node.replica->remember(node.client.given_up);
+  for (std::uint32_t f = 0; f < fragments_; ++f)
     node.replica->remember(f, node.client.own_halves[f]);
-    node.client.own_halves[f] = node.replica->own_halves(f);
-  }
+  node.client.given_up = node.replica->given_up();
   std::erase_if(node.client.records, [&](const auto& item) {
     const Record& record = item.second;
     const std::uint32_t commits = node.client.words[record.reply.fragment].commits;
@@ -721,6 +722,8 @@ void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
 void Cluster::store(std::size_t i, Actions& actions) {
   Client& client = nodes_[i].client;
   Replica& replica = *nodes_[i].replica;
+  for (const std::uint64_t counter : replica.take_given_up())
+    client.given_up.add(counter);
   for (const Replica::Store& commit : std::exchange(actions.store, {})) {
     const std::uint32_t commits = replica.buffers(commit.fragment).parts().commits;
     if (commit.answered) client.records.at(*commit.answered).commits = commits;

@@ -112,7 +112,8 @@ class Cluster {
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
     std::vector<bool> serving;  ///< fragments of which a pass is under way: the correction is in the model already
     std::vector<gossip::OwnHalves> own_halves;  ///< stored for a later daemon
-    std::map<std::uint32_t, Record> records;             ///< likewise, by place
+    gossip::GivenUp given_up;                   ///< likewise
+    std::map<std::uint32_t, Record> records;    ///< likewise, by place
     std::uint64_t clock = 0;
     std::uint64_t clock_base = 0;
     std::uint64_t steps = 0;

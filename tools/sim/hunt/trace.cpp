@@ -85,6 +85,8 @@ void complete(Cluster::Event& event) {
     event.done = reply->status == ReplyStatus::done;
   } else if (const auto* ack = std::get_if<ExchangeAck>(event.message)) {
     event.exchange = {id_of(from), ack->counter};
+    event.done = ack->outcome != gossamer::Outcome::unknown;
+    event.commit = ack->outcome == gossamer::Outcome::taken;
   } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(event.message)) {
     event.fragment = inquiry->fragment;
     event.exchange = {id_of(to), inquiry->counter};
@@ -157,10 +159,11 @@ std::string Trace::line(const Record& record) {
   }
   const bool with_fragment = event.exchange.counter != 0 || event.kind == Kind::collected ||
                              event.kind == Kind::replaced || event.kind == Kind::adopted;
-  if (with_fragment) text += fmt::format(", fragment {}", event.fragment);
+  if (with_fragment && record.message_kind != 2) text += fmt::format(", fragment {}", event.fragment);
   if (event.kind == Kind::sent && event.arrivals == 0) text += ": LOST";
   if (event.kind == Kind::sent && event.arrivals > 1) text += ": twice";
   if (record.message_kind == 1) text += event.done ? " (done)" : " (turned down)";
+  if (record.message_kind == 2) text += event.commit ? " (taken)" : event.done ? " (never)" : " (unknown)";
   if (event.kind == Kind::answered || event.kind == Kind::concluded || event.kind == Kind::undone) {
     text += event.commit ? ": commits" : event.done ? ": nothing to commit" : ": declines";
   }

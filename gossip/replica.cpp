@@ -391,7 +391,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
   forget_quarantine(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
-  (void)cache_.orphan(node, std::numeric_limits<std::uint64_t>::max());
+  cache_.orphan(node, std::numeric_limits<std::uint64_t>::max());
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);
     if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
@@ -411,7 +411,8 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   if (found == neighbours_.end()) return;
   if (info.state != ReplicaState::absent) {
     // Its successor may know what has become of them, and does so best before it has begun many of its own.
-    if (cache_.orphan(from, info.first_exchange)) ask_at_once_ = true;
+    cache_.orphan(from, info.first_exchange);
+    if (info.first_exchange > found->second.info.first_exchange) ask_at_once_ = true;
   } else {
     for (const ExchangeId& lost : cache_.drop(from, info.first_exchange))
       count_unresolved(lost.initiator);

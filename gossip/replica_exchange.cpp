@@ -461,6 +461,7 @@ void Replica::give_up_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
 }
 
 void Replica::give_up(std::uint64_t counter) {
+  if (counter <= given_up_.floor || given_up_.counters.contains(counter)) return;
   given_up_.add(counter);
   newly_given_up_.push_back(counter);
 }

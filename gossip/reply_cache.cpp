@@ -201,16 +201,12 @@ std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
   return lost;
 }
 
-bool ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
+void ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
   const auto found = initiators_.find(id);
-  if (found == initiators_.end()) return false;
-  bool any = false;
+  if (found == initiators_.end()) return;
   for (auto& [counter, entry] : found->second.entries) {
-    if (counter >= before || !entry.open()) continue;
-    orphan(found->second, entry);
-    any = true;
+    if (counter < before && entry.open()) orphan(found->second, entry);
   }
-  return any;
 }
 
 std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before) {

@@ -71,8 +71,8 @@ class ReplyCache {
   /// will know what has become of them.
   std::vector<ExchangeId> expire(TimeUs now_us);
   /// The initiator's daemon is dead, or its exchanges with smaller counters than `before` are a former one's: orphans
-  /// their replies. True if there were any.
-  bool orphan(const NodeId& initiator, std::uint64_t before);
+  /// their replies.
+  void orphan(const NodeId& initiator, std::uint64_t before);
   /// Its replica is gone for good, and with it what has become of its exchanges with smaller counters than `before`.
   /// Returns the replies that are dropped.
   std::vector<ExchangeId> drop(const NodeId& initiator, std::uint64_t before);

@@ -16,6 +16,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -39,7 +40,10 @@ using layout::TensorEntry;
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
               max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples &&
-              gossip::commits_modulus == layout::commits_modulus);
+              gossip::commits_modulus == layout::commits_modulus && gossip::GivenUp::most == layout::GivenUp::most);
+
+/// In the place of layout::GivenUp::floor, which is a time of day in microseconds.
+constexpr std::uint64_t exchanges_forgotten = std::numeric_limits<std::uint64_t>::max();
 
 /// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
@@ -479,8 +483,8 @@ gossip::OwnHalves ClientMemory::own_halves(std::uint32_t fragment) const {
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const layout::OwnHalf& stored = entry(fragment).own_halves[i];
     const std::uint64_t commits = stored.commits.load(std::memory_order_acquire);
-    if (commits < layout::commits_modulus)
-      halves[i] = {stored.counter.load(std::memory_order_relaxed), static_cast<std::uint32_t>(commits)};
+    halves[i] = {stored.counter.load(std::memory_order_relaxed),
+                 static_cast<std::uint32_t>(std::min<std::uint64_t>(commits, layout::commits_modulus))};
   }
   return halves;
 }
@@ -488,11 +492,52 @@ gossip::OwnHalves ClientMemory::own_halves(std::uint32_t fragment) const {
 void ClientMemory::store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves) {
   for (std::size_t i = 0; i < halves.size(); ++i) {
     layout::OwnHalf& stored = entry(fragment).own_halves[i];
-    if (stored.counter.load(std::memory_order_relaxed) == halves[i].counter) continue;
-    stored.commits.store(layout::commits_modulus, std::memory_order_release);  // none, until the number is there
-    stored.counter.store(halves[i].counter, std::memory_order_release);
-    stored.commits.store(halves[i].commits, std::memory_order_release);
+    if (stored.counter.load(std::memory_order_relaxed) != halves[i].counter) {
+      stored.counter.store(0, std::memory_order_release);  // none, until all of it is there
+      stored.commits.store(halves[i].commits, std::memory_order_release);
+      stored.counter.store(halves[i].counter, std::memory_order_release);
+    } else {
+      stored.commits.store(halves[i].commits, std::memory_order_release);
+    }
   }
+}
+
+layout::GivenUp& ClientMemory::given_up_page() const {
+  return *reinterpret_cast<layout::GivenUp*>(base_ + plan_.given_up_offset);
+}
+
+std::optional<gossip::GivenUp> ClientMemory::given_up() const {
+  gossip::GivenUp given_up{.floor = given_up_page().floor.load(std::memory_order_acquire)};
+  if (given_up.floor == 0 || given_up.floor == exchanges_forgotten) return std::nullopt;
+  for (const auto& counter : given_up_page().counters) {
+    if (const std::uint64_t read = counter.load(std::memory_order_relaxed); read > given_up.floor)
+      given_up.counters.insert(read);
+  }
+  return given_up;
+}
+
+void ClientMemory::store_given_up(std::uint64_t counter) {
+  layout::GivenUp& page = given_up_page();
+  if (page.floor.load(std::memory_order_relaxed) == exchanges_forgotten) return;
+  const auto read = [](const auto& kept) { return kept.load(std::memory_order_relaxed); };
+  if (std::ranges::find(page.counters, counter, read) != std::end(page.counters)) return;
+  auto* const smallest = std::ranges::min_element(page.counters, {}, read);
+  const std::uint64_t evicted = smallest->load(std::memory_order_relaxed);
+  if (evicted > page.floor.load(std::memory_order_relaxed)) page.floor.store(evicted, std::memory_order_release);
+  smallest->store(counter, std::memory_order_release);
+}
+
+void ClientMemory::begin_given_up(const gossip::GivenUp& given_up) {
+  layout::GivenUp& page = given_up_page();
+  if (page.floor.load(std::memory_order_relaxed) != given_up.floor) {
+    for (auto& counter : page.counters)
+      counter.store(0, std::memory_order_relaxed);
+    page.floor.store(given_up.floor, std::memory_order_release);
+  }
+}
+
+void ClientMemory::forget_exchanges() {
+  given_up_page().floor.store(exchanges_forgotten, std::memory_order_release);
 }
 
 std::span<std::byte> ClientMemory::record(std::uint32_t place) const {

@@ -137,9 +137,16 @@ class ClientMemory {
   [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
   /// About mark.generation; takes the place of that two generations before.
   void store_receipt(std::uint32_t fragment, const Receipt& receipt);
-  /// The daemon's own, too: the halves of its exchanges that are in the corrections, by when. Before the word.
+  /// The daemon's own, too: the last exchanges that it began. Before the word.
   [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t fragment) const;
   void store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves);
+  /// And those it has given up. None: no daemon has begun any, or what it took did not outlive it.
+  [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
+  void store_given_up(std::uint64_t counter);
+  /// For a daemon that begins: of earlier exchanges it knows these only.
+  void begin_given_up(const gossip::GivenUp& given_up);
+  /// What exchanges come to from now on does not outlive the daemon by itself.
+  void forget_exchanges();
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
@@ -197,6 +204,7 @@ class ClientMemory {
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
+  [[nodiscard]] layout::GivenUp& given_up_page() const;
 
   std::shared_ptr<std::byte> pages_;  // the mapping
   std::byte* base_ = nullptr;

@@ -107,10 +107,13 @@ void Job::remember() {
       replica_.remember(record->id, place, std::move(record->reply), std::move(record->half), host_.now_us());
     }
   }
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    replica_.remember(f, memory.own_halves(f));
-    memory.store_own_halves(f, replica_.own_halves(f));
+  // Counters are times of day: a clock that was set back would give those of former exchanges anew.
+  if (const auto given_up = memory.given_up(); given_up && given_up->floor < replica_.given_up().floor) {
+    replica_.remember(*given_up);
+    for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+      replica_.remember(f, memory.own_halves(f));
   }
+  memory.begin_given_up(replica_.given_up());
 }
 
 void Job::start() {
@@ -397,6 +400,9 @@ void Job::tell_state(layout::RunState state) {
 
 /// In the order that lets a successor tell what counts, whenever this daemon dies.
 void Job::store(Actions& actions) {
+  for (const std::uint64_t counter : replica_.take_given_up()) {
+    if (first_) first_->memory().store_given_up(counter);
+  }
   for (const gossip::Replica::Store& commit : std::exchange(actions.store, {})) {
     const std::uint32_t f = commit.fragment;
     ClientMemory& memory = first_->memory();

@@ -221,7 +221,7 @@ void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
   if (finite) {
     // What clients that came back together hold says so itself.
     if (!together) first_->note_copy(f, ++copies_[f], false, false);
-    first_->memory().store_own_halves(f, {});  // what is taken from now on does not outlive the daemon by itself
+    first_->memory().forget_exchanges();
     group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, together, host_.now_us());
     if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
       group_->published(first_->number(), f, host_.now_us());

@@ -3,7 +3,8 @@
 // The client makes one memfd per run, sized for its model and sealed against resizing, and hands it to the daemon over
 // the Unix socket (sdk/layout/attach.hpp). The model moves only through it. Nothing in it is a lock: each 64-bit word
 // has one writer at a time (but a fragment that is due may be taken by either side), and a death of either side at any
-// instruction leaves words that tell the survivor what is valid. Everything read from the other side is validated. docs/shared-memory.md describes the same for readers.
+// instruction leaves words that tell the survivor what is valid. Everything read from the other side is validated.
+// docs/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
 //   Header           one page
@@ -11,6 +12,7 @@
 //   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
 //   FragmentEntry[]  `fragment_count`
+//   GivenUp          one page
 //   buffers          `fragment_count` × 3 × `buffer_stride` bytes: fp32, fragment_elements each (the last fragment is
 //                    padded to whole blocks with zeros but has the same stride)
 //   records          the daemon's: places of replies that it has given, for its successor; pages are taken when used
@@ -183,12 +185,21 @@ struct Receipt {
   std::atomic<std::uint64_t> mark;    ///< ReceiptMark
 };
 
-/// An exchange of the node's own whose half the corrections contain, if the word's commits have come to this number: for
-/// the daemon that takes over. Stored before the word.
+/// An exchange of the node's own, stored before it is asked for: for the daemon that takes over.
 struct OwnHalf {
   std::atomic<std::uint64_t> counter;  ///< of the exchange; 0: none
-  std::atomic<std::uint64_t> commits;
+  std::atomic<std::uint64_t> commits;  ///< the corrections contain its half, if the word's commits have come to this
+                                       ///< number; `commits_modulus`: they do not. Stored before that word
 };
+
+/// Exchanges of the node's own that it has given up, though they may have been answered: likewise.
+struct GivenUp {
+  static constexpr std::size_t most = 511;
+
+  std::atomic<std::uint64_t> floor;           ///< of those up to this one nothing is known; 0: nobody has begun any
+  std::atomic<std::uint64_t> counters[most];  ///< 0: none
+};
+static_assert(sizeof(GivenUp) == page_bytes);
 
 /// Two cache lines a fragment.
 struct alignas(64) FragmentEntry {
@@ -329,8 +340,8 @@ inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
 struct Plan {
-  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, buffers_offset, buffer_stride;
-  std::uint64_t records_offset, record_stride, total_bytes;
+  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, given_up_offset, buffers_offset;
+  std::uint64_t buffer_stride, records_offset, record_stride, total_bytes;
   std::uint32_t fragment_count, record_places;
 };
 
@@ -350,7 +361,8 @@ inline constexpr std::uint32_t most_record_places = 32;
   p.names_offset = p.tensors_offset + std::uint64_t{tensor_count} * sizeof(TensorEntry);
   p.names_bytes = names_bytes;
   p.fragments_offset = align_to_page(p.names_offset + names_bytes);
-  p.buffers_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
+  p.given_up_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
+  p.buffers_offset = p.given_up_offset + sizeof(GivenUp);
   p.records_offset =
       align_to_page(p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride);
   const std::uint32_t blocks = fragment_elements / block_elements;

@@ -247,7 +247,7 @@ TEST_CASE("a device that has failed for good commits nothing any more", "[device
     for (int event = 0; event < 20; ++event)
       one_event(ends, random, trace);
     for (End& end : ends)
-      fold(end);
+      end.recall();
     place.played->fail(0, UntouchableDevice::all);
     const Values before = ends[0].y();
     for (int round = 0; round < 20; ++round) {

@@ -923,6 +923,8 @@ JobStatus Job::status() const {
   status.busy = counters.busy_received;
   status.refused = counters.refused_received;
   status.unresolved = counters.unresolved;
+  status.undone = counters.undone;
+  status.asked_after = replica_.orphaned_replies();
   status.violations = counters.violations;
   status.blocks = counters.blocks;
   status.wide_blocks = counters.wide_blocks;

@@ -318,7 +318,7 @@ struct Header {
   std::atomic<std::uint64_t> bytes_received;          ///< likewise
   std::atomic<std::uint64_t> consensus;               ///< double: see gossip::Replica::consensus()
   std::atomic<std::uint64_t> age_samples;             ///< since the oldest publication
-  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which one end may not have heard
+  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which nobody can tell whether both ends did them
   std::atomic<std::uint64_t> quarantines;             ///< times a fragment was found to hold NaN or infinity
   std::atomic<std::uint64_t> period_us;               ///< between two exchanges of a fragment that the node begins
   std::atomic<std::uint64_t> pulled_bytes;            ///< of the model, in joining

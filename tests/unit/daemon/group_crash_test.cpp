@@ -220,6 +220,7 @@ class Trial {
       for (std::uint32_t f = 0; f < fragments; ++f) {
         if (one_.x(f) != expected[f]) return "the late one did not bring what it alone had trained, once";
       }
+      (void)judge_death(left);  // it may have lost training
     } else {
       // One that no daemon knew is not expected by the next, either.
       const bool known = two_.memory.header().place.load() != 0;
@@ -242,7 +243,7 @@ class Trial {
       const double sum = one_.x(f) + trainer_b_.owed(f);
       if (sum == sums[f] - left[f]) continue;  // as if nobody had died
       if (sum != sums[f]) return "the sum has changed after all";
-      if (left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0) return "an exchange was done in part, and nobody counts it";
+      if (way_.back != Back::second_late && left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0) return "an exchange was done in part, and nobody counts it";
     }
     return "";
   }

@@ -277,8 +277,7 @@ void Node::received(const NodeId& from, Message&& message) {
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
-    if (job == nullptr || job->has_begun())
-      send(from, job != nullptr ? job->info() : absent(key));
+    if (job == nullptr || job->has_begun()) send(from, job != nullptr ? job->info() : absent(key));
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {

@@ -1,5 +1,5 @@
-// What a node remembers, beyond its daemon's death, of the exchanges that it began: which halves a fragment's corrections
-// contain, and which its corrections never will. Values.
+// What a node remembers, beyond its daemon's death, of the exchanges that it began: which halves a fragment's
+// corrections contain, and which its corrections never will. Values.
 
 #pragma once
 

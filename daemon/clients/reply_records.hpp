@@ -1,5 +1,6 @@
-// Records of the replies that a daemon has given, in the client's memory, so that the daemon that takes over from a dead
-// one knows which halves of exchanges nobody has acknowledged, and can undo those that their initiators never took.
+// Records of the replies that a daemon has given, in the client's memory, so that the daemon that takes over from a
+// dead one knows which halves of exchanges nobody has acknowledged, and can undo those that their initiators never
+// took.
 //
 // A record counts once the commit it belongs to has been stored: it names the number to which that commit brings the
 // fragment's count of commits, and is written before the fragment's word. Likewise that it is undone. So whenever the

@@ -274,7 +274,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   TimeUs gather_again_at_us_ = 0;
   std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
-  std::set<std::uint32_t> records_;  // places with a record in the first client's memory
+  std::set<std::uint32_t> records_;                               // places with a record in the first client's memory
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;

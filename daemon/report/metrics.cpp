@@ -218,11 +218,11 @@ constexpr Row<JobStatus> job_rows[] = {
      [](const JobStatus& j) { return real(j.repeats_sent); }},
     {{"gossamer_job_unresolved_total", counter, "",
       "Exchanges committed here of which nobody can tell any more whether the other end did its half, too.",
-      "Each may be missing in the sum over the replicas, or be there twice. It takes a training process that died, or an "
+      "Each may be missing in the sum over the replicas, or be there twice. It takes a training process that died, or "
+      "an "
       "end that was away for ten minutes; many mean unstable machines."},
      [](const JobStatus& j) { return real(j.unresolved); }},
-    {{"gossamer_job_undone_total", counter, "",
-      "Exchanges committed here and undone, since the other end never will.",
+    {{"gossamer_job_undone_total", counter, "", "Exchanges committed here and undone, since the other end never will.",
       "Harmless: what deaths and broken links cut off. Many mean unstable machines or links."},
      [](const JobStatus& j) { return real(j.undone); }},
     {{"gossamer_job_replies_asked_after", gauge, "",

@@ -245,11 +245,10 @@ void look_for_busy(const Scene& scene, const Partner& partner) {
 void look_for_unresolved(const Scene& scene, const Partner& partner) {
   const double unresolved = grown(partner.before.unresolved, partner.now.unresolved);
   if (unresolved < least_unresolved || unresolved <= unresolved_share * (unresolved + partner.exchanges)) return;
-  scene.find(
-      "unresolved", partner.now.node,
-      fmt::format("of {:.0f} exchanges with {} nobody can tell whether both ends did {:.0f}",
-                  unresolved + partner.exchanges, scene.name_of(partner.now.node), unresolved),
-      "its training process dies in the middle of exchanges, or it is away for ten minutes: its log");
+  scene.find("unresolved", partner.now.node,
+             fmt::format("of {:.0f} exchanges with {} nobody can tell whether both ends did {:.0f}",
+                         unresolved + partner.exchanges, scene.name_of(partner.now.node), unresolved),
+             "its training process dies in the middle of exchanges, or it is away for ten minutes: its log");
 }
 
 void look_for_age(const Scene& scene, const Partner& partner) {

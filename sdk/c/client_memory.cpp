@@ -101,8 +101,8 @@ Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_vi
   const auto window = choose_window(plan, memory_kind);
   if (!window) return std::unexpected(window.error());
   const bool lean = *window != 0;
-  auto file =
-      make_file(plan, lean ? plan.buffers_offset : layout::most_bytes(plan, 0), lean ? "" : "; opened lean the model takes less");
+  auto file = make_file(plan, lean ? plan.buffers_offset : layout::most_bytes(plan, 0),
+                        lean ? "" : "; opened lean the model takes less");
   if (!file) return std::unexpected(file.error());
   const auto base = map(*file, plan, !lean);
   if (!base) return std::unexpected(base.error());

@@ -29,7 +29,8 @@
 //   3. At its next step the client marks the word as `serving` and does one pass: x += correction (or x = correction if
 //      `replace`), s = x into the spare. It stores the word with owner = daemon, publication = that spare, correction
 //      invalid, generation + 1.
-//   4. As long as the client has not begun to serve it, the daemon may recall the fragment, to commit another correction.
+//   4. As long as the client has not begun to serve it, the daemon may recall the fragment, to commit another
+//   correction.
 //      Both do so by one compare-and-exchange of the word, so that one of them fails.
 //
 // Where the model is in a GPU's memory, its buffers may be there, too (Header::buffers_in): everything else stays here.

@@ -243,7 +243,8 @@ class Trial {
       const double sum = one_.x(f) + trainer_b_.owed(f);
       if (sum == sums[f] - left[f]) continue;  // as if nobody had died
       if (sum != sums[f]) return "the sum has changed after all";
-      if (way_.back != Back::second_late && left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0) return "an exchange was done in part, and nobody counts it";
+      if (way_.back != Back::second_late && left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0)
+        return "an exchange was done in part, and nobody counts it";
     }
     return "";
   }
@@ -287,7 +288,7 @@ class Trial {
       left[f] = mixed(f) + b - (first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0));
       if (left[f] == 0) continue;
       lost_by_a_[f] = b_ && std::any_of(history_b_.begin(), history_b_.end(),
-                                               [&](const Values& then) { return b - then[f] == left[f]; });
+                                        [&](const Values& then) { return b - then[f] == left[f]; });
       const std::vector<Values>& would = *way_.b_of_whole_run;
       const bool not_heard_by_b =
           b_ && std::any_of(would.begin(), would.end(), [&](const Values& then) { return b - then[f] == left[f]; });

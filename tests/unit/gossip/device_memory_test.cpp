@@ -377,9 +377,8 @@ struct Node {
       each(todo.outer, [&](auto& run) {
         replica->outer_done(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
       });
-      each(todo.undo, [&](auto& run) {
-        replica->undone(run.fragment, run.task.run(replica->held(run.fragment)), now_us, out);
-      });
+      each(todo.undo,
+           [&](auto& run) { replica->undone(run.fragment, run.task.run(replica->held(run.fragment)), now_us, out); });
       each(todo.snapshot, [&](const Replica::Snapshot& snapshot) {
         const HeldFragment fragment = replica->held(snapshot.fragment);
         Values values(elements);

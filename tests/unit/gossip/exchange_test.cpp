@@ -307,10 +307,8 @@ TEST_CASE("a half that its initiator never takes is undone, exactly, whatever ca
     other.set(apart_from(i.x, random));
     const auto subset = random_subset(blocks, random);
     const std::size_t count = subset.empty() ? blocks : subset.size();
-    const auto sent = encode(i, {.codec = codec,
-                                 .blocks = subset,
-                                 .exponents = std::vector<std::int8_t>(count, -7),
-                                 .seed = random.next()});
+    const auto sent = encode(
+        i, {.codec = codec, .blocks = subset, .exponents = std::vector<std::int8_t>(count, -7), .seed = random.next()});
     const std::vector<double> before = j.whole();
     const auto answered = answer(j, sent.request);
     REQUIRE(answered.reply.status == ReplyStatus::done);

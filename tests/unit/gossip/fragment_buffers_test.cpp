@@ -97,7 +97,8 @@ TEST_CASE("commits pile up in the correction, which the client adds", "[fragment
   CHECK(life.buffers.parts().generation == 2);
 }
 
-TEST_CASE("what the client has not begun to serve is recalled, and its correction stays what it was", "[fragment_buffers]") {
+TEST_CASE("what the client has not begun to serve is recalled, and its correction stays what it was",
+          "[fragment_buffers]") {
   Life life;
   CHECK_FALSE(life.buffers.out_of_hand());
   life.commit(1);

@@ -200,9 +200,7 @@ TEST_CASE("SIMD gives the bits of the scalar definition on every target", "[latt
     const Values publication = make(kind, random, elements);
     const Values correction = sampled(random, elements, [](Random& r) { return 0.01F * normal(r); });
     const Values far = make(kind, random, elements);
-    const FragmentView views[] = {{publication.data()},
-                                  {publication.data(), correction.data()},
-                                  {far.data(), nullptr}};
+    const FragmentView views[] = {{publication.data()}, {publication.data(), correction.data()}, {far.data(), nullptr}};
     on_every_target([&] {
       INFO("values: " << kind.name);
       for (const Codec codec : all_codecs) {
@@ -592,8 +590,7 @@ TEST_CASE("NaN and infinity are refused wherever they are", "[lattice]") {
       for (const std::size_t place : {std::size_t{0}, std::size_t{255}, std::size_t{256 + 131}, elements - 1}) {
         Values spoiled = good;
         spoiled[place] = bad;
-        const FragmentView views[] = {{spoiled.data()},
-                                      {good.data(), spoiled.data()}};
+        const FragmentView views[] = {{spoiled.data()}, {good.data(), spoiled.data()}};
         for (const FragmentView& y : views) {
           Values out(elements);
           CHECK_FALSE(sum(y, count, out.data()));

@@ -65,7 +65,8 @@ struct Lone {
     for (auto& [f, task] : std::exchange(out.encode, {}))
       replica->encoded(f, std::move(task).run(replica->held(f)), now_us, out);
     for (auto& run : std::exchange(out.answer, {}))
-      replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
+      replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
+                        out);
     for (auto& [f, task] : std::exchange(out.conclude, {}))
       replica->concluded(f, std::move(task).run(replica->held(f)), now_us, out);
     for (auto& [f, task] : std::exchange(out.undo, {}))
@@ -1003,9 +1004,10 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
   const FragmentParts parts = lone.replica->buffers(0).parts();
   std::vector<FragmentBuffers> buffers;
   auto& three = lone.memory[0];
-  buffers.emplace_back(std::array{there(three[0]), there(three[1]), there(three[2])}, Lone::blocks, parts, test_device());
-  lone.replica.emplace(ReplicaOptions{}, node_id(0), Lone::info(ReplicaState::running), std::move(buffers), lone.counter,
-                       Random(2));
+  buffers.emplace_back(std::array{there(three[0]), there(three[1]), there(three[2])}, Lone::blocks, parts,
+                       test_device());
+  lone.replica.emplace(ReplicaOptions{}, node_id(0), Lone::info(ReplicaState::running), std::move(buffers),
+                       lone.counter, Random(2));
   lone.replica->remember(given_up);
   lone.replica->remember(0, halves);
   CHECK(asked(taken.counter) == Outcome::taken);

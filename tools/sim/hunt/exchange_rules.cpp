@@ -88,9 +88,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeRequest& req
   const ExchangeId id{id_of(event.node), request.counter};
   const auto [found, first] = exchanges_.try_emplace(id);
   if (first) {
-    found->second = {.initiator = event.node,
-                     .begun_us = cluster_.now_us(),
-                     .min_shift = request.min_shift};
+    found->second = {.initiator = event.node, .begun_us = cluster_.now_us(), .min_shift = request.min_shift};
     if (event.kind == Kind::blocked) return;  // nothing came of it
     state_of(event.node).own[request.fragment] =
         Own{.id = id, .partner = event.other, .weight = weight_of(request.min_shift)};

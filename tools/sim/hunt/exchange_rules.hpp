@@ -37,11 +37,11 @@ class ExchangeRules {
     bool delivered = false;                   ///< the request
     std::optional<ExchangeId> crossing = {};  ///< the responder's own, which was out to the initiator at that time
     bool answered = false;
-    bool replied = false;  ///< the answer has left, or could not
+    bool replied = false;    ///< the answer has left, or could not
     bool concluded = false;  ///< and accepted
     bool committed = false;  ///< so that it changed the initiator's replica
     bool denied = false;     ///< its initiator has said that it never will be
-    bool heard = false;  ///< the acknowledgement has arrived
+    bool heard = false;      ///< the acknowledgement has arrived
   };
   /// A node's request that is out.
   struct Own {

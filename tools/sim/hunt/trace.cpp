@@ -63,7 +63,8 @@ const char* kind_name(Kind kind) {
   return "?";
 }
 
-constexpr const char* message_names[] = {"request", "reply", "ack", "inquiry", "info", "query", "pull", "pulled values"};
+constexpr const char* message_names[] = {"request", "reply", "ack",  "inquiry",
+                                         "info",    "query", "pull", "pulled values"};
 static_assert(std::size(message_names) + 1 == std::variant_size_v<Message>);  // all but summaries
 
 bool about_other(Kind kind) {

@@ -245,8 +245,7 @@ TEST_CASE("a fragment's device does all the arithmetic of an exchange", "[device
       .reply = halves.answered.reply, .blocks = halves.asked.blocks, .exponents = halves.asked.exponents};
   CHECK(std::move(conclude).run(initiator.held()).commit);
   // Encoding is done once to be sent, once at each end for its first steps and once for its magnitude.
-  CHECK(device.calls == std::map<std::string, int>{
-                            {"encode", 5}, {"difference", 1}, {"outcomes_of", 1}, {"apply", 2}});
+  CHECK(device.calls == std::map<std::string, int>{{"encode", 5}, {"difference", 1}, {"outcomes_of", 1}, {"apply", 2}});
 }
 
 TEST_CASE("where a device fails nothing is committed, and the other end is told", "[device]") {

@@ -110,14 +110,14 @@ struct Exchange {
   }
   [[nodiscard]] Answer answer_there(const Fragment& y, bool corrected, const Sent& sent) const {
     Answer answer = blank();
-    answer.finite = device.difference(codec, y.on_device(corrected), blocks, seed, sent.exponents, sent.checks, sent.values,
-                                      answer.differences, answer.outcomes);
+    answer.finite = device.difference(codec, y.on_device(corrected), blocks, seed, sent.exponents, sent.checks,
+                                      sent.values, answer.differences, answer.outcomes);
     return answer;
   }
   [[nodiscard]] Answer answer_here(const Fragment& y, bool corrected, const Sent& sent) const {
     Answer answer = blank();
-    answer.finite = scalar::difference(codec, y.on_host(corrected), blocks, seed, sent.exponents, sent.checks, sent.values,
-                                       answer.differences, answer.outcomes);
+    answer.finite = scalar::difference(codec, y.on_host(corrected), blocks, seed, sent.exponents, sent.checks,
+                                       sent.values, answer.differences, answer.outcomes);
     return answer;
   }
 };

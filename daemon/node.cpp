@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
 /// A stop waits this long for clients to collect what is kept here for them, or twice as long as their steps take.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
 constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
+constexpr std::size_t max_gone = 4096;  // jobs that are remembered to have been here
 
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -172,6 +173,11 @@ void Node::give_failed_gpus_up() {
   }
 }
 
+/// Its client may be about to come back, unless it was seen to go.
+JobInfo Node::absent(const JobKey& key) const {
+  return {.job = key, .first_exchange = gone_.contains(key.name_hash) ? counter_.next() : 0};
+}
+
 Job* Node::job_of(const ClientSession& session) {
   return job_named(session.memory().key().name_hash);
 }
@@ -198,6 +204,7 @@ void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
   for (const NodeId& node : neighbours())
     send(node, info);
   position->second.job->add_seen(seen_);
+  if (gone_.size() < max_gone) gone_.insert(position->first);
   position->second.job->end();
   jobs_.erase(position);
 }
@@ -270,8 +277,7 @@ void Node::received(const NodeId& from, Message&& message) {
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
-    if (job == nullptr || job->has_begun())
-      send(from, job == nullptr ? JobInfo{.job = key, .first_exchange = counter_.next()} : job->info());
+    if (job == nullptr || job->has_begun()) send(from, job != nullptr ? job->info() : absent(key));
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {

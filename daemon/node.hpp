@@ -108,6 +108,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] NodeSummary own_summary() const;
   [[nodiscard]] TimeUs stop_patience_us() const;
   void finish_stop_if_idle();
+  [[nodiscard]] JobInfo absent(const JobKey& key) const;
 
   Config config_;
   peer::Identity identity_;
@@ -127,6 +128,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   std::unique_ptr<ClusterCommands> commands_;
   bool denials_to_keep_ = false;
   std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
+  std::set<std::uint64_t> gone_;        // names of jobs whose clients were seen to go
   ClusterView cluster_view_;
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping

@@ -54,16 +54,14 @@ inline constexpr std::uint32_t dither_mask = (1U << dither_bits) - 1;
 /// |k| stays under 2^index_bits.
 inline constexpr int index_bits = 20;
 
-/// Where y is: the sum of up to three arrays, added in this order. Null pointers are left out.
+/// Where y is: the publication, plus the correction unless that is null.
 struct FragmentView {
   const float* publication = nullptr;  ///< never null
   const float* correction = nullptr;
-  const float* pending = nullptr;
 
   [[nodiscard]] GOSSAMER_ANYWHERE float at(std::size_t element) const {
     float value = publication[element];
     if (correction != nullptr) value += correction[element];
-    if (pending != nullptr) value += pending[element];
     return value;
   }
 };

@@ -289,10 +289,8 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
             std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
   const auto target = fragment.buffers.begin_commit();
   if (target.out == nullptr) return false;
-  const bool written = fragment.device.apply(codec, shift, sign, blocks, exponents, differences,
-                                             fragment.buffers.block_count(), target.in, target.out);
-  if (!written) fragment.buffers.abandon_commit(target);
-  return written;
+  return fragment.device.apply(codec, shift, sign, blocks, exponents, differences, fragment.buffers.block_count(),
+                               target.in, target.out);
 }
 
 }  // namespace
@@ -445,7 +443,16 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   reply.differences = std::move(differences).share();
+  if (result.commit) {
+    result.half = {.blocks = std::move(request.blocks),
+                   .exponents = std::vector<std::int8_t>(side.exponents.begin(), side.exponents.end())};
+  }
   return result;
+}
+
+UndoTask::Result UndoTask::run(HeldFragment fragment) const {
+  const auto blocks = blocks_of(half.blocks.data, fragment.buffers.block_count());
+  return {.commit = commit(fragment, reply.codec, reply.shift, +1, blocks, half.exponents, reply.differences.data)};
 }
 
 ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {

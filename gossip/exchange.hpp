@@ -67,6 +67,12 @@ struct EncodeTask {
   [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
+/// What a responder keeps beside its reply, so that it can undo its half.
+struct AnsweredHalf {
+  Bytes blocks = {};                        ///< as in the request
+  std::vector<std::int8_t> exponents = {};  ///< the steps of its blocks; empty: nothing was committed
+};
+
 /// Answers a request: decodes, chooses the weight, commits the responder's half.
 struct AnswerTask {
   ExchangeRequest request;
@@ -81,6 +87,7 @@ struct AnswerTask {
                           ///< False with a reply `done`: the two ends agree, there is nothing to write
     bool own_not_finite = false;
     ExchangeReply reply;  ///< complete but for clock and age
+    AnsweredHalf half;
     ExchangeMeasure measure;
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;
@@ -104,6 +111,18 @@ struct ConcludeTask {
     std::vector<std::int8_t> wide_exponents;  ///< and the steps the responder asked for
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// Commits the opposite of a responder's half, whose initiator will never commit the other.
+struct UndoTask {
+  std::uint32_t place = 0;  ///< see ReplyCache
+  ExchangeReply reply;
+  AnsweredHalf half;
+
+  struct Result {
+    bool commit = false;  ///< as in AnswerTask; false: the device failed, or has no room
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) const;
 };
 
 /// True if a request's block list and frames fit a fragment of `fragment_blocks` blocks.

@@ -2,11 +2,12 @@
 //
 //   publication  s, the client's last snapshot
 //   correction   c, what the client is to add (or, if `replace`, to take over)
-//   pending      p, private: corrections made while the client holds the fragment, allocated only then
-//   y = s + c + p is the best copy of the live fragment there is here.
+//   y = s + c is the best copy of the live fragment there is here.
 //
 // A commit writes a new correction beside the old one and then changes parts, so that a death in between loses it whole
-// or not at all. The daemon mirrors `parts` into the fragment's shared word (sdk/layout/shared_memory.hpp).
+// or not at all. The daemon mirrors `parts` into the fragment's shared word (sdk/layout/shared_memory.hpp). While the
+// client holds the fragment nothing can be committed: it is *recalled* first, which the client prevents only during its
+// pass over it. So every commit outlives the daemon.
 //
 // Where several clients train one replica (gossip/local_group.hpp), none of them holds it: the fragment is *gathered*
 // into one buffer of the node's own, y, which commits change in place. `with_client` then means that a round among the
@@ -26,6 +27,7 @@
 #include <array>
 
 #include "gossip/device.hpp"
+#include "gossip/own_halves.hpp"
 
 namespace gossamer::gossip {
 
@@ -33,6 +35,7 @@ struct FragmentParts {
   std::uint32_t generation = 0;
   std::uint8_t publication = 0;
   std::uint8_t correction = 1;
+  std::uint32_t commits = 0;  ///< modulo 2^23: of corrections into this fragment, so that a record can name one
   bool correction_valid = false;
   bool replace = false;
   bool with_client = false;
@@ -53,15 +56,13 @@ class FragmentBuffers {
   [[nodiscard]] const FragmentParts& parts() const { return parts_; }
   [[nodiscard]] std::size_t block_count() const { return block_count_; }
   /// Bytes of private memory that hold what the clients have still to get.
-  [[nodiscard]] std::size_t pending_bytes() const {
-    return ((pending_ ? elements() : 0) + (committed_ ? elements() : 0)) * sizeof(float);
-  }
+  [[nodiscard]] std::size_t pending_bytes() const { return (committed_ ? elements() : 0) * sizeof(float); }
   /// There is no publication: y() is not to be had.
   [[nodiscard]] bool empty() const { return parts_.empty; }
   /// What was published is not needed any more. Only while the daemon holds the fragment, and owes the client nothing.
   void drop();
-  /// True if the client has something to collect, or will have once it hands back what it holds.
-  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_ || pending_ != nullptr; }
+  /// True if the client has something to collect.
+  [[nodiscard]] bool has_correction() const { return parts_.correction_valid || committed_; }
 
   [[nodiscard]] FragmentView y() const;
 
@@ -72,24 +73,22 @@ class FragmentBuffers {
   };
   [[nodiscard]] Target begin_commit();
   void finish_commit();
-  /// Nothing was written after all.
-  void abandon_commit(const Target& target);
+  /// The client holds the fragment, so that nothing can be committed: recall it first.
+  [[nodiscard]] bool out_of_hand() const { return parts_.with_client && !is_gathered_; }
+  /// Takes the fragment back from a client that has not begun to serve it. Its correction is what it was.
+  void recall();
 
   /// Where values that the client is to take over are written. Only while the daemon holds the fragment.
   [[nodiscard]] float* begin_replace();
   void finish_replace();
 
-  /// Gives the fragment to the client. The pending correction must have been folded in.
+  /// Gives the fragment to the client.
   void hand_over();
   /// Gathered: what was handed over last had been changed by others than the clients.
   [[nodiscard]] bool handed_changes() const { return handed_changes_; }
-  /// The client has published (its word said so and was checked). Returns true if something must be folded: the pending
-  /// correction, or into a gathered fragment what its clients have published.
-  bool take_back(std::uint32_t generation);
-  /// Makes the pending correction the correction: fold() moves the floats (any thread), finish_fold() the parts. False:
-  /// the device failed, and the pending correction is what it was.
-  [[nodiscard]] bool fold();
-  void finish_fold();
+  /// The client has published (its word said so and was checked). Gathered: what its clients have published has still
+  /// to be taken in.
+  void take_back(std::uint32_t generation);
 
   /// Moves y, or what is to be y from now on, into the node's own memory: gather() the floats (any thread),
   /// finish_gather() the parts. False: it holds NaN or infinity, or there is no room, and y stays where it is.
@@ -107,7 +106,6 @@ class FragmentBuffers {
   std::array<float*, 3> buffers_;
   std::size_t block_count_;
   FragmentParts parts_;
-  Device::Floats pending_;
   Device::Floats gathered_;
   bool is_gathered_ = false;
   bool committed_ = false;  // gathered: changed by an exchange since it was last handed over

@@ -64,12 +64,12 @@ HWY_INLINE void prefetch(const void* from, std::size_t bytes) {
 
 /// A view without its null pointers, in the same order.
 struct Sources {
-  const float* arrays[3] = {nullptr, nullptr, nullptr};
+  const float* arrays[2] = {nullptr, nullptr};
   std::size_t count = 0;
 
   Sources() = default;
   explicit Sources(const FragmentView& y) {
-    for (const float* array : {y.publication, y.correction, y.pending}) {
+    for (const float* array : {y.publication, y.correction}) {
       if (array != nullptr) arrays[count++] = array;
     }
   }
@@ -80,7 +80,6 @@ HWY_INLINE FloatVector load_sum(const Sources& y, std::size_t index) {
   const Floats floats;
   FloatVector value = hn::LoadU(floats, y.arrays[0] + index);
   if constexpr (count > 1) value = hn::Add(value, hn::LoadU(floats, y.arrays[1] + index));
-  if constexpr (count > 2) value = hn::Add(value, hn::LoadU(floats, y.arrays[2] + index));
   return value;
 }
 
@@ -107,9 +106,7 @@ HWY_INLINE IntVector copy_block_of(const Sources& y, std::size_t first, float* H
 
 /// Copies the sum of the sources into `out` and raises `largest` to its largest magnitude.
 HWY_INLINE IntVector copy_block(const Sources& y, std::size_t first, float* HWY_RESTRICT out, IntVector largest) {
-  if (y.count == 1) return copy_block_of<1>(y, first, out, largest);
-  if (y.count == 2) return copy_block_of<2>(y, first, out, largest);
-  return copy_block_of<3>(y, first, out, largest);
+  return y.count == 1 ? copy_block_of<1>(y, first, out, largest) : copy_block_of<2>(y, first, out, largest);
 }
 
 /// Asks for the block that is to be read `blocks_ahead` after number `index` of the list.
@@ -350,10 +347,7 @@ bool encode_f32(const FragmentView& view, std::span<const std::uint32_t> blocks,
 template <Codec codec>
 bool encode_codec(const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
                   std::span<std::int8_t> exponents, std::span<std::uint16_t> checks, std::span<std::byte> values) {
-  const std::size_t count = Sources(y).count;
-  const auto chosen = count == 1   ? encode_lattice<codec, 1>
-                      : count == 2 ? encode_lattice<codec, 2>
-                                   : encode_lattice<codec, 3>;
+  const auto chosen = Sources(y).count == 1 ? encode_lattice<codec, 1> : encode_lattice<codec, 2>;
   return chosen(y, blocks, seed, exponents, checks, values);
 }
 
@@ -545,10 +539,7 @@ template <Codec codec>
 bool difference_codec(const FragmentView& y, std::span<const std::uint32_t> blocks, std::uint64_t seed,
                       std::span<const std::int8_t> exponents, std::span<const std::uint16_t> checks,
                       const std::uint8_t* values, std::uint8_t* differences, std::span<BlockOutcome> outcomes) {
-  const std::size_t count = Sources(y).count;
-  const auto chosen = count == 1   ? difference_lattice<codec, 1>
-                      : count == 2 ? difference_lattice<codec, 2>
-                                   : difference_lattice<codec, 3>;
+  const auto chosen = Sources(y).count == 1 ? difference_lattice<codec, 1> : difference_lattice<codec, 2>;
   return chosen(y, blocks, seed, exponents, checks, values, differences, outcomes);
 }
 
@@ -574,7 +565,7 @@ bool difference_f32_of(const Sources& y, std::span<const std::uint32_t> blocks, 
 bool difference_f32(const FragmentView& view, std::span<const std::uint32_t> blocks, const float* values,
                     float* differences, std::span<BlockOutcome> outcomes) {
   const Sources y(view);
-  const auto chosen = y.count == 1 ? difference_f32_of<1> : y.count == 2 ? difference_f32_of<2> : difference_f32_of<3>;
+  const auto chosen = y.count == 1 ? difference_f32_of<1> : difference_f32_of<2>;
   return chosen(y, blocks, values, differences, outcomes);
 }
 

@@ -102,9 +102,26 @@ struct ExchangeReply {
   std::optional<TracerValues> tracer = {};  ///< the responder's, before both commit 2^-shift of the difference
 };
 
-/// Initiator to responder: the reply has arrived and is committed; it need not be kept any longer.
+/// What has become of the initiator's half of an exchange that the responder has committed.
+enum class Outcome : std::uint8_t {
+  taken = 0,    ///< it is committed, and survives the daemon
+  never = 1,    ///< it is not, and will not be: the responder is to undo its half
+  unknown = 2,  ///< nobody can tell any more
+};
+inline constexpr std::uint8_t max_outcome = 2;
+
+/// Initiator to responder: the reply need not be kept any longer.
 struct ExchangeAck {
   std::uint64_t counter = 0;
+  Outcome outcome = Outcome::taken;
+};
+
+/// Responder to initiator: what has become of this exchange? Its acknowledgement is long overdue. Answered by an
+/// ExchangeAck, unless the initiator is still at it.
+struct ExchangeInquiry {
+  std::uint64_t counter = 0;
+  JobKey job = {};
+  std::uint32_t fragment = 0;
 };
 
 /// Where a replica stands, as its neighbours need to know it.
@@ -209,8 +226,8 @@ struct Summaries {
   return reply.wide.size() + reply.asked.size() + reply.differences.size();
 }
 
-using Message =
-    std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, JobInfo, JobQuery, PullRequest, PullReply, Summaries>;
+using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, ExchangeInquiry, JobInfo, JobQuery,
+                             PullRequest, PullReply, Summaries>;
 
 /// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, and but for f32 checks.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {

@@ -60,7 +60,6 @@ OuterTask::Result OuterTask::run(HeldFragment fragment) && {
                                                          .anchor = state.anchor_.get(),
                                                          .momentum = state.momentum_.get(),
                                                          .left_out = state.left_out_});
-  if (!done) buffers.abandon_commit(target);
   return {.finite = done, .commit = done};
 }
 

@@ -42,6 +42,16 @@ Replica::Replica(ReplicaOptions options, const NodeId& self, JobInfo description
     fragments_.push_back(
         {.buffers = std::move(buffers), .steps = std::move(steps), .budget = MixingBudget(options.mixing_budget)});
   }
+  given_up_.floor = counter_.take();  // a number that no exchange has
+}
+
+void Replica::remember(std::uint32_t f, const OwnHalves& halves) {
+  Fragment& fragment = fragments_[f];
+  fragment.own_halves = halves;
+  for (const OwnHalf& half : halves) {
+    // It was under way when the daemon died, or was turned down.
+    if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) give_up(half.counter);
+  }
 }
 
 void Replica::set_options(const ReplicaOptions& options) {
@@ -185,8 +195,8 @@ std::uint32_t Replica::fragments_handed_over() const {
 }
 
 bool Replica::idle() const {
-  const bool busy = std::any_of(fragments_.begin(), fragments_.end(),
-                                [](const Fragment& f) { return (f.held && !f.unfolded) || f.asked; });
+  const bool busy =
+      std::any_of(fragments_.begin(), fragments_.end(), [](const Fragment& f) { return f.held || f.asked; });
   return own_count_ == 0 && !busy && cache_.unacknowledged() == 0 && unsent_acks_.empty();
 }
 
@@ -218,24 +228,34 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   }
   ++counters_.publications;
   ++work_.publications;
-  if (fragment.buffers.take_back(publication.generation)) {
+  fragment.buffers.take_back(publication.generation);
+  if (fragment.buffers.gathered()) {  // what its clients have published is taken in first
     hold(fragment);
     out.fold.push_back(f);
     return;
   }
-  if (gather_if_wanted(f, out) || answer_asked(f, now_us, out) || serve_pull(f, now_us, out)) return;
-  begin_if_wanted(f, now_us, out);
-  start_exchanges(now_us, out);
-  vacate_if_idle(f, out);
+  go_on(f, now_us, out);
 }
 
-void Replica::folded(std::uint32_t f, bool done, TimeUs now_us, Actions& out) {
-  if (!done) {
-    fragments_[f].unfolded = true;
-    return;
-  }
-  fragments_[f].buffers.finish_fold();
+void Replica::folded(std::uint32_t f, TimeUs now_us, Actions& out) {
   release(f, now_us, out);
+}
+
+bool Replica::at_hand(std::uint32_t f, Actions& out) {
+  if (!fragments_[f].buffers.out_of_hand()) return true;
+  out.recall.push_back(f);
+  return false;
+}
+
+void Replica::recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out) {
+  if (!done) return;  // the client is serving it: what waits goes on when it has published
+  fragments_[f].buffers.recall();
+  if (!fragments_[f].held) go_on(f, now_us, out);
+}
+
+/// What is in a gathered fragment outlives the daemon when a client has been handed it.
+void Replica::store_commit(const Store& commit, Actions& out) {
+  if (!fragments_[commit.fragment].buffers.gathered()) out.store.push_back(commit);
 }
 
 void Replica::hold(Fragment& fragment) {
@@ -243,23 +263,27 @@ void Replica::hold(Fragment& fragment) {
   fragment.held = true;
 }
 
-/// What waited for the fragment goes on, in this order: the client's publication, our partner's reply, its move to the
-/// node's own memory, another's request, joiners' pulls, corrections for the client, the next exchange.
 void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   fragment.held = false;
   fragment.disagreement = fragment.steps.mean();
+  go_on(f, now_us, out);
+}
+
+/// What waits for the fragment goes on, in this order: the client's publication, a half to undo, our partner's reply,
+/// its move to the node's own memory, another's request, joiners' pulls, corrections for the client, the next exchange.
+void Replica::go_on(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
   if (fragment.publication) {
     const Publication publication = *fragment.publication;
     fragment.publication.reset();
-    take_publication(f, publication, now_us, out);
-    if (fragment.held) return;
+    return take_publication(f, publication, now_us, out);
   }
-  if (fragment.reply) {
+  if (undo_next(f, out)) return;
+  if (fragment.reply && at_hand(f, out)) {
     ExchangeReply reply = std::move(*fragment.reply);
     fragment.reply.reset();
-    conclude(f, std::move(reply), now_us, out);
-    return;
+    return conclude(f, std::move(reply), now_us, out);
   }
   if (gather_if_wanted(f, out)) return;
   if (answer_asked(f, now_us, out)) return;
@@ -274,7 +298,7 @@ void Replica::release(std::uint32_t f, TimeUs now_us, Actions& out) {
 bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
   if (!options_.outer.on() || finish_ || state_ != ReplicaState::running || fragment.quarantined) return false;
-  if (fragment.buffers.empty()) return false;
+  if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   if (fragment.outer_exchanges < options_.outer.least_exchanges) return false;
   if (now_us - fragment.outer_us < options_.outer.period_us) return false;
   fragment.outer_us = now_us;
@@ -287,6 +311,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
 void Replica::outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out) {
   if (result.commit) {
     fragments_[f].buffers.finish_commit();
+    store_commit({.fragment = f}, out);
     stir();
     ++counters_.outer_steps;
   }
@@ -367,14 +392,13 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   neighbours_.erase(node);
   forget_quarantine(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
-  count_unresolved(node, cache_.drop(node));
+  cache_.orphan(node, std::numeric_limits<std::uint64_t>::max());
   for (Fragment& fragment : fragments_) {
     std::erase(fragment.pulls, node);
     if (fragment.asked && fragment.asked->from == node) fragment.asked.reset();
     if (!fragment.own || fragment.own->partner != node) continue;
     if (fragment.unanswered()) {  // else its answer may be here, and only wait for the fragment
-      count_unresolved(node);
-      end_own(fragment, 0, now_us);
+      give_up_own(fragment, 0, now_us);
     } else if (fragment.own->stage == Stage::encoding) {
       fragment.own->abandoned = true;
     }
@@ -386,11 +410,13 @@ void Replica::info(const NodeId& from, const JobInfo& info) {
   if (info.job.name_hash != description_.job.name_hash) return;
   const auto found = neighbours_.find(from);
   if (found == neighbours_.end()) return;
-  // The replica there is gone, and with it what it still had to acknowledge.
-  if (info.first_exchange > 0) {
-    count_unresolved(from, cache_.drop(from, info.first_exchange));
-  } else if (info.state == ReplicaState::absent) {
-    count_unresolved(from, cache_.drop(from));
+  if (info.state != ReplicaState::absent) {
+    // Its successor may know what has become of them, and does so best before it has begun many of its own.
+    cache_.orphan(from, info.first_exchange);
+    if (info.first_exchange > found->second.info.first_exchange) ask_at_once_ = true;
+  } else {
+    for (const ExchangeId& lost : cache_.drop(from, info.first_exchange))
+      count_unresolved(lost.initiator);
   }
   if (info.first_exchange < found->second.info.first_exchange) return;  // overtaken by what its successor says
   if (info.first_exchange > found->second.info.first_exchange || info.state == ReplicaState::absent)
@@ -507,7 +533,9 @@ void Replica::tick(TimeUs now_us, Actions& out) {
     tell_neighbours(out);
     end_the_old(now_us, out);
     repeat_unanswered(now_us, out);
+    ask_at_once_ = true;
   }
+  if (std::exchange(ask_at_once_, false)) inquire(out);
   send_again(out);
   look_at_clocks(now_us);
   update_finishing(now_us, out);
@@ -527,19 +555,16 @@ void Replica::look_at_clocks(TimeUs now_us) {
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {
-  for (const NodeId& initiator : cache_.expire(now_us))
-    count_unresolved(initiator);
+  for (const ExchangeId& lost : cache_.expire(now_us))
+    count_unresolved(lost.initiator);
   out_of_memory_ = false;
   for (std::uint32_t f = 0; f < fragments_.size(); ++f)
     serve_pull(f, now_us, out);  // those that waited long enough
-  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
-    if (std::exchange(fragments_[f].unfolded, false)) out.fold.push_back(f);
-  }
   for (Fragment& fragment : fragments_) {
+    turn_down_in_vain(fragment, now_us, out);
     if (!fragment.unanswered()) continue;
     if (now_us - fragment.own->begun_us < options_.lifetime_us) continue;
-    count_unresolved(fragment.own->partner);
-    end_own(fragment, 0, now_us);
+    give_up_own(fragment, 0, now_us);
   }
 }
 
@@ -559,6 +584,17 @@ void Replica::repeat_unanswered(TimeUs now_us, Actions& out) {
   }
   for (const auto& [node, neighbour] : neighbours_) {
     if (neighbour.linked) counters_.repeats_sent += cache_.mark_overdue(node, now_us, patience_us(node));
+  }
+}
+
+/// Asks what has become of replies that should long have been acknowledged.
+void Replica::inquire(Actions& out) {
+  for (auto& [node, inquiry] : cache_.inquiries()) {
+    const auto neighbour = neighbours_.find(node);
+    if (neighbour == neighbours_.end() || !neighbour->second.linked) continue;
+    if (neighbour->second.info.job != description_.job || neighbour->second.info.state == ReplicaState::absent)
+      continue;
+    out.send.push_back({node, inquiry});
   }
 }
 

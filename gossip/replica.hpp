@@ -10,6 +10,13 @@
 //                                                          └ busy: another partner soon
 // and of an answered one:
 //   request → answer (decode, weigh, commit) → reply sent and kept → acknowledgement
+//                                                          └ never taken: undone
+//
+// Nothing can be committed to a fragment while the client has it. It is recalled first: what waits for that goes on at
+// once, or with the client's publication, if it has begun to serve the fragment already.
+//
+// Every commit, and what it takes to end an exchange after a death of either daemon, is stored where it outlives this
+// one, before anything is sent on the strength of it: Actions::store.
 //
 // In lean memory (gossip/replica_lean.cpp) a fragment has a publication only while something is done with it: it is
 // asked for first, and dropped afterwards.
@@ -34,6 +41,7 @@
 #include "gossip/link_load.hpp"
 #include "gossip/mixing.hpp"
 #include "gossip/outer.hpp"
+#include "gossip/own_halves.hpp"
 #include "gossip/partners.hpp"
 #include "gossip/random.hpp"
 #include "gossip/reply_cache.hpp"
@@ -83,7 +91,8 @@ struct ReplicaCounters {
   std::uint64_t busy_received = 0;
   std::uint64_t refused_sent = 0;
   std::uint64_t refused_received = 0;
-  std::uint64_t unresolved = 0;   ///< one end committed, of the other nothing is known
+  std::uint64_t unresolved = 0;   ///< committed here, and nobody will ever know whether at the other end, too
+  std::uint64_t undone = 0;       ///< committed here, and undone, since the initiator never will
   std::uint64_t violations = 0;   ///< replies that did not fit their request
   std::uint64_t blocks = 0;       ///< in exchanges counted by initiated and answered
   std::uint64_t wide_blocks = 0;  ///< of them
@@ -133,22 +142,34 @@ class Replica {
   struct Answer {
     std::uint32_t fragment;
     NodeId to;
+    std::uint32_t place;  ///< of the record of its reply: what outlives the daemon
     AnswerTask task;
+  };
+  /// What take_given_up() gives is to be stored first. Then a commit, with what belongs to it, by one store of the
+  /// fragment's word. In this order: the record of the reply in `answered`, or that the half in `undone` is undone;
+  /// own_halves(fragment); its parts. Likewise before an exchange of the node's own is asked for.
+  struct Store {
+    std::uint32_t fragment;
+    std::optional<std::uint32_t> answered = {};
+    std::optional<std::uint32_t> undone = {};
   };
   struct Snapshot {  ///< sum y into a buffer and send it to a joiner, or keep it, if `to` is this node: see copy()
     std::uint32_t fragment;
     NodeId to;
   };
   struct Actions {
-    std::vector<Send> send;
+    std::vector<Send> send;             ///< after everything else
+    std::vector<Store> store;           ///< first; then the places of take_left_places() are cleared
     std::vector<std::uint32_t> due;     ///< fragments handed over to the client: mirror their parts into the words
-    std::vector<std::uint32_t> fold;    ///< run FragmentBuffers::fold(), then folded(); gathered: see gather()
+    std::vector<std::uint32_t> recall;  ///< take them back unless the client is serving them, then recalled()
+    std::vector<std::uint32_t> fold;    ///< gathered: see gather()
     std::vector<std::uint32_t> gather;  ///< run FragmentBuffers::gather(), then gathered()
     std::vector<Run<EncodeTask>> encode;
     std::vector<Answer> answer;
     std::vector<Run<ConcludeTask>> conclude;
     std::vector<Snapshot> snapshot;
     std::vector<Run<OuterTask>> outer;
+    std::vector<Run<UndoTask>> undo;
     std::vector<std::uint32_t> provide;  ///< take memory for the fragment's buffers, then provided()
     std::vector<std::uint32_t> vacate;   ///< mirror its parts, give its buffers' memory back, then vacated()
   };
@@ -184,6 +205,24 @@ class Replica {
   /// For the next replica of this node, if its client dies and another comes: what this one may have answered.
   void add_seen(ReplyCache::Seen& seen) const { cache_.add_seen(seen); }
   void begin_after(const ReplyCache::Seen& seen) { cache_.begin_after(seen); }
+
+  // --- what outlives the daemon
+  [[nodiscard]] const OwnHalves& own_halves(std::uint32_t f) const { return fragments_[f].own_halves; }
+  /// Places whose records are of no more use, since the last call.
+  [[nodiscard]] std::vector<std::uint32_t> take_left_places() { return cache_.take_left(); }
+  /// Replies can be recorded in so many places. Before anything else, as are the following.
+  void set_record_places(std::uint32_t count) { cache_.set_capacity(count); }
+  /// The client's memory has been through the hands of a former daemon, and has this. Otherwise nothing is known of
+  /// exchanges before this replica's.
+  void remember(const GivenUp& given_up) { given_up_ = given_up; }
+  void remember(std::uint32_t f, const OwnHalves& halves);
+  [[nodiscard]] const GivenUp& given_up() const { return given_up_; }
+  /// Exchanges that it has given up since the last call.
+  [[nodiscard]] std::vector<std::uint64_t> take_given_up() { return std::exchange(newly_given_up_, {}); }
+  /// A reply of a former daemon that nobody has acknowledged, and that was committed and not undone.
+  void remember(const ExchangeId& id, std::uint32_t place, ExchangeReply reply, AnsweredHalf half, TimeUs now_us) {
+    cache_.restore(id, place, std::move(reply), std::move(half), now_us);
+  }
   void set_options(const ReplicaOptions& options);
 
   // --- the client
@@ -240,17 +279,22 @@ class Replica {
   void set_link(const NodeId& node, const LinkLoad& load);
   void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
   void reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out);
-  void acknowledged(const NodeId& from, const ExchangeAck& ack);
+  void acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs now_us, Actions& out);
+  void inquired(const NodeId& from, const ExchangeInquiry& inquiry, Actions& out);
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
   /// A message from Actions::send could not be sent (no link, or its queue is full).
   void send_failed(const NodeId& to, const Message& message, TimeUs now_us);
 
   // --- finished work; each releases the fragment
   void encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out);
-  void answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
+  /// `place`: as in the action.
+  void answered(std::uint32_t f, const NodeId& initiator, std::uint32_t place, AnswerTask::Result&& result,
+                TimeUs now_us, Actions& out);
   void concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out);
-  /// `done`: false if the device failed. The fragment is kept then, and it is tried again.
-  void folded(std::uint32_t f, bool done, TimeUs now_us, Actions& out);
+  void undone(std::uint32_t f, const UndoTask::Result& result, TimeUs now_us, Actions& out);
+  void folded(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// `done`: the client had not begun to serve the fragment, and it is the daemon's again.
+  void recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out);
   void snapshot_taken(std::uint32_t f, TimeUs now_us, Actions& out);
   void outer_done(std::uint32_t f, const OuterTask::Result& result, TimeUs now_us, Actions& out);
 
@@ -276,6 +320,8 @@ class Replica {
   [[nodiscard]] std::vector<NodeId> members() const;
   [[nodiscard]] std::size_t in_flight() const { return own_count_; }
   [[nodiscard]] std::size_t kept_replies() const { return cache_.unacknowledged(); }
+  /// Of which nobody has heard yet what became of them.
+  [[nodiscard]] std::size_t orphaned_replies() const { return cache_.orphans(); }
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
   [[nodiscard]] std::size_t quarantined() const;
   [[nodiscard]] std::uint64_t age_samples() const;  ///< of the oldest publication
@@ -334,7 +380,7 @@ class Replica {
     std::uint32_t generation;
     std::uint64_t clock;
   };
-  /// A request that waits for a publication, in lean memory.
+  /// A request that waits for a publication (lean memory), or for the client to give the fragment back.
   struct Asked {
     NodeId from;
     ExchangeRequest request;
@@ -353,14 +399,15 @@ class Replica {
     bool held = false;
     bool quarantined = false;
     bool wants_publication = false;
-    bool gather = false;                           ///< wanted, when nothing else works on it
-    bool gather_next = false;                      ///< or with the next publication: this one is not finite
-    bool starting = false;                         ///< its publication was asked for in order to start an exchange
-    bool begins = false;                           ///< it has come, and the exchange is to start
-    bool unfolded = false;                         ///< held until folding, which failed, is tried again
-    bool taking = false;                           ///< see begin_taking()
-    bool wants_room = false;                       ///< is among those that wait for it
-    std::optional<Asked> asked = {};               ///< lean
+    bool gather = false;              ///< wanted, when nothing else works on it
+    bool gather_next = false;         ///< or with the next publication: this one is not finite
+    bool starting = false;            ///< its publication was asked for in order to start an exchange
+    bool begins = false;              ///< it has come, and the exchange is to start
+    bool taking = false;              ///< see begin_taking()
+    bool wants_room = false;          ///< is among those that wait for it
+    std::optional<Asked> asked = {};  ///< waits for a publication, or for the client to give it back
+    std::deque<UndoTask> undo = {};   ///< halves to undo, when nothing works on the fragment
+    OwnHalves own_halves = {};
     bool fresh = false;                            ///< published since the last exchange was started
     std::optional<Publication> publication = {};   ///< came while the fragment was held
     std::optional<ExchangeReply> reply = {};       ///< likewise
@@ -423,6 +470,11 @@ class Replica {
 
   void hold(Fragment& fragment);
   void release(std::uint32_t f, TimeUs now_us, Actions& out);
+  void go_on(std::uint32_t f, TimeUs now_us, Actions& out);
+  /// True if something can be committed to the fragment; else it is with the client, and is recalled.
+  bool at_hand(std::uint32_t f, Actions& out);
+  bool undo_next(std::uint32_t f, Actions& out);
+  void store_commit(const Store& commit, Actions& out);
   void take_publication(std::uint32_t f, Publication publication, TimeUs now_us, Actions& out);
   void hand_over_if_wanted(std::uint32_t f, Actions& out);
   bool gather_if_wanted(std::uint32_t f, Actions& out);
@@ -442,6 +494,7 @@ class Replica {
   /// Answers the request that waited for a publication; true if that holds the fragment.
   bool answer_asked(std::uint32_t f, TimeUs now_us, Actions& out);
   void turn_down_asked(Fragment& fragment, TimeUs now_us, Actions& out);
+  void turn_down_in_vain(Fragment& fragment, TimeUs now_us, Actions& out);
   /// Starts the exchange that the fragment's publication was asked for.
   void begin_if_wanted(std::uint32_t f, TimeUs now_us, Actions& out);
   /// Most exchanges of its own that are under way at once.
@@ -500,8 +553,15 @@ class Replica {
   void quarantine(Fragment& fragment);
   /// The next exchange of the fragment may begin `rest_periods` from now.
   void end_own(Fragment& fragment, double rest_periods, TimeUs now_us);
+  /// What the responder may have committed, this end never will.
+  void give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us);
+  void give_up(std::uint64_t counter);
+  void note_begun(std::uint32_t f, std::uint64_t counter, Actions& out);
+  /// What has become of an exchange of the node's own; none: it is not over.
+  [[nodiscard]] std::optional<Outcome> outcome_of(std::uint32_t f, std::uint64_t counter) const;
+  void inquire(Actions& out);
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
-  void count_unresolved(const NodeId& partner, std::size_t count = 1);
+  void count_unresolved(const NodeId& initiator);
   void observe_age(const NodeId& partner, const Age& age);
 
   void take_request(const NodeId& from, ExchangeRequest&& request, bool has_waited, TimeUs now_us, Actions& out);
@@ -544,8 +604,6 @@ class Replica {
   void repeat_unanswered(TimeUs now_us, Actions& out);
   [[nodiscard]] bool linked(const NodeId& node) const;
   Fragment* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
-  /// True if this is a copy of the reply that is being committed.
-  [[nodiscard]] bool concludes(const NodeId& from, const ExchangeReply& reply) const;
 
   ReplicaOptions options_;
   NodeId self_;
@@ -560,6 +618,9 @@ class Replica {
   std::size_t block_count_ = 0;  ///< of all
   ExchangeCounter& counter_;
   std::uint64_t first_counter_;  // smaller ones are of replicas of this node before this one
+  GivenUp given_up_;
+  std::vector<std::uint64_t> newly_given_up_;
+  bool ask_at_once_ = false;  // what has become of orphaned replies
   Random random_;
   std::map<NodeId, Neighbour> neighbours_;
   ReplyCache cache_;

@@ -297,6 +297,7 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     own.factor = result.factor;
     own.sent_us = now_us;
     if (own.follow_up == 0) request_bytes_ = smoothed(request_bytes_, static_cast<double>(payload_bytes(own.request)));
+    note_begun(f, own.request.counter, out);
     spend_own(own, now_us);
     out.send.push_back({own.partner, own.request});
   }
@@ -316,37 +317,27 @@ Replica::Fragment* Replica::own_of(const NodeId& from, std::uint32_t f, std::uin
   return &fragment;
 }
 
-bool Replica::concludes(const NodeId& from, const ExchangeReply& reply) const {
-  if (reply.fragment >= fragments_.size()) return false;
-  const auto& own = fragments_[reply.fragment].own;
-  return own && own->stage == Stage::concluding && own->partner == from && own->request.counter == reply.counter;
-}
-
 void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
   Fragment* fragment = own_of(from, reply.fragment, reply.counter);
   if (fragment == nullptr) {
-    // A repeated reply, or one to an exchange that was given up and counted: in both cases it need not be kept. What a
-    // replica of this node before this one had begun is the responder's to count; as is what is being concluded, until
-    // that is done, or a node that is killed meanwhile would have acknowledged what it never took.
-    if (reply.status == ReplyStatus::done && reply.counter >= first_counter_ && !concludes(from, reply))
-      out.send.push_back({from, ExchangeAck{reply.counter}});
+    // A repeated reply, or one that came too late. None yet to what is being concluded: a node that is killed meanwhile
+    // would have acknowledged what it never took.
+    if (reply.status == ReplyStatus::done) inquired(from, {reply.counter, reply.job, reply.fragment}, out);
     return;
   }
   if (!fits(reply, fragment->own->request)) {
     ++counters_.violations;
-    count_unresolved(from);
-    end_own(*fragment, 1, now_us);
+    give_up_own(*fragment, 1, now_us);
+    if (reply.status == ReplyStatus::done) inquired(from, {reply.counter, reply.job, reply.fragment}, out);
     return;
   }
   fragment->quarantined_at.erase(from);
   if (reply.status == ReplyStatus::done) {
     observe_answer(from, *fragment->own, reply, now_us);
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) partner->second.busy_in_a_row = 0;
-    if (fragment->held) {
-      fragment->reply = std::move(reply);
-    } else {
-      conclude(reply.fragment, std::move(reply), now_us, out);
-    }
+    const std::uint32_t f = reply.fragment;
+    fragment->reply = std::move(reply);
+    if (!fragment->held) go_on(f, now_us, out);
     return;
   }
   count_begins(-1, now_us);  // nothing came of it
@@ -360,10 +351,14 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     ++counters_.refused_received;
     // The first copy may have been committed by a replica that is gone, or is no longer remembered.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
-    if (forgotten && fragment->own->repeated) count_unresolved(from);
     const bool quarantined = reply.reason == RefuseReason::quarantined;
     if (quarantined && neighbours_.contains(from)) fragment->quarantined_at[from] = now_us + quarantine_rest_us;
-    end_own(*fragment, quarantined ? jitter() / busy_wait_divisor : jitter(), now_us);
+    const double rest_periods = quarantined ? jitter() / busy_wait_divisor : jitter();
+    if (forgotten && fragment->own->repeated) {
+      give_up_own(*fragment, rest_periods, now_us);
+    } else {
+      end_own(*fragment, rest_periods, now_us);
+    }
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
 }
@@ -433,7 +428,12 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   GOSSAMER_CHECK(fragment.own && fragment.own->stage == Stage::concluding);
   const Own own = std::move(*fragment.own);
   fragment.exchanged_us = now_us;
-  if (result.commit) fragment.buffers.finish_commit();
+  if (result.commit) {
+    fragment.buffers.finish_commit();
+    std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =
+        fragment.buffers.parts().commits;
+    store_commit({.fragment = f}, out);
+  }
   if (result.accepted) {
     if (own.follow_up == 0) ++counters_.initiated;
     ++(own.follow_up == 0 ? work_.exchanges : work_.follow_ups);
@@ -443,14 +443,15 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     if (leaving_ && own.follow_up == 0) fragment.handover.exchanged(own.partner, result.shift);
   } else {
     ++counters_.violations;
-    count_unresolved(own.partner);
   }
   if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.begun_here = true;
   fragment.wide_at.reset();
   const double due_at = std::exchange(fragment.due_at, std::nullopt).value_or(cadence_.passed(own.begun_us));
   end_own(fragment, rest_periods(due_at, now_us), now_us);
-  out.send.push_back({own.partner, ExchangeAck{own.request.counter}});
+  if (!result.accepted) give_up(own.request.counter);
+  out.send.push_back(
+      {own.partner, ExchangeAck{own.request.counter, result.accepted ? Outcome::taken : Outcome::never}});
   const auto partner = neighbours_.find(own.partner);
   if (!result.wide.empty() && own.follow_up < last_follow_up && partner != neighbours_.end() &&
       partner->second.linked && (state_ == ReplicaState::running || leaving_) && !fragment.publication) {
@@ -477,6 +478,37 @@ void Replica::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
     start_by(fragment, now_us + wait_us);
   }
   --own_count_;
+}
+
+void Replica::give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
+  give_up(fragment.own->request.counter);
+  end_own(fragment, rest_periods, now_us);
+}
+
+void Replica::give_up(std::uint64_t counter) {
+  if (counter <= given_up_.floor || given_up_.counters.contains(counter)) return;
+  given_up_.add(counter);
+  newly_given_up_.push_back(counter);
+}
+
+/// A daemon that takes over has to know that it may be answered.
+void Replica::note_begun(std::uint32_t f, std::uint64_t counter, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  *std::ranges::min_element(fragment.own_halves, {}, &OwnHalf::counter) = {.counter = counter};
+  store_commit({.fragment = f}, out);
+}
+
+std::optional<Outcome> Replica::outcome_of(std::uint32_t f, std::uint64_t counter) const {
+  if (f >= fragments_.size() || counter <= given_up_.floor || counter >= counter_.next()) return Outcome::unknown;
+  const Fragment& fragment = fragments_[f];
+  if (fragment.own && fragment.own->request.counter == counter) return std::nullopt;
+  return given_up_.counters.contains(counter) ? Outcome::never : Outcome::taken;
+}
+
+void Replica::inquired(const NodeId& from, const ExchangeInquiry& inquiry, Actions& out) {
+  if (inquiry.job != description_.job) return;
+  if (const auto outcome = outcome_of(inquiry.fragment, inquiry.counter))
+    out.send.push_back({from, ExchangeAck{inquiry.counter, *outcome}});
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {
@@ -540,19 +572,23 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   if (state_ != ReplicaState::running || fragment.held || fragment.buffers.empty() || !shift ||
       (crowded() && !has_waited) || neighbour == neighbours_.end() ||
       (crossing && options_.crossing_rule && self_ < from) || (finish_ && neighbour->second.info.quarantined) ||
-      !affordable(neighbour->second, fragment, now_us)) {
+      !affordable(neighbour->second, fragment, now_us) || (fragment.asked && fragment.buffers.out_of_hand())) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   if (request.clock != neighbour->second.info.clock) stir();  // it has trained since it last told
+  if (!at_hand(request.fragment, out)) {
+    fragment.asked = Asked{from, std::move(request), now_us};
+    return;
+  }
   hold(fragment);
-  cache_.begin(id, now_us);
+  const std::uint32_t place = cache_.begin(id, now_us);
   const int aged = options_.age_damping ? std::max(age_shift(request.age), age_shift(age_of(fragment))) : 0;
   const int weight = std::max<int>(*shift, request.min_shift) + aged;
   const auto f = request.fragment;
   if (f == 0) tracer_asked_ = request.tracer;
   fragment.answers_follow_up = follows_up(fragment, from, now_us);
   observe_age(from, request.age);
-  out.answer.push_back({f, from,
+  out.answer.push_back({f, from, place,
                         AnswerTask{.request = std::move(request),
                                    .shift = std::min<int>(weight, max_shift_bound),
                                    .range = options_.range,
@@ -601,10 +637,13 @@ void Replica::turn_down(const NodeId& from, const ExchangeRequest& request, Repl
                                           .clock = clock_}});
 }
 
-void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Result&& result, TimeUs now_us,
-                       Actions& out) {
+void Replica::answered(std::uint32_t f, const NodeId& initiator, std::uint32_t place, AnswerTask::Result&& result,
+                       TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (result.commit) fragment.buffers.finish_commit();
+  if (result.commit) {
+    fragment.buffers.finish_commit();
+    store_commit({.fragment = f, .answered = place}, out);
+  }
   ExchangeReply& reply = result.reply;
   const ExchangeId id{initiator, reply.counter};
   reply.clock = clock_;
@@ -622,9 +661,13 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
     if (!agrees(result.measure)) stir();
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
-    if (!cache_.store(id, reply, now_us)) count_unresolved(initiator);
+    if (!cache_.store(id, reply, std::move(result.half), now_us)) {
+      cache_.leave_place(place);
+      count_unresolved(initiator);
+    }
   } else {
     cache_.decline(id, now_us);
+    cache_.leave_place(place);
     ++counters_.refused_sent;
     if (result.own_not_finite) quarantine(fragment);
   }
@@ -632,8 +675,42 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, AnswerTask::Res
   release(f, now_us, out);
 }
 
-void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack) {
-  cache_.acknowledge({from, ack.counter});
+void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs now_us, Actions& out) {
+  const ExchangeId id{from, ack.counter};
+  if (ack.outcome != Outcome::never) {
+    if (cache_.acknowledge(id) && ack.outcome == Outcome::unknown) count_unresolved(from);
+    return;
+  }
+  auto undo = cache_.take_back(id);
+  if (!undo) return;
+  const std::uint32_t f = undo->reply.fragment;
+  Fragment& fragment = fragments_[f];
+  fragment.undo.push_back(*std::move(undo));
+  if (fragment.buffers.empty()) fragment.wants_publication = true;
+  if (!fragment.held) go_on(f, now_us, out);
+}
+
+bool Replica::undo_next(std::uint32_t f, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  if (fragment.undo.empty() || fragment.buffers.empty() || !at_hand(f, out)) return false;
+  hold(fragment);
+  out.undo.push_back({f, fragment.undo.front()});
+  return true;
+}
+
+void Replica::undone(std::uint32_t f, const UndoTask::Result& result, TimeUs now_us, Actions& out) {
+  Fragment& fragment = fragments_[f];
+  const UndoTask undo = std::move(fragment.undo.front());
+  fragment.undo.pop_front();
+  if (result.commit) {
+    fragment.buffers.finish_commit();
+    store_commit({.fragment = f, .undone = undo.place}, out);
+    ++counters_.undone;
+  } else {
+    ++counters_.unresolved;
+  }
+  cache_.leave_place(undo.place);
+  release(f, now_us, out);
 }
 
 // --- what exchanges teach -----------------------------------------------------------------------------------------
@@ -682,10 +759,10 @@ void Replica::learn(Fragment& fragment, const NodeId& partner, const ExchangeMea
   fragment.exchange_clock = clock_;
 }
 
-void Replica::count_unresolved(const NodeId& partner, std::size_t count) {
-  counters_.unresolved += count;
-  if (const auto neighbour = neighbours_.find(partner); neighbour != neighbours_.end())
-    neighbour->second.unresolved += count;
+void Replica::count_unresolved(const NodeId& initiator) {
+  ++counters_.unresolved;
+  if (const auto neighbour = neighbours_.find(initiator); neighbour != neighbours_.end())
+    ++neighbour->second.unresolved;
 }
 
 void Replica::observe_age(const NodeId& partner, const Age& age) {

@@ -63,8 +63,8 @@ void Replica::vacate_if_idle(std::uint32_t f, Actions& out) {
   if (!provided_.contains(f)) return;
   Fragment& fragment = fragments_[f];
   const bool wanted = fragment.held || fragment.own || fragment.starting || fragment.asked || fragment.publication ||
-                      fragment.reply || fragment.taking || fragment.wants_publication || fragment.copy_clock ||
-                      !fragment.pulls.empty();
+                      fragment.reply || !fragment.undo.empty() || fragment.taking || fragment.wants_publication ||
+                      fragment.copy_clock || !fragment.pulls.empty();
   if (wanted || fragment.buffers.parts().with_client || fragment.buffers.has_correction()) return;
   hold(fragment);
   fragment.buffers.drop();
@@ -107,11 +107,7 @@ void Replica::look_after_window(TimeUs now_us, Actions& out) {
   if (!lean()) return;
   const std::vector<std::uint32_t> provided(provided_.begin(), provided_.end());
   for (const std::uint32_t f : provided) {
-    Fragment& fragment = fragments_[f];
-    const bool in_vain =
-        fragment.asked && (state_ != ReplicaState::running ||
-                           now_us - fragment.asked->since_us >= options_.lifetime_us / asked_lifetime_divisor);
-    if (in_vain) turn_down_asked(fragment, now_us, out);
+    turn_down_in_vain(fragments_[f], now_us, out);
     vacate_if_idle(f, out);
   }
   let_in(out);
@@ -138,11 +134,17 @@ bool Replica::crowded() const {
 
 bool Replica::answer_asked(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = fragments_[f];
-  if (!fragment.asked || fragment.buffers.empty()) return false;
+  if (!fragment.asked || fragment.buffers.empty() || !at_hand(f, out)) return false;
   Asked asked = std::move(*fragment.asked);
   fragment.asked.reset();
   take_request(asked.from, std::move(asked.request), true, now_us, out);
   return fragment.held;
+}
+
+void Replica::turn_down_in_vain(Fragment& fragment, TimeUs now_us, Actions& out) {
+  const TimeUs patience_us = options_.lifetime_us / asked_lifetime_divisor;
+  if (!fragment.asked || (state_ == ReplicaState::running && now_us - fragment.asked->since_us < patience_us)) return;
+  turn_down_asked(fragment, now_us, out);
 }
 
 void Replica::turn_down_asked(Fragment& fragment, TimeUs now_us, Actions& out) {

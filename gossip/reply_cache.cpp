@@ -9,12 +9,12 @@ namespace gossamer::gossip {
 
 ReplyCache::Standing ReplyCache::standing(const ExchangeId& id) const {
   const auto found = initiators_.find(id.initiator);
-  if (found == initiators_.end()) return Standing::fresh;
+  if (found == initiators_.end()) return free_places_.empty() ? Standing::full : Standing::fresh;
   const Initiator& initiator = found->second;
   const auto entry = initiator.entries.find(id.counter);
   if (entry == initiator.entries.end()) {
     if (id.counter <= initiator.floor) return Standing::expired;
-    return initiator.unacknowledged >= max_unacknowledged ? Standing::full : Standing::fresh;
+    return initiator.unacknowledged >= max_unacknowledged || free_places_.empty() ? Standing::full : Standing::fresh;
   }
   switch (entry->second.stage) {
     case Stage::working:
@@ -56,12 +56,38 @@ void ReplyCache::make_room(Initiator& initiator) {
   initiator.entries.erase(oldest);
 }
 
-void ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
+void ReplyCache::set_capacity(std::uint32_t capacity) {
+  free_places_.clear();
+  for (std::uint32_t place = capacity; place > 0; --place)
+    free_places_.push_back(place - 1);
+}
+
+std::uint32_t ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
+  GOSSAMER_CHECK(!free_places_.empty());
   Initiator& initiator = initiator_of(id.initiator);
   make_room(initiator);
-  const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us}).second;
+  const std::uint32_t place = free_places_.back();  // the one left last: its memory is warm
+  free_places_.pop_back();
+  const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us, .place = place}).second;
   GOSSAMER_CHECK(added);
   ++initiator.unacknowledged;
+  return place;
+}
+
+void ReplyCache::leave_place(std::uint32_t place) {
+  free_places_.push_back(place);
+  left_.push_back(place);
+}
+
+void ReplyCache::orphan(Initiator& initiator, Entry& entry) {
+  --initiator.unacknowledged;
+  entry.orphaned = true;
+  if (entry.stage == Stage::answered) ++orphans_;
+}
+
+void ReplyCache::close(Initiator& initiator, const Entry& entry) {
+  if (entry.open()) --initiator.unacknowledged;
+  if (entry.orphan()) --orphans_;
 }
 
 void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
@@ -71,67 +97,143 @@ void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
     make_room(initiator);
     initiator.entries.emplace(id.counter, Entry{.stage = Stage::declined, .begun_us = now_us});
   } else if (entry->second.stage == Stage::working) {
+    close(initiator, entry->second);
     entry->second.stage = Stage::declined;
-    --initiator.unacknowledged;
   }
 }
 
-bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply, TimeUs now_us) {
+bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply, AnsweredHalf half, TimeUs now_us) {
   const auto initiator = initiators_.find(id.initiator);
   if (initiator == initiators_.end()) return false;
   const auto entry = initiator->second.entries.find(id.counter);
   if (entry == initiator->second.entries.end()) return false;
   entry->second.stage = Stage::answered;
+  if (entry->second.orphaned) ++orphans_;
   entry->second.given_us = now_us;
   entry->second.reply = std::move(reply);
+  entry->second.half = std::move(half);
   return true;
+}
+
+void ReplyCache::restore(const ExchangeId& id, std::uint32_t place, ExchangeReply reply, AnsweredHalf half,
+                         TimeUs now_us) {
+  if (std::erase(free_places_, place) == 0) return;
+  const bool added = initiator_of(id.initiator)
+                         .entries
+                         .emplace(id.counter, Entry{.stage = Stage::answered,
+                                                    .begun_us = now_us,
+                                                    .given_us = now_us,
+                                                    .place = place,
+                                                    .orphaned = true,
+                                                    .reply = std::move(reply),
+                                                    .half = std::move(half)})
+                         .second;
+  if (added) ++orphans_;
+  if (!added) leave_place(place);
+}
+
+ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
+  const auto initiator = initiators_.find(id.initiator);
+  if (initiator == initiators_.end()) return nullptr;
+  const auto entry = initiator->second.entries.find(id.counter);
+  if (entry == initiator->second.entries.end() || entry->second.stage != Stage::answered) return nullptr;
+  return &entry->second;
+}
+
+void ReplyCache::settle(Initiator& initiator, Entry& entry) {
+  close(initiator, entry);
+  entry.stage = Stage::acknowledged;
+  entry.reply = {};
+  entry.half = {};
 }
 
 bool ReplyCache::acknowledge(const ExchangeId& id) {
-  const auto initiator = initiators_.find(id.initiator);
-  if (initiator == initiators_.end()) return false;
-  const auto entry = initiator->second.entries.find(id.counter);
-  if (entry == initiator->second.entries.end() || entry->second.stage != Stage::answered) return false;
-  entry->second.stage = Stage::acknowledged;
-  entry->second.reply = {};
-  --initiator->second.unacknowledged;
+  Entry* const entry = answered(id);
+  if (entry == nullptr) return false;
+  leave_place(entry->place);
+  settle(initiators_.at(id.initiator), *entry);
   return true;
 }
 
-std::vector<NodeId> ReplyCache::expire(TimeUs now_us) {
-  std::vector<NodeId> lost;
+std::optional<UndoTask> ReplyCache::take_back(const ExchangeId& id) {
+  Entry* const entry = answered(id);
+  if (entry == nullptr) return std::nullopt;
+  if (entry->half.exponents.empty()) {  // the two agreed: there was nothing to commit
+    (void)acknowledge(id);
+    return std::nullopt;
+  }
+  UndoTask undo{.place = entry->place, .reply = std::move(entry->reply), .half = std::move(entry->half)};
+  settle(initiators_.at(id.initiator), *entry);
+  return undo;
+}
+
+std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
+  std::vector<ExchangeId> lost;
+  std::vector<std::pair<TimeUs, ExchangeId>> kept;
   for (auto& [id, initiator] : initiators_) {
-    std::erase_if(initiator.entries, [&](auto& item) {
-      auto& [counter, entry] = item;
+    for (auto& [counter, entry] : initiator.entries) {
+      if (entry.stage == Stage::answered && entry.open() && now_us - entry.begun_us >= lifetime_us_)
+        orphan(initiator, entry);
+    }
+    std::erase_if(initiator.entries, [&](const auto& item) {
+      const auto& [counter, entry] = item;
       if (entry.stage == Stage::working || now_us - entry.begun_us < lifetime_us_) return false;
-      if (entry.stage == Stage::answered) {
-        lost.push_back(id);
-        --initiator.unacknowledged;
+      if (entry.orphan() && now_us - entry.begun_us < orphan_life_us) {
+        kept.emplace_back(entry.begun_us, ExchangeId{id, counter});
+        return false;
+      }
+      if (entry.orphan()) {
+        lost.push_back({id, counter});
+        leave_place(entry.place);
+        close(initiator, entry);
       }
       initiator.floor = std::max(initiator.floor, counter);
       return true;
     });
   }
+  if (kept.size() <= max_orphans) return lost;
+  const auto end = kept.end() - max_orphans;
+  std::nth_element(kept.begin(), end, kept.end());
+  for (auto oldest = kept.begin(); oldest != end; ++oldest) {
+    (void)acknowledge(oldest->second);
+    lost.push_back(oldest->second);
+  }
   return lost;
 }
 
-std::size_t ReplyCache::drop(const NodeId& id) {
-  return drop(id, std::numeric_limits<std::uint64_t>::max());
+void ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
+  const auto found = initiators_.find(id);
+  if (found == initiators_.end()) return;
+  for (auto& [counter, entry] : found->second.entries) {
+    if (counter < before && entry.open()) orphan(found->second, entry);
+  }
 }
 
-std::size_t ReplyCache::drop(const NodeId& id, std::uint64_t before) {
+std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before) {
+  std::vector<ExchangeId> lost;
   const auto found = initiators_.find(id);
-  if (found == initiators_.end()) return 0;
+  if (found == initiators_.end()) return lost;
   Initiator& initiator = found->second;
-  std::size_t lost = 0;
   while (!initiator.entries.empty() && initiator.entries.begin()->first < before) {
     const auto& [counter, entry] = *initiator.entries.begin();
-    if (entry.stage == Stage::answered) ++lost;
-    if (entry.stage == Stage::answered || entry.stage == Stage::working) --initiator.unacknowledged;
+    if (entry.stage == Stage::answered) lost.push_back({id, counter});
+    if (entry.stage == Stage::answered) leave_place(entry.place);  // a worker may be writing into that of another
+    close(initiator, entry);
     initiator.floor = std::max(initiator.floor, counter);  // stays: the node may come back and repeat itself
     initiator.entries.erase(initiator.entries.begin());
   }
   return lost;
+}
+
+std::vector<std::pair<NodeId, ExchangeInquiry>> ReplyCache::inquiries() const {
+  std::vector<std::pair<NodeId, ExchangeInquiry>> inquiries;
+  for (const auto& [id, initiator] : initiators_) {
+    for (const auto& [counter, entry] : initiator.entries) {
+      if (!entry.orphan()) continue;
+      inquiries.emplace_back(id, ExchangeInquiry{counter, entry.reply.job, entry.reply.fragment});
+    }
+  }
+  return inquiries;
 }
 
 void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
@@ -139,6 +241,7 @@ void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
   if (initiator == initiators_.end()) return;
   const auto entry = initiator->second.entries.find(reply.counter);
   if (entry == initiator->second.entries.end()) return;
+  if (entry->second.orphaned) return;  // its initiator is asked what it knows, when it is in reach
   if (entry->second.stage == Stage::declined) entry->second.reply = reply;
   entry->second.unsent = any_unsent_ = true;
 }
@@ -147,7 +250,7 @@ void ReplyCache::mark_unsent(const NodeId& id) {
   const auto initiator = initiators_.find(id);
   if (initiator == initiators_.end()) return;
   for (auto& [counter, entry] : initiator->second.entries) {
-    if (entry.stage == Stage::answered) entry.unsent = any_unsent_ = true;
+    if (entry.stage == Stage::answered && !entry.orphaned) entry.unsent = any_unsent_ = true;
   }
 }
 
@@ -156,7 +259,7 @@ std::size_t ReplyCache::mark_overdue(const NodeId& id, TimeUs now_us, TimeUs pat
   if (initiator == initiators_.end() || initiator->second.unacknowledged == 0) return 0;
   std::size_t count = 0;
   for (auto& [counter, entry] : initiator->second.entries) {
-    if (entry.stage != Stage::answered || now_us - entry.given_us < patience_us) continue;
+    if (entry.stage != Stage::answered || entry.orphaned || now_us - entry.given_us < patience_us) continue;
     entry.given_us = now_us;
     entry.unsent = any_unsent_ = true;
     ++count;

@@ -128,11 +128,24 @@ std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames
 }
 
 void write(const ExchangeAck& ack, wire::Header::Builder header, Frames&) {
-  header.initExchangeAck().setCounter(ack.counter);
+  auto out = header.initExchangeAck();
+  out.setCounter(ack.counter);
+  out.setOutcome(static_cast<std::uint8_t>(ack.outcome));
 }
 std::optional<Message> read(wire::ExchangeAck::Reader in, const Frames& frames) {
   if (frames.payload_count != 0) return std::nullopt;
-  return ExchangeAck{in.getCounter()};
+  return ExchangeAck{in.getCounter(), static_cast<Outcome>(in.getOutcome())};
+}
+
+void write(const ExchangeInquiry& inquiry, wire::Header::Builder header, Frames&) {
+  auto out = header.initExchangeInquiry();
+  out.setCounter(inquiry.counter);
+  write_job(inquiry.job, out.initJob());
+  out.setFragment(inquiry.fragment);
+}
+std::optional<Message> read(wire::ExchangeInquiry::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return ExchangeInquiry{in.getCounter(), read_job(in.getJob()), in.getFragment()};
 }
 
 void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
@@ -345,6 +358,8 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       return checked(read(header.getExchangeReply(), frames));
     case wire::Header::EXCHANGE_ACK:
       return checked(read(header.getExchangeAck(), frames));
+    case wire::Header::EXCHANGE_INQUIRY:
+      return checked(read(header.getExchangeInquiry(), frames));
     case wire::Header::JOB_INFO:
       return checked(read(header.getJobInfo(), frames));
     case wire::Header::JOB_QUERY:

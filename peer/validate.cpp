@@ -105,8 +105,12 @@ Fault check(const ExchangeReply& reply) {
   return {};
 }
 
-Fault check(const ExchangeAck&) {
-  return {};
+Fault check(const ExchangeAck& ack) {
+  return static_cast<std::uint8_t>(ack.outcome) > max_outcome ? "unknown outcome" : Fault{};
+}
+
+Fault check(const ExchangeInquiry& inquiry) {
+  return inquiry.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
 }
 
 Fault check(const JobInfo& info) {

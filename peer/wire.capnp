@@ -39,6 +39,8 @@ struct Header {
     bulkAck @19 :BulkAck;
     # How nodes stand, for people who look (gossip/summaries.hpp), on the control channel.
     summaries @20 :Summaries;
+    # What has become of an exchange, on the control channel.
+    exchangeInquiry @21 :ExchangeInquiry;
   }
 }
 
@@ -132,6 +134,13 @@ struct ExchangeReply {
 
 struct ExchangeAck {
   counter @0 :UInt64;
+  outcome @1 :UInt8;        # 0 taken, 1 never, 2 unknown
+}
+
+struct ExchangeInquiry {
+  counter @0 :UInt64;
+  job @1 :Job;
+  fragment @2 :UInt32;
 }
 
 struct JobInfo {

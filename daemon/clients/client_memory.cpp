@@ -16,12 +16,14 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gossip/check.hpp"
+#include "gossip/fragment_buffers.hpp"
 #include "gossip/job_clock.hpp"
 #include "gossip/messages.hpp"
 #include "sdk/layout/hash.hpp"
@@ -37,7 +39,11 @@ using layout::TensorEntry;
 // gossip/ may not include sdk/, so the two state these apart.
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
-              max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples);
+              max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples &&
+              gossip::commits_modulus == layout::commits_modulus && gossip::GivenUp::most == layout::GivenUp::most);
+
+/// In the place of layout::GivenUp::floor, which is a time of day in microseconds.
+constexpr std::uint64_t exchanges_forgotten = std::numeric_limits<std::uint64_t>::max();
 
 /// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
@@ -427,7 +433,7 @@ bool ClientMemory::reached_by(const gossip::Device& device) const {
 }
 
 std::span<std::byte> ClientMemory::host_buffers() const {
-  return {base_ + plan_.buffers_offset, plan_.total_bytes - plan_.buffers_offset};
+  return {base_ + plan_.buffers_offset, layout::align_to_page(layout::device_bytes(plan_))};
 }
 
 Header& ClientMemory::header() const {
@@ -448,6 +454,11 @@ void ClientMemory::store_word(std::uint32_t fragment, layout::Word word) {
   entry(fragment).word.store(word.pack(), std::memory_order_release);
 }
 
+bool ClientMemory::recall_word(std::uint32_t fragment, layout::Word due, layout::Word owned) {
+  std::uint64_t bits = due.pack();
+  return entry(fragment).word.compare_exchange_strong(bits, owned.pack(), std::memory_order_acq_rel);
+}
+
 std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
   const std::uint64_t clock = entry(fragment).publication_clock.load(std::memory_order_relaxed);
   return std::min(clock, layout::max_clock_samples);  // ordered by the word, loaded before
@@ -465,6 +476,73 @@ void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt)
   // The number first: with the old mark it is about a publication that nobody asks for any more.
   kept.number.store(receipt.number, std::memory_order_release);
   kept.mark.store(receipt.mark.pack(), std::memory_order_release);
+}
+
+gossip::OwnHalves ClientMemory::own_halves(std::uint32_t fragment) const {
+  gossip::OwnHalves halves;
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const layout::OwnHalf& stored = entry(fragment).own_halves[i];
+    const std::uint64_t commits = stored.commits.load(std::memory_order_acquire);
+    halves[i] = {stored.counter.load(std::memory_order_relaxed),
+                 static_cast<std::uint32_t>(std::min<std::uint64_t>(commits, layout::commits_modulus))};
+  }
+  return halves;
+}
+
+void ClientMemory::store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves) {
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    layout::OwnHalf& stored = entry(fragment).own_halves[i];
+    if (stored.counter.load(std::memory_order_relaxed) != halves[i].counter) {
+      stored.counter.store(0, std::memory_order_release);  // none, until all of it is there
+      stored.commits.store(halves[i].commits, std::memory_order_release);
+      stored.counter.store(halves[i].counter, std::memory_order_release);
+    } else {
+      stored.commits.store(halves[i].commits, std::memory_order_release);
+    }
+  }
+}
+
+layout::GivenUp& ClientMemory::given_up_page() const {
+  return *reinterpret_cast<layout::GivenUp*>(base_ + plan_.given_up_offset);
+}
+
+std::optional<gossip::GivenUp> ClientMemory::given_up() const {
+  gossip::GivenUp given_up{.floor = given_up_page().floor.load(std::memory_order_acquire)};
+  if (given_up.floor == 0 || given_up.floor == exchanges_forgotten) return std::nullopt;
+  for (const auto& counter : given_up_page().counters) {
+    if (const std::uint64_t read = counter.load(std::memory_order_relaxed); read > given_up.floor)
+      given_up.counters.insert(read);
+  }
+  return given_up;
+}
+
+void ClientMemory::store_given_up(std::uint64_t counter) {
+  layout::GivenUp& page = given_up_page();
+  if (page.floor.load(std::memory_order_relaxed) == exchanges_forgotten) return;
+  const auto read = [](const auto& kept) { return kept.load(std::memory_order_relaxed); };
+  if (std::ranges::find(page.counters, counter, read) != std::end(page.counters)) return;
+  auto* const smallest = std::ranges::min_element(page.counters, {}, read);
+  const std::uint64_t evicted = smallest->load(std::memory_order_relaxed);
+  if (evicted > page.floor.load(std::memory_order_relaxed)) page.floor.store(evicted, std::memory_order_release);
+  smallest->store(counter, std::memory_order_release);
+}
+
+void ClientMemory::begin_given_up(const gossip::GivenUp& given_up) {
+  layout::GivenUp& page = given_up_page();
+  if (page.floor.load(std::memory_order_relaxed) != given_up.floor) {
+    for (auto& counter : page.counters)
+      counter.store(0, std::memory_order_relaxed);
+    page.floor.store(given_up.floor, std::memory_order_release);
+  }
+}
+
+void ClientMemory::forget_exchanges() {
+  given_up_page().floor.store(exchanges_forgotten, std::memory_order_release);
+}
+
+std::span<std::byte> ClientMemory::record(std::uint32_t place) const {
+  GOSSAMER_CHECK(place < plan_.record_places);
+  return {base_ + layout::record_offset(plan_, place), plan_.record_stride};
 }
 
 std::uint64_t ClientMemory::clock() const {

@@ -22,6 +22,7 @@
 #include "daemon/checkpoint/model_file.hpp"
 #include "daemon/clients/device_memory.hpp"
 #include "gossip/outer.hpp"
+#include "gossip/own_halves.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -110,6 +111,11 @@ class ClientMemory {
   /// Likewise of all fragments whose words say so: what a daemon that died may have left.
   void vacate_unused() const;
 
+  // Records of replies, in numbered places (daemon/clients/reply_records.hpp).
+  [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
+  /// All of one place: a RecordEntry, and room for what follows it.
+  [[nodiscard]] std::span<std::byte> record(std::uint32_t place) const;
+
   /// All words, as they are now. They are the client's until they have been checked: map() has checked those of then.
   [[nodiscard]] std::vector<std::uint64_t> load_words() const;
   /// Refused if the memory cannot have these.
@@ -118,6 +124,8 @@ class ClientMemory {
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
   /// Only while the daemon owns the word. The word must be valid.
   void store_word(std::uint32_t fragment, layout::Word word);
+  /// Takes back a fragment that is due, so that `due` becomes `owned`. False: the client has begun to serve it.
+  [[nodiscard]] bool recall_word(std::uint32_t fragment, layout::Word due, layout::Word owned);
   /// This one and clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
   /// The daemon's own note about the publication of this generation, if the memory has one. A client can write there,
@@ -129,6 +137,16 @@ class ClientMemory {
   [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
   /// About mark.generation; takes the place of that two generations before.
   void store_receipt(std::uint32_t fragment, const Receipt& receipt);
+  /// The daemon's own, too: the last exchanges that it began. Before the word.
+  [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t fragment) const;
+  void store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves);
+  /// And those it has given up. None: no daemon has begun any, or what it took did not outlive it.
+  [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
+  void store_given_up(std::uint64_t counter);
+  /// For a daemon that begins: of earlier exchanges it knows these only.
+  void begin_given_up(const gossip::GivenUp& given_up);
+  /// What exchanges come to from now on does not outlive the daemon by itself.
+  void forget_exchanges();
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
@@ -186,6 +204,7 @@ class ClientMemory {
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
+  [[nodiscard]] layout::GivenUp& given_up_page() const;
 
   std::shared_ptr<std::byte> pages_;  // the mapping
   std::byte* base_ = nullptr;

@@ -106,6 +106,27 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
         *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
   }
   if (first_->memory().lean()) replica_.keep_lean(first_->memory().window_fragments());
+  remember();
+}
+
+/// What a former daemon has stored in the client's memory of exchanges that may not have ended.
+void Job::remember() {
+  ClientMemory& memory = first_->memory();
+  replica_.set_record_places(memory.record_places());
+  const std::vector<std::uint64_t> words = memory.load_words();
+  for (std::uint32_t place = 0; place < memory.record_places(); ++place) {
+    if (auto record = read_record(memory, place, words)) {
+      records_.insert(place);
+      replica_.remember(record->id, place, std::move(record->reply), std::move(record->half), host_.now_us());
+    }
+  }
+  // Counters are times of day: a clock that was set back would give those of former exchanges anew.
+  if (const auto given_up = memory.given_up(); given_up && given_up->floor < replica_.given_up().floor) {
+    replica_.remember(*given_up);
+    for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+      replica_.remember(f, memory.own_halves(f));
+  }
+  memory.begin_given_up(replica_.given_up());
 }
 
 void Job::start() {
@@ -390,6 +411,31 @@ void Job::tell_state(layout::RunState state) {
   }
 }
 
+/// In the order that lets a successor tell what counts, whenever this daemon dies.
+void Job::store(Actions& actions) {
+  for (const std::uint64_t counter : replica_.take_given_up()) {
+    if (first_) first_->memory().store_given_up(counter);
+  }
+  for (const gossip::Replica::Store& commit : std::exchange(actions.store, {})) {
+    const std::uint32_t f = commit.fragment;
+    ClientMemory& memory = first_->memory();
+    const std::uint32_t commits = replica_.buffers(f).parts().commits;
+    if (commit.answered && records_.contains(*commit.answered)) seal_record(memory, *commit.answered, commits);
+    if (commit.undone && records_.contains(*commit.undone)) note_undone(memory, *commit.undone, commits);
+    memory.store_own_halves(f, replica_.own_halves(f));
+    mirror(f);
+  }
+  for (const std::uint32_t place : replica_.take_left_places()) {
+    if (records_.erase(place) > 0 && first_) clear_record(first_->memory(), place);
+  }
+}
+
+void Job::recall(std::uint32_t f) {
+  if (!replica_.buffers(f).out_of_hand()) return;
+  const bool done = first_->due(f) && first_->recall(f);
+  decide([&](Actions& out) { replica_.recalled(f, done, host_.now_us(), out); });
+}
+
 /// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over. What is gathered is no
 /// client's.
 void Job::mirror(std::uint32_t f) {
@@ -405,6 +451,7 @@ void Job::mirror(std::uint32_t f) {
 // --- carrying out what was decided --------------------------------------------------------------------------------
 
 void Job::perform(Actions& actions) {
+  store(actions);
   for (const std::uint32_t f : actions.due) {
     if (replica_.buffers(f).gathered()) {
       offer(f);
@@ -420,9 +467,34 @@ void Job::perform(Actions& actions) {
          });
   }
   for (auto& run : actions.answer) {
+    struct Answer {
+      struct Result {
+        gossip::AnswerTask::Result answer;
+        bool recorded;
+      };
+      gossip::AnswerTask task;
+      std::shared_ptr<JobClient> client;
+      std::uint32_t place;
+      NodeId initiator;
+
+      Result run(gossip::HeldFragment fragment) && {
+        Result result{.answer = std::move(task).run(fragment), .recorded = false};
+        const gossip::AnswerTask::Result& answer = result.answer;
+        if (answer.commit && client && !fragment.buffers.gathered())
+          result.recorded = write_record(client->memory(), place, initiator, answer.reply, answer.half);
+        return result;
+      }
+    };
+    work(run.fragment, Answer{std::move(run.task), first_, run.place, run.to},
+         [f = run.fragment, to = run.to, place = run.place](Job& job, Answer::Result&& result, Actions& out) {
+           if (result.recorded) job.records_.insert(place);
+           job.replica_.answered(f, to, place, std::move(result.answer), job.host_.now_us(), out);
+         });
+  }
+  for (auto& run : actions.undo) {
     work(run.fragment, std::move(run.task),
-         [f = run.fragment, to = run.to](Job& job, gossip::AnswerTask::Result&& result, Actions& out) {
-           job.replica_.answered(f, to, std::move(result), job.host_.now_us(), out);
+         [f = run.fragment](Job& job, gossip::UndoTask::Result&& result, Actions& out) {
+           job.replica_.undone(f, result, job.host_.now_us(), out);
          });
   }
   for (auto& run : actions.conclude) {
@@ -442,16 +514,8 @@ void Job::perform(Actions& actions) {
     provide(f);
   for (const std::uint32_t f : actions.vacate)
     vacate(f);
-  for (const std::uint32_t f : actions.fold) {
-    if (replica_.buffers(f).gathered()) {
-      take_in(f);
-      continue;
-    }
-    struct Fold {
-      bool run(gossip::HeldFragment fragment) && { return fragment.buffers.fold(); }
-    };
-    work(f, Fold{}, [f](Job& job, bool done, Actions& out) { job.replica_.folded(f, done, job.host_.now_us(), out); });
-  }
+  for (const std::uint32_t f : actions.fold)
+    take_in(f);
   for (const auto& snapshot : actions.snapshot) {
     if (snapshot.to == host_.id()) {
       work_copy(snapshot.fragment);
@@ -460,6 +524,8 @@ void Job::perform(Actions& actions) {
     }
   }
   send(actions.send);
+  for (const std::uint32_t f : actions.recall)
+    recall(f);
 }
 
 // --- lean memory --------------------------------------------------------------------------------------------------
@@ -559,7 +625,6 @@ void Job::received(const NodeId& from, Message&& message) {
     return;
   }
   if (auto* reply = std::get_if<PullReply>(&message)) return pulled(from, std::move(*reply));
-  if (auto* ack = std::get_if<ExchangeAck>(&message)) return replica_.acknowledged(from, *ack);
   decide([&](Actions& out) {
     if (auto* request = std::get_if<ExchangeRequest>(&message)) {
       payload_bytes_received_ += payload_bytes(*request);
@@ -567,6 +632,10 @@ void Job::received(const NodeId& from, Message&& message) {
     } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
       payload_bytes_received_ += payload_bytes(*reply);
       replica_.reply(from, std::move(*reply), now_us, out);
+    } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
+      replica_.acknowledged(from, *ack, now_us, out);
+    } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(&message)) {
+      replica_.inquired(from, *inquiry, out);
     } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
       replica_.pull(from, *pull, now_us, out);
     }
@@ -867,6 +936,8 @@ JobStatus Job::status() const {
   status.busy = counters.busy_received;
   status.refused = counters.refused_received;
   status.unresolved = counters.unresolved;
+  status.undone = counters.undone;
+  status.asked_after = replica_.orphaned_replies();
   status.violations = counters.violations;
   status.blocks = counters.blocks;
   status.wide_blocks = counters.wide_blocks;

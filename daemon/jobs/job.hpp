@@ -22,6 +22,7 @@
 #include <set>
 
 #include "daemon/clients/client_listener.hpp"
+#include "daemon/clients/reply_records.hpp"
 #include "daemon/config/config.hpp"
 #include "daemon/device/node_mean.hpp"
 #include "daemon/jobs/checkpoint_search.hpp"
@@ -147,6 +148,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   template <class Feed>
   void decide(Feed feed);
   void perform(Actions& actions);
+  void store(Actions& actions);
+  void recall(std::uint32_t fragment);
+  void remember();
   void send(std::vector<gossip::Replica::Send>& messages);
   template <class Task, class Report>
   void work(std::uint32_t fragment, Task task, Report report);
@@ -270,6 +274,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   TimeUs gather_again_at_us_ = 0;
   std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
+  std::set<std::uint32_t> records_;                               // places with a record in the first client's memory
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;
@@ -312,7 +317,7 @@ void Job::work(std::uint32_t f, Task task, Report report) {
         if (self->ended_) return;
         self->decide([&](Actions& out) {
           report(*self, std::move(result), out);
-          self->mirror(f);
+          self->store(out);
         });
       });
   // At most one task a fragment is under way, and the queue has room for that many.

@@ -9,6 +9,7 @@ gossip::FragmentParts parts_of(const layout::Word& word) {
   return {.generation = word.generation,
           .publication = word.publication,
           .correction = word.correction,
+          .commits = word.commits,
           .correction_valid = word.correction_valid,
           .replace = word.replace,
           .with_client = word.with_client,
@@ -22,7 +23,8 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
           .correction_valid = parts.correction_valid,
           .replace = parts.replace,
           .with_client = parts.with_client,
-          .empty = parts.empty};
+          .empty = parts.empty,
+          .commits = parts.commits};
 }
 
 JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
@@ -77,13 +79,24 @@ JobClient::Served JobClient::look(std::uint32_t f, TimeUs now_us) {
   const layout::Word before = word(f);
   const layout::Word now = memory().load_word(f);
   if (now.valid() && now.with_client) return Served::not_yet;
-  const layout::Word expected{
-      .generation = before.generation + 1, .publication = before.spare(), .correction = before.correction};
+  const layout::Word expected{.generation = before.generation + 1,
+                              .publication = before.spare(),
+                              .correction = before.correction,
+                              .commits = before.commits};
   if (now.pack() != expected.pack()) return Served::breach;
   words_[f] = expected.pack();
   was_corrected_[f] = before.correction_valid && !before.replace;
   published_us_ = now_us;
   return Served::yes;
+}
+
+bool JobClient::recall(std::uint32_t f) {
+  const layout::Word due = word(f);
+  layout::Word owned = due;
+  owned.with_client = false;
+  if (!memory().recall_word(f, due, owned)) return false;
+  words_[f] = owned.pack();
+  return true;
 }
 
 void JobClient::store(std::uint32_t f, const layout::Word& word) {

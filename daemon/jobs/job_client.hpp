@@ -61,6 +61,8 @@ class JobClient {
   enum class Served { not_yet, yes, breach };
   /// Looks whether it has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
+  /// Takes a fragment back that is due. False: the client has begun to serve it.
+  [[nodiscard]] bool recall(std::uint32_t f);
   /// Only while the daemon owns the word. tell_due() afterwards.
   void store(std::uint32_t f, const layout::Word& word);
 

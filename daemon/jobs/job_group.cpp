@@ -221,6 +221,7 @@ void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
   if (finite) {
     // What clients that came back together hold says so itself.
     if (!together) first_->note_copy(f, ++copies_[f], false, false);
+    first_->memory().forget_exchanges();
     group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, together, host_.now_us());
     if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
       group_->published(first_->number(), f, host_.now_us());
@@ -373,7 +374,7 @@ void Job::take_in(std::uint32_t f) {
   work(f, std::move(mean),
        [f, part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
          job.mean_done(f, part, outcomes);
-         job.replica_.folded(f, true, job.host_.now_us(), out);
+         job.replica_.folded(f, job.host_.now_us(), out);
        });
 }
 

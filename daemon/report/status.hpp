@@ -148,7 +148,7 @@ struct PartnerStatus {
   double consensus = 0;                     ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
   std::uint64_t blocks = 0;                 ///< offered in the exchanges with it
   std::uint64_t wide_blocks = 0;            ///< of those, the models differed by more than the range
-  std::uint64_t unresolved = 0;             ///< exchanges with it of which one end may not have heard
+  std::uint64_t unresolved = 0;             ///< exchanges with it of which nobody can tell whether it did its half
   double age_intervals = 0;                 ///< how old what it brings is, in its own publication intervals, smoothed
   std::uint32_t quarantined_fragments = 0;  ///< that it holds NaN or infinity in, as it said when it was asked last
 };
@@ -173,7 +173,9 @@ struct JobStatus {
   std::uint64_t exchanges_answered = 0;   ///< done as responder
   std::uint64_t busy = 0;                 ///< answers received that said busy
   std::uint64_t refused = 0;
-  std::uint64_t unresolved = 0;   ///< exchanges of which it is not known whether the other end committed
+  std::uint64_t unresolved = 0;   ///< committed here, and nobody can tell any more whether at the other end, too
+  std::uint64_t undone = 0;       ///< committed here, and undone, since the other end never will
+  std::uint64_t asked_after = 0;  ///< replies that nobody has acknowledged in time: now
   std::uint64_t violations = 0;   ///< replies that did not fit their request
   std::uint64_t blocks = 0;       ///< offered in exchanges
   std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
@@ -239,7 +241,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, ex
                                    quarantined_fragments)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
-                                   exchanges_answered, busy, refused, unresolved, violations, blocks, wide_blocks,
+                                   exchanges_answered, busy, refused, unresolved, undone, violations, blocks, wide_blocks,
                                    payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
                                    fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
                                    mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,

@@ -247,11 +247,10 @@ void look_for_busy(const Scene& scene, const Partner& partner) {
 void look_for_unresolved(const Scene& scene, const Partner& partner) {
   const double unresolved = grown(partner.before.unresolved, partner.now.unresolved);
   if (unresolved < least_unresolved || unresolved <= unresolved_share * (unresolved + partner.exchanges)) return;
-  scene.find(
-      "unresolved", partner.now.node,
-      fmt::format("of {:.0f} exchanges with {} one end may not have heard of {:.0f}", unresolved + partner.exchanges,
-                  scene.name_of(partner.now.node), unresolved),
-      "the link breaks, or is silent, in the middle of exchanges: 'gossamerctl peers', and the logs of both ends");
+  scene.find("unresolved", partner.now.node,
+             fmt::format("of {:.0f} exchanges with {} nobody can tell whether both ends did {:.0f}",
+                         unresolved + partner.exchanges, scene.name_of(partner.now.node), unresolved),
+             "its training process dies in the middle of exchanges, or it is away for ten minutes: its log");
 }
 
 void look_for_age(const Scene& scene, const Partner& partner) {
@@ -420,7 +419,7 @@ void look_for_unresolved_elsewhere(const Scene& scene) {
   const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
   if (unresolved < least_unresolved_gone || unresolved <= unresolved_share * (unresolved + exchanges)) return;
   scene.find("unresolved", "",
-             fmt::format("of {:.0f} exchanges one end, which is gone, may not have heard of {:.0f}",
+             fmt::format("of {:.0f} exchanges nobody can tell whether both ends did {:.0f}, since one is gone",
                          unresolved + exchanges, unresolved),
              "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
 }

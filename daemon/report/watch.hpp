@@ -39,7 +39,7 @@ inline constexpr std::array watch_rules = {
     WatchRule{"rare", "exchanges are far rarer than asked for, to keep to a share of time or network", 24},
     WatchRule{"diverge", "the model grows without bound", 3},
     WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
-    WatchRule{"unresolved", "of many exchanges one end may not have heard", 3},
+    WatchRule{"unresolved", "of many exchanges nobody can tell whether both ends did them", 3},
     WatchRule{"stale", "what is averaged is old", 3},
     WatchRule{"quarantined", "a replica, this one or a neighbour's, holds NaN or infinity", 3},
     WatchRule{"starved", "a part of the model is exchanged with nobody, though replicas that train are linked", 3},

@@ -120,7 +120,6 @@ GOSSAMER_ANYWHERE inline void add_four(Four& values, const float* more) {
 [[nodiscard]] GOSSAMER_ANYWHERE inline Four load_view(const FragmentView& y, std::size_t first) {
   Four values = load_four(y.publication + first);
   if (y.correction != nullptr) add_four(values, y.correction + first);
-  if (y.pending != nullptr) add_four(values, y.pending + first);
   return values;
 }
 

@@ -34,7 +34,7 @@ namespace {
                     " elements, and those of this run have " + std::to_string(plan.buffer_stride / sizeof(float)) +
                     ": choose larger fragment_elements, or leave memory at auto");
   }
-  const bool fits = !available_bytes || plan.total_bytes <= *available_bytes;
+  const bool fits = !available_bytes || layout::most_bytes(plan, 0) <= *available_bytes;
   const bool lean = memory == GOSSAMER_MEMORY_LEAN || (memory == GOSSAMER_MEMORY_AUTO && !fits && lean_window != 0);
   const std::uint64_t window = lean ? lean_window : 0;
   const std::uint64_t needed_bytes = layout::most_bytes(plan, window);
@@ -66,10 +66,12 @@ namespace {
 }
 
 /// A forked child (a data loader, say) neither needs the memory nor should keep it alive.
-[[nodiscard]] Result<std::byte*> map(const FileDescriptor& file, const layout::Plan& plan, int populate) {
-  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | populate, file.get(), 0);
+[[nodiscard]] Result<std::byte*> map(const FileDescriptor& file, const layout::Plan& plan, bool populate) {
+  void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return fail_errno("could not map shared memory");
   madvise(base, plan.total_bytes, MADV_DONTFORK);
+  // The pages are there: mapped now, so that no step has to. Not known to kernels before 5.14.
+  if (populate) madvise(base, layout::most_bytes(plan, 0), MADV_POPULATE_WRITE);
   return static_cast<std::byte*>(base);
 }
 
@@ -99,10 +101,10 @@ Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_vi
   const auto window = choose_window(plan, memory_kind);
   if (!window) return std::unexpected(window.error());
   const bool lean = *window != 0;
-  auto file =
-      make_file(plan, lean ? plan.buffers_offset : plan.total_bytes, lean ? "" : "; opened lean the model takes less");
+  auto file = make_file(plan, lean ? plan.buffers_offset : layout::most_bytes(plan, 0),
+                        lean ? "" : "; opened lean the model takes less");
   if (!file) return std::unexpected(file.error());
-  const auto base = map(*file, plan, lean ? 0 : MAP_POPULATE);
+  const auto base = map(*file, plan, !lean);
   if (!base) return std::unexpected(base.error());
   ClientMemory memory(std::move(*file), *base, plan, *window);
   memory.describe(replica, job, clock);
@@ -124,7 +126,7 @@ Result<ClientMemory> ClientMemory::create_for_device(const Replica& replica, std
   if (!on_device) {
     if (auto taken = take_buffers(file->get(), plan); !taken) return std::unexpected(taken.error());
   }
-  const auto base = map(*file, plan, on_device ? 0 : MAP_POPULATE);
+  const auto base = map(*file, plan, !on_device);
   if (!base) return std::unexpected(base.error());
   ClientMemory memory(std::move(*file), *base, plan, 0);
   memory.describe(replica, job, clock);

@@ -185,7 +185,7 @@ void DevicePass::add(const Replica& replica, std::uint32_t fragment, const layou
   layout::Word published = due;
   ++published.generation;
   published.publication = due.spare();
-  published.correction_valid = published.replace = published.with_client = false;
+  published.correction_valid = published.replace = published.with_client = published.serving = false;
   add_pieces(replica, fragment, mode, buffer(fragment, due.correction), buffer(fragment, due.spare()), dither);
   add_publication(fragment, due, published);
 }
@@ -221,10 +221,14 @@ DevicePass::Launch DevicePass::launch() {
     if (launched.status == Status::impossible) result.problem = Error{GOSSAMER_BAD_ARGUMENT, launched.error};
     if (!launched.done()) break;
     for (; begin < end; ++begin) {
-      launched_[added_[begin].fragment] = added_[begin].due;
       news_.push_back({&entry(added_[begin].fragment).word, added_[begin].due});
     }
     pieces_begin = pieces_end;
+  }
+  for (std::size_t i = begin; i < added_.size(); ++i) {  // the daemon may have these back until the next step
+    layout::Word due = layout::Word::unpack(added_[i].due);
+    due.serving = false;
+    entry(added_[i].fragment).word.store(due.pack(), std::memory_order_release);
   }
   result.launched = static_cast<std::uint32_t>(begin);
   result.left = static_cast<std::uint32_t>(added_.size() - begin);

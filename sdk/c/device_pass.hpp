@@ -48,13 +48,9 @@ class DevicePass {
   [[nodiscard]] Result<void> publish_all(const Replica& replica, std::uint64_t clock);
 
   // --- a step
-  /// Of a due fragment: the word is what a pass under way will replace.
-  [[nodiscard]] bool has_launched(std::uint32_t fragment, const layout::Word& due) const {
-    return launched_[fragment] == due.pack();
-  }
   /// The next pass has nothing yet.
   void begin();
-  /// Adds a due fragment to the next pass.
+  /// Adds a due fragment to the next pass; its word says that it is being served.
   void add(const Replica& replica, std::uint32_t fragment, const layout::Word& due, std::uint32_t dither);
   struct Launch {
     std::uint32_t launched = 0;  ///< fragments
@@ -89,7 +85,7 @@ class DevicePass {
 
  private:
   DevicePass(const cuda::PluginTable& plugin, std::int32_t device, std::uint32_t fragments, void* stream)
-      : plugin_(plugin), device_(device), stream_(stream), launched_(fragments), under_way_(fragments) {}
+      : plugin_(plugin), device_(device), stream_(stream), under_way_(fragments) {}
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const {
     return reinterpret_cast<layout::FragmentEntry*>(memory_ + plan_.fragments_offset)[fragment];
   }
@@ -117,7 +113,6 @@ class DevicePass {
   std::string failure_;
   std::uint64_t taken_pass_ns_ = 0;
 
-  std::vector<std::uint64_t> launched_;  ///< of each fragment: the word that the last pass with it replaces; 0: none
   // The next pass, and of each of its fragments which it is, the word it replaces, and how many pieces there are
   // up to its end.
   std::vector<cuda::Piece> pieces_;

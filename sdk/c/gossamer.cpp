@@ -190,6 +190,7 @@ struct gossamer_run {
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
   [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
+  [[nodiscard]] Served serve(std::uint32_t fragment, layout::Word word);
   [[nodiscard]] Served add_to_pass(std::uint32_t fragment, const layout::Word& word);
   [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
   [[nodiscard]] bool load(std::uint32_t fragment) const;
@@ -355,8 +356,21 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   layout::FragmentEntry& entry = memory_.fragment(fragment);
   layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
   if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
-  if (!word.with_client) return Served::nothing;
-  if (device_ != nullptr) return add_to_pass(fragment, word);
+  if (!word.with_client || word.serving) return Served::nothing;
+  // From here on the daemon cannot recall it. If it just has, it will hand it over again.
+  std::uint64_t due = word.pack();
+  word.serving = true;
+  if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
+  const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
+  if (served != Served::fragment) {
+    word.serving = false;  // as it was: nothing has been touched
+    entry.word.store(word.pack(), std::memory_order_release);
+  }
+  return served;
+}
+
+gossamer_run::Served gossamer_run::serve(std::uint32_t fragment, layout::Word word) {
+  layout::FragmentEntry& entry = memory_.fragment(fragment);
   const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
                                    : word.replace         ? Replica::Correction::replace
                                                           : Replica::Correction::add;
@@ -370,14 +384,13 @@ gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
   ++word.generation;
   word.publication = snapshot;
-  word.correction_valid = word.replace = word.with_client = word.empty = false;
+  word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
   entry.word.store(word.pack(), std::memory_order_release);
   if (mode != Replica::Correction::none) store(fragment);
   return Served::fragment;
 }
 
 gossamer_run::Served gossamer_run::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
-  if (device_->has_launched(fragment, word)) return Served::nothing;  // stays due until the device has stored the word
   dither_ = mix(dither_ + 1);
   memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
   device_->add(replica_, fragment, word, dither_);

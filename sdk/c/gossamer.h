@@ -164,7 +164,7 @@ typedef struct gossamer_run_info {
   double consensus;        /* |y_j - y_i| / |y| (2-norms) as the latest exchanges found it: how far apart this replica
                               and those it meets are; 0 before any exchange */
   uint64_t age_samples;    /* trained since the oldest fragment was published */
-  uint64_t unresolved;     /* exchanges of which one end may not have heard */
+  uint64_t unresolved;     /* exchanges of which nobody can tell whether both ends did them */
   uint64_t quarantines;    /* times a fragment was found to hold NaN or infinity */
   uint64_t period_us;      /* between two exchanges of a fragment that this node begins */
   uint64_t pulled_bytes;   /* of the model, when it was pulled from other nodes */

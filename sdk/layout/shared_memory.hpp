@@ -2,8 +2,9 @@
 //
 // The client makes one memfd per run, sized for its model and sealed against resizing, and hands it to the daemon over
 // the Unix socket (sdk/layout/attach.hpp). The model moves only through it. Nothing in it is a lock: each 64-bit word
-// has one writer at a time, and a death of either side at any instruction leaves words that tell the survivor what is
-// valid. Everything read from the other side is validated. docs/shared-memory.md describes the same for readers.
+// has one writer at a time (but a fragment that is due may be taken by either side), and a death of either side at any
+// instruction leaves words that tell the survivor what is valid. Everything read from the other side is validated.
+// docs/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
 //   Header           one page
@@ -11,8 +12,10 @@
 //   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
 //   FragmentEntry[]  `fragment_count`
+//   GivenUp          one page
 //   buffers          `fragment_count` × 3 × `buffer_stride` bytes: fp32, fragment_elements each (the last fragment is
 //                    padded to whole blocks with zeros but has the same stride)
+//   records          the daemon's: places of replies that it has given, for its successor; pages are taken when used
 //
 // The replica is the concatenation, in the table's order, of the tensors whose role is not `local`. Fragment f holds
 // elements [f · fragment_elements, (f+1) · fragment_elements) of it.
@@ -23,9 +26,12 @@
 //   1. The daemon owns the word. It may write a new correction into the spare and then store a word in which that
 //      buffer is the correction: a commit is one store.
 //   2. To hand over, it stores the word with `owner = client` (the fragment is *due*) and raises Header::due_sequence.
-//   3. At its next step the client does one pass: x += correction (or x = correction if `replace`), s = x into the
-//      spare, and stores the word with owner = daemon, publication = that spare, correction invalid, generation + 1.
-//   4. The daemon's corrections made between 2 and 3 are kept privately and become the next correction.
+//   3. At its next step the client marks the word as `serving` and does one pass: x += correction (or x = correction if
+//      `replace`), s = x into the spare. It stores the word with owner = daemon, publication = that spare, correction
+//      invalid, generation + 1.
+//   4. As long as the client has not begun to serve it, the daemon may recall the fragment, to commit another
+//   correction.
+//      Both do so by one compare-and-exchange of the word, so that one of them fails.
 //
 // Where the model is in a GPU's memory, its buffers may be there, too (Header::buffers_in): everything else stays here.
 // The client's pass is then a kernel on the training stream, whose last thread stores the word when the pass is done;
@@ -48,7 +54,7 @@
 namespace gossamer::layout {
 
 inline constexpr std::uint64_t magic = 0x31726d6173736f67;  // "gossamr1", little endian
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t buffers_per_fragment = 3;
 inline constexpr std::uint32_t block_elements = 256;
@@ -106,6 +112,8 @@ struct TensorEntry {
 };
 static_assert(sizeof(TensorEntry) == 96 && alignof(TensorEntry) == 8);
 
+inline constexpr std::uint32_t commits_modulus = 1U << 23;
+
 /// A fragment's word. Stored by its owner only, with release; read with acquire.
 struct Word {
   std::uint32_t generation = 0;   ///< + 1 at every publication
@@ -115,13 +123,15 @@ struct Word {
   bool replace = false;           ///< the correction holds values to take over, not to add
   bool with_client = false;       ///< owner: false the daemon, true the client (due)
   bool empty = false;             ///< only in lean memory: there is no publication, nor a correction to add to one
+  bool serving = false;           ///< the client has begun its pass over a fragment that is due
+  std::uint32_t commits = 0;      ///< corrections that the daemon has committed, modulo 2^23
 
   [[nodiscard]] constexpr std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{generation} << 32 | std::uint64_t{publication} << 4 | std::uint64_t{correction} << 6 |
            std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{empty} << 3 |
-           std::uint64_t{with_client};
+           std::uint64_t{with_client} | std::uint64_t{serving} << 8 | std::uint64_t{commits} << 9;
   }
   /// The word that `bits` hold, or one for which valid() is false.
   [[nodiscard]] static constexpr Word unpack(std::uint64_t bits) {
@@ -133,17 +143,19 @@ struct Word {
     word.replace = bits >> 2 & 1;
     word.empty = bits >> 3 & 1;
     word.with_client = bits & 1;
-    if (bits & 0xffffff00) word.publication = 3;  // bits 8–31 are reserved, zero
+    word.serving = bits >> 8 & 1;
+    word.commits = static_cast<std::uint32_t>(bits >> 9 & (commits_modulus - 1));
     return word;
   }
   [[nodiscard]] constexpr bool valid() const {
     return publication < 3 && correction < 3 && publication != correction && (!replace || correction_valid) &&
-           (!empty || correction_valid == replace);
+           (!empty || correction_valid == replace) && (!serving || with_client);
   }
   /// Nothing in the fragment's buffers is of any use.
   [[nodiscard]] constexpr bool vacant() const { return empty && !with_client && !correction_valid; }
 };
 static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation == 7);
+static_assert(Word::unpack(Word{.serving = true, .commits = 5}.pack()).commits == 5);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
 
 /// What a receipt says beside the copy's number.
@@ -174,14 +186,52 @@ struct Receipt {
   std::atomic<std::uint64_t> mark;    ///< ReceiptMark
 };
 
-/// One cache line a fragment.
+/// An exchange of the node's own, stored before it is asked for: for the daemon that takes over.
+struct OwnHalf {
+  std::atomic<std::uint64_t> counter;  ///< of the exchange; 0: none
+  std::atomic<std::uint64_t> commits;  ///< the corrections contain its half, if the word's commits have come to this
+                                       ///< number; `commits_modulus`: they do not. Stored before that word
+};
+
+/// Exchanges of the node's own that it has given up, though they may have been answered: likewise.
+struct GivenUp {
+  static constexpr std::size_t most = 511;
+
+  std::atomic<std::uint64_t> floor;           ///< of those up to this one nothing is known; 0: nobody has begun any
+  std::atomic<std::uint64_t> counters[most];  ///< 0: none
+};
+static_assert(sizeof(GivenUp) == page_bytes);
+
+/// Two cache lines a fragment.
 struct alignas(64) FragmentEntry {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> publication_clock;  ///< client: Header::clock when it published; stored before the word
   Receipt receipts[2];                           ///< daemon: of publications with even, with odd generations
-  std::uint64_t reserved[2];
+  OwnHalf own_halves[2];                         ///< daemon: the last two
+  std::uint64_t reserved[6];
 };
-static_assert(sizeof(FragmentEntry) == 64);
+static_assert(sizeof(FragmentEntry) == 128);
+
+/// A reply that the daemon has given, and what it takes to undo its half: for the daemon that takes over. Followed by
+/// the request's block bitmap, the blocks' step exponents and the differences.
+struct RecordEntry {
+  std::atomic<std::uint64_t> committed;  ///< record_mark() of the fragment's commits that make it count; stored last
+  std::atomic<std::uint64_t> undone;     ///< likewise of those that undo it; 0: it is not
+  std::uint64_t counter;                 ///< of the exchange
+  std::uint8_t initiator[16];
+  std::uint32_t fragment;
+  std::uint32_t block_count;
+  std::uint32_t bitmap_bytes;  ///< 0: all blocks
+  std::uint8_t codec;
+  std::uint8_t shift;
+  std::uint8_t reserved[2];
+  std::uint64_t reserved_more[9];
+};
+static_assert(sizeof(RecordEntry) == 128);
+/// Not 0.
+[[nodiscard]] constexpr std::uint64_t record_mark(std::uint32_t commits) {
+  return std::uint64_t{1} << 32 | commits;
+}
 static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).overwritten);
 
 /// What the daemon tells the client about its run.
@@ -269,7 +319,7 @@ struct Header {
   std::atomic<std::uint64_t> bytes_received;          ///< likewise
   std::atomic<std::uint64_t> consensus;               ///< double: see gossip::Replica::consensus()
   std::atomic<std::uint64_t> age_samples;             ///< since the oldest publication
-  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which one end may not have heard
+  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which nobody can tell whether both ends did them
   std::atomic<std::uint64_t> quarantines;             ///< times a fragment was found to hold NaN or infinity
   std::atomic<std::uint64_t> period_us;               ///< between two exchanges of a fragment that the node begins
   std::atomic<std::uint64_t> pulled_bytes;            ///< of the model, in joining
@@ -291,9 +341,15 @@ inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
 struct Plan {
-  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, buffers_offset, buffer_stride, total_bytes;
-  std::uint32_t fragment_count;
+  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, given_up_offset, buffers_offset;
+  std::uint64_t buffer_stride, records_offset, record_stride, total_bytes;
+  std::uint32_t fragment_count, record_places;
 };
+
+/// Replies that may be waiting for an acknowledgement at once: two for each fragment, within these bounds.
+inline constexpr std::uint32_t least_record_places = 8;
+inline constexpr std::uint32_t most_record_places = 32;
+
 [[nodiscard]] constexpr std::uint64_t align_to_page(std::uint64_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
@@ -306,8 +362,14 @@ struct Plan {
   p.names_offset = p.tensors_offset + std::uint64_t{tensor_count} * sizeof(TensorEntry);
   p.names_bytes = names_bytes;
   p.fragments_offset = align_to_page(p.names_offset + names_bytes);
-  p.buffers_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
-  p.total_bytes = p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride;
+  p.given_up_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
+  p.buffers_offset = p.given_up_offset + sizeof(GivenUp);
+  p.records_offset =
+      align_to_page(p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride);
+  const std::uint32_t blocks = fragment_elements / block_elements;
+  p.record_stride = align_to_page(sizeof(RecordEntry) + (blocks + 7) / 8 + blocks + p.buffer_stride);
+  p.record_places = std::min(std::max(2 * p.fragment_count, least_record_places), most_record_places);
+  p.total_bytes = p.records_offset + p.record_places * p.record_stride;
   return p;
 }
 /// Offset of buffer `index` (0–2) of a fragment.
@@ -321,7 +383,7 @@ struct Plan {
 
 /// In a GPU's memory the buffers of all fragments follow each other as they do here, from its beginning.
 [[nodiscard]] constexpr std::uint64_t device_bytes(const Plan& p) {
-  return p.total_bytes - p.buffers_offset;
+  return p.fragment_count * fragment_bytes(p);
 }
 [[nodiscard]] constexpr std::uint64_t device_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {
   return buffer_offset(p, fragment, index) - p.buffers_offset;
@@ -342,9 +404,12 @@ inline constexpr std::uint64_t window_least_fragments = 8;
   return bytes == 0 || (p.buffer_stride >= page_bytes && bytes % fragment_bytes(p) == 0 &&
                         bytes / fragment_bytes(p) <= p.fragment_count);
 }
-/// The most memory that a client and its daemon share.
+/// The most memory that a client and its daemon share, records apart.
 [[nodiscard]] constexpr std::uint64_t most_bytes(const Plan& p, std::uint64_t window_bytes) {
-  return window_bytes == 0 ? p.total_bytes : p.buffers_offset + window_bytes;
+  return p.buffers_offset + (window_bytes == 0 ? device_bytes(p) : window_bytes);
+}
+[[nodiscard]] constexpr std::uint64_t record_offset(const Plan& p, std::uint32_t place) {
+  return p.records_offset + place * p.record_stride;
 }
 
 }  // namespace gossamer::layout

@@ -19,7 +19,8 @@ import xxhash
 
 PAGE_BYTES = 4096
 TENSORS_OFFSET, HEADER_BYTES = 28672, 512
-TENSOR_BYTES, FRAGMENT_BYTES, REPLY_BYTES = 96, 64, 256
+TENSOR_BYTES, FRAGMENT_BYTES, REPLY_BYTES = 96, 128, 256
+RECORD_BYTES, LEAST_RECORDS, MOST_RECORDS = 128, 8, 32
 REQUEST_MAGIC, MEMORY_MAGIC = 0x6863617474612D67, 0x31726D6173736F67
 RESUME = 1
 F32, F64, I64 = 0, 1, 7
@@ -29,7 +30,8 @@ RUNNING = 2
 # Offsets in the header.
 CLOCK, STEPS, PUBLICATIONS, DUE_SEQUENCE, STATE, GLOBAL_CLOCK, NEIGHBOURS, VERSION = 192, 200, 208, 256, 260, 264, 276, 320
 
-WITH_CLIENT, CORRECTION_VALID, REPLACE = 1, 2, 4
+WITH_CLIENT, CORRECTION_VALID, REPLACE, SERVING = 1, 2, 4, 1 << 8
+COMMITS = (2**23 - 1) << 9
 
 
 class Tensor(NamedTuple):
@@ -58,6 +60,13 @@ def layout_hash(fragment_elements: int, tensors: Sequence[Tensor]) -> int:
     return xxhash.xxh3_64_intdigest(described, seed=0)
 
 
+# Python has no atomic operations of its own; GCC's library has.
+_compare_exchange = ctypes.CDLL("libatomic.so.1").__atomic_compare_exchange_8
+_compare_exchange.restype = ctypes.c_bool
+_compare_exchange.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
+SEQUENTIAL = (5, 5)  # __ATOMIC_SEQ_CST, for success and failure
+
+
 def _pages(size: int) -> int:
     return (size + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
 
@@ -74,11 +83,15 @@ class MinimalClient:
         names = b"".join(tensor.name.encode() for tensor in tensors)
         self._names_offset = TENSORS_OFFSET + TENSOR_BYTES * len(tensors)
         self._fragments_offset = _pages(self._names_offset + len(names))
-        self._buffers_offset = _pages(self._fragments_offset + FRAGMENT_BYTES * self.fragments)
+        self._buffers_offset = _pages(self._fragments_offset + FRAGMENT_BYTES * self.fragments) + PAGE_BYTES
         self._stride = 4 * fragment_elements
-        self._total = self._buffers_offset + 3 * self.fragments * self._stride
+        buffers_end = _pages(self._buffers_offset + 3 * self.fragments * self._stride)
+        blocks = fragment_elements // 256
+        record = _pages(RECORD_BYTES + (blocks + 7) // 8 + blocks + self._stride)
+        self._total = buffers_end + record * min(max(2 * self.fragments, LEAST_RECORDS), MOST_RECORDS)
         self._file = os.memfd_create("minimal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.posix_fallocate(self._file, 0, self._total)
+        os.posix_fallocate(self._file, 0, buffers_end)
+        os.ftruncate(self._file, self._total)
         fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._memory = mmap.mmap(self._file, self._total)
         self._doorbell = os.eventfd(0, os.EFD_CLOEXEC) if hasattr(os, "eventfd") else _eventfd()
@@ -89,7 +102,7 @@ class MinimalClient:
         for fragment in range(self.fragments):
             self._write_buffer(fragment, 0, self._fragment_values(fragment))
             self._store_word(fragment, publication=0, correction=1, generation=1)
-        self._word32(VERSION).value = 1
+        self._word32(VERSION).value = 2
 
     def attach(self, path: str, timeout_s: float = 10.0) -> str:
         """The node's id, in hexadecimal. Raises Refused, or OSError without a daemon."""
@@ -176,8 +189,8 @@ class MinimalClient:
     def _word32(self, offset: int) -> ctypes.c_uint32:
         return ctypes.c_uint32.from_buffer(self._memory, offset)
 
-    def _store_word(self, fragment: int, publication: int, correction: int, generation: int) -> None:
-        word = publication << 4 | correction << 6 | (generation % 2**32) << 32
+    def _store_word(self, fragment: int, publication: int, correction: int, generation: int, commits: int = 0) -> None:
+        word = publication << 4 | correction << 6 | commits | (generation % 2**32) << 32
         self._word64(self._fragments_offset + FRAGMENT_BYTES * fragment).value = word
 
     def _buffer_offset(self, fragment: int, index: int) -> int:
@@ -209,6 +222,8 @@ class MinimalClient:
         publication, correction = word >> 4 & 3, word >> 6 & 3
         if publication > 2 or correction > 2 or publication == correction:
             raise RuntimeError(f"an impossible word: {word:#x}")
+        if not self._begin_to_serve(fragment, word):
+            return False
         places = self._places(fragment)
         if word & CORRECTION_VALID:
             change = struct.unpack_from(f"={len(places)}f", self._memory, self._buffer_offset(fragment, correction))
@@ -218,8 +233,13 @@ class MinimalClient:
         self._write_buffer(fragment, spare, [values[i] for values, i in places])
         self._word64(self._fragments_offset + FRAGMENT_BYTES * fragment + 8).value = self._word64(CLOCK).value
         self._word64(PUBLICATIONS).value += 1
-        self._store_word(fragment, publication=spare, correction=correction, generation=(word >> 32) + 1)
+        self._store_word(fragment, publication=spare, correction=correction, generation=(word >> 32) + 1, commits=word & COMMITS)
         return True
+
+    def _begin_to_serve(self, fragment: int, word: int) -> bool:
+        """Not if the daemon has just recalled it."""
+        at = self._word64(self._fragments_offset + FRAGMENT_BYTES * fragment)
+        return _compare_exchange(ctypes.byref(at), ctypes.byref(ctypes.c_uint64(word)), word | SERVING, *SEQUENTIAL)
 
 
 def _eventfd() -> int:

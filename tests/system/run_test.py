@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -229,7 +230,7 @@ class Run(unittest.TestCase):
 
     def test_signals_that_were_ignored_before_stay_ignored(self) -> None:
         ready = self.file("ready")
-        command = " ".join(self.command("--", "sh", "-c", f"'echo > {ready}; exec sleep 1000'"))
+        command = shlex.join(self.command("--", *sh(f"echo > {ready}; exec sleep 1000")))
         launcher = subprocess.Popen(sh(f"trap '' INT; exec {command}"), stderr=subprocess.DEVNULL)
         self.addCleanup(launcher.wait)
         self.addCleanup(launcher.kill)

@@ -136,7 +136,7 @@ class CodecBench {
   }
   [[nodiscard]] gossip::FragmentView view(const std::vector<float>& model, std::size_t fragment, bool corrected) const {
     const std::size_t first = fragment * fragment_elements;
-    return {model.data() + first, corrected ? models_.correction.data() + first : nullptr, nullptr};
+    return {model.data() + first, corrected ? models_.correction.data() + first : nullptr};
   }
   template <class T>
   [[nodiscard]] static std::span<T> part(std::vector<T>& all, std::size_t fragment, std::size_t block_size = 1) {

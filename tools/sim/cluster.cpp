@@ -24,6 +24,8 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// Header frame, ZeroMQ's framing and CURVE's for the frames of a message.
 constexpr std::size_t header_bytes = 240;
+/// As in docs/shared-memory.md.
+constexpr std::uint32_t record_places = 32;
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
@@ -98,6 +100,10 @@ void Cluster::start_client(std::size_t i, std::span<const float> model) {
 void Cluster::make_buffers(Client& client) {
   client.buffers.clear();
   client.words.assign(fragments_, FragmentParts{.generation = 1});
+  client.serving.assign(fragments_, false);
+  client.own_halves.assign(fragments_, {});
+  client.given_up = {};
+  client.records.clear();
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = client.buffers.emplace_back(3, std::vector<float>(padded_of(f)));
     const auto [first, last] = range_of(f);
@@ -124,6 +130,7 @@ void Cluster::start_daemon(std::size_t i, bool joins) {
   ++node.daemon_life;
   // As the daemon: from the time of day, so that a restart never names an exchange again.
   node.seen.clear();
+  node.let_go = false;
   node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(now_us()) + 1);
   say({.kind = Event::Kind::daemon_began, .node = i});
   attach(i, joins);
@@ -148,6 +155,7 @@ void Cluster::attach(std::size_t i, bool joins) {
     node.replica->keep_lean(options_.lean_window);
   }
   node.replica->begin_after(node.seen);
+  remember(i);
   const std::uint64_t clock = node.client.clock_base + node.client.clock;
   node.replica->set_clock(clock);
   node.joining.reset();
@@ -160,6 +168,24 @@ void Cluster::attach(std::size_t i, bool joins) {
   }
   run_if_joined(i);
   at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
+}
+
+/// What a former daemon has stored for this one.
+void Cluster::remember(std::size_t i) {
+  Node& node = nodes_[i];
+  node.replica->set_record_places(record_places);
+  if (node.client.given_up.floor > 0) node.replica->remember(node.client.given_up);
+  for (std::uint32_t f = 0; f < fragments_; ++f)
+    node.replica->remember(f, node.client.own_halves[f]);
+  node.client.given_up = node.replica->given_up();
+  std::erase_if(node.client.records, [&](const auto& item) {
+    const Record& record = item.second;
+    const std::uint32_t commits = node.client.words[record.reply.fragment].commits;
+    return !record.commits || !gossip::reached(commits, *record.commits) ||
+           (record.undone && gossip::reached(commits, *record.undone));
+  });
+  for (const auto& [place, record] : node.client.records)
+    node.replica->remember(record.id, place, record.reply, record.half, now_us());
 }
 
 void Cluster::kill_daemon(std::size_t i) {
@@ -195,6 +221,7 @@ void Cluster::lose_client(std::size_t i) {
 void Cluster::let_go(std::size_t i) {
   Node& node = nodes_[i];
   const JobInfo absent{.job = job, .name = "simulated", .first_exchange = node.counter->next()};
+  node.let_go = true;
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) deliver(i, j, absent);
   }
@@ -358,16 +385,13 @@ std::vector<double> Cluster::whole(std::size_t i, std::uint32_t f) const {
                              node.client.model.begin() + static_cast<std::ptrdiff_t>(last));
   const FragmentParts& parts = node.client.words[f];
   const auto& three = node.client.buffers[f];
+  if (node.client.serving[f]) return values;
   if (parts.replace) {  // the client will take these over, whatever its model is now
     std::copy_n(three[parts.correction].begin(), values.size(), values.begin());
   } else if (parts.correction_valid) {
     for (std::size_t e = 0; e < values.size(); ++e)
       values[e] += three[parts.correction][e];
   }
-  const bool has_y = node.replica && !node.replica->buffers(f).parts().replace && !node.replica->buffers(f).empty();
-  const float* pending = has_y ? node.replica->buffers(f).y().pending : nullptr;
-  for (std::size_t e = 0; pending != nullptr && e < values.size(); ++e)
-    values[e] += pending[e];
   return values;
 }
 
@@ -453,7 +477,7 @@ TimeUs Cluster::serve_due(std::size_t i) {
   const std::size_t first = client.next_due;
   for (std::uint32_t n = 0; n < fragments_ && served_bytes < budget; ++n) {
     const auto f = static_cast<std::uint32_t>((first + n) % fragments_);
-    if (!client.words[f].with_client) continue;
+    if (!client.words[f].with_client || client.serving[f]) continue;
     serve(i, f);
     served_bytes += elements_of(f) * sizeof(float);
     client.next_due = (f + 1) % fragments_;
@@ -474,7 +498,7 @@ void Cluster::tell_time_taken(std::size_t i) {
   client.told_served_us = client.served_us;
 }
 
-/// What gossamer_step() does with a fragment that is due: x += c (or x = c), s = x, and the word goes back.
+/// What gossamer_step() does with a fragment that is due: x += c (or x = c), s = x, and then the word goes back.
 void Cluster::serve(std::size_t i, std::uint32_t f) {
   Node& node = nodes_[i];
   Client& client = node.client;
@@ -490,9 +514,22 @@ void Cluster::serve(std::size_t i, std::uint32_t f) {
     }
     three[parts.spare()][e - first] = client.model[e];
   }
-  const std::uint32_t generation = parts.generation + 1;
-  client.words[f] = {.generation = generation, .publication = parts.spare(), .correction = parts.correction};
+  client.serving[f] = true;
   say({.kind = parts.replace ? Event::Kind::replaced : Event::Kind::collected, .node = i, .fragment = f});
+  if (options_.pass_us == 0) return publish(i, f);
+  schedule_.after(between(random_, 0, options_.pass_us), [this, i, f, life = node.client_life] {
+    if (nodes_[i].client_life == life) publish(i, f);
+  });
+}
+
+void Cluster::publish(std::size_t i, std::uint32_t f) {
+  Node& node = nodes_[i];
+  Client& client = node.client;
+  const FragmentParts parts = client.words[f];
+  const std::uint32_t generation = parts.generation + 1;
+  client.serving[f] = false;
+  client.words[f] = {
+      .generation = generation, .publication = parts.spare(), .correction = parts.correction, .commits = parts.commits};
   const std::uint64_t clock = client.clock_base + client.clock;
   in_replica(i, node.replica_life, [this, i, f, generation, clock] {
     Actions actions;
@@ -578,7 +615,9 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
   } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
     replica.reply(sender, ExchangeReply(*reply), now_us(), actions);
   } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
-    replica.acknowledged(sender, *ack);
+    replica.acknowledged(sender, *ack, now_us(), actions);
+  } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(&message)) {
+    replica.inquired(sender, *inquiry, actions);
   } else if (const auto* info = std::get_if<JobInfo>(&message)) {
     replica.info(sender, *info);
     if (node.joining) {
@@ -608,7 +647,7 @@ void Cluster::receive_without_job(std::size_t from, std::size_t to, const Messag
                           .reason = RefuseReason::unknown_job,
                           .codec = request->codec});
   } else if (const auto* query = std::get_if<JobQuery>(&message)) {
-    deliver(to, from, JobInfo{.job = query->job, .first_exchange = nodes_[to].counter->next()});
+    deliver(to, from, JobInfo{.job = query->job, .first_exchange = nodes_[to].let_go ? nodes_[to].counter->next() : 0});
   } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
     deliver(to, from, PullReply{.job = pull->job, .fragment = pull->fragment, .reason = RefuseReason::unknown_job});
   }
@@ -678,43 +717,83 @@ void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
   });
 }
 
+/// As a replica asks for it: docs of Replica::Store.
+void Cluster::store(std::size_t i, Actions& actions) {
+  Client& client = nodes_[i].client;
+  Replica& replica = *nodes_[i].replica;
+  for (const std::uint64_t counter : replica.take_given_up())
+    client.given_up.add(counter);
+  for (const Replica::Store& commit : std::exchange(actions.store, {})) {
+    const std::uint32_t commits = replica.buffers(commit.fragment).parts().commits;
+    if (commit.answered) client.records.at(*commit.answered).commits = commits;
+    if (commit.undone) client.records.at(*commit.undone).undone = commits;
+    client.own_halves[commit.fragment] = replica.own_halves(commit.fragment);
+    mirror(i, commit.fragment);
+  }
+  for (const std::uint32_t place : replica.take_left_places())
+    client.records.erase(place);
+}
+
+void Cluster::recall(std::size_t i, std::uint32_t f) {
+  Client& client = nodes_[i].client;
+  if (!nodes_[i].replica->buffers(f).out_of_hand()) return;
+  const bool done = client.words[f].with_client && !client.serving[f];
+  if (done) client.words[f].with_client = false;
+  Actions actions;
+  nodes_[i].replica->recalled(f, done, now_us(), actions);
+  perform(i, actions);
+}
+
+void Cluster::answer(std::size_t i, Replica::Answer run) {
+  Event event{.kind = Event::Kind::answering,
+              .node = i,
+              .fragment = run.fragment,
+              .exchange = {run.to, run.task.request.counter},
+              .other = number_of(run.to)};
+  say(event);
+  event.kind = Event::Kind::answered;
+  work(i, run.fragment, std::move(run.task),
+       [this, event, to = run.to, place = run.place](Replica& replica, AnswerTask::Result&& result,
+                                                     Actions& out) mutable {
+         event.done = result.reply.status == ReplyStatus::done;
+         event.commit = result.commit;
+         if (result.commit) nodes_[event.node].client.records[place] = {event.exchange, result.reply, result.half};
+         replica.answered(event.fragment, to, place, std::move(result), now_us(), out);
+         store(event.node, out);
+         say(event);
+       });
+}
+
+void Cluster::undo(std::size_t i, std::uint32_t f, gossip::UndoTask task) {
+  Event event{.kind = Event::Kind::undone, .node = i, .fragment = f};
+  event.exchange = nodes_[i].client.records.at(task.place).id;
+  work(i, f, std::move(task), [this, event](Replica& replica, gossip::UndoTask::Result&& result, Actions& out) mutable {
+    event.done = event.commit = result.commit;
+    replica.undone(event.fragment, result, now_us(), out);
+    store(event.node, out);
+    say(event);
+  });
+}
+
 void Cluster::perform(std::size_t i, Actions& actions) {
+  store(i, actions);
+  for (const std::uint32_t f : actions.due)
+    mirror(i, f);
   for (auto& [f, task] : actions.encode) {
     work(i, f, std::move(task), [this, f = f](Replica& replica, EncodeTask::Result&& result, Actions& out) {
       replica.encoded(f, std::move(result), now_us(), out);
     });
   }
-  for (auto& run : actions.answer) {
-    Event event{.kind = Event::Kind::answering,
-                .node = i,
-                .fragment = run.fragment,
-                .exchange = {run.to, run.task.request.counter},
-                .other = number_of(run.to)};
-    say(event);
-    event.kind = Event::Kind::answered;
-    work(i, run.fragment, std::move(run.task),
-         [this, event, to = run.to](Replica& replica, AnswerTask::Result&& result, Actions& out) mutable {
-           event.done = result.reply.status == ReplyStatus::done;
-           event.commit = result.commit;
-           replica.answered(event.fragment, to, std::move(result), now_us(), out);
-           mirror(event.node, event.fragment);
-           say(event);
-         });
-  }
+  for (auto& run : actions.answer)
+    answer(i, std::move(run));
+  for (auto& [f, task] : actions.undo)
+    undo(i, f, std::move(task));
   for (auto& [f, task] : actions.conclude)
     conclude(i, f, std::move(task));
-  for (const std::uint32_t f : actions.fold) {
-    const bool done = nodes_[i].replica->buffers(f).fold();
-    at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, done] {
-      Actions out;
-      nodes_[i].replica->folded(f, done, now_us(), out);
-      perform(i, out);
-    });
-  }
   for (const auto& [f, task] : actions.outer) {
     work(i, f, task, [this, i, f = f](Replica& replica, OuterTask::Result&& result, Actions& out) {
       replica.outer_done(f, result, now_us(), out);
-      mirror(i, f);
+      store(i, out);
       say({.kind = Event::Kind::outer, .node = i, .fragment = f});
     });
   }
@@ -726,9 +805,9 @@ void Cluster::perform(std::size_t i, Actions& actions) {
     vacate(i, f);
   for (auto& send : actions.send)
     deliver(i, number_of(send.to), std::move(send.message));
-  for (std::uint32_t f = 0; f < fragments_; ++f)
-    mirror(i, f);
   say({.kind = Event::Kind::turned, .node = i});
+  for (const std::uint32_t f : actions.recall)
+    recall(i, f);
 }
 
 void Cluster::provide(std::size_t i, std::uint32_t f) {
@@ -757,7 +836,7 @@ void Cluster::conclude(std::size_t i, std::uint32_t f, ConcludeTask task) {
     event.done = result.accepted;
     event.commit = result.commit;
     replica.concluded(event.fragment, std::move(result), now_us(), out);
-    mirror(event.node, event.fragment);
+    store(event.node, out);
     say(event);
   });
 }

@@ -3,9 +3,10 @@
 // every kernel is the daemon's own.
 //
 // A node is a daemon and a client with the memory they share. Either may die alone: a client keeps its memory and
-// trains on, a daemon that comes back finds in it what is valid; what only the daemon knew (pending corrections, its
-// exchanges) is gone with it. Who has a link to whom, and who is dead, is told from outside: by the scenario, or by a
-// membership that runs beside.
+// trains on, a daemon that comes back finds in it what is valid, and what was stored there for it (records of replies,
+// which halves of its own exchanges are in); what only the daemon knew is gone with it. What a replica asks to be
+// stored is stored when it asks, and nothing else is. Who has a link to whom, and who is dead, is told from outside: by
+// the scenario, or by a membership that runs beside.
 //
 // Events in one thread, from one seed.
 
@@ -13,6 +14,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -35,6 +37,7 @@ struct ClusterOptions {
   TimeUs tick_us = 2'000;         ///< of the daemon's loop
   TimeUs task_us = 100;           ///< one task of a worker takes this and up to twice as long,
   double task_bytes_per_s = 4e9;  ///< and the time for the fragment's memory at this rate
+  TimeUs pass_us = 0;             ///< a pass over a fragment that is due takes up to this, as on a GPU; 0: no time
   double serve_bytes_per_s = 0;   ///< a step takes longer by the memory traffic of what is due, at this rate; 0: not
   std::size_t step_budget_bytes = 0;   ///< of fragments that a client serves in one step; 0: all that are due
   TimeUs client_grace_us = 3'000'000;  ///< what is under way when a client dies may take this long to end
@@ -65,6 +68,7 @@ class Cluster {
       replaced,   ///< the client took a pulled model over
       answered,   ///< the responder's half of `exchange` counts now
       concluded,  ///< the initiator's half
+      undone,     ///< the responder's half is undone: the initiator never will commit its own
       outer,      ///< an outer step counts now
       turned,     ///< any other turn of the daemon's loop is over
       delivered,  ///< `message` has come in from node `other` and is about to be handled
@@ -94,10 +98,22 @@ class Cluster {
     bool commit = false;  ///< and there was something to commit
   };
 
+  /// Of a reply, in the shared memory.
+  struct Record {
+    ExchangeId id;
+    ExchangeReply reply;
+    gossip::AnsweredHalf half;
+    std::optional<std::uint32_t> commits = {};  ///< it counts when the fragment's count has come to this
+    std::optional<std::uint32_t> undone = {};   ///< and is undone at this
+  };
   struct Client {
     std::vector<float> model;                              ///< the live one
     std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
+    std::vector<bool> serving;  ///< fragments of which a pass is under way: the correction is in the model already
+    std::vector<gossip::OwnHalves> own_halves;  ///< stored for a later daemon
+    gossip::GivenUp given_up;                   ///< likewise
+    std::map<std::uint32_t, Record> records;    ///< likewise, by place
     std::uint64_t clock = 0;
     std::uint64_t clock_base = 0;
     std::uint64_t steps = 0;
@@ -125,6 +141,7 @@ class Cluster {
     std::uint64_t replica_life = 0;
     TimeUs client_gone_us = 0;
     std::uint64_t client_life = 0;
+    bool let_go = false;  ///< this daemon has had a replica whose client is gone
   };
 
   /// `network` may carry other traffic of the same nodes, too.
@@ -245,6 +262,7 @@ class Cluster {
   TimeUs serve_due(std::size_t i);
   void tell_time_taken(std::size_t i);
   void serve(std::size_t i, std::uint32_t f);
+  void publish(std::size_t i, std::uint32_t f);
   void tick(std::size_t i);
   void deliver(std::size_t from, std::size_t to, Message message);
   void receive(std::size_t from, std::size_t to, const Message& message);
@@ -257,6 +275,11 @@ class Cluster {
   void conclude(std::size_t i, std::uint32_t f, gossip::ConcludeTask task);
   void run_if_joined(std::size_t i);
   void mirror(std::size_t i, std::uint32_t f);
+  void store(std::size_t i, Actions& actions);
+  void answer(std::size_t i, gossip::Replica::Answer run);
+  void undo(std::size_t i, std::uint32_t f, gossip::UndoTask task);
+  void recall(std::size_t i, std::uint32_t f);
+  void remember(std::size_t i);
   void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);
   void provide(std::size_t i, std::uint32_t f);
   void vacate(std::size_t i, std::uint32_t f);

@@ -67,7 +67,7 @@ class RunInfo:
     bytes_received: int
     consensus: float  # |y_j - y_i| / |y|, 2-norms, in the latest exchanges: how far the replicas are apart
     age_samples: int  # trained since the oldest fragment was published
-    unresolved: int  # exchanges of which one end may not have heard
+    unresolved: int  # exchanges of which nobody can tell whether both ends did them
     quarantines: int  # times a fragment was found to hold NaN or infinity
     period_us: int  # between two exchanges of a fragment that this node begins
     pulled_bytes: int  # of the model, when it was pulled from other nodes
@@ -97,7 +97,7 @@ class RunStats:
     age_samples: int  # trained since the oldest fragment was published
     neighbours: int  # replicas of the job in reach
     exchanges: int
-    unresolved: int  # exchanges of which one end may not have heard
+    unresolved: int  # exchanges of which nobody can tell whether both ends did them
     quarantines: int  # times a fragment was found to hold NaN or infinity
     bytes_sent: int
     bytes_received: int

@@ -41,7 +41,7 @@ TEST_CASE("a client attaches, wakes the daemon, and leaves") {
     CHECK(session.memory().job() == "digits");
     CHECK(daemon.listener->sessions() == 1);
     CHECK(daemon.listener->pending() == 0);
-    CHECK(daemon.listener->memory_bytes() == client.memory.plan.total_bytes);
+    CHECK(daemon.listener->memory_bytes() == layout::most_bytes(client.memory.plan, 0));
     for (int i = 1; i <= 3; ++i) {
       client.ring();
       CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes == i; }));
@@ -260,7 +260,7 @@ TEST_CASE("pending connections are bounded") {
 }
 
 TEST_CASE("limits of clients and memory are kept, and given back") {
-  const std::uint64_t size_bytes = test::TestMemory().plan.total_bytes;
+  const std::uint64_t size_bytes = layout::most_bytes(test::TestMemory().plan, 0);
   SECTION("clients") {
     Listening daemon({.limits = {.clients = 1}});
     auto first = std::make_unique<Client>(daemon);

@@ -219,8 +219,8 @@ class Trial {
       if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
       for (std::uint32_t f = 0; f < fragments; ++f) {
         if (one_.x(f) != expected[f]) return "the late one did not bring what it alone had trained, once";
-        left[f] = one_.x(f);
       }
+      (void)judge_death(left);  // it may have lost training
     } else {
       // One that no daemon knew is not expected by the next, either.
       const bool known = two_.memory.header().place.load() != 0;
@@ -240,7 +240,11 @@ class Trial {
     a_link_ = b_link_ = Turn::Link::up;
     if (!settled()) return died_ ? "the successor died" : "the replicas do not settle";
     for (std::uint32_t f = 0; f < fragments; ++f) {
-      if (one_.x(f) + trainer_b_.owed(f) != sums[f]) return "the sum has changed after all";
+      const double sum = one_.x(f) + trainer_b_.owed(f);
+      if (sum == sums[f] - left[f]) continue;  // as if nobody had died
+      if (sum != sums[f]) return "the sum has changed after all";
+      if (way_.back != Back::second_late && left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0)
+        return "an exchange was done in part, and nobody counts it";
     }
     return "";
   }
@@ -277,19 +281,18 @@ class Trial {
   [[nodiscard]] bool heard_of_two() const { return steps_ >= 3; }
 
   /// What the sum is off by, for each fragment: nothing, or one exchange of which one machine has its half and the
-  /// other has lost, or never had, its own.
+  /// other has lost, or never had, its own, and which it may still undo.
   std::string judge_death(Values& left) {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const double b = b_ ? trainer_b_.owed(f) : 0;
       left[f] = mixed(f) + b - (first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0));
       if (left[f] == 0) continue;
-      const bool lost_by_a = b_ && std::any_of(history_b_.begin(), history_b_.end(),
-                                               [&](const Values& then) { return b - then[f] == left[f]; });
+      lost_by_a_[f] = b_ && std::any_of(history_b_.begin(), history_b_.end(),
+                                        [&](const Values& then) { return b - then[f] == left[f]; });
       const std::vector<Values>& would = *way_.b_of_whole_run;
       const bool not_heard_by_b =
-          b_ && b_->unresolved() > 0 &&
-          std::any_of(would.begin(), would.end(), [&](const Values& then) { return b - then[f] == left[f]; });
-      if (lost_by_a || not_heard_by_b) continue;
+          b_ && std::any_of(would.begin(), would.end(), [&](const Values& then) { return b - then[f] == left[f]; });
+      if (lost_by_a_[f] || not_heard_by_b) continue;
       return b_ ? "an exchange was done in part, or training lost" : "not what the clients have trained, each once";
     }
     return "";
@@ -307,6 +310,7 @@ class Trial {
   Turn::Link b_link_ = Turn::Link::as_it_was;
   std::vector<Message> to_a_;
   std::vector<Values> history_b_;  ///< at the end of each turn
+  std::array<bool, fragments> lost_by_a_{};
   std::uint64_t stores_in_turns_ = 0;
   std::uint32_t present_ = first_only;
   int steps_ = 0;

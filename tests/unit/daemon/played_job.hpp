@@ -84,14 +84,19 @@ class Trainer {
     for (std::uint32_t f = 0; f < x_.size(); ++f) {
       auto word = layout::Word::unpack(memory_.fragment(f).word.load(std::memory_order_acquire));
       if (!word.with_client) continue;
+      std::uint64_t due = word.pack();
+      word.serving = true;
+      if (!memory_.fragment(f).word.compare_exchange_strong(due, word.pack())) continue;  // recalled
       const float* correction = memory_.buffer(f, word.correction);
       float* snapshot = memory_.buffer(f, word.spare());
       for (std::size_t e = 0; e < x_[f].size(); ++e) {
         if (word.correction_valid) x_[f][e] = (word.replace ? 0.0F : x_[f][e]) + correction[e];
         snapshot[e] = x_[f][e];
       }
-      const layout::Word next{
-          .generation = word.generation + 1, .publication = word.spare(), .correction = word.correction};
+      const layout::Word next{.generation = word.generation + 1,
+                              .publication = word.spare(),
+                              .correction = word.correction,
+                              .commits = word.commits};
       if (f + 1 == x_.size()) published_ = snapshot[0];
       memory_.fragment(f).publication_clock.store(memory_.header().clock.load());
       memory_.fragment(f).word.store(next.pack(), std::memory_order_release);

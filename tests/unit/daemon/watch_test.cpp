@@ -213,11 +213,11 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          partner_c(now).unresolved = 20;
          now.jobs[0].unresolved = 20;
        },
-       {"of 620 exchanges with node-c one end may not have heard of 20", "gossamerctl peers"}},
+       {"of 620 exchanges with node-c nobody can tell whether both ends did 20", "its log"}},
       {"unresolved",
        "",
        [](WatchLook&, WatchLook& now) { now.jobs[0].unresolved = 40; },
-       {"which is gone, may not have heard of 40", "gossamerctl members"}},
+       {"nobody can tell whether both ends did 40, since one is gone", "gossamerctl members"}},
       {"stale",
        "c",
        [](WatchLook&, WatchLook& now) { partner_c(now).age_intervals = 20; },

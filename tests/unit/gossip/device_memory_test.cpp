@@ -94,7 +94,10 @@ struct End {
       if (parts.correction_valid) x[e] += memory[parts.correction][e];
       memory[parts.spare()][e] = x[e];
     }
-    must_fold = buffers.take_back(parts.generation + 1) || must_fold;
+    buffers.take_back(parts.generation + 1);
+  }
+  void recall() {
+    if (buffers.out_of_hand()) buffers.recall();
   }
 
   const Place& place;
@@ -103,7 +106,6 @@ struct End {
   FragmentBuffers buffers;
   BlockSteps steps;
   OuterState outer;
-  bool must_fold = false;
 };
 
 /// Runs a task and finishes its commit. Where it says that nothing was committed, y is what it was.
@@ -141,27 +143,15 @@ void exchange(End& initiator, End& responder, Codec codec, std::uint64_t seed, T
   trace.add(concluded.measure);
 }
 
-/// What waits for the fold, until that is done. y is the same before, after it, and if it fails.
-void fold(End& end) {
-  const Values before = end.y();
-  for (int attempt = 0; end.must_fold; ++attempt) {
-    REQUIRE(attempt < 2);
-    if (!end.buffers.fold()) continue;
-    CHECK(values::same_bits(end.y(), before));
-    end.buffers.finish_fold();
-    end.must_fold = false;
-  }
-  CHECK(values::same_bits(end.y(), before));
-}
-
 void one_event(End (&ends)[2], values::Random& random, Trace& trace) {
   constexpr Codec codecs[] = {Codec::f32, Codec::q8, Codec::q4};
   End& end = ends[random() % 2];
   End& other = &end == &ends[0] ? ends[1] : ends[0];
-  fold(end);
-  fold(other);
   const bool alone = end.buffers.gathered();
-  switch (random() % 7) {
+  const auto event = random() % 7;
+  if (event > 1) end.recall();
+  if (event > 2) other.recall();
+  switch (event) {
     case 0:
       if (!alone && !end.buffers.parts().with_client) end.buffers.hand_over();
       break;
@@ -178,7 +168,6 @@ void one_event(End (&ends)[2], values::Random& random, Trace& trace) {
 }
 
 void gather(End& end, Trace& trace) {
-  fold(end);
   const Values before = end.y();
   const bool done = end.buffers.gather();
   trace.add(done);
@@ -197,7 +186,6 @@ Trace lives(const Place& first, const Place& second, std::uint64_t seed) {
     one_event(ends, random, trace);
   }
   for (End& end : ends) {
-    fold(end);
     trace.add(std::span<const float>(end.y()));
     trace.add(end.buffers.pending_bytes());
     trace.add(end.outer.bytes());
@@ -259,7 +247,7 @@ TEST_CASE("a device that has failed for good commits nothing any more", "[device
     for (int event = 0; event < 20; ++event)
       one_event(ends, random, trace);
     for (End& end : ends)
-      fold(end);
+      end.recall();
     place.played->fail(0, UntouchableDevice::all);
     const Values before = ends[0].y();
     for (int round = 0; round < 20; ++round) {
@@ -380,7 +368,8 @@ struct Node {
         replica->encoded(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
       });
       each(todo.answer, [&](auto& run) {
-        replica->answered(run.fragment, run.to, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
+        replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
+                          out);
       });
       each(todo.conclude, [&](auto& run) {
         replica->concluded(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
@@ -388,7 +377,8 @@ struct Node {
       each(todo.outer, [&](auto& run) {
         replica->outer_done(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
       });
-      each(todo.fold, [&](std::uint32_t f) { replica->folded(f, replica->buffers(f).fold(), now_us, out); });
+      each(todo.undo,
+           [&](auto& run) { replica->undone(run.fragment, run.task.run(replica->held(run.fragment)), now_us, out); });
       each(todo.snapshot, [&](const Replica::Snapshot& snapshot) {
         const HeldFragment fragment = replica->held(snapshot.fragment);
         Values values(elements);
@@ -400,6 +390,7 @@ struct Node {
       });
       for (auto& message : todo.send)
         send(message.to, std::move(message.message));
+      each(todo.recall, [&](std::uint32_t f) { replica->recalled(f, true, now_us, out); });
     }
   }
 
@@ -434,7 +425,7 @@ struct Pair {
     } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
       node.replica->reply(node_id(from), std::move(*reply), now_us, node.out);
     } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
-      node.replica->acknowledged(node_id(from), *ack);
+      node.replica->acknowledged(node_id(from), *ack, now_us, node.out);
     } else if (const auto* info = std::get_if<JobInfo>(&message)) {
       node.replica->info(node_id(from), *info);
     } else if (const auto* pull = std::get_if<PullRequest>(&message)) {

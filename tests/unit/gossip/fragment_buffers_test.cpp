@@ -27,7 +27,6 @@ struct Life {
     const FragmentView view = here(buffers.y());
     float value = view.publication[i];
     if (view.correction != nullptr) value += view.correction[i];
-    if (view.pending != nullptr) value += view.pending[i];
     return value;
   }
   /// Adds to every element of the fragment what an exchange would.
@@ -44,21 +43,20 @@ struct Life {
     REQUIRE(test_device().upload(target.out, values));
   }
   /// What the client does at a step with the fragment due: x += c (or x = c), s = x, and the word flips.
-  bool client_step() {
+  void client_step() {
     const FragmentParts& parts = buffers.parts();
     REQUIRE(parts.with_client);
     for (std::size_t i = 0; i < elements; ++i) {
       if (parts.correction_valid) x[i] = (parts.replace ? 0.0F : x[i]) + memory[parts.correction][i];
       memory[parts.spare()][i] = x[i];
     }
-    return buffers.take_back(parts.generation + 1);
+    buffers.take_back(parts.generation + 1);
   }
   /// Live value plus what is on its way to it.
   float whole() const {
     const FragmentView view = here(buffers.y());
     float value = x[0];
     if (view.correction != nullptr) value += view.correction[0];
-    if (view.pending != nullptr) value += view.pending[0];
     return value;
   }
 };
@@ -91,7 +89,7 @@ TEST_CASE("commits pile up in the correction, which the client adds", "[fragment
   life.buffers.hand_over();
   CHECK(life.buffers.parts().with_client);
   CHECK(life.y() == 3);
-  CHECK_FALSE(life.client_step());
+  life.client_step();
   CHECK(life.x[0] == 13);
   CHECK(life.y() == 13);
   CHECK(life.y(1) == 3);
@@ -99,39 +97,47 @@ TEST_CASE("commits pile up in the correction, which the client adds", "[fragment
   CHECK(life.buffers.parts().generation == 2);
 }
 
-TEST_CASE("commits made while the client holds the fragment wait beside it", "[fragment_buffers]") {
+TEST_CASE("what the client has not begun to serve is recalled, and its correction stays what it was",
+          "[fragment_buffers]") {
   Life life;
+  CHECK_FALSE(life.buffers.out_of_hand());
   life.commit(1);
   life.buffers.hand_over();
+  CHECK(life.buffers.out_of_hand());
   const FragmentParts handed = life.buffers.parts();
+  life.buffers.recall();
+  CHECK_FALSE(life.buffers.out_of_hand());
+  CHECK(life.buffers.parts().correction == handed.correction);
+  CHECK(life.buffers.parts().generation == handed.generation);
+  CHECK(life.y() == 1);
   life.commit(2);
   life.commit(4);
-  CHECK(life.buffers.parts() == handed);  // the client may be reading
-  CHECK(life.buffers.pending_bytes() == elements * sizeof(float));
-  CHECK(life.buffers.has_correction());
   CHECK(life.y() == 7);
-  CHECK(life.client_step());  // asks to fold
-  CHECK(life.x[0] == 1);
-  CHECK(life.y() == 7);  // not yet folded, and all there
-  CHECK(life.buffers.has_correction());
-  REQUIRE(life.buffers.fold());
-  CHECK(life.y() == 7);
-  life.buffers.finish_fold();
+  life.buffers.hand_over();
+  life.client_step();
+  CHECK(life.x[0] == 7);
   CHECK(life.y() == 7);
   CHECK(life.buffers.pending_bytes() == 0);
-  CHECK(life.buffers.parts().correction_valid);
-  life.commit(8);
+}
+
+TEST_CASE("commits are counted, so that each can be named", "[fragment_buffers]") {
+  Life life;
+  life.commit(1);
+  life.commit(1);
+  CHECK(life.buffers.parts().commits == 2);
   life.buffers.hand_over();
-  CHECK_FALSE(life.client_step());
-  CHECK(life.x[0] == 15);
-  CHECK(life.y() == 15);
+  life.client_step();
+  CHECK(life.buffers.parts().commits == 2);
+  CHECK(reached(2, 2));
+  CHECK(reached(5, 2));
+  CHECK_FALSE(reached(1, 2));
+  CHECK(reached(3, commits_modulus - 2));  // it wraps
+  CHECK_FALSE(reached(commits_modulus - 2, 3));
 }
 
 TEST_CASE("a commit changes the parts only when it finishes", "[fragment_buffers]") {
-  const bool with_client = GENERATE(false, true);
   Life life;
   life.commit(1);
-  if (with_client) life.buffers.hand_over();
   const FragmentParts before = life.buffers.parts();
   const auto publication = life.memory[before.publication];
   const auto correction = life.memory[before.correction];
@@ -141,25 +147,10 @@ TEST_CASE("a commit changes the parts only when it finishes", "[fragment_buffers
   CHECK(life.memory[before.publication] == publication);
   CHECK(life.memory[before.correction] == correction);
   life.buffers.finish_commit();
-  CHECK((life.buffers.parts() == before) == with_client);
+  CHECK(life.buffers.parts().correction == before.spare());
   CHECK(life.memory[before.publication] == publication);
   CHECK(life.memory[before.correction] == correction);
   CHECK(life.buffers.parts().generation == before.generation);
-}
-
-TEST_CASE("a fold changes the parts only when it finishes", "[fragment_buffers]") {
-  Life life;
-  life.buffers.hand_over();
-  life.commit(2);
-  REQUIRE(life.client_step());
-  const FragmentParts before = life.buffers.parts();
-  const auto publication = life.memory[before.publication];
-  REQUIRE(life.buffers.fold());
-  CHECK(life.buffers.parts() == before);
-  CHECK_FALSE(before.correction_valid);
-  CHECK(life.memory[before.publication] == publication);
-  life.buffers.finish_fold();
-  CHECK(life.buffers.parts().correction_valid);
 }
 
 TEST_CASE("values that replace the client's are taken over whole", "[fragment_buffers]") {
@@ -172,20 +163,19 @@ TEST_CASE("values that replace the client's are taken over whole", "[fragment_bu
   life.buffers.finish_replace();
   CHECK(life.buffers.parts().replace);
   life.buffers.hand_over();
-  CHECK_FALSE(life.client_step());
+  life.client_step();
   CHECK(life.x[0] == 42);
   CHECK(life.y() == 42);
   CHECK_FALSE(life.buffers.parts().replace);
   CHECK_FALSE(life.buffers.has_correction());
 }
 
-TEST_CASE("any order of commits, hand-overs and publications adds each commit once", "[fragment_buffers]") {
+TEST_CASE("any order of commits, hand-overs, recalls and publications adds each commit once", "[fragment_buffers]") {
   Random random(41);
   for (int round = 0; round < 200; ++round) {
     Life life;
     float expected = 0;  // small integers: exact in floats
     std::uint32_t generation = 1;
-    bool must_fold = false;
     for (int event = 0; event < 200; ++event) {
       const bool with_client = life.buffers.parts().with_client;
       switch (random.below(4)) {
@@ -194,24 +184,19 @@ TEST_CASE("any order of commits, hand-overs and publications adds each commit on
           expected += 1;
           break;
         case 1: {
-          if (must_fold) break;  // the fragment is held for the fold
+          if (with_client) life.buffers.recall();
           const auto move = static_cast<float>(random.below(9)) - 4;
           life.commit(move);
           expected += move;
           break;
         }
         case 2:
-          if (!with_client && !must_fold) life.buffers.hand_over();
+          if (!with_client) life.buffers.hand_over();
           break;
         case 3:
-          if (with_client) {
-            must_fold = life.client_step();
-            ++generation;
-          } else if (must_fold) {
-            REQUIRE(life.buffers.fold());
-            life.buffers.finish_fold();
-            must_fold = false;
-          }
+          if (!with_client) break;
+          life.client_step();
+          ++generation;
           break;
       }
       REQUIRE(life.whole() == expected);

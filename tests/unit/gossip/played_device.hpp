@@ -89,7 +89,7 @@ class PlayedDevice : public Device {
     return memory == nullptr ? nullptr : memory + distance(memory);
   }
   FragmentView inside(const FragmentView& y) const {
-    return {.publication = inside(y.publication), .correction = inside(y.correction), .pending = inside(y.pending)};
+    return {.publication = inside(y.publication), .correction = inside(y.correction)};
   }
   void release(float* /*memory*/) const override {}  // the processor's, which releases it
 };

@@ -65,9 +65,20 @@ struct Lone {
     for (auto& [f, task] : std::exchange(out.encode, {}))
       replica->encoded(f, std::move(task).run(replica->held(f)), now_us, out);
     for (auto& run : std::exchange(out.answer, {}))
-      replica->answered(run.fragment, run.to, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
+      replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
+                        out);
     for (auto& [f, task] : std::exchange(out.conclude, {}))
       replica->concluded(f, std::move(task).run(replica->held(f)), now_us, out);
+    for (auto& [f, task] : std::exchange(out.undo, {}))
+      replica->undone(f, task.run(replica->held(f)), now_us, out);
+  }
+  /// Fragments that are to be taken back from the client, which has begun to serve them or not.
+  std::size_t recall(bool serves = false) {
+    const auto recalled = std::exchange(out.recall, {});
+    for (const std::uint32_t f : recalled) {
+      if (replica->buffers(f).out_of_hand()) replica->recalled(f, !serves, now_us, out);
+    }
+    return recalled.size();
   }
   /// An f32 request of a neighbour whose whole fragment is 1.
   ExchangeRequest request(std::uint32_t f = 0) {
@@ -116,8 +127,7 @@ struct Lone {
   }
   float y() const {
     const FragmentView view = here(const_cast<Replica&>(*replica).buffers(0).y());
-    return view.publication[0] + (view.correction == nullptr ? 0 : view.correction[0]) +
-           (view.pending == nullptr ? 0 : view.pending[0]);
+    return view.publication[0] + (view.correction == nullptr ? 0 : view.correction[0]);
   }
   const ReplicaCounters& counters() const { return replica->counters(); }
 };
@@ -165,6 +175,7 @@ TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
   for (std::uint8_t from = 2; from < 30; ++from) {
     lone.meet(from);
     lone.ask(from);
+    lone.recall();
     lone.work();
     const auto replies = lone.sent<ExchangeReply>();
     REQUIRE(replies.size() == 1);
@@ -517,26 +528,26 @@ TEST_CASE("of two requests that cross, the larger id answers", "[replica]") {
   if (larger) CHECK(replies[0].second.shift == 1);
 }
 
-TEST_CASE("an exchange without an answer ends with its lifetime, unresolved once", "[replica]") {
+TEST_CASE("an exchange without an answer ends with its lifetime, and is never taken", "[replica]") {
   Lone lone({.lifetime_us = 5 * us_per_s});
   lone.meet(1);
   const auto [partner, request] = lone.start_own();
   lone.tick(5 * us_per_s - 1);
-  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->in_flight() == 1);
   lone.replica->info(node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
   lone.tick(2 * us_per_s);
-  CHECK(lone.counters().unresolved == 1);
   CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{request.counter});
   lone.hear(partner, Lone::reply_to(request));  // too late
-  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
   CHECK(lone.out.conclude.empty());
   CHECK(lone.y() == 0);
-  for (int i = 0; i < 20; ++i)
-    lone.tick(us_per_s);
-  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.counters().unresolved == 0);
 }
 
-TEST_CASE("an answer that nobody acknowledges ends with its lifetime, unresolved once", "[replica]") {
+TEST_CASE("an answer that nobody acknowledges is asked after, and counted when nobody is left to tell", "[replica]") {
   Lone lone({.lifetime_us = 5 * us_per_s});
   lone.replica->link_up(node_id(1), lone.out);
   lone.ask(1);
@@ -545,8 +556,13 @@ TEST_CASE("an answer that nobody acknowledges ends with its lifetime, unresolved
   CHECK_FALSE(lone.replica->idle());
   for (int i = 0; i < 20; ++i)
     lone.tick(us_per_s);
-  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->orphaned_replies() == 1);
   CHECK(lone.replica->idle());
+  for (int i = 0; i < 20; ++i)
+    lone.tick(60 * us_per_s);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->orphaned_replies() == 0);
   const auto late = lone.asked;
   auto request = lone.request();
   request.counter = late;
@@ -585,7 +601,7 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   CHECK(lone.replica->kept_replies() == 1);
 }
 
-TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", "[replica]") {
+TEST_CASE("of a node that dies its own exchanges are asked after, and those with it are given up", "[replica]") {
   Lone lone({}, 3);
   lone.meet(1);
   lone.meet(2);
@@ -600,17 +616,19 @@ TEST_CASE("a node that dies leaves one unresolved exchange for each it was in", 
   REQUIRE(lone.out.answer.size() == 1);
   lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
   lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
-  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->orphaned_replies() == 1);
   lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
-  CHECK(lone.counters().unresolved == 1 + 2);  // the reply that is here already is not lost
+  CHECK(lone.replica->take_given_up().size() == 2);  // the reply that is here already is not lost
   lone.work();
-  CHECK(lone.counters().unresolved == 1 + 2 + 1);  // committed for node 2, which will never say that it has done so
+  CHECK(lone.replica->orphaned_replies() == 2);  // committed for node 2, which is dead
+  lone.recall();
   lone.work();
   CHECK(lone.counters().initiated == 1);
   CHECK(lone.replica->idle());
   for (int i = 0; i < 30; ++i)
     lone.tick(us_per_s);
-  CHECK(lone.counters().unresolved == 4);
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->orphaned_replies() == 2);
 }
 
 TEST_CASE("an exchange whose partner dies while it is encoded is not sent", "[replica]") {
@@ -690,7 +708,9 @@ TEST_CASE("a reply that does not fit its request is a violation and changes noth
   lone.work();
   CHECK(lone.y() == 0);
   CHECK(lone.counters().violations == 1);
-  CHECK(lone.counters().unresolved == 1);
+  const auto acks = lone.sent<ExchangeAck>();  // so that the other end undoes what it may have done
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
   CHECK(lone.replica->in_flight() == 0);
 }
 
@@ -780,25 +800,21 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   lone.work();  // an answer whose correction goes to the client
   REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
   lone.ask(2);
+  CHECK(lone.out.answer.empty());
+  REQUIRE(lone.recall() == 1);
   REQUIRE(lone.out.answer.size() == 1);  // held
-  lone.publish(3);
   lone.hear(1, Lone::reply_to(request));
   for (int i = 0; i < 20; ++i)
     lone.replica->pull(node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
-  CHECK(lone.replica->buffers(0).parts().with_client);  // not touched under the task's feet
   CHECK(lone.out.conclude.empty());
   CHECK(lone.out.snapshot.empty());
-  CHECK(lone.out.fold.empty());
+  CHECK(lone.out.recall.empty());
   lone.ask(2);
   CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
 
-  lone.work();  // the answer ends: first the publication, whose pending correction must be folded
-  REQUIRE(lone.out.fold == std::vector<std::uint32_t>{0});
-  CHECK_FALSE(lone.replica->buffers(0).parts().with_client);
-  CHECK(lone.out.conclude.empty());
-  REQUIRE(lone.replica->buffers(0).fold());
-  lone.replica->folded(0, true, lone.now_us, lone.out);
-  REQUIRE(lone.out.conclude.size() == 1);  // then the reply
+  for (auto& run : std::exchange(lone.out.answer, {}))
+    lone.replica->answered(0, run.to, run.place, std::move(run.task).run(lone.replica->held(0)), lone.now_us, lone.out);
+  REQUIRE(lone.out.conclude.size() == 1);  // first the reply
   CHECK(lone.out.snapshot.empty());
   lone.work();
   int pulls = 0;
@@ -809,6 +825,70 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   }
   CHECK(pulls == 8);
   CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
+}
+
+TEST_CASE("what a client serves waits for its publication; what it has not begun to serve is recalled", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  lone.meet(1);
+  lone.meet(2);
+  const auto [partner, request] = lone.start_own();
+  lone.ask(2);
+  lone.work();
+  REQUIRE(lone.replica->buffers(0).out_of_hand());
+  lone.hear(partner, Lone::reply_to(request));
+  lone.ask(2);  // both wait
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.out.answer.empty());
+  CHECK(lone.recall(true) == 2);  // in vain
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.replica->buffers(0).out_of_hand());
+  lone.out.store.clear();
+  lone.publish(3);
+  CHECK(lone.out.conclude.size() == 1);
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  REQUIRE(lone.out.answer.size() == 1);
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.work();
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.counters().answered == 2);
+  CHECK(lone.replica->buffers(0).pending_bytes() == 0);
+}
+
+TEST_CASE("every commit is stored, with what a successor needs, before anything is sent on the strength of it",
+          "[replica]") {
+  Lone lone({.in_flight = 1});
+  lone.replica->set_record_places(4);
+  lone.meet(1);
+  lone.tick();
+  REQUIRE(lone.out.encode.size() == 1);
+  CHECK(lone.out.store.empty());
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);  // that it is about to be asked for
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  const ExchangeRequest& request = requests[0].second;
+  const auto half_of = [&](std::uint64_t counter) {
+    const OwnHalves& halves = lone.replica->own_halves(0);
+    return halves[0].counter == counter ? halves[0] : halves[1];
+  };
+  CHECK(half_of(request.counter) == OwnHalf{request.counter, OwnHalf::never});
+  lone.out.store.clear();
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  CHECK(half_of(request.counter).taken(lone.replica->buffers(0).parts().commits));
+  CHECK_FALSE(half_of(request.counter).taken(lone.replica->buffers(0).parts().commits - 1));
+  lone.out = {};
+  lone.ask(1);
+  lone.recall();
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  REQUIRE(lone.out.store[0].answered);
+  const std::uint32_t place = *lone.out.store[0].answered;
+  CHECK(lone.replica->take_left_places().empty());
+  lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
+  CHECK(lone.replica->take_left_places() == std::vector<std::uint32_t>{place});
 }
 
 TEST_CASE("figures about a fragment that a task works on are those of before", "[replica]") {
@@ -822,35 +902,118 @@ TEST_CASE("figures about a fragment that a task works on are those of before", "
   auto result = std::move(run.task).run(held);
   REQUIRE(held.steps.mean() > 0);  // the task's: nobody else may look
   CHECK(lone.replica->disagreement() == 0);
-  lone.replica->answered(run.fragment, run.to, std::move(result), lone.now_us, lone.out);
+  lone.replica->answered(run.fragment, run.to, run.place, std::move(result), lone.now_us, lone.out);
   CHECK(lone.replica->disagreement() == Approx(held.steps.mean()));
 }
 
-TEST_CASE("a fold that the device fails at is tried again, and nothing is lost", "[replica]") {
-  Lone lone({.in_flight = 0});
+TEST_CASE("a half that its initiator never took is undone, and what it took is not", "[replica]") {
+  const bool later = GENERATE(false, true);
+  Lone lone({.in_flight = 0, .lifetime_us = 2 * us_per_s});
   lone.meet(1);
-  lone.replica->want_publication(0, lone.out);
   lone.ask(1);
-  lone.work();  // a correction beside what the client holds
+  lone.work();
   REQUIRE(lone.y() == 0.5F);
-  lone.replica->acknowledged(node_id(1), {1});
-  lone.out.due.clear();
-  lone.publish(3);
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    REQUIRE(std::exchange(lone.out.fold, {}) == std::vector<std::uint32_t>{0});
-    lone.replica->folded(0, false, lone.now_us, lone.out);
-    CHECK(lone.out.due.empty());  // the client would not get it
-    CHECK(lone.replica->idle());  // a replica that is to end does not wait for a device that is gone
-    lone.ask(1);
-    CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
-    CHECK(lone.y() == 0.5F);
-    lone.tick(us_per_s);
+  REQUIRE(lone.replica->buffers(0).out_of_hand());
+  CHECK(lone.sent<ExchangeInquiry>().empty());
+  if (later) {  // its lifetime is over
+    for (int i = 0; i < 6; ++i)
+      lone.tick(us_per_s / 2);
+  } else {  // its daemon is dead, and has a successor
+    lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
+    lone.meet(1);
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.first_exchange = lone.asked + 1;
+    lone.replica->info(node_id(1), info);
+    lone.tick();
   }
-  REQUIRE(std::exchange(lone.out.fold, {}) == std::vector<std::uint32_t>{0});
-  REQUIRE(lone.replica->buffers(0).fold());
-  lone.replica->folded(0, true, lone.now_us, lone.out);
-  CHECK(lone.out.due == std::vector<std::uint32_t>{0});
-  CHECK(lone.y() == 0.5F);
+  const auto inquiries = lone.sent<ExchangeInquiry>();
+  REQUIRE(!inquiries.empty());
+  CHECK(inquiries[0].first == 1);
+  CHECK(inquiries[0].second.counter == lone.asked);
+  CHECK(lone.replica->kept_replies() == 0);
+  CHECK(lone.replica->orphaned_replies() == 1);
+  SECTION("never") {
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+    CHECK(lone.recall() == 1);
+    lone.out.store.clear();
+    lone.work();
+    CHECK(lone.y() == 0);
+    REQUIRE(lone.out.store.size() == 1);
+    CHECK(lone.out.store[0].undone);
+    CHECK(lone.counters().undone == 1);
+    // Said once more, by a copy.
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+  }
+  SECTION("taken") {
+    lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+    CHECK(lone.y() == 0.5F);
+    CHECK(lone.counters().unresolved == 0);
+  }
+  SECTION("nobody knows") {
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::unknown}, lone.now_us, lone.out);
+    CHECK(lone.y() == 0.5F);
+    CHECK(lone.counters().unresolved == 1);
+  }
+  CHECK(lone.replica->orphaned_replies() == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("an initiator says what has become of its exchanges, and its successor does", "[replica]") {
+  Lone lone({.period_us = 100 * us_per_ms, .in_flight = 1, .lifetime_us = us_per_s});
+  lone.meet(1);
+  const auto asked = [&](std::uint64_t counter) -> std::optional<Outcome> {
+    lone.out.send.clear();
+    lone.replica->inquired(node_id(1), {counter, {7, 9}, 0}, lone.out);
+    const auto acks = lone.sent<ExchangeAck>();
+    return acks.empty() ? std::nullopt : std::optional(acks[0].second.outcome);
+  };
+  const auto next = [&] {
+    for (int i = 0; i < 10 && lone.out.encode.empty(); ++i) {
+      lone.publish(++lone.asked);
+      lone.tick(50 * us_per_ms);
+    }
+    lone.work();
+    const auto requests = lone.sent<ExchangeRequest>();
+    REQUIRE(requests.size() == 1);
+    return requests[0].second;
+  };
+  const ExchangeRequest taken = next();
+  CHECK_FALSE(asked(taken.counter));  // it waits for the answer itself
+  lone.hear(1, Lone::reply_to(taken));
+  lone.work();
+  CHECK(asked(taken.counter) == Outcome::taken);
+  CHECK(asked(1) == Outcome::unknown);  // of a life before it
+  CHECK(asked(taken.counter + 1000) == Outcome::unknown);
+  const ExchangeRequest never = next();
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so that no other begins
+  lone.tick(2 * us_per_s);                                            // its lifetime is over
+  CHECK(asked(never.counter) == Outcome::never);
+  lone.hear(1, Lone::reply_to(never));  // late: the responder is to undo it
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::running));
+  const ExchangeRequest under_way = next();
+
+  // The daemon dies, and the next one finds what was stored.
+  const OwnHalves halves = lone.replica->own_halves(0);
+  const GivenUp given_up = lone.replica->given_up();
+  const FragmentParts parts = lone.replica->buffers(0).parts();
+  std::vector<FragmentBuffers> buffers;
+  auto& three = lone.memory[0];
+  buffers.emplace_back(std::array{there(three[0]), there(three[1]), there(three[2])}, Lone::blocks, parts,
+                       test_device());
+  lone.replica.emplace(ReplicaOptions{}, node_id(0), Lone::info(ReplicaState::running), std::move(buffers),
+                       lone.counter, Random(2));
+  lone.replica->remember(given_up);
+  lone.replica->remember(0, halves);
+  CHECK(asked(taken.counter) == Outcome::taken);
+  CHECK(asked(never.counter) == Outcome::never);
+  CHECK(asked(under_way.counter) == Outcome::never);
+  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{under_way.counter});
 }
 
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
@@ -959,6 +1122,7 @@ TEST_CASE("a leaver exchanges each fragment with partners of its own choice, the
       CHECK(partners[request.fragment].insert(to).second);
       lone.hear(to, Lone::reply_to(request));
     }
+    lone.recall();
     lone.work();
   }
   CHECK(partners.size() == 3);

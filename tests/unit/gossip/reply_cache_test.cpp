@@ -23,9 +23,13 @@ const NodeId bob = node(2);
 ExchangeReply reply_to(std::uint64_t counter) {
   return {.counter = counter, .status = ReplyStatus::done, .shift = 3};
 }
+/// What there would be to undo.
+AnsweredHalf half() {
+  return {.exponents = {1}};
+}
 void answer(ReplyCache& cache, const ExchangeId& id, TimeUs now_us) {
   cache.begin(id, now_us);
-  cache.store(id, reply_to(id.counter), 0);
+  cache.store(id, reply_to(id.counter), half(), 0);
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ TEST_CASE("an exchange goes from fresh through working and answered to acknowled
   CHECK(cache.unacknowledged() == 1);
   CHECK_FALSE(cache.acknowledge(id));  // of what has not been answered
   CHECK(cache.standing(id) == Standing::working);
-  cache.store(id, reply_to(7), 0);
+  cache.store(id, reply_to(7), half(), 0);
   CHECK(cache.standing(id) == Standing::answered);
   CHECK(cache.reply(id).counter == 7);
   CHECK(cache.reply(id).shift == 3);
@@ -104,7 +108,8 @@ TEST_CASE("counters are remembered up to a bound, the oldest forgotten as too ol
   CHECK(remembered == ReplyCache::max_remembered);
 }
 
-TEST_CASE("replies expire, and what is under their counter is too old", "[reply_cache]") {
+TEST_CASE("a reply whose acknowledgement is overdue is asked for, and what is under its counter is too old",
+          "[reply_cache]") {
   ReplyCache cache(lifetime_us);
   answer(cache, {alice, 10}, 0);
   answer(cache, {alice, 11}, 0);
@@ -113,19 +118,101 @@ TEST_CASE("replies expire, and what is under their counter is too old", "[reply_
   cache.begin({alice, 13}, 0);      // a task that takes its time
   answer(cache, {alice, 20}, 500);  // younger
   CHECK(cache.expire(lifetime_us - 1).empty());
+  CHECK(cache.orphans() == 0);
+  CHECK(cache.expire(lifetime_us).empty());
+  CHECK(cache.orphans() == 1);
+  const auto inquiries = cache.inquiries();
+  REQUIRE(inquiries.size() == 1);
+  CHECK(inquiries[0].first == alice);
+  CHECK(inquiries[0].second.counter == 10);
   CHECK(cache.standing({alice, 10}) == Standing::answered);
-  CHECK(cache.expire(lifetime_us).size() == 1);  // only 10 had a reply that nobody acknowledged
-  for (const std::uint64_t counter : {1, 10, 11, 12})
+  for (const std::uint64_t counter : {1, 11, 12})
     CHECK(cache.standing({alice, counter}) == Standing::expired);
   CHECK(cache.standing({alice, 13}) == Standing::working);
   CHECK(cache.standing({alice, 14}) == Standing::fresh);
   CHECK(cache.standing({alice, 20}) == Standing::answered);
   CHECK(cache.unacknowledged() == 2);
-  CHECK(cache.store({alice, 13}, reply_to(13), 0));
+  CHECK(cache.store({alice, 13}, reply_to(13), half(), 0));
   CHECK(cache.standing({alice, 13}) == Standing::answered);
-  CHECK(cache.expire(2 * lifetime_us).size() == 2);
-  CHECK(cache.expire(9 * lifetime_us).empty());
+  CHECK(cache.expire(2 * lifetime_us).empty());
+  CHECK(cache.orphans() == 3);
   CHECK(cache.unacknowledged() == 0);
+  cache.mark_unsent(alice);  // it is asked, not told again
+  CHECK(cache.take_unsent().empty());
+  CHECK(cache.mark_overdue(alice, 3 * lifetime_us, 1) == 0);
+  CHECK(cache.acknowledge({alice, 10}));
+  CHECK(cache.orphans() == 2);
+  CHECK(cache.standing({alice, 10}) == Standing::acknowledged);
+}
+
+TEST_CASE("a half that was never taken is given back once, to be undone", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  CHECK_FALSE(cache.take_back({alice, 1}));
+  const std::uint32_t place = cache.begin({alice, 1}, 0);
+  CHECK_FALSE(cache.take_back({alice, 1}));  // the worker is at it
+  cache.store({alice, 1}, reply_to(1), half(), 0);
+  const auto undo = cache.take_back({alice, 1});
+  REQUIRE(undo);
+  CHECK(undo->place == place);
+  CHECK(undo->reply.counter == 1);
+  CHECK(undo->half.exponents == half().exponents);
+  CHECK(cache.take_left().empty());  // its record is needed until that is done
+  CHECK_FALSE(cache.take_back({alice, 1}));
+  CHECK_FALSE(cache.acknowledge({alice, 1}));
+  CHECK(cache.unacknowledged() == 0);
+  cache.leave_place(place);
+  CHECK(cache.take_left() == std::vector<std::uint32_t>{place});
+
+  cache.begin({alice, 2}, 0);
+  cache.store({alice, 2}, reply_to(2), {}, 0);  // the two agreed
+  CHECK_FALSE(cache.take_back({alice, 2}));
+  CHECK(cache.standing({alice, 2}) == Standing::acknowledged);
+  CHECK(cache.take_left().size() == 1);
+}
+
+TEST_CASE("replies have places, and with none left no request is taken", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  cache.set_capacity(2);
+  const std::uint32_t first = cache.begin({alice, 1}, 0);
+  const std::uint32_t second = cache.begin({bob, 1}, 0);
+  CHECK(first != second);
+  CHECK(cache.standing({alice, 2}) == Standing::full);
+  CHECK(cache.standing({node(9), 1}) == Standing::full);
+  cache.store({alice, 1}, reply_to(1), half(), 0);
+  CHECK(cache.acknowledge({alice, 1}));
+  CHECK(cache.take_left() == std::vector<std::uint32_t>{first});
+  CHECK(cache.standing({alice, 2}) == Standing::fresh);
+  CHECK(cache.begin({alice, 2}, 0) == first);
+}
+
+TEST_CASE("replies of a former daemon are orphans from the beginning", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  cache.set_capacity(4);
+  cache.restore({alice, 7}, 2, reply_to(7), half(), 0);
+  cache.restore({bob, 7}, 2, reply_to(7), half(), 0);  // a place that is taken
+  cache.restore({bob, 7}, 9, reply_to(7), half(), 0);  // and one that there is not
+  CHECK(cache.orphans() == 1);
+  CHECK(cache.unacknowledged() == 0);
+  REQUIRE(cache.inquiries().size() == 1);
+  const auto undo = cache.take_back({alice, 7});
+  REQUIRE(undo);
+  CHECK(undo->place == 2);
+  CHECK(cache.orphans() == 0);
+}
+
+TEST_CASE("orphans are bounded in number and in age, the oldest are given up", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  for (std::uint64_t counter = 1; counter <= ReplyCache::max_orphans + 3; ++counter)
+    answer(cache, {alice, counter}, static_cast<TimeUs>(counter));
+  const TimeUs then = lifetime_us + ReplyCache::max_orphans + 3;
+  CHECK(cache.expire(then).size() == 3);
+  CHECK(cache.orphans() == ReplyCache::max_orphans);
+  CHECK(cache.standing({alice, 1}) != Standing::answered);
+  CHECK(cache.standing({alice, 4}) == Standing::answered);
+  CHECK(cache.take_left().size() == 3);
+  CHECK(cache.expire(ReplyCache::orphan_life_us).empty());
+  CHECK(cache.expire(2 * ReplyCache::orphan_life_us).size() == ReplyCache::max_orphans);
+  CHECK(cache.orphans() == 0);
 }
 
 TEST_CASE("of a replica that is gone only its own exchanges are dropped", "[reply_cache]") {
@@ -136,34 +223,38 @@ TEST_CASE("of a replica that is gone only its own exchanges are dropped", "[repl
   answer(cache, {alice, 5}, 0);
   cache.begin({alice, 6}, 0);
   cache.acknowledge({alice, 2});
-  CHECK(cache.drop(alice, 5) == 2);
-  CHECK(cache.drop(alice, 5) == 0);
+  CHECK(cache.drop(alice, 5) == std::vector<ExchangeId>{{alice, 1}, {alice, 3}});
+  CHECK(cache.drop(alice, 5).empty());
+  CHECK(cache.drop(node(9), 5).empty());
   CHECK(cache.unacknowledged() == 2);
-  CHECK_FALSE(cache.store({alice, 4}, {.counter = 4}, 0));
+  CHECK_FALSE(cache.store({alice, 4}, {.counter = 4}, half(), 0));
   CHECK(cache.standing({alice, 4}) == Standing::expired);
   CHECK(cache.standing({alice, 5}) == Standing::answered);
-  CHECK(cache.store({alice, 6}, {.counter = 6}, 0));
+  CHECK(cache.store({alice, 6}, {.counter = 6}, half(), 0));
 }
 
-TEST_CASE("a dead initiator's replies are dropped and counted", "[reply_cache]") {
+TEST_CASE("a dead initiator's replies are kept until its successor has been asked", "[reply_cache]") {
   ReplyCache cache(lifetime_us);
-  answer(cache, {alice, 1}, 0);
-  answer(cache, {alice, 2}, 0);
-  answer(cache, {alice, 3}, 0);
+  for (std::uint64_t counter = 1; counter <= 3; ++counter)
+    answer(cache, {alice, counter}, 0);
   cache.acknowledge({alice, 2});
   cache.begin({alice, 4}, 0);
   cache.decline({alice, 5}, 0);
   answer(cache, {bob, 1}, 0);
-  CHECK(cache.drop(alice) == 2);
-  CHECK(cache.drop(alice) == 0);
-  CHECK(cache.drop(node(9)) == 0);
+  cache.orphan(alice, 3);  // of its former life
+  CHECK(cache.orphans() == 1);
+  cache.orphan(alice, 100);
+  cache.orphan(alice, 100);
+  cache.orphan(node(9), 100);
+  CHECK(cache.orphans() == 2);
   CHECK(cache.unacknowledged() == 1);
+  CHECK(cache.inquiries().size() == 2);
+  CHECK(cache.store({alice, 4}, reply_to(4), half(), 0));  // the task that was under way ends after all
+  CHECK(cache.orphans() == 3);
   // It comes back and repeats itself: nothing of before is answered twice.
   for (std::uint64_t counter = 1; counter <= 5; ++counter)
-    CHECK(cache.standing({alice, counter}) == Standing::expired);
+    CHECK(cache.standing({alice, counter}) != Standing::fresh);
   CHECK(cache.standing({alice, 6}) == Standing::fresh);
-  CHECK_FALSE(cache.store({alice, 4}, reply_to(4), 0));  // the task that was under way ends after all
-  CHECK(cache.standing({alice, 4}) == Standing::expired);
   CHECK(cache.unacknowledged() == 1);
 }
 
@@ -228,14 +319,16 @@ TEST_CASE("no order of events answers an exchange twice", "[reply_cache]") {
           break;
         case 3:
           if (working.empty()) break;
-          cache.store(working.back(), reply_to(working.back().counter), 0);
+          cache.store(working.back(), reply_to(working.back().counter), half(), 0);
           working.pop_back();
           break;
         case 4:
           cache.acknowledge(id);
           break;
         case 5:
-          if (random.below(20) == 0) cache.drop(id.initiator);
+          if (random.below(20) == 0) cache.drop(id.initiator, id.counter);
+          if (random.below(20) == 0) cache.orphan(id.initiator, id.counter);
+          if (random.below(20) == 0) cache.take_back(id);
           cache.expire(now_us);
           break;
       }
@@ -254,8 +347,8 @@ TEST_CASE("initiators long gone make room for new ones", "[reply_cache]") {
   };
   for (std::size_t i = 0; i < ReplyCache::max_initiators; ++i) {
     cache.begin({initiator(i), 100 + i}, 0);
-    cache.store({initiator(i), 100 + i}, ExchangeReply{.counter = 100 + i}, 0);
-    cache.drop(initiator(i));
+    cache.store({initiator(i), 100 + i}, ExchangeReply{.counter = 100 + i}, half(), 0);
+    cache.drop(initiator(i), 1'000'000);
   }
   CHECK(cache.standing({initiator(0), 100}) == ReplyCache::Standing::expired);
   cache.begin({initiator(ReplyCache::max_initiators), 9000}, 1);
@@ -268,7 +361,7 @@ TEST_CASE("what one replica has seen, the next of its node does not take again",
   answer(cache, {alice, 7}, 0);
   cache.decline({alice, 9}, 0);
   answer(cache, {bob, 4}, 0);
-  CHECK(cache.expire(lifetime_us).size() == 2);
+  CHECK(cache.expire(lifetime_us).empty());
   answer(cache, {bob, 5}, lifetime_us);
   ReplyCache::Seen seen{{alice, 3}, {bob, 6}};
   cache.add_seen(seen);

@@ -38,7 +38,7 @@ class UntouchableDevice final : public PlayedDevice {
     return memory == nullptr ? nullptr : memory + distance(memory);
   }
   [[nodiscard]] FragmentView look(const FragmentView& y) const {
-    return {.publication = look(y.publication), .correction = look(y.correction), .pending = look(y.pending)};
+    return {.publication = look(y.publication), .correction = look(y.correction)};
   }
 
   /// Arrays that are allocated now.

@@ -175,6 +175,8 @@ std::vector<Message> all_messages() {
           busy,
           refused,
           ExchangeAck{42},
+          ExchangeAck{42, Outcome::never},
+          ExchangeInquiry{42, {1, 2}, 3},
           a_job(),
           JobInfo{},
           JobQuery{{1, 2}},
@@ -538,6 +540,7 @@ TEST_CASE("the channel of each message") {
   CHECK(channel_of(PullRequest{}) == Channel::bulk);
   CHECK(channel_of(a_pull()) == Channel::bulk);
   CHECK(channel_of(ExchangeAck{}) == Channel::control);
+  CHECK(channel_of(ExchangeInquiry{}) == Channel::control);
   CHECK(channel_of(JobInfo{}) == Channel::control);
   CHECK(channel_of(JobQuery{}) == Channel::control);
   CHECK(channel_of(Summaries{}) == Channel::control);

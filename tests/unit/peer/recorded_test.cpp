@@ -35,8 +35,11 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{
-    {"version-1", 32}, {"version-1-agreement", 46}, {"version-1-summaries", 48}, {"version-1-tracer", 51}};
+const std::vector<Recording> files{{"version-1", 32},
+                                   {"version-1-agreement", 46},
+                                   {"version-1-summaries", 48},
+                                   {"version-1-tracer", 51},
+                                   {"version-1-outcome", 54}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -198,6 +201,9 @@ std::map<std::string, Frames> samples() {
           {"exchangeReply.busy", refusal(ReplyStatus::busy, RefuseReason::none)},
           {"exchangeReply.refused", refusal(ReplyStatus::refused, RefuseReason::expired)},
           {"exchangeAck", encode(Message(ExchangeAck{42}))},
+          {"exchangeAck.never", encode(Message(ExchangeAck{42, Outcome::never}))},
+          {"exchangeAck.unknown", encode(Message(ExchangeAck{42, Outcome::unknown}))},
+          {"exchangeInquiry", encode(Message(ExchangeInquiry{42, {1, 2}, 3}))},
           {"jobInfo", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256}))},
           {"jobInfo.draining", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::draining, 9, 1000, 4, 256}))},
           {"summaries", summaries()},

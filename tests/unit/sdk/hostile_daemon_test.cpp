@@ -54,10 +54,12 @@ struct Harm {
 /// One act: a word, a counter, a stretch of anything, or all buffers.
 void scribble(const test::ContractClient& client, std::uint32_t fragments, std::uint64_t fragments_offset,
               std::uint64_t buffers_offset, const Harm& harm, Random& random) {
+  constexpr std::size_t entry_bytes = sizeof(layout::FragmentEntry);
   auto* bytes = const_cast<std::byte*>(client.bytes().data());
   const std::size_t size = client.bytes().size();
   const auto is_word = [&](std::size_t at) {
-    return at >= fragments_offset && at < fragments_offset + std::size_t{fragments} * 64 && at % 64 == 0;
+    return at >= fragments_offset && at < fragments_offset + fragments * entry_bytes &&
+           (at - fragments_offset) % entry_bytes == 0;
   };
   const auto store = [&](std::size_t at, std::uint64_t bits) {
     if (is_word(at)) bits &= ~harm.never;
@@ -65,8 +67,8 @@ void scribble(const test::ContractClient& client, std::uint32_t fragments, std::
   };
   switch (random() % 4) {
     case 0: {  // a word that may well be possible
-      const std::uint64_t bits = random() & 0xffffffff000000f7;
-      store(fragments_offset + random() % fragments * 64, random() % 8 == 0 ? random() : bits);
+      const std::uint64_t bits = random() & 0xfffffffffffffff7;
+      store(fragments_offset + random() % fragments * entry_bytes, random() % 8 == 0 ? random() : bits);
       break;
     }
     case 1:

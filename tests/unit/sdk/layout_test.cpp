@@ -109,7 +109,7 @@ TEST_CASE("tensor names are clean UTF-8") {
   CHECK_FALSE(layout::is_tensor_name(std::string(256, 'x')));
 }
 
-TEST_CASE("a word survives packing, and reserved bits make it invalid") {
+TEST_CASE("a word survives packing, and what makes no sense is invalid") {
   for (std::uint8_t publication = 0; publication < 3; ++publication) {
     for (std::uint8_t correction = 0; correction < 3; ++correction) {
       const layout::Word word{.generation = 0xfffffffe,
@@ -117,16 +117,17 @@ TEST_CASE("a word survives packing, and reserved bits make it invalid") {
                               .correction = correction,
                               .correction_valid = true,
                               .replace = correction == 1,
-                              .with_client = publication == 1};
+                              .with_client = publication == 1,
+                              .serving = publication == 1 && correction == 2,
+                              .commits = layout::commits_modulus - 1 - correction};
       const layout::Word back = layout::Word::unpack(word.pack());
       CHECK(back.pack() == word.pack());
       CHECK(back.valid() == (publication != correction));
       if (back.valid()) CHECK(back.spare() + back.publication + back.correction == 3);
     }
   }
-  const std::uint64_t good = layout::Word{}.pack();
-  for (const int bit : {8, 15, 24, 31})
-    CHECK_FALSE(layout::Word::unpack(good | std::uint64_t{1} << bit).valid());
+  CHECK(layout::Word{.with_client = true, .serving = true}.valid());
+  CHECK_FALSE(layout::Word{.serving = true}.valid());
   CHECK_FALSE(layout::Word{.replace = true}.valid());
 }
 
@@ -169,7 +170,7 @@ TEST_CASE("the window of lean memory is eight fragments, or 64 MiB, and whole fr
   CHECK(window(5000, 1024) == 5 * 3 * 4096);
   CHECK(window(5000, 512) == 0);
   const layout::Plan plan = layout::plan(5000, 1024, 1, 1);
-  CHECK(layout::most_bytes(plan, 0) == plan.total_bytes);
+  CHECK(layout::most_bytes(plan, 0) == plan.records_offset);
   CHECK(layout::most_bytes(plan, 2 * 3 * 4096) == plan.buffers_offset + 2 * 3 * 4096);
   CHECK_FALSE(layout::is_window(plan, 6 * 3 * 4096));
   CHECK_FALSE(layout::is_window(layout::plan(5000, 512, 1, 1), 3 * 2048));
@@ -340,6 +341,18 @@ TEST_CASE("docs/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(FragmentEntry, word);
   CHECK_FIELD(FragmentEntry, publication_clock);
   CHECK_FIELD(FragmentEntry, receipts);
+  CHECK_FIELD(FragmentEntry, own_halves);
+  CHECK_FIELD(GivenUp, floor);
+  CHECK_FIELD(GivenUp, counters);
+  CHECK_FIELD(RecordEntry, committed);
+  CHECK_FIELD(RecordEntry, undone);
+  CHECK_FIELD(RecordEntry, counter);
+  CHECK_FIELD(RecordEntry, initiator);
+  CHECK_FIELD(RecordEntry, fragment);
+  CHECK_FIELD(RecordEntry, block_count);
+  CHECK_FIELD(RecordEntry, bitmap_bytes);
+  CHECK_FIELD(RecordEntry, codec);
+  CHECK_FIELD(RecordEntry, shift);
   CHECK_FIELD(FragmentEntry, reserved);
   CHECK_FIELD(AttachRequest, magic);
   CHECK_FIELD(AttachRequest, version);

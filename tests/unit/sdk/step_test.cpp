@@ -423,7 +423,7 @@ TEST_CASE("impossible words from a hostile daemon are reported and change nothin
   const std::uint64_t impossible[] = {
       0xffffffffffffffff,
       due.pack() | 1u << 3,  // empty, in memory that is not lean
-      due.pack() | 1u << 20,
+      layout::Word{.generation = 1, .serving = true}.pack(),
       layout::Word{.publication = 3, .correction = 1, .with_client = true}.pack(),
       layout::Word{.publication = 1, .correction = 3, .correction_valid = true, .with_client = true}.pack(),
       layout::Word{.publication = 2, .correction = 2, .with_client = true}.pack(),

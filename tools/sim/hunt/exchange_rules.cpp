@@ -88,10 +88,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeRequest& req
   const ExchangeId id{id_of(event.node), request.counter};
   const auto [found, first] = exchanges_.try_emplace(id);
   if (first) {
-    found->second = {.initiator = event.node,
-                     .life = cluster_.node(event.node).replica_life,
-                     .begun_us = cluster_.now_us(),
-                     .min_shift = request.min_shift};
+    found->second = {.initiator = event.node, .begun_us = cluster_.now_us(), .min_shift = request.min_shift};
     if (event.kind == Kind::blocked) return;  // nothing came of it
     state_of(event.node).own[request.fragment] =
         Own{.id = id, .partner = event.other, .weight = weight_of(request.min_shift)};
@@ -128,11 +125,18 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeReply& reply
 void ExchangeRules::left(const Cluster::Event& event, const ExchangeAck& ack) {
   const ExchangeId id{id_of(event.node), ack.counter};
   Exchange& exchange = exchanges_[id];
-  exchange.acknowledged = true;
-  NodeState& state = state_of(event.node);
-  state.unacknowledged.erase(id);
-  const bool own = exchange.life == cluster_.node(event.node).replica_life;
-  if (own && !exchange.concluded) state.early.insert(id);
+  state_of(event.node).unacknowledged.erase(id);
+  if (ack.outcome == gossamer::Outcome::taken && !exchange.concluded) {
+    fail(fmt::format("acknowledgement: node {} acknowledges exchange {}, which it has not committed", event.node,
+                     name_of(id)),
+         event.node, 0, id, event.other);
+  }
+  if (ack.outcome != gossamer::Outcome::never) return;
+  exchange.denied = true;
+  if (!exchange.committed) return;
+  fail(fmt::format("acknowledgement: node {} says of exchange {}, which it has committed, that it never will",
+                   event.node, name_of(id)),
+       event.node, 0, id, event.other);
 }
 
 // --- and what they lead to ----------------------------------------------------------------------------------------
@@ -171,11 +175,12 @@ void ExchangeRules::answered(const Cluster::Event& event) {
 void ExchangeRules::concluded(const Cluster::Event& event) {
   NodeState& state = state_of(event.node);
   Exchange& exchange = exchanges_[event.exchange];
-  exchange.concluded = true;
+  exchange.concluded = event.done;
+  exchange.committed = event.done && event.commit;
   std::optional<Own>& own = state.own[event.fragment];
   if (own && own->id == event.exchange) own.reset();
-  if (exchange.acknowledged)
-    fail(fmt::format("acknowledgement: node {} acknowledged exchange {} before it was committed", event.node,
+  if (exchange.committed && exchange.denied)
+    fail(fmt::format("acknowledgement: node {} commits exchange {}, after it said that it never would", event.node,
                      name_of(event.exchange)),
          event.node, event.fragment, event.exchange, exchange.initiator);
   state.unacknowledged.insert(event.exchange);
@@ -189,13 +194,6 @@ void ExchangeRules::turned(std::size_t i) {
     const ExchangeId id = *state.unacknowledged.begin();
     fail(fmt::format("acknowledgement: node {} has concluded exchange {} and not acknowledged it", i, name_of(id)), i,
          0, id, i);
-  }
-  if (state.early.size() > replica.counters().unresolved) {
-    const ExchangeId id = *state.early.rbegin();
-    fail(fmt::format("acknowledgement: node {} has acknowledged {} exchanges that it has not committed, and counted {} "
-                     "as unresolved",
-                     i, state.early.size(), replica.counters().unresolved),
-         i, 0, id, i);
   }
   const TimeUs patience_us = 2 * options_.info_period_us;
   if (cluster_.now_us() - state.resumed_us < patience_us) return;

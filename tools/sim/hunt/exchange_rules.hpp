@@ -1,7 +1,7 @@
 // What both ends of an exchange keep to besides "exactly once" (hunt/invariants.hpp), seen by the messages they send:
 //
-//   acknowledgement  an exchange is acknowledged in the turn in which it was concluded, and not before: what is
-//                    acknowledged and neither committed nor counted as unresolved is lost.
+//   acknowledgement  an exchange is acknowledged in the turn in which it was concluded, and not before; what its
+//                    initiator says will never be committed there is not, also by a later daemon.
 //   kept replies     a replica keeps no reply that was acknowledged, or whose lifetime is over, and repeats none such.
 //   crossing         of two requests for one fragment that cross between two nodes, one is turned down: with both
 //                    answered, the two replicas would trade places instead of meeting.
@@ -32,16 +32,16 @@ class ExchangeRules {
  private:
   struct Exchange {
     std::size_t initiator = 0;
-    std::uint64_t life = 0;  ///< of the initiator's replica
     TimeUs begun_us = 0;
     int min_shift = 0;
     bool delivered = false;                   ///< the request
     std::optional<ExchangeId> crossing = {};  ///< the responder's own, which was out to the initiator at that time
     bool answered = false;
-    bool replied = false;  ///< the answer has left, or could not
-    bool concluded = false;
-    bool acknowledged = false;
-    bool heard = false;  ///< the acknowledgement has arrived
+    bool replied = false;    ///< the answer has left, or could not
+    bool concluded = false;  ///< and accepted
+    bool committed = false;  ///< so that it changed the initiator's replica
+    bool denied = false;     ///< its initiator has said that it never will be
+    bool heard = false;      ///< the acknowledgement has arrived
   };
   /// A node's request that is out.
   struct Own {
@@ -53,7 +53,6 @@ class ExchangeRules {
   struct NodeState {
     std::vector<std::optional<Own>> own = {};  ///< of each fragment
     std::set<ExchangeId> unacknowledged = {};  ///< concluded in the present turn
-    std::set<ExchangeId> early = {};           ///< acknowledged, but not concluded
     std::map<ExchangeId, TimeUs> kept = {};    ///< being answered, or answered: since when
     TimeUs resumed_us = 0;
   };

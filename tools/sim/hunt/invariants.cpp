@@ -65,12 +65,9 @@ Invariants::Parts Invariants::measure(std::size_t i, std::uint32_t f) const {
     }
     parts.square += square;
   };
-  if (!word.replace) add(node.client.model.data() + first, parts.model);
-  if (word.correction_valid) add(three[word.correction].data(), parts.correction);
-  if (node.replica && !node.replica->buffers(f).parts().replace && !node.replica->buffers(f).empty()) {
-    const float* pending = node.replica->buffers(f).y().pending;
-    if (pending != nullptr) add(pending, parts.pending);
-  }
+  const bool taken_over = node.client.serving[f];  // and is to be published
+  if (!word.replace || taken_over) add(node.client.model.data() + first, parts.model);
+  if (word.correction_valid && !taken_over) add(three[word.correction].data(), parts.correction);
   parts.finite = std::isfinite(parts.square) && std::isfinite(parts.whole());
   return parts;
 }
@@ -92,7 +89,7 @@ void Invariants::grow() {
 void Invariants::check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const {
   if (parts.finite) return;
   const Cluster::Event here{.kind = Kind::turned, .node = i, .fragment = f};
-  if (!std::isfinite(parts.carried()))
+  if (!std::isfinite(parts.correction))
     fail(fmt::format("numbers: node {} has corrections with NaN or infinity", i), here);
   if (!nodes_[i].nan_allowed)
     fail(fmt::format("numbers: node {}'s model has NaN or infinity, put there by nobody", i), here);
@@ -125,7 +122,7 @@ std::optional<double> Invariants::commit_of(const Cluster::Event& event, double&
   Parts& before = nodes_[event.node].parts[event.fragment];
   const Parts after = measure(event.node, event.fragment);
   check_finite(event.node, event.fragment, after);
-  const double change = after.carried() - before.carried();
+  const double change = after.correction - before.correction;
   if (before.finite && after.finite && after.model != before.model) {
     fail(fmt::format("attribution: a commit at node {} changed its client's model by {:.3g}", event.node,
                      after.model - before.model),
@@ -166,6 +163,8 @@ void Invariants::on(const Cluster::Event& event) {
       return answered(event);
     case Kind::concluded:
       return concluded(event);
+    case Kind::undone:
+      return undone(event);
     case Kind::adopted:
     case Kind::outer:
       return adopted(event);
@@ -211,9 +210,9 @@ void Invariants::training_over(std::size_t i) {
     const Parts after = measure(i, f);
     check_finite(i, f, after);
     state.parts[f] = after;
-    if (after.carried() != before.carried()) {
+    if (after.correction != before.correction) {
       fail(fmt::format("attribution: training at node {} changed its corrections by {:.3g}", i,
-                       after.carried() - before.carried()),
+                       after.correction - before.correction),
            {.kind = Kind::trained, .node = i, .fragment = f});
     }
     account(before, after);
@@ -266,6 +265,10 @@ void Invariants::concluded(const Cluster::Event& event) {
   if (exchange.concluded) {
     fail(fmt::format("exactly once: node {} concluded exchange {} a second time", event.node, name), event);
   }
+  if (exchange.undone) {
+    fail(fmt::format("exactly once: node {} concluded exchange {}, which its responder has undone", event.node, name),
+         event);
+  }
   if (exchange.lone) --halves_;  // late, but not alone
   exchange.concluded = true;
   ++both_;
@@ -279,6 +282,32 @@ void Invariants::concluded(const Cluster::Event& event) {
   fail(fmt::format("exactly once: exchange {} changed its responder, node {}, by {:.9g} and its initiator, node {}, by "
                    "{:.9g}; expected {:.9g} to within {:.3g}",
                    name, exchange.responder, *exchange.given, event.node, *change, expected, allowed),
+       event);
+}
+
+void Invariants::undone(const Cluster::Event& event) {
+  double rounding = 0;
+  const auto change = commit_of(event, rounding);
+  if (!event.done) return;
+  const auto name = fmt::format("{}:{}", number_of(event.exchange.initiator), event.exchange.counter);
+  const auto found = exchanges_.find(event.exchange);
+  if (found == exchanges_.end() || !found->second.answered || found->second.undone) {
+    fail(fmt::format("exactly once: node {} undid exchange {}, which is not committed there", event.node, name), event);
+  }
+  Exchange& exchange = found->second;
+  if (exchange.concluded) {
+    fail(fmt::format("exactly once: node {} undid exchange {}, which its initiator has concluded", event.node, name),
+         event);
+  }
+  if (exchange.lone) --halves_;
+  exchange.undone = true;
+  exchange.taken = change;  // so the sum has it twice, with opposite signs
+  if (!exchange.given || !change) return;
+  const double allowed = rounding + exchange.rounding;
+  rounding_ += allowed * allowed;
+  if (std::fabs(*change + *exchange.given) <= allowed) return;
+  fail(fmt::format("exactly once: exchange {} changed node {} by {:.9g}, and undoing it by {:.9g}", name, event.node,
+                   *exchange.given, *change),
        event);
 }
 
@@ -333,6 +362,7 @@ void Invariants::client_died(std::size_t i) {
 
 void Invariants::client_began(std::size_t i) {
   nodes_[i].client = true;
+  nodes_[i].client_began_us = cluster_.now_us();
   nodes_[i].nan_allowed = false;
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     nodes_[i].parts[f] = measure(i, f);
@@ -448,14 +478,9 @@ void Invariants::check_lone_halves(TimeUs now_us) {
 
 void Invariants::check_lone_half(const ExchangeId& id) {
   const Exchange& exchange = exchanges_[id];
-  if (exchange.concluded) return;
+  if (exchange.concluded || exchange.undone) return;
   ++halves_;
   exchanges_[id].lone = true;
-  const auto died = [&](std::size_t node) {
-    const auto ended = ended_.find(node);
-    return ended != ended_.end() && ended->second.back() >= exchange.begun_us;
-  };
-  if (!died(exchange.initiator) || !died(exchange.responder)) ++countable_;
   if (excused(exchange)) return;
   throw Violation(
       fmt::format("exactly once: exchange {}:{} was committed by its responder, node {}, at {} us and never by its "
@@ -464,12 +489,34 @@ void Invariants::check_lone_half(const ExchangeId& id) {
       {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id});
 }
 
+bool Invariants::client_lived(std::size_t node, const Exchange& exchange) const {
+  return nodes_[node].client && nodes_[node].client_began_us <= exchange.begun_us;
+}
+
+/// Of a half that stays alone its responder is left, or nobody is. It may still hope to hear of an initiator that has
+/// not come back.
 void Invariants::finish() {
   check_lone_halves(std::numeric_limits<TimeUs>::max());
-  if (unresolved() < countable_) {
+  std::uint64_t countable = 0;
+  for (const auto& [id, exchange] : exchanges_) {
+    if (!exchange.lone || exchange.concluded || exchange.undone || !exchange.given) continue;
+    if (!client_lived(exchange.responder, exchange)) continue;
+    if (*exchange.given != 0) ++countable;
+    if (!client_lived(exchange.initiator, exchange) || *exchange.given == 0) continue;
+    if (!cluster_.linked(exchange.initiator, exchange.responder))
+      continue;  // with partial views, they may never meet again
+    throw Violation(
+        fmt::format("exactly once: exchange {}:{} is committed at node {} alone, though no client has died",
+                    number_of(id.initiator), id.counter, exchange.responder),
+        {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id});
+  }
+  std::uint64_t orphans = 0;
+  for (std::size_t i = 0; i < cluster_.size(); ++i)
+    orphans += cluster_.node(i).replica ? cluster_.node(i).replica->orphaned_replies() : 0;
+  if (unresolved() + orphans < countable) {
     throw Violation(fmt::format("exactly once: {} exchanges were committed at one end only with a survivor, but "
                                 "survivors counted {} unresolved",
-                                countable_, unresolved()),
+                                countable, unresolved()),
                     {});
   }
   check_ledger();

@@ -3,7 +3,8 @@
 //   attribution   a node's model, with the corrections on their way to it, changes by training, by its half of a named
 //                 exchange, and by taking a joined model over. Nothing else changes it beyond fp32 rounding.
 //   exactly once  each end of an exchange commits at most once, the responder first, and by opposite amounts. One end
-//                 alone commits only if something happened that may part them, and then a survivor has counted it.
+//                 alone commits only if something happened that may part them. Its half is undone then, unless a client
+//                 has died, whatever became of the daemons; and if that is not to be, the survivor counts it.
 //   the ledger    the sum over nodes is what they began with, what they trained, less what died, plus such lone halves.
 //   bounds        what a replica keeps stays within its named bounds.
 //   partners      nobody asks or answers a node that it was told is dead; who drains answers nothing new.
@@ -66,15 +67,14 @@ class Invariants {
   struct Parts {
     double model = 0;
     double correction = 0;
-    double pending = 0;
     double square = 0;  ///< sum of squares of what was added up, for the rounding to expect
     bool finite = true;
 
-    [[nodiscard]] double carried() const { return correction + pending; }
-    [[nodiscard]] double whole() const { return model + carried(); }
+    [[nodiscard]] double whole() const { return model + correction; }
   };
   struct NodeState {
     bool client = false;
+    TimeUs client_began_us = 0;
     bool nan_allowed = false;
     std::vector<Parts> parts;
     std::set<std::size_t> linked = {};
@@ -92,6 +92,7 @@ class Invariants {
     int lost = 0;  ///< of its messages
     bool answered = false;
     bool concluded = false;
+    bool undone = false;
     bool lone = false;  ///< was taken for one that stays at one end
     std::optional<double> given =
         {};  ///< what the responder's projection changed by; nothing if that was out of the sum
@@ -106,6 +107,7 @@ class Invariants {
   void training_over(std::size_t i);
   void answered(const Cluster::Event& event);
   void concluded(const Cluster::Event& event);
+  void undone(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
   void let_go(std::size_t i);
   void daemon_died(std::size_t i);
@@ -125,6 +127,7 @@ class Invariants {
   /// Halves whose time to find the other is over, or all.
   void check_lone_halves(TimeUs now_us);
   void check_lone_half(const ExchangeId& id);
+  [[nodiscard]] bool client_lived(std::size_t node, const Exchange& exchange) const;
   [[nodiscard]] TimeUs given_up_us(const Exchange& exchange) const;
   [[nodiscard]] bool is_over(const Exchange& exchange, TimeUs now_us) const;
   void check_ledger() const;
@@ -146,7 +149,6 @@ class Invariants {
   int most_lost_ = 0;            ///< messages of one exchange
   std::uint64_t both_ = 0;
   std::uint64_t halves_ = 0;
-  std::uint64_t countable_ = 0;  ///< of them, those with a survivor
 };
 
 }  // namespace gossamer::sim

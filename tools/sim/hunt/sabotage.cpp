@@ -48,6 +48,15 @@ void with_nan(Swarm& swarm) {
   swarm.faults_us = 20 * us_per_s;
 }
 
+void with_deaths(Swarm& swarm) {
+  calm(swarm);
+  swarm.daemon_crashes = true;
+  swarm.between_us = 300'000;
+  swarm.lasting_us = 200'000;
+  swarm.faults_us = 5 * us_per_s;
+  swarm.path.latency_us = 5'000;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -223,6 +232,35 @@ Sabotage early_ack(const Swarm&) {
   }};
 }
 
+Sabotage no_undoing(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    const auto* ack = std::get_if<ExchangeAck>(&message);
+    return ack == nullptr || ack->outcome != gossamer::Outcome::never;
+  }};
+}
+
+/// What a dead daemon has left in its client's memory for the next one.
+Sabotage lost_at_death(void (*lose)(Cluster::Client& client)) {
+  return {.on_event = [lose](Cluster& cluster, const Event& event) {
+    if (event.kind == Kind::daemon_died) lose(cluster.node(event.node).client);
+  }};
+}
+
+Sabotage lost_records(const Swarm&) {
+  return lost_at_death([](Cluster::Client& client) { client.records.clear(); });
+}
+
+Sabotage lost_given_up(const Swarm&) {
+  return lost_at_death([](Cluster::Client& client) { client.given_up.counters.clear(); });
+}
+
+Sabotage lost_own_halves(const Swarm&) {
+  return lost_at_death([](Cluster::Client& client) {
+    for (gossip::OwnHalves& halves : client.own_halves)
+      halves = {};
+  });
+}
+
 Sabotage both_answer(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.replica.crossing_rule = false; }};
 }
@@ -298,6 +336,13 @@ constexpr SabotageRule rules[] = {
     {"first-ack", "the first acknowledgement of each exchange does not leave", "acknowledgement", as_drawn,
      no_first_ack},
     {"early-ack", "a reply is acknowledged before it is committed", "acknowledgement", as_drawn, early_ack},
+    {"no-undo", "a half that its initiator never takes is not undone", "exactly once: exchange", with_deaths,
+     no_undoing},
+    {"lost-records", "a daemon leaves its successor no records of its replies", "exactly once: exchange", with_deaths,
+     lost_records},
+    {"lost-own-halves", "nor which exchanges of its own were under way", "acknowledgement", with_deaths,
+     lost_own_halves},
+    {"lost-given-up", "nor which of them it has given up", "acknowledgement", with_deaths, lost_given_up},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},
     {"busy-for-ever", "a partner that was busy once is not asked for that fragment again", "progress", with_nan,

@@ -96,6 +96,12 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
   swarm.faults_us = std::min(2 * allowed_us(swarm), longest_faults_us);
 }
 
+/// Likewise: whether a client's pass over a fragment takes time, as on a GPU.
+void draw_pass(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.4))
+    swarm.cluster.pass_us = drawn_us(random, 100, 3.0 * static_cast<double>(swarm.cluster.step_us));
+}
+
 /// Likewise: whether clients keep lean memory, and for how many fragments.
 void draw_memory(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
@@ -138,6 +144,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
   draw_memory(gossip::Random(seed ^ 0x1ea2ULL), swarm);
   draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
+  draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   return swarm;
 }
 
@@ -172,6 +179,7 @@ std::string describe(const Swarm& swarm) {
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
+  if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
   say(swarm.partitions, "partitions");
   say(swarm.one_way, "one-way cuts");

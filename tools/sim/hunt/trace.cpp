@@ -23,6 +23,8 @@ const char* kind_name(Kind kind) {
       return "answered";
     case Kind::concluded:
       return "concluded";
+    case Kind::undone:
+      return "undone";
     case Kind::turned:
       return "turned";
     case Kind::delivered:
@@ -61,7 +63,9 @@ const char* kind_name(Kind kind) {
   return "?";
 }
 
-constexpr const char* message_names[] = {"request", "reply", "ack", "info", "query", "pull", "pulled values"};
+constexpr const char* message_names[] = {"request", "reply", "ack",  "inquiry",
+                                         "info",    "query", "pull", "pulled values"};
+static_assert(std::size(message_names) + 1 == std::variant_size_v<Message>);  // all but summaries
 
 bool about_other(Kind kind) {
   return kind == Kind::delivered || kind == Kind::dead || kind == Kind::sent || kind == Kind::blocked ||
@@ -82,6 +86,11 @@ void complete(Cluster::Event& event) {
     event.done = reply->status == ReplyStatus::done;
   } else if (const auto* ack = std::get_if<ExchangeAck>(event.message)) {
     event.exchange = {id_of(from), ack->counter};
+    event.done = ack->outcome != gossamer::Outcome::unknown;
+    event.commit = ack->outcome == gossamer::Outcome::taken;
+  } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(event.message)) {
+    event.fragment = inquiry->fragment;
+    event.exchange = {id_of(to), inquiry->counter};
   } else if (const auto* pull = std::get_if<PullRequest>(event.message)) {
     event.fragment = pull->fragment;
   } else if (const auto* pulled = std::get_if<PullReply>(event.message)) {
@@ -151,11 +160,12 @@ std::string Trace::line(const Record& record) {
   }
   const bool with_fragment = event.exchange.counter != 0 || event.kind == Kind::collected ||
                              event.kind == Kind::replaced || event.kind == Kind::adopted;
-  if (with_fragment) text += fmt::format(", fragment {}", event.fragment);
+  if (with_fragment && record.message_kind != 2) text += fmt::format(", fragment {}", event.fragment);
   if (event.kind == Kind::sent && event.arrivals == 0) text += ": LOST";
   if (event.kind == Kind::sent && event.arrivals > 1) text += ": twice";
   if (record.message_kind == 1) text += event.done ? " (done)" : " (turned down)";
-  if (event.kind == Kind::answered || event.kind == Kind::concluded) {
+  if (record.message_kind == 2) text += event.commit ? " (taken)" : event.done ? " (never)" : " (unknown)";
+  if (event.kind == Kind::answered || event.kind == Kind::concluded || event.kind == Kind::undone) {
     text += event.commit ? ": commits" : event.done ? ": nothing to commit" : ": declines";
   }
   return text;

@@ -210,9 +210,7 @@ class Call {
   }
   [[nodiscard]] FragmentView inside(const FragmentView& y, std::size_t blocks) {
     const std::size_t floats = blocks * block_elements;
-    return {.publication = inside(y.publication, floats),
-            .correction = inside(y.correction, floats),
-            .pending = inside(y.pending, floats)};
+    return {.publication = inside(y.publication, floats), .correction = inside(y.correction, floats)};
   }
 
  private:

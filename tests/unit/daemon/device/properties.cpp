@@ -25,26 +25,23 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float bad_values[] = {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity};
 const std::vector<std::uint32_t> some_blocks{0, 2, 3, 6};
 
-/// The three arrays of a fragment, in the host's memory and the device's.
+/// The two arrays of a fragment, in the host's memory and the device's.
 struct Fragment {
-  Fragment(Memory& memory, const Values& publication, const Values& correction, const Values& pending)
-      : host{publication, correction, pending},
-        there{memory.with(publication), memory.with(correction), memory.with(pending)} {}
-  /// Those of the arrays whose bit is set in `which`; the first always.
-  [[nodiscard]] FragmentView on_host(unsigned which) const {
-    return {host[0].data(), (which & 1) != 0 ? host[1].data() : nullptr, (which & 2) != 0 ? host[2].data() : nullptr};
+  Fragment(Memory& memory, const Values& publication, const Values& correction)
+      : host{publication, correction}, there{memory.with(publication), memory.with(correction)} {}
+  [[nodiscard]] FragmentView on_host(bool corrected) const {
+    return {host[0].data(), corrected ? host[1].data() : nullptr};
   }
-  [[nodiscard]] FragmentView on_device(unsigned which) const {
-    return {there[0].get(), (which & 1) != 0 ? there[1].get() : nullptr, (which & 2) != 0 ? there[2].get() : nullptr};
+  [[nodiscard]] FragmentView on_device(bool corrected) const {
+    return {there[0].get(), corrected ? there[1].get() : nullptr};
   }
 
-  Values host[3];
-  std::shared_ptr<float> there[3];
+  Values host[2];
+  std::shared_ptr<float> there[2];
 };
 
 Fragment fragment_of(Memory& memory, const Kind& kind, Random& random) {
-  return {memory, make(kind, random, elements), sampled(random, elements, [](Random& r) { return 0.01F * normal(r); }),
-          sampled(random, elements, [](Random& r) { return 1e-5F * laplace(r); })};
+  return {memory, make(kind, random, elements), sampled(random, elements, [](Random& r) { return 0.01F * normal(r); })};
 }
 
 struct Sent {
@@ -79,9 +76,9 @@ bool same(const std::vector<BlockOutcome>& a, const std::vector<BlockOutcome>& b
   return a.size() == b.size();
 }
 
-std::string told(const char* what, const std::string& kind, Codec codec, int wanted, unsigned which) {
+std::string told(const char* what, const std::string& kind, Codec codec, int wanted, bool corrected) {
   return std::string(what) + " differs: values " + kind + ", " + codec_name(codec) + ", wanted exponent " +
-         std::to_string(wanted) + ", arrays " + std::to_string(which);
+         std::to_string(wanted) + (corrected ? ", corrected" : "");
 }
 
 /// One exchange's work, as the device does it and by the definition.
@@ -93,17 +90,17 @@ struct Exchange {
   const std::vector<std::uint32_t>& blocks;
   std::uint64_t seed;
 
-  [[nodiscard]] Sent encode_there(const Fragment& y, unsigned which) const {
+  [[nodiscard]] Sent encode_there(const Fragment& y, bool corrected) const {
     return encoded(
         [&](Sent& sent) {
-          return device.encode(codec, y.on_device(which), blocks, seed, sent.exponents, sent.checks, sent.values);
+          return device.encode(codec, y.on_device(corrected), blocks, seed, sent.exponents, sent.checks, sent.values);
         },
         codec, blocks, wanted);
   }
-  [[nodiscard]] Sent encode_here(const Fragment& y, unsigned which) const {
+  [[nodiscard]] Sent encode_here(const Fragment& y, bool corrected) const {
     return encoded(
         [&](Sent& sent) {
-          return scalar::encode(codec, y.on_host(which), blocks, seed, sent.exponents, sent.checks, sent.values);
+          return scalar::encode(codec, y.on_host(corrected), blocks, seed, sent.exponents, sent.checks, sent.values);
         },
         codec, blocks, wanted);
   }
@@ -111,16 +108,16 @@ struct Exchange {
     return {std::vector<std::byte>(blocks.size() * codec_block_bytes(codec), std::byte{0x55}),
             std::vector<BlockOutcome>(blocks.size())};
   }
-  [[nodiscard]] Answer answer_there(const Fragment& y, unsigned which, const Sent& sent) const {
+  [[nodiscard]] Answer answer_there(const Fragment& y, bool corrected, const Sent& sent) const {
     Answer answer = blank();
-    answer.finite = device.difference(codec, y.on_device(which), blocks, seed, sent.exponents, sent.checks, sent.values,
-                                      answer.differences, answer.outcomes);
+    answer.finite = device.difference(codec, y.on_device(corrected), blocks, seed, sent.exponents, sent.checks,
+                                      sent.values, answer.differences, answer.outcomes);
     return answer;
   }
-  [[nodiscard]] Answer answer_here(const Fragment& y, unsigned which, const Sent& sent) const {
+  [[nodiscard]] Answer answer_here(const Fragment& y, bool corrected, const Sent& sent) const {
     Answer answer = blank();
-    answer.finite = scalar::difference(codec, y.on_host(which), blocks, seed, sent.exponents, sent.checks, sent.values,
-                                       answer.differences, answer.outcomes);
+    answer.finite = scalar::difference(codec, y.on_host(corrected), blocks, seed, sent.exponents, sent.checks,
+                                       sent.values, answer.differences, answer.outcomes);
     return answer;
   }
 };
@@ -136,9 +133,9 @@ std::string on_every_exchange(const Device& device, Memory& memory, Body body) {
       for (const int wanted : wanted_exponents) {
         for (const auto& blocks : {all_blocks(count), some_blocks}) {
           const Exchange exchange{device, memory, codec, wanted, blocks, random()};
-          for (unsigned which = 0; which < 4; ++which) {
-            const char* const wrong = body(exchange, y, far, which);
-            if (wrong != nullptr) return told(wrong, kind.name, codec, wanted, which);
+          for (const bool corrected : {false, true}) {
+            const char* const wrong = body(exchange, y, far, corrected);
+            if (wrong != nullptr) return told(wrong, kind.name, codec, wanted, corrected);
           }
         }
       }
@@ -149,17 +146,17 @@ std::string on_every_exchange(const Device& device, Memory& memory, Body body) {
 
 std::string encode_is_the_definition(const Device& device, Memory& memory) {
   return on_every_exchange(
-      device, memory, [](const Exchange& exchange, const Fragment& y, const Fragment&, unsigned which) -> const char* {
-        const Sent expected = exchange.encode_here(y, which);
-        const Sent got = exchange.encode_there(y, which);
+      device, memory, [](const Exchange& exchange, const Fragment& y, const Fragment&, bool corrected) -> const char* {
+        const Sent expected = exchange.encode_here(y, corrected);
+        const Sent got = exchange.encode_there(y, corrected);
         if (got.finite != expected.finite) return "whether it is finite";
         return got.finite && got != expected ? "what is sent" : nullptr;
       });
 }
 
-const char* compare(const Exchange& exchange, const Fragment& y, unsigned which, const Sent& sent) {
-  const Answer expected = exchange.answer_here(y, which, sent);
-  const Answer got = exchange.answer_there(y, which, sent);
+const char* compare(const Exchange& exchange, const Fragment& y, bool corrected, const Sent& sent) {
+  const Answer expected = exchange.answer_here(y, corrected, sent);
+  const Answer got = exchange.answer_there(y, corrected, sent);
   if (got.finite != expected.finite) return "whether a difference is finite";
   if (!got.finite) return nullptr;
   if (got.differences != expected.differences) return "a difference";
@@ -169,23 +166,23 @@ const char* compare(const Exchange& exchange, const Fragment& y, unsigned which,
 std::string difference_is_the_definition(const Device& device, Memory& memory) {
   return on_every_exchange(
       device, memory,
-      [](const Exchange& exchange, const Fragment& y, const Fragment& far, unsigned which) -> const char* {
-        Sent sent = exchange.encode_here(y, 0);
-        if (const char* const wrong = compare(exchange, y, which, sent)) return wrong;
-        if (const char* const wrong = compare(exchange, far, which, sent)) return wrong;  // out of range, mostly
+      [](const Exchange& exchange, const Fragment& y, const Fragment& far, bool corrected) -> const char* {
+        Sent sent = exchange.encode_here(y, false);
+        if (const char* const wrong = compare(exchange, y, corrected, sent)) return wrong;
+        if (const char* const wrong = compare(exchange, far, corrected, sent)) return wrong;  // out of range, mostly
         if (exchange.codec == Codec::f32) return nullptr;
         for (std::uint16_t& check : sent.checks)
           check ^= 1;
-        return compare(exchange, y, which, sent);
+        return compare(exchange, y, corrected, sent);
       });
 }
 
 std::string outcomes_are_the_definition(const Device& device, Memory& memory) {
   return on_every_exchange(
       device, memory,
-      [](const Exchange& exchange, const Fragment& y, const Fragment& far, unsigned which) -> const char* {
-        const Sent sent = exchange.encode_here(y, which);
-        const Answer answer = exchange.answer_here(far, which, sent);
+      [](const Exchange& exchange, const Fragment& y, const Fragment& far, bool corrected) -> const char* {
+        const Sent sent = exchange.encode_here(y, corrected);
+        const Answer answer = exchange.answer_here(far, corrected, sent);
         const std::vector<std::byte> wide(bitmap_bytes(exchange.blocks.size()), std::byte{0b0010});
         for (const auto& bitmap : {wide, std::vector<std::byte>()}) {
           std::vector<BlockOutcome> got(exchange.blocks.size());
@@ -204,11 +201,11 @@ std::string outcomes_are_the_definition(const Device& device, Memory& memory) {
 std::string apply_is_the_definition(const Device& device, Memory& memory) {
   return on_every_exchange(
       device, memory,
-      [](const Exchange& exchange, const Fragment& y, const Fragment& far, unsigned which) -> const char* {
-        const Sent sent = exchange.encode_here(y, 0);
-        const Answer answer = exchange.answer_here(which < 2 ? y : far, 3, sent);
+      [](const Exchange& exchange, const Fragment& y, const Fragment& far, bool corrected) -> const char* {
+        const Sent sent = exchange.encode_here(y, false);
+        const Answer answer = exchange.answer_here(corrected ? y : far, true, sent);
         if (!answer.finite) return nullptr;
-        const int sign = which % 2 == 0 ? 1 : -1;
+        const int sign = exchange.seed % 2 == 0 ? 1 : -1;
         const auto here = [&](const float* in, Values& out) {
           scalar::apply(exchange.codec, 3, sign, exchange.blocks, sent.exponents, answer.differences, count, in,
                         out.data());
@@ -239,11 +236,11 @@ std::string sum_is_the_definition(const Device& device, Memory& memory) {
   Random random(2);
   for (const Kind& kind : kinds) {
     const Fragment y = fragment_of(memory, kind, random);
-    for (unsigned which = 0; which < 4; ++which) {
+    for (const bool corrected : {false, true}) {
       Values expected(elements);
       const auto out = memory.with(expected);
-      const bool finite = scalar::sum(y.on_host(which), count, expected.data());
-      if (device.sum(y.on_device(which), count, out.get()) != finite)
+      const bool finite = scalar::sum(y.on_host(corrected), count, expected.data());
+      if (device.sum(y.on_device(corrected), count, out.get()) != finite)
         return std::string("whether a sum is finite: ") + kind.name;
       if (!same_bits(memory.read(out.get(), elements), expected))
         return std::string("a sum differs: values ") + kind.name;
@@ -268,11 +265,11 @@ std::string bad_numbers_are_found(const Device& device, Memory& memory) {
           return device.encode(codec, {there.get()}, blocks, 5, sent.exponents, sent.checks, sent.values);
         };
         if (encoded(encode, codec, blocks, -10).finite) return "encode takes a number that is not finite";
-        const Fragment sound(memory, good, good, good);
+        const Fragment sound(memory, good, good);
         const Exchange exchange{device, memory, codec, -10, blocks, 5};
-        const Sent sent = exchange.encode_here(sound, 0);
-        const Fragment broken(memory, publication, good, good);
-        if (exchange.answer_there(broken, 0, sent).finite) return "difference takes a number that is not finite";
+        const Sent sent = exchange.encode_here(sound, false);
+        const Fragment broken(memory, publication, good);
+        if (exchange.answer_there(broken, false, sent).finite) return "difference takes a number that is not finite";
       }
     }
   }

@@ -1,0 +1,133 @@
+#include "daemon/clients/reply_records.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gossamer::daemon {
+
+namespace {
+
+using layout::RecordEntry;
+
+RecordEntry& entry_of(const ClientMemory& memory, std::uint32_t place) {
+  return *reinterpret_cast<RecordEntry*>(memory.record(place).data());
+}
+
+/// Where the parts of a record are, after its entry.
+struct Parts {
+  std::size_t bitmap_bytes, exponent_bytes, difference_bytes;
+
+  [[nodiscard]] std::size_t total() const {
+    return sizeof(RecordEntry) + bitmap_bytes + exponent_bytes + difference_bytes;
+  }
+};
+
+/// Pages that cannot be had are an error here; written without, they would end the process.
+bool take_pages(std::span<std::byte> place, std::size_t bytes) {
+  if (::madvise(place.data(), layout::align_to_page(bytes), MADV_POPULATE_WRITE) == 0) return true;
+  return errno == EINVAL;  // a kernel before 5.14 does not know it
+}
+
+/// Whether what was read from the memory can have been written by a daemon.
+bool sound(const ReplyRecord& record, const ClientMemory& memory) {
+  const ExchangeReply& reply = record.reply;
+  if (reply.fragment >= memory.fragment_count() || reply.codec > Codec::q4) return false;
+  const std::uint32_t blocks = memory.block_count(reply.fragment);
+  if (reply.block_count == 0 || reply.block_count > blocks) return false;
+  if (reply.shift < min_shift_bound || reply.shift > max_shift_bound) return false;
+  if (gossip::blocks_of(record.half.blocks.data, blocks).size() != reply.block_count) return false;
+  return std::ranges::all_of(record.half.exponents,
+                             [](std::int8_t e) { return e >= min_step_exponent && e <= max_step_exponent; });
+}
+
+}  // namespace
+
+bool write_record(const ClientMemory& memory, std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
+                  const gossip::AnsweredHalf& half) {
+  const std::span<std::byte> room = memory.record(place);
+  const Parts parts{half.blocks.size(), half.exponents.size(), reply.differences.size()};
+  if (parts.total() > room.size() || !take_pages(room, parts.total())) return false;
+  RecordEntry& entry = entry_of(memory, place);
+  entry.committed.store(0, std::memory_order_release);
+  entry.undone.store(0, std::memory_order_release);
+  entry.counter = reply.counter;
+  std::memcpy(entry.initiator, initiator.bytes.data(), sizeof entry.initiator);
+  entry.fragment = reply.fragment;
+  entry.block_count = reply.block_count;
+  entry.bitmap_bytes = static_cast<std::uint32_t>(parts.bitmap_bytes);
+  entry.codec = static_cast<std::uint8_t>(reply.codec);
+  entry.shift = reply.shift;
+  std::byte* to = room.data() + sizeof(RecordEntry);
+  const auto append = [&](const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    to += bytes;
+  };
+  append(half.blocks.data.data(), parts.bitmap_bytes);
+  append(half.exponents.data(), parts.exponent_bytes);
+  append(reply.differences.data.data(), parts.difference_bytes);
+  return true;
+}
+
+void seal_record(const ClientMemory& memory, std::uint32_t place, std::uint32_t commits) {
+  entry_of(memory, place).committed.store(layout::record_mark(commits), std::memory_order_release);
+}
+
+void note_undone(const ClientMemory& memory, std::uint32_t place, std::uint32_t commits) {
+  entry_of(memory, place).undone.store(layout::record_mark(commits), std::memory_order_release);
+}
+
+void clear_record(const ClientMemory& memory, std::uint32_t place) {
+  entry_of(memory, place).committed.store(0, std::memory_order_release);
+}
+
+std::optional<ReplyRecord> read_record(const ClientMemory& memory, std::uint32_t place,
+                                       std::span<const std::uint64_t> words) {
+  RecordEntry& entry = entry_of(memory, place);
+  const std::uint64_t committed = entry.committed.load(std::memory_order_acquire);
+  if (committed == 0) return std::nullopt;
+  const auto nothing = [&]() -> std::optional<ReplyRecord> {
+    clear_record(memory, place);
+    return std::nullopt;
+  };
+  const std::uint64_t undone = entry.undone.load(std::memory_order_acquire);
+  ReplyRecord record;
+  std::memcpy(record.id.initiator.bytes.data(), entry.initiator, sizeof entry.initiator);
+  record.id.counter = record.reply.counter = entry.counter;
+  record.reply.job = memory.key();
+  record.reply.fragment = entry.fragment;
+  record.reply.status = ReplyStatus::done;
+  record.reply.codec = static_cast<Codec>(entry.codec);
+  record.reply.shift = entry.shift;
+  record.reply.block_count = entry.block_count;
+  const std::uint32_t bitmap_bytes = entry.bitmap_bytes;
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // what is checked is what was copied
+  if (record.reply.fragment >= words.size() || record.reply.codec > Codec::q4) return nothing();
+  const std::uint32_t commits = layout::Word::unpack(words[record.reply.fragment]).commits;
+  const auto has_come_to = [&](std::uint64_t mark) {
+    return gossip::reached(commits, static_cast<std::uint32_t>(mark) % layout::commits_modulus);
+  };
+  if (!has_come_to(committed) || (undone != 0 && has_come_to(undone))) return nothing();
+  const std::uint32_t blocks = memory.block_count(record.reply.fragment);
+  const Parts parts{bitmap_bytes, record.reply.block_count,
+                    record.reply.block_count * codec_block_bytes(record.reply.codec)};
+  const std::span<const std::byte> room = memory.record(place);
+  if (record.reply.block_count > blocks || parts.total() > room.size()) return nothing();
+  if (bitmap_bytes != 0 && bitmap_bytes != gossamer::bitmap_bytes(blocks)) return nothing();
+  const std::byte* from = room.data() + sizeof(RecordEntry);
+  const auto copy = [&](std::size_t bytes) {
+    std::vector<std::byte> copied(from, from + bytes);
+    from += bytes;
+    return copied;
+  };
+  if (bitmap_bytes > 0) record.half.blocks = Bytes::adopt(copy(parts.bitmap_bytes));
+  record.half.exponents.resize(parts.exponent_bytes);
+  std::memcpy(record.half.exponents.data(), from, parts.exponent_bytes);
+  from += parts.exponent_bytes;
+  record.reply.differences = Bytes::adopt(copy(parts.difference_bytes));
+  return sound(record, memory) ? std::optional(std::move(record)) : nothing();
+}
+
+}  // namespace gossamer::daemon

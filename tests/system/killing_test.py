@@ -1,0 +1,53 @@
+"""Daemons are killed at any moment, with steps that are short, longer than an exchange, and longer than most of what a
+daemon does: what their clients learned (adding.py) stays in the sum, once, and no exchange counts as unresolved.
+"""
+
+from __future__ import annotations
+
+import unittest
+
+from support import JOB
+from adding import AddingTest
+
+
+class Killing(AddingTest):
+    def kill_and_look(self, count: int, steps_s: float, kills: int, together: int = 1) -> None:
+        """`together`: how many daemons die at once, of `count`."""
+        nodes = self.start_nodes(count)
+        for node in nodes:
+            self.start_group(node, [steps_s])
+        self.assert_exact("all are there")
+        for kill in range(kills):
+            self.train()
+            victims = self.random.sample(nodes, together)
+            for node in victims:
+                node.kill()
+            if self.random.random() < 0.5:
+                self.train(1)  # while it is away
+            for node in victims:
+                node.start()
+            self.wait_until_back()
+            if kill % 2 == 1:
+                continue  # what is left of two kills is looked at together
+            self.wait_for_links(nodes)
+            self.assert_exact(f"kill {kill + 1} of {kills}")
+        self.wait_for_links(nodes)
+        self.assert_exact("all kills")
+        unresolved = [node.job(JOB)["unresolved"] for node in nodes]
+        self.assertEqual(unresolved, [0] * count)
+
+    def test_short_steps(self) -> None:
+        self.kill_and_look(3, 0.01, 10)
+
+    def test_steps_of_half_a_second(self) -> None:
+        self.kill_and_look(3, 0.5, 6)
+
+    def test_long_steps(self) -> None:
+        self.kill_and_look(2, 3.0, 2)
+
+    def test_two_die_at_once(self) -> None:
+        self.kill_and_look(3, 0.1, 6, together=2)
+
+
+if __name__ == "__main__":
+    unittest.main()

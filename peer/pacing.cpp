@@ -62,9 +62,10 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
   if (last.end == 0) return true;
   turn_delay_window(now);
   observe_delays(last, now, received_at);
-  // What has waited on its way shows what the link lets pass, whether more was to be sent or not: of a link that has
-  // become much slower the window would hold all there is, and stay as it is.
-  if (queue_there_us_ > allowance_us()) last.limited = false;
+  // Much that has waited on its way shows what the link lets pass, whether more was to be sent or not: of a link that
+  // has become much slower the window would hold all there is, and stay as it is. A little may have waited for a
+  // processor at the other end, and would tell of that.
+  if (queue_there_us_ > allowance_us() && bytes + under_way_bytes() >= first_window_bytes) last.limited = false;
   observe_rate(last, bytes, now, received_at);
   observe_pause(last, bytes, received_at);
   observe_goodput(last.limited, now, received_at);

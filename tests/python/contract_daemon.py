@@ -31,7 +31,8 @@ JOB, CLOCK, FINISHING, FINISH_ANSWER = 96, 192, 224, 472
 DUE_SEQUENCE, STATE, GLOBAL_CLOCK, FRAGMENTS_PULLED, NEIGHBOURS, EXCHANGES = 256, 260, 264, 272, 276, 280
 BYTES_SENT, BYTES_RECEIVED, CONSENSUS, AGE_SAMPLES, PERIOD_US = 400, 408, 416, 424, 448
 
-WITH_CLIENT, CORRECTION_VALID, REPLACE, EMPTY = 1, 2, 4, 8
+WITH_CLIENT, CORRECTION_VALID, REPLACE, EMPTY, COMMITS = 1, 2, 4, 8, (2**23 - 1) << 9
+FRAGMENT_BYTES = 128
 
 
 def eventually(condition) -> bool:
@@ -85,7 +86,7 @@ class Client:
         struct.pack_into("=d", self.memory, offset, value)
 
     def _word_offset(self, fragment: int) -> int:
-        return self.u64(FRAGMENTS_OFFSET) + 64 * fragment
+        return self.u64(FRAGMENTS_OFFSET) + FRAGMENT_BYTES * fragment
 
     def _buffer_offset(self, fragment: int, index: int) -> int:
         begin = 0 if self.offers_gpu else self.u64(BUFFERS_OFFSET)
@@ -107,7 +108,8 @@ class Client:
         values = array.array("f", correction or [])
         struct.pack_into(f"={len(values)}f", self.buffers, self._buffer_offset(fragment, spare), *values)
         flags = WITH_CLIENT | (REPLACE if replace else 0) | (0 if correction is None else CORRECTION_VALID)
-        self.set_u64(self._word_offset(fragment), word >> 32 << 32 | publication << 4 | spare << 6 | word & EMPTY | flags)
+        kept = word >> 32 << 32 | word & (EMPTY | COMMITS)
+        self.set_u64(self._word_offset(fragment), kept | publication << 4 | spare << 6 | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
 
     def close(self) -> None:

@@ -221,6 +221,7 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   fragment.publication_clock = publication.clock;
   fragment.fresh = true;
   fragment.wants_publication = false;
+  if (finish_ && fragment.quarantined) start_by(fragment, now_us);  // others wait to hear whether it still is
   if (std::exchange(fragment.gather_next, false)) fragment.gather = true;
   if (std::exchange(fragment.starting, false)) {
     --starting_count_;

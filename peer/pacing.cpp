@@ -11,6 +11,8 @@ constexpr double filling_gain = 2;
 /// While the queue drains, this much of what fits the link may be under way.
 constexpr double draining_share = 0.5;
 constexpr double back_smoothing = 0.125;
+/// What waits tells of the link from so much under way on.
+constexpr std::size_t telling_bytes = 2 * least_part_bytes;
 constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
 }  // namespace
@@ -65,7 +67,7 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
   // Much that has waited on its way shows what the link lets pass, whether more was to be sent or not: of a link that
   // has become much slower the window would hold all there is, and stay as it is. A little may have waited for a
   // processor at the other end, and would tell of that.
-  if (queue_there_us_ > allowance_us() && bytes + under_way_bytes() >= first_window_bytes) last.limited = false;
+  if (queue_there_us_ > allowance_us() && bytes + under_way_bytes() >= telling_bytes) last.limited = false;
   observe_rate(last, bytes, now, received_at);
   observe_pause(last, bytes, received_at);
   observe_goodput(last.limited, now, received_at);

@@ -241,15 +241,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, ex
                                    quarantined_fragments)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
-                                   exchanges_answered, busy, refused, unresolved, undone, violations, blocks, wide_blocks,
-                                   payload_bytes_sent, payload_bytes_received, age_samples, quarantined_fragments,
-                                   fragments_pulled, donors, pulled_bytes, join_s, fragments_handed_over, in_flight,
-                                   mean_shift, mean_disagreement, busy_sent, refused_sent, follow_ups, repeats_sent,
-                                   clipped, outer_steps, quarantines, consensus, mixing_per_s, spectral_gap,
-                                   tracer_rounds, period_s, wanted_period_s, period_limit, codec_error_sum, age_sum,
-                                   fragment_idle_s, ages, gpu_means, gpu_means_through_host, gpu_means_failed,
-                                   checkpoints_written, checkpoints_failed, checkpoint_clock, checkpoint_s, partners,
-                                   note)
+                                   exchanges_answered, busy, refused, unresolved, undone, violations, blocks,
+                                   wide_blocks, payload_bytes_sent, payload_bytes_received, age_samples,
+                                   quarantined_fragments, fragments_pulled, donors, pulled_bytes, join_s,
+                                   fragments_handed_over, in_flight, mean_shift, mean_disagreement, busy_sent,
+                                   refused_sent, follow_ups, repeats_sent, clipped, outer_steps, quarantines, consensus,
+                                   mixing_per_s, spectral_gap, tracer_rounds, period_s, wanted_period_s, period_limit,
+                                   codec_error_sum, age_sum, fragment_idle_s, ages, gpu_means, gpu_means_through_host,
+                                   gpu_means_failed, checkpoints_written, checkpoints_failed, checkpoint_clock,
+                                   checkpoint_s, partners, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);

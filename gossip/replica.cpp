@@ -57,7 +57,7 @@ void Replica::remember(std::uint32_t f, const OwnHalves& halves) {
 void Replica::set_options(const ReplicaOptions& options) {
   options_ = options;
   budget_.set_rate(options.bytes_per_s);
-  cadence_.set_least(options.period_us);
+  cadence_.set_least(options.period_us, ticked_us_);
   for (auto& [node, neighbour] : neighbours_)
     neighbour.budget.set_rate(options.link_bytes_per_s);
 }
@@ -85,7 +85,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
               .publications_until_us = now_us + (deadline_us - now_us) / 2,
               .replicas = partners() + 1};
   for (Fragment& fragment : fragments_) {
-    fragment.start_after_us = std::min(fragment.start_after_us, now_us);
+    start_at(fragment, now_us);
     if (!joined) fragment.handover.give_up();
   }
   set_state(ReplicaState::draining, out);
@@ -106,7 +106,7 @@ void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
   for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];
     fragment.agreement = {};
-    fragment.start_after_us = std::min(fragment.start_after_us, now_us);
+    start_at(fragment, now_us);
     // A program may have mended a model without training it.
     const bool old = (fragment.publication_clock != clock_ || fragment.quarantined) && !fragment.buffers.empty();
     fragment.wants_publication = fragment.wants_publication || old;
@@ -221,12 +221,14 @@ void Replica::take_publication(std::uint32_t f, Publication publication, TimeUs 
   fragment.publication_clock = publication.clock;
   fragment.fresh = true;
   fragment.wants_publication = false;
+  if (finish_ && fragment.quarantined) start_by(fragment, now_us);  // others wait to hear whether it still is
   if (std::exchange(fragment.gather_next, false)) fragment.gather = true;
   if (std::exchange(fragment.starting, false)) {
     --starting_count_;
     fragment.begins = true;
   }
   ++counters_.publications;
+  ++work_.publications;
   fragment.buffers.take_back(publication.generation);
   if (fragment.buffers.gathered()) {  // what its clients have published is taken in first
     hold(fragment);
@@ -525,8 +527,9 @@ void Replica::tell_neighbours(Actions& out) const {
 // --- time ---------------------------------------------------------------------------------------------------------
 
 void Replica::tick(TimeUs now_us, Actions& out) {
+  ticked_us_ = now_us;
   if (now_us - info_sent_us_ >= options_.info_period_us) {
-    adjust_cadence(now_us);
+    adjust_cadence();
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
@@ -577,7 +580,7 @@ void Replica::repeat_unanswered(TimeUs now_us, Actions& out) {
     own.repeated = true;
     own.sent_us = now_us;
     ++counters_.repeats_sent;
-    spend(own.partner, payload_bytes(own.request), now_us);
+    spend_own(own, now_us);
     out.send.push_back({own.partner, own.request});
   }
   for (const auto& [node, neighbour] : neighbours_) {
@@ -603,23 +606,16 @@ TimeUs Replica::patience_us(const NodeId& node) const {
                     std::max(options_.lifetime_us / 4, options_.info_period_us));
 }
 
-void Replica::adjust_cadence(TimeUs now_us) {
-  constexpr double fading = 0.25;  // of what was counted, an adjustment
-  const std::uint64_t begun = counters_.initiated + counters_.follow_ups;
-  begun_lately_ += fading * (static_cast<double>(begun - begun_at_adjustment_) - begun_lately_);
-  answered_lately_ += fading * (static_cast<double>(counters_.answered - answered_at_adjustment_) - answered_lately_);
-  begun_at_adjustment_ = begun;
-  answered_at_adjustment_ = counters_.answered;
-  const double lately = begun_lately_ + answered_lately_;
-  const auto elapsed_us = static_cast<double>(now_us - info_sent_us_);
-  const double sent = static_cast<double>(counters_.payload_bytes_sent - bytes_at_adjustment_);
-  bytes_at_adjustment_ = counters_.payload_bytes_sent;
-  double taken = options_.time_share > 0 ? time_taken_ / options_.time_share : 0;
-  if (options_.network_share > 0 && capacity_ > 0 && elapsed_us > 0) {
-    taken = std::max(taken, sent / elapsed_us * us_per_s / (capacity_ * options_.network_share));
-  }
-  const double own_part = lately > 0 ? begun_lately_ / lately : Cadence::own_share;
-  cadence_.adjust(taken * own_part / Cadence::own_share);
+void Replica::adjust_cadence() {
+  cost_.add(std::exchange(work_, {}));
+  const double allowed_bytes_per_s = options_.network_share * capacity_;
+  const double least_bytes_per_s =
+      static_cast<double>(fragments_.size()) * request_bytes_ / static_cast<double>(Cadence::most_us) * us_per_s;
+  own_budget_.set_rate(allowed_bytes_per_s > 0 ? std::max(Cadence::own_share * allowed_bytes_per_s, least_bytes_per_s)
+                                               : 0);
+  cadence_.adjust(fragments_.size(), cost_.us(), request_bytes_,
+                  {.time_share = options_.time_share, .bytes_per_s = allowed_bytes_per_s, .distance = consensus()},
+                  ticked_us_);
 }
 
 /// What a full queue or a broken link kept from being sent, and what the other end must hear nevertheless.

@@ -230,8 +230,8 @@ class Replica {
     if (clock != clock_) stir();
     clock_ = clock;
   }
-  /// Share of the client's time that serving fragments took lately, in [0, 1]: what the cadence keeps to time_share.
-  void set_time_taken(double share) { time_taken_ = share; }
+  /// The client has spent so much more time on serving fragments: what the cadence keeps to time_share.
+  void add_time_taken(TimeUs taken_us) { work_.taken_us += static_cast<double>(taken_us); }
   /// What the node's network can carry, in bytes per second, as configured or measured: what the cadence keeps to
   /// network_share. 0: not known.
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
@@ -335,6 +335,8 @@ class Replica {
   [[nodiscard]] double consensus() const;
   /// Between two exchanges of a fragment that the node starts: options' period_us, or more to keep to its shares.
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
+  /// Why it is more.
+  [[nodiscard]] Cadence::Limit period_limit() const { return cadence_.limit(); }
   /// Bytes per second that exchanges with this neighbour have shown; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
   /// How fast exchanges mix the cluster's replicas; none: not known yet, or nothing was exchanged lately.
@@ -414,13 +416,19 @@ class Replica {
     std::optional<std::uint64_t> copy_clock = {};  ///< so does this node: see copy()
     std::optional<Own> own = {};
     std::uint64_t publication_clock = 0;
-    double cadence = 0;      ///< smoothed samples between publications
-    float disagreement = 0;  ///< mean of `steps`, which a task may be changing while the fragment is held
-    TimeUs start_after_us = 0;
+    double cadence = 0;         ///< smoothed samples between publications
+    float disagreement = 0;     ///< mean of `steps`, which a task may be changing while the fragment is held
+    double starts_at = 0;       ///< when its next own exchange is due, in periods: see Cadence::passed()
+    TimeUs start_after_us = 0;  ///< nor before, whatever the period
+    /// When the exchange was due that is under way, or was turned down and is tried again. Waiting for the client's
+    /// publication, for this node's loop or for a partner must not make the period longer.
+    std::optional<double> due_at = {};
     std::uint64_t exchange_clock = 0;
-    double exchange_interval = 0;  ///< smoothed samples between exchanges
-    TimeUs exchanged_us = 0;       ///< when the last one ended, its own or another's
-    bool begun_here = false;       ///< that one
+    double exchange_interval = 0;        ///< smoothed samples between exchanges
+    TimeUs exchanged_us = 0;             ///< when the last one ended, its own or another's
+    bool begun_here = false;             ///< that one
+    std::optional<NodeId> wide_at = {};  ///< who began that one and was told of wide blocks: it may follow up
+    bool answers_follow_up = false;      ///< while it is held for an answer
     OuterState outer = {};
     TimeUs outer_us = 0;                           ///< when its last outer step was
     std::uint32_t outer_exchanges = 0;             ///< since then
@@ -446,7 +454,7 @@ class Replica {
     double answer_us = 0;  ///< smoothed time from request to reply
     double goodput = 0;    ///< smoothed bytes per second of the same exchanges
     int busy_in_a_row = 0;
-    TimeUs rest_until_us = 0;  ///< not asked before
+    TimeUs busy_us = 0;  ///< when it last turned a request down: see rests_until_us()
     LinkLoad load;
     std::size_t own_count = 0;  ///< exchanges that the node has under way with it
     ClipRecord clips;
@@ -532,9 +540,10 @@ class Replica {
   void forget_quarantine(const NodeId& partner);
   [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
+  void spend_own(const Own& own, TimeUs now_us);
   void let_rest(const NodeId& node, TimeUs now_us);
   void observe_answer(const NodeId& from, const Own& own, const ExchangeReply& reply, TimeUs now_us);
-  void adjust_cadence(TimeUs now_us);
+  void adjust_cadence();
   /// How long nothing may be heard of a message to this node before it is said again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node) const;
   void begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out);
@@ -542,9 +551,10 @@ class Replica {
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
   void conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out);
   void quarantine(Fragment& fragment);
-  void end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
+  /// The next exchange of the fragment may begin `rest_periods` from now.
+  void end_own(Fragment& fragment, double rest_periods, TimeUs now_us);
   /// What the responder may have committed, this end never will.
-  void give_up_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us);
+  void give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us);
   void give_up(std::uint64_t counter);
   void note_begun(std::uint32_t f, std::uint64_t counter, Actions& out);
   /// What has become of an exchange of the node's own; none: it is not over.
@@ -562,6 +572,8 @@ class Replica {
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
   [[nodiscard]] Codec codec_for(const NodeId& partner) const;
   [[nodiscard]] bool crosses(const Fragment& fragment, const NodeId& from) const;
+  /// By all that can be known here: a request does not say so.
+  [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
 
@@ -569,9 +581,22 @@ class Replica {
   [[nodiscard]] Witness witness_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner);
-  [[nodiscard]] TimeUs jittered_period();
-  /// Between two exchanges that the node begins, whatever the fragments.
-  [[nodiscard]] TimeUs begin_gap_us() const;
+  // When something may begin follows from the present period, so that a new one counts at once.
+  /// An exchange of the fragment, by this node.
+  [[nodiscard]] bool due(const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] TimeUs rests_until_us(const Neighbour& neighbour) const;
+  /// From the exchange's beginning to the next, if that was due at `due_at`.
+  [[nodiscard]] double rest_periods(double due_at, TimeUs now_us);
+  /// Whatever the period.
+  static void start_at(Fragment& fragment, TimeUs start_us);
+  /// Then at the latest.
+  void start_by(Fragment& fragment, TimeUs start_us) const;
+  /// Exchanges that the node may begin now, whatever the fragments, so that they are spread over the period: saved up,
+  /// or owed.
+  [[nodiscard]] double may_begin(TimeUs now_us) const;
+  void count_begins(double count, TimeUs now_us);
+  /// In periods: one, more or less.
+  [[nodiscard]] double jitter();
   void tell_neighbours(Actions& out) const;
   void look_at_clocks(TimeUs now_us);
   void send_again(Actions& out);
@@ -609,19 +634,19 @@ class Replica {
   std::set<std::uint32_t> provided_;  // lean: at most window_ unless they were there before
   std::deque<std::uint32_t> wait_for_room_;
   bool out_of_memory_ = false;  // nothing more is provided before the next look at what is old
+  TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;
   std::uint64_t stir_ = 0;  ///< counts what ends all fragments' rest
   ByteBudget budget_;
   bool answered_last_ = false;  ///< of what was spent of it
   Cadence cadence_;
-  TimeUs next_begin_us_ = std::numeric_limits<TimeUs>::min() / 2;  ///< no exchange of the node's own before
-  double time_taken_ = 0;
+  double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_
+  double begins_left_at_ = 0;                                ///< in periods
   double capacity_ = 0;
-  std::uint64_t bytes_at_adjustment_ = 0;  ///< of the cadence; likewise the following
-  std::uint64_t begun_at_adjustment_ = 0;
-  std::uint64_t answered_at_adjustment_ = 0;
-  double begun_lately_ = 0;  ///< exchanges between two adjustments, smoothed
-  double answered_lately_ = 0;
+  ExchangeCost::Work work_;  ///< since the cadence was adjusted
+  ExchangeCost cost_;
+  double request_bytes_ = 0;  ///< smoothed, of exchanges proper
+  ByteBudget own_budget_;     ///< of the node's own exchanges, within its share of the network
   std::optional<NodeId> layout_stranger_;
   Tracer tracer_;
   std::optional<TracerValues> tracer_asked_;  ///< of the request for fragment 0 that is being answered

@@ -16,19 +16,23 @@ namespace {
 constexpr double growth_max = 64;  // of the expected disagreement, for a node that has been silent for long
 constexpr int last_follow_up = 2;  // the one in f32, which leaves no block out
 constexpr std::size_t max_unsent_acks = 1024;
-constexpr int busy_wait_divisor = 8;                  // of the period, before another partner is tried
+constexpr int busy_wait_divisor = 8;  // of the period, before another partner is tried
+constexpr double most_taken = 0.5;    // of the period, that its exchange counts as part of it
+/// For each fragment in a period: a few more than one, so that this holds nobody up who keeps to the period.
+constexpr double begins_a_turn = 1.1;
 constexpr std::size_t schedule_window = 64;           // startable fragments of which the oldest is taken
 constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
 constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
 constexpr TimeUs others_turn_divisor = 2;             // of a fragment's age, where the only partner is to begin
 constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
 constexpr int max_rest_doublings = 8;
-constexpr TimeUs max_rest_us = 30 * us_per_s;             // unless an eighth of the period is longer
-constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
-constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
-constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
-constexpr double quiet_tolerance = 1e-5;                  // of the norm: what rounding leaves is a twentieth of it
-constexpr int quiet_rounds_least = 16;                    // within that, before a fragment rests
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // no rest is longer than a period, or this
+constexpr TimeUs max_rest_us = 30 * us_per_s;              // nor than this, unless an eighth of the period is
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;       // of a partner for a fragment that holds NaN there
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;   // at most, of a fragment between two when its node leaves
+constexpr double fast_link_bytes_per_s = 125e6;            // 1 Gbit/s
+constexpr double quiet_tolerance = 1e-5;                   // of the norm: what rounding leaves is a twentieth of it
+constexpr int quiet_rounds_least = 16;                     // within that, before a fragment rests
 constexpr int quiet_doublings_most = 16;
 constexpr TimeUs quiet_most_us = 5 * us_per_s;
 
@@ -44,8 +48,7 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
   if (leaving_) return start_last_exchanges(now_us, out);
   if (state_ != ReplicaState::running) return;
   std::size_t passed_over = 0;
-  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us) &&
-         (finish_ || now_us >= next_begin_us_)) {
+  while (own_count_ + starting_count_ < most_in_flight() && may_spend(now_us) && (finish_ || may_begin(now_us) >= 0)) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = fragments_[*f];
@@ -54,7 +57,11 @@ void Replica::start_exchanges(TimeUs now_us, Actions& out) {
       // Another fragment may have to ask another partner.
       const bool hurry = hurries(fragment);
       if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
-      fragment.start_after_us = now_us + (hurry ? finish_wait_us : jittered_period() / busy_wait_divisor);
+      if (hurry) {
+        start_at(fragment, now_us + finish_wait_us);
+      } else {
+        fragment.starts_at = cadence_.passed(now_us) + jitter() / busy_wait_divisor;
+      }
       next_fragment_ = (*f + 1) % fragments_.size();
       continue;
     }
@@ -67,8 +74,8 @@ void Replica::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actio
   ++fragments_[f].begun;
   fragments_[f].was_busy.reset();  // it counts for one try, whatever comes of that
   answered_last_ = false;
-  const auto saved_up = static_cast<TimeUs>(2 * most_in_flight());
-  next_begin_us_ = std::max(next_begin_us_, now_us - saved_up * begin_gap_us()) + begin_gap_us();
+  count_begins(1, now_us);
+  if (!fragments_[f].due_at) fragments_[f].due_at = fragments_[f].starts_at;
   start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
 }
 
@@ -119,6 +126,9 @@ bool Replica::somebody_left_to_ask(const Fragment& fragment) const {
 
 /// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
 bool Replica::may_spend(TimeUs now_us) const {
+  // So many may come together by chance.
+  const auto chance_bytes = static_cast<std::size_t>(2 * request_bytes_);
+  if (!leaving_ && !finish_ && !own_budget_.open_in_debt(now_us, chance_bytes)) return false;
   const std::size_t debt_bytes = fragments_.empty() ? 0 : 2 * sent_bytes(fragments_.front());
   return budget_.open(now_us) || (answered_last_ && budget_.open_in_debt(now_us, debt_bytes));
 }
@@ -162,8 +172,7 @@ bool Replica::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (finish_ && finish_->stage == Finishing::over) return false;
   // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
   if (finish_ && lean() && finish_->stage == Finishing::settled) return false;
-  return !fragment.held && !fragment.own && !fragment.starting && now_us >= fragment.start_after_us &&
-         !rests(fragment, now_us);
+  return !fragment.held && !fragment.own && !fragment.starting && due(fragment, now_us) && !rests(fragment, now_us);
 }
 
 bool Replica::rests(const Fragment& fragment, TimeUs now_us) const {
@@ -220,7 +229,7 @@ std::optional<NodeId> Replica::choose_partner(const Fragment& fragment, TimeUs n
     if (leaving_ && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!finishes(neighbour) || fragment.agreement.has(node))) continue;
     if (finish_ && finish_->sound && neighbour.info.quarantined) continue;
-    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= neighbour.rest_until_us &&
+    const bool reach = is_partner(neighbour) && neighbour.budget.open(now_us) && now_us >= rests_until_us(neighbour) &&
                        has_room(neighbour, fragment) && !rests(fragment, node, now_us);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
@@ -276,7 +285,7 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
   Own& own = *fragment.own;
   if (!result.finite) {
     quarantine(fragment);
-    end_own(fragment, period_us(), now_us);
+    end_own(fragment, 1, now_us);
   } else if (own.abandoned) {
     end_own(fragment, 0, now_us);
   } else {
@@ -287,8 +296,9 @@ void Replica::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_u
     own.exponents = std::move(result.exponents);
     own.factor = result.factor;
     own.sent_us = now_us;
+    if (own.follow_up == 0) request_bytes_ = smoothed(request_bytes_, static_cast<double>(payload_bytes(own.request)));
     note_begun(f, own.request.counter, out);
-    spend(own.partner, payload_bytes(own.request), now_us);
+    spend_own(own, now_us);
     out.send.push_back({own.partner, own.request});
   }
   release(f, now_us, out);
@@ -317,7 +327,7 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
   }
   if (!fits(reply, fragment->own->request)) {
     ++counters_.violations;
-    give_up_own(*fragment, period_us(), now_us);
+    give_up_own(*fragment, 1, now_us);
     if (reply.status == ReplyStatus::done) inquired(from, {reply.counter, reply.job, reply.fragment}, out);
     return;
   }
@@ -330,24 +340,24 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
     if (!fragment->held) go_on(f, now_us, out);
     return;
   }
-  next_begin_us_ -= begin_gap_us();  // nothing came of it
+  count_begins(-1, now_us);  // nothing came of it
   if (reply.status == ReplyStatus::busy) {
     ++counters_.busy_received;
     if (const auto partner = neighbours_.find(from); partner != neighbours_.end()) ++partner->second.busy;
     fragment->was_busy = from;
     let_rest(from, now_us);
-    end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
+    end_own(*fragment, jitter() / busy_wait_divisor, now_us);
   } else {
     ++counters_.refused_received;
     // The first copy may have been committed by a replica that is gone, or is no longer remembered.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
     const bool quarantined = reply.reason == RefuseReason::quarantined;
     if (quarantined && neighbours_.contains(from)) fragment->quarantined_at[from] = now_us + quarantine_rest_us;
-    const TimeUs rest_us = quarantined ? jittered_period() / busy_wait_divisor : jittered_period();
+    const double rest_periods = quarantined ? jitter() / busy_wait_divisor : jitter();
     if (forgotten && fragment->own->repeated) {
-      give_up_own(*fragment, rest_us, now_us);
+      give_up_own(*fragment, rest_periods, now_us);
     } else {
-      end_own(*fragment, rest_us, now_us);
+      end_own(*fragment, rest_periods, now_us);
     }
   }
   fragment->fresh = true;  // nothing came of this one: no new publication is needed for the next
@@ -357,13 +367,18 @@ void Replica::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Ac
 void Replica::let_rest(const NodeId& node, TimeUs now_us) {
   const auto found = neighbours_.find(node);
   if (found == neighbours_.end()) return;
-  Neighbour& neighbour = found->second;
-  if (++neighbour.busy_in_a_row < busy_tolerated) return;
+  ++found->second.busy_in_a_row;
+  found->second.busy_us = now_us;
+}
+
+TimeUs Replica::rests_until_us(const Neighbour& neighbour) const {
+  if (neighbour.busy_in_a_row < busy_tolerated) return neighbour.busy_us;
   const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
   const TimeUs busy_us = period_us() / busy_wait_divisor;
   const TimeUs base_us = finish_ ? std::min(busy_us, finish_wait_us) : busy_us;
   const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
-  neighbour.rest_until_us = now_us + std::min(rest_us, std::max(base_us, max_rest_us));
+  const TimeUs longest_us = std::min(std::max(period_us(), least_longest_rest_us), max_rest_us);
+  return neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us));
 }
 
 /// Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
@@ -382,6 +397,11 @@ void Replica::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
   budget_.spend(bytes, now_us);
   if (const auto neighbour = neighbours_.find(to); neighbour != neighbours_.end())
     neighbour->second.budget.spend(bytes, now_us);
+}
+
+void Replica::spend_own(const Own& own, TimeUs now_us) {
+  own_budget_.spend(payload_bytes(own.request), now_us);
+  spend(own.partner, payload_bytes(own.request), now_us);
 }
 
 void Replica::conclude(std::uint32_t f, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
@@ -416,6 +436,7 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   }
   if (result.accepted) {
     if (own.follow_up == 0) ++counters_.initiated;
+    ++(own.follow_up == 0 ? work_.exchanges : work_.follow_ups);
     if (own.follow_up == 0 && f == 0) tracer_.conclude(own.request.tracer, own.replied, result.shift, now_us);
     if (own.follow_up > 0) ++counters_.follow_ups;
     learn(fragment, own.partner, result.measure, result.shift, own.follow_up == 0);
@@ -425,7 +446,9 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
   }
   if (result.accepted && own.follow_up == 0) rest_if_quiet(fragment, result.measure, now_us);
   fragment.begun_here = true;
-  end_own(fragment, jittered_period() - std::min(now_us - own.begun_us, period_us() / 2), now_us);
+  fragment.wide_at.reset();
+  const double due_at = std::exchange(fragment.due_at, std::nullopt).value_or(cadence_.passed(own.begun_us));
+  end_own(fragment, rest_periods(due_at, now_us), now_us);
   if (!result.accepted) give_up(own.request.counter);
   out.send.push_back(
       {own.partner, ExchangeAck{own.request.counter, result.accepted ? Outcome::taken : Outcome::never}});
@@ -436,28 +459,30 @@ void Replica::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs n
     fragment.held = false;
     start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
           last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
+    fragment.due_at = due_at;  // both are one exchange, as far as the period goes
     return;
   }
   release(f, now_us, out);
 }
 
-void Replica::end_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
+void Replica::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
   const auto neighbour = neighbours_.find(fragment.own->partner);
   // One that died and came back meanwhile counts anew.
   if (neighbour != neighbours_.end() && neighbour->second.own_count > 0) --neighbour->second.own_count;
   fragment.own.reset();
   fragment.budget.end_own();
-  if (leaving_) wait_us = std::min(wait_us, last_exchange_wait_us);
+  fragment.starts_at = cadence_.passed(now_us) + rest_periods;
+  if (leaving_) start_by(fragment, now_us + last_exchange_wait_us);
   if (hurries(fragment)) {
-    wait_us = std::min(wait_us, static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform()));
+    const auto wait_us = static_cast<TimeUs>(static_cast<double>(finish_wait_us) * random_.uniform());
+    start_by(fragment, now_us + wait_us);
   }
-  fragment.start_after_us = now_us + std::max<TimeUs>(wait_us, 0);
   --own_count_;
 }
 
-void Replica::give_up_own(Fragment& fragment, TimeUs wait_us, TimeUs now_us) {
+void Replica::give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
   give_up(fragment.own->request.counter);
-  end_own(fragment, wait_us, now_us);
+  end_own(fragment, rest_periods, now_us);
 }
 
 void Replica::give_up(std::uint64_t counter) {
@@ -495,7 +520,7 @@ void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_u
       return;
     }
     fragment->fresh = true;
-    end_own(*fragment, jittered_period() / busy_wait_divisor, now_us);
+    end_own(*fragment, jitter() / busy_wait_divisor, now_us);
   } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
     cache_.mark_unsent(to, *reply);
   } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
@@ -561,6 +586,7 @@ void Replica::take_request(const NodeId& from, ExchangeRequest&& request, bool h
   const int weight = std::max<int>(*shift, request.min_shift) + aged;
   const auto f = request.fragment;
   if (f == 0) tracer_asked_ = request.tracer;
+  fragment.answers_follow_up = follows_up(fragment, from, now_us);
   observe_age(from, request.age);
   out.answer.push_back({f, from, place,
                         AnswerTask{.request = std::move(request),
@@ -594,6 +620,10 @@ bool Replica::crosses(const Fragment& fragment, const NodeId& from) const {
   return fragment.own && fragment.own->stage == Stage::awaiting && fragment.own->partner == from;
 }
 
+bool Replica::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
+  return fragment.wide_at == from && now_us - fragment.exchanged_us < period_us() / 2;
+}
+
 void Replica::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                         TimeUs now_us, Actions& out) {
   if (reason != RefuseReason::expired) cache_.decline({from, request.counter}, now_us);
@@ -621,10 +651,13 @@ void Replica::answered(std::uint32_t f, const NodeId& initiator, std::uint32_t p
   if (reply.status == ReplyStatus::done) {
     fragment.budget.answered(reply.shift);
     ++counters_.answered;
+    ++(fragment.answers_follow_up ? work_.follow_ups : work_.exchanges);
     spend(initiator, payload_bytes(reply), now_us);
     answered_last_ = true;
     fragment.exchanged_us = now_us;
     fragment.begun_here = false;
+    fragment.wide_at.reset();
+    if (result.measure.wide_blocks > 0) fragment.wide_at = initiator;
     if (!agrees(result.measure)) stir();
     learn(fragment, initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = tracer_.answer(std::exchange(tracer_asked_, {}), reply.shift, now_us);
@@ -771,14 +804,40 @@ float Replica::factor_for(const Fragment& fragment, const NodeId& partner) {
 }
 
 /// A fragment that has not been exchanged yet need not wait for its period: of many, and with a period that the cadence
-/// has lengthened, the first round would take whatever time and network give. A little less than the even distance, so
-/// that it holds nobody up who keeps to his period.
-TimeUs Replica::begin_gap_us() const {
-  return period_us() * 4 / (5 * static_cast<TimeUs>(fragments_.size()));
+/// has lengthened, the first round would take whatever time and network give. A few beginnings may be saved up, for the
+/// time when nothing could be begun.
+double Replica::may_begin(TimeUs now_us) const {
+  const auto saved_up = static_cast<double>(2 * most_in_flight());
+  const double since =
+      begins_a_turn * static_cast<double>(fragments_.size()) * (cadence_.passed(now_us) - begins_left_at_);
+  return std::min(saved_up, begins_left_ + since);
 }
 
-TimeUs Replica::jittered_period() {
-  return static_cast<TimeUs>(static_cast<double>(period_us()) * (0.75 + 0.5 * random_.uniform()));
+void Replica::count_begins(double count, TimeUs now_us) {
+  begins_left_ = may_begin(now_us) - count;
+  begins_left_at_ = cadence_.passed(now_us);
+}
+
+bool Replica::due(const Fragment& fragment, TimeUs now_us) const {
+  return now_us >= fragment.start_after_us && cadence_.passed(now_us) >= fragment.starts_at;
+}
+
+/// An exchange that took long, or began late, leaves half a period at least, in which others may ask.
+double Replica::rest_periods(double due_at, TimeUs now_us) {
+  return jitter() - std::min(cadence_.passed(now_us) - due_at, most_taken);
+}
+
+void Replica::start_at(Fragment& fragment, TimeUs start_us) {
+  fragment.starts_at = 0;
+  fragment.start_after_us = start_us;
+}
+
+void Replica::start_by(Fragment& fragment, TimeUs start_us) const {
+  if (!due(fragment, start_us)) start_at(fragment, start_us);
+}
+
+double Replica::jitter() {
+  return 0.75 + 0.5 * random_.uniform();
 }
 
 }  // namespace gossamer::gossip

@@ -1,6 +1,7 @@
 #include "peer/pacing.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace gossamer::peer {
 namespace {
@@ -9,8 +10,9 @@ namespace {
 constexpr double filling_gain = 2;
 /// While the queue drains, this much of what fits the link may be under way.
 constexpr double draining_share = 0.5;
-constexpr double goodput_smoothing = 0.25;
 constexpr double back_smoothing = 0.125;
+/// What waits tells of the link from so much under way on.
+constexpr std::size_t telling_bytes = 2 * least_part_bytes;
 constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
 }  // namespace
@@ -23,7 +25,7 @@ bool Pacing::open() const {
 void Pacing::sent(std::size_t bytes, bool more_waits, TimeUs now) {
   if (under_way_bytes() == 0) {
     first_sent_at_ = delivered_at_ = now;
-    received_at_ = span_at_ = pause_since_ = 0;
+    received_at_ = span_at_ = pause_since_ = loaded_at_ = 0;
   }
   sent_ += bytes;
   if (!enabled_) return;
@@ -45,7 +47,6 @@ void Pacing::sent(std::size_t bytes, bool more_waits, TimeUs now) {
 
 void Pacing::held_back() {
   limited_until_ = sent_;
-  loaded_since_ = 0;
 }
 
 bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received_at) {
@@ -63,9 +64,13 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
   if (last.end == 0) return true;
   turn_delay_window(now);
   observe_delays(last, now, received_at);
+  // Much that has waited on its way shows what the link lets pass, whether more was to be sent or not: of a link that
+  // has become much slower the window would hold all there is, and stay as it is. A little may have waited for a
+  // processor at the other end, and would tell of that.
+  if (queue_there_us_ > allowance_us() && bytes + under_way_bytes() >= telling_bytes) last.limited = false;
   observe_rate(last, bytes, now, received_at);
   observe_pause(last, bytes, received_at);
-  observe_goodput(last.limited, now);
+  observe_goodput(last.limited, now, received_at);
   if (!last.limited && queue_there_us_ > allowance_us()) filling_ = false;
   first_sent_at_ = last.sent_at;
   if (draining_ && now - draining_since_ > draining_most_us) end_drain(now);
@@ -125,19 +130,27 @@ void Pacing::observe_pause(const Part& part, std::uint64_t bytes, TimeUs receive
   pause_now_ = std::max(pause_now_, received_at - since - needed_us);
 }
 
-void Pacing::observe_goodput(bool limited, TimeUs now) {
-  if (limited || loaded_since_ == 0) {
-    loaded_since_ = limited ? 0 : now;
-    delivered_then_ = delivered_;
-    return;
-  }
-  const TimeUs span_us = now - loaded_since_;
-  if (span_us < goodput_span_us) return;
-  const double goodput = static_cast<double>(delivered_ - delivered_then_) / static_cast<double>(span_us) * us_per_s;
-  const bool fresh = goodput_ == 0 || now - goodput_at_ >= goodput_lifetime_us;
-  goodput_ += (fresh ? 1 : goodput_smoothing) * (goodput - goodput_);
-  goodput_at_ = loaded_since_ = now;
-  delivered_then_ = delivered_;
+/// By the other clock where it is told: acknowledgements may have waited on their way back, and come all at once.
+void Pacing::observe_goodput(bool limited, TimeUs now, TimeUs received_at) {
+  const TimeUs at = received_at != 0 ? received_at : now;
+  const bool looked_for = filling_ && window_bytes() < most_window_bytes;
+  const TimeUs since = std::exchange(loaded_at_, looked_for || draining_ ? 0 : at);
+  const std::uint64_t then = std::exchange(delivered_then_, delivered_);
+  if (since == 0 || loaded_at_ < since) return;
+  Mean& mean = limited ? limited_mean_ : loaded_mean_;
+  if (mean.bytes == 0) mean.begun_at = now;
+  mean.took_us += at - since;
+  mean.bytes += delivered_ - then;
+  const bool much = mean.took_us > 0 && mean.bytes >= std::max(goodput_windows * window_bytes(), first_window_bytes);
+  if (mean.took_us < goodput_span_us && (!much || now - mean.begun_at < goodput_within_us)) return;
+  const double found = static_cast<double>(mean.bytes) / static_cast<double>(mean.took_us) * us_per_s;
+  mean = {};
+  const double known = goodput(now);
+  if (limited && (known == 0 || found <= known)) return;
+  if (known == 0) goodputs_.clear();
+  if (goodputs_.size() == goodput_means) goodputs_.pop_front();
+  goodputs_.push_back(found);
+  goodput_at_ = now;
 }
 
 void Pacing::observe_delays(const Part& part, TimeUs now, TimeUs received_at) {
@@ -193,7 +206,11 @@ double Pacing::rate() const {
 }
 
 double Pacing::goodput(TimeUs now) const {
-  return now - goodput_at_ < goodput_lifetime_us ? goodput_ : 0;
+  if (goodputs_.empty() || now - goodput_at_ >= goodput_lifetime_us) return 0;
+  std::vector<double> ordered(goodputs_.begin(), goodputs_.end());
+  const auto middle = ordered.begin() + static_cast<std::ptrdiff_t>(ordered.size() / 2);
+  std::ranges::nth_element(ordered, middle);
+  return *middle;
 }
 
 TimeUs Pacing::least_delay_us() const {

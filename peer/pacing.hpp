@@ -79,8 +79,14 @@ inline constexpr std::size_t most_under_way = 1024;
 /// What may wait for the window: what the link carries in this time, within bounds. More would be old when it leaves.
 inline constexpr TimeUs waiting_us = 1 * us_per_s;
 inline constexpr std::size_t least_waiting_bytes = std::size_t{4} << 20;
-/// Goodput is averaged over this long, and forgotten if the link was not loaded for so long.
+/// Goodput is averaged over this long, of the time in which the link is loaded: a mean. Of the last few the median is
+/// given, and all are forgotten if the link was not loaded for so long.
 inline constexpr TimeUs goodput_span_us = 200 * us_per_ms;
+/// Where the link is loaded for moments only, as after it has become much faster, a mean is made within this time of
+/// what there was, if that is a few windows.
+inline constexpr TimeUs goodput_within_us = 500 * us_per_ms;
+inline constexpr std::size_t goodput_windows = 4;
+inline constexpr std::size_t goodput_means = 5;
 inline constexpr TimeUs goodput_lifetime_us = 60 * us_per_s;
 
 class Pacing {
@@ -114,8 +120,10 @@ class Pacing {
   [[nodiscard]] double rate() const;
   /// rate() was seen with more waiting, so it is the link's and not only what there was to send.
   [[nodiscard]] bool measured() const { return measured_; }
-  /// The mean over goodput_span_us and more while more was waiting, if that was within goodput_lifetime_us; else 0.
-  /// What people are told: rate() is the largest, and may have caught a burst.
+  /// What the link takes while more is waiting, if that was within goodput_lifetime_us; else 0. What people are told,
+  /// and what the cadence keeps to a share of: rate() is the largest, and may have caught a burst. A few short loads
+  /// tell as much as a long one. Not measured while the rate is being looked for, when the round trip decides how much
+  /// goes, nor while the queue drains.
   [[nodiscard]] double goodput(TimeUs now) const;
   /// The least round trip lately; 0: not known.
   [[nodiscard]] TimeUs least_delay_us() const;
@@ -150,11 +158,17 @@ class Pacing {
     bool limited = false;      ///< by what there was to send
   };
 
+  struct Mean {
+    TimeUs begun_at = 0;
+    TimeUs took_us = 0;
+    std::uint64_t bytes = 0;
+  };
+
   void observe_rate(const Part& part, std::uint64_t bytes, TimeUs now, TimeUs received_at);
   void observe_mean_rate(const Part& part, std::uint64_t bytes, TimeUs now, TimeUs received_at);
   void turn_rate_window(TimeUs now);
   void observe_pause(const Part& part, std::uint64_t bytes, TimeUs received_at);
-  void observe_goodput(bool limited, TimeUs now);
+  void observe_goodput(bool limited, TimeUs now, TimeUs received_at);
   void observe_delays(const Part& part, TimeUs now, TimeUs received_at);
   void turn_delay_window(TimeUs now);
   void end_drain(TimeUs now);
@@ -177,10 +191,12 @@ class Pacing {
   TimeUs span_at_ = 0;  ///< when the last bytes came that count for the mean rate, by the other clock if told; 0: none
   TimeUs span_us_ = 0;  ///< how long they took to come, all together
   double span_bytes_ = 0;
-  double goodput_ = 0;  ///< smoothed
+  std::deque<double> goodputs_;  ///< means, the latest last; at most goodput_means
   TimeUs goodput_at_ = 0;
-  TimeUs loaded_since_ = 0;  ///< 0: not loaded
+  TimeUs loaded_at_ = 0;  ///< when the loaded link last delivered, by the other clock if told; 0: it is not loaded
   std::uint64_t delivered_then_ = 0;
+  Mean loaded_mean_;     ///< while more is waiting
+  Mean limited_mean_;    ///< while it is not: it may be a burst that waits before the bottleneck, and can only raise
   bool filling_ = true;  ///< the rate is still being looked for
 
   Least round_trip_;

@@ -291,8 +291,9 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
      .most = 1.0,
      .reloads = true,
-     .text = "Most of a training process's time that gossip may take: the period grows until it is kept. Larger keeps "
-             "replicas of a large model closer together; 0: no limit."},
+     .text = "Most of a training process's time that gossip may take: the period grows until it is kept, up to ten "
+             "minutes, or to one where replicas are far apart. Larger keeps replicas of a large model closer together; "
+             "0: no limit."},
     {.section = "gossip",
      .key = "bandwidth_share",
      .field = [](Config& c) -> OptionField { return &c.gossip.bandwidth_share; },

@@ -21,6 +21,19 @@ constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 /// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
+/// Of the option.
+const char* period_limit_name(gossip::Cadence::Limit limit) {
+  switch (limit) {
+    case gossip::Cadence::Limit::time:
+      return "time_share";
+    case gossip::Cadence::Limit::network:
+      return "bandwidth_share";
+    case gossip::Cadence::Limit::none:
+      break;
+  }
+  return "";
+}
+
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {
   const bool automatic = options.codec == CodecChoice::automatic;
   return {.codec = automatic ? Codec::q8 : static_cast<Codec>(options.codec),
@@ -813,14 +826,14 @@ void Job::tick(bool settled) {
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
 }
 
-/// What share of its time the client that lost most says that it spent serving fragments, for the cadence.
+/// How much time the client that lost most says that it spent serving fragments, for the cadence.
 void Job::measure_time_taken(TimeUs now_us) {
   const TimeUs elapsed_us = now_us - time_taken_at_us_;
   if (elapsed_us < time_taken_period_us) return;
-  double taken = 0;
+  TimeUs taken_us = 0;
   for (const auto& client : clients_)
-    taken = std::max(taken, client->time_taken(now_us));
-  replica_.set_time_taken(taken);
+    taken_us = std::max(taken_us, client->take_time_taken(now_us));
+  replica_.add_time_taken(taken_us);
   replica_.set_capacity(host_.capacity_bytes_s());
   time_taken_at_us_ = now_us;
 }
@@ -963,6 +976,7 @@ JobStatus Job::status() const {
     status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
   }
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
+  status.period_limit = period_limit_name(replica_.period_limit());
   status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())
     status.partners.push_back(partner_status(report));

@@ -218,19 +218,18 @@ void JobClient::offer(std::uint32_t f, const gossip::LocalGroup::Part& part,
   store(f, next);
 }
 
-double JobClient::time_taken(TimeUs now_us) {
-  const auto elapsed_us = static_cast<double>(now_us - time_taken_at_us_);
-  const std::uint64_t serving_ns = memory().serving_ns();
+TimeUs JobClient::take_time_taken(TimeUs now_us) {
+  const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
+  const std::uint64_t now_ns = memory().serving_ns();
+  const std::uint64_t then_ns = std::exchange(serving_ns_then_, now_ns);
   // The client may write what it likes: it can only slow its own gossip down, to the longest period.
-  const auto taken_us = static_cast<double>(serving_ns - std::min(serving_ns, serving_ns_then_)) / 1e3;
-  time_taken_at_us_ = now_us;
-  serving_ns_then_ = serving_ns;
   if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
     step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
     stepped_us_ = now_us;
     steps_then_ = steps;
   }
-  return elapsed_us > 0 ? std::clamp(taken_us / elapsed_us, 0.0, 1.0) : 0.0;
+  const std::uint64_t taken_us = (now_ns - std::min(now_ns, then_ns)) / 1'000;
+  return static_cast<TimeUs>(std::min(taken_us, static_cast<std::uint64_t>(std::max<TimeUs>(elapsed_us, 0))));
 }
 
 }  // namespace gossamer::daemon

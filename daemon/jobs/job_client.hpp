@@ -91,9 +91,9 @@ class JobClient {
   void offer(std::uint32_t f, const gossip::LocalGroup::Part& part, const gossip::LocalMeanTask::Outcome& outcome,
              std::uint64_t number);
 
-  /// Share of the time since the last call that it says it has spent serving fragments, in [0, 1].
-  [[nodiscard]] double time_taken(TimeUs now_us);
-  /// How long its steps took lately, as of the last call of time_taken(); 0: it has done none.
+  /// How much of the time since the last call it says it has spent serving fragments.
+  [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
+  /// How long its steps took lately, as of the last call of take_time_taken(); 0: it has done none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
   /// When it last published; when it came, if it never has.
   [[nodiscard]] TimeUs published_us() const { return published_us_; }

@@ -204,6 +204,7 @@ struct JobStatus {
   std::vector<std::uint32_t> tracer_rounds;  ///< the last ones, the present one last (gossip/tracer.hpp)
   double period_s = 0;                       ///< between two exchanges of a fragment that the node starts
   double wanted_period_s = 0;                ///< as configured: it is longer to keep to its shares of time and network
+  std::string period_limit;                  ///< the option for whose sake it is longer; empty: it is not
   double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
   double fragment_idle_s = 0;       ///< since the last exchange of the fragment that has waited longest for one
@@ -240,12 +241,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, ex
                                    quarantined_fragments)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
                                    steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
-                                   exchanges_answered, busy, refused, unresolved, undone, asked_after, violations,
-                                   blocks, wide_blocks, payload_bytes_sent, payload_bytes_received, age_samples,
+                                   exchanges_answered, busy, refused, unresolved, undone, violations, blocks,
+                                   wide_blocks, payload_bytes_sent, payload_bytes_received, age_samples,
                                    quarantined_fragments, fragments_pulled, donors, pulled_bytes, join_s,
                                    fragments_handed_over, in_flight, mean_shift, mean_disagreement, busy_sent,
                                    refused_sent, follow_ups, repeats_sent, clipped, outer_steps, quarantines, consensus,
-                                   mixing_per_s, spectral_gap, tracer_rounds, period_s, wanted_period_s,
+                                   mixing_per_s, spectral_gap, tracer_rounds, period_s, wanted_period_s, period_limit,
                                    codec_error_sum, age_sum, fragment_idle_s, ages, gpu_means, gpu_means_through_host,
                                    gpu_means_failed, checkpoints_written, checkpoints_failed, checkpoint_clock,
                                    checkpoint_s, partners, note)

@@ -27,6 +27,8 @@ constexpr double sparse_gap = 0.01;           // an exchange; pairs by chance ha
 constexpr std::size_t sparse_nodes = 4;       // fewer cannot be sparse
 constexpr double spread_factor = 3;           // of the distance before
 constexpr double spread_least = 0.05;         // of the norm
+constexpr double rare_factor = 50;            // of the period that is asked for
+constexpr double rare_least_s = 10;           // a shorter period is not rare
 constexpr double diverge_factor = 100;        // of the size before
 constexpr double diverge_least = 1e-4;        // of the norm: closer replicas say too little of their size
 constexpr double wide_share = 0.2;            // of the blocks
@@ -396,6 +398,20 @@ void look_for_own_age(const Scene& scene) {
       "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
 
+void look_for_rarity(const Scene& scene) {
+  const JobStatus& job = scene.job;
+  if (job.period_limit.empty()) return;
+  if (job.period_s < std::max(rare_least_s, rare_factor * job.wanted_period_s)) return;
+  const bool of_network = job.period_limit == "bandwidth_share";
+  scene.find("rare", "",
+             fmt::format("each fragment is exchanged every {:.0f} s, not every {:.2g} s, since more would take over {} "
+                         "of {}",
+                         job.period_s, job.wanted_period_s, job.period_limit,
+                         of_network ? "what the fastest link carries" : "the training's time"),
+             of_network ? "a faster line, codec = \"q4\", or a larger [gossip] bandwidth_share"
+                        : "a larger [gossip] time_share, or longer training steps between two calls of step()");
+}
+
 void look_for_unresolved_elsewhere(const Scene& scene) {
   double unresolved = grown(scene.before.unresolved, scene.job.unresolved);
   for (const Partner& partner : scene.partners)
@@ -511,6 +527,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
     look_for_sparse_mixing(scene);
     look_for_own_age(scene);
     look_for_starvation(scene);
+    look_for_rarity(scene);
     look_for_unresolved_elsewhere(scene);
     look_for_parts(scene);
   }

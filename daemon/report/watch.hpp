@@ -36,6 +36,7 @@ inline constexpr std::array watch_rules = {
     WatchRule{"apart", "no chain of exchanges leads from a node that runs the job to this one", 12},
     WatchRule{"sparse", "exchanges mix the cluster slowly", 3},
     WatchRule{"spread", "replicas move apart", 3},
+    WatchRule{"rare", "exchanges are far rarer than asked for, to keep to a share of time or network", 24},
     WatchRule{"diverge", "the model grows without bound", 3},
     WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
     WatchRule{"unresolved", "of many exchanges nobody can tell whether both ends did them", 3},

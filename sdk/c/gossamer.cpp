@@ -29,6 +29,7 @@
 #include "sdk/c/fused_pass.hpp"
 #include "sdk/c/open_tensors.hpp"
 #include "sdk/c/replica.hpp"
+#include "sdk/c/training_time.hpp"
 #include "sdk/layout/names.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
@@ -283,15 +284,14 @@ inline Result<void> gossamer_run::step(std::uint64_t samples) {
   return serve_due_timed();
 }
 
-/// The clock is read only when something is due: it costs as much as many idle steps.
+/// Time is measured only when something is due: that costs as much as many idle steps.
 Result<void> gossamer_run::serve_due_timed() {
-  using Clock = std::chrono::steady_clock;
   if (finishing_ != 0) take_finishing_back();
-  const Clock::time_point begin = Clock::now();
+  const TrainingTime time;
   const std::uint64_t publications_before = publications_;
   auto result = serve_due(step_budget_bytes_);
   if (publications_ == publications_before) return result;
-  serving_ns_ += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  serving_ns_ += time.taken_ns();
   if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of the passes that have ended since
   memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
   return result;

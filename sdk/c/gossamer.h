@@ -168,7 +168,7 @@ typedef struct gossamer_run_info {
   uint64_t quarantines;    /* times a fragment was found to hold NaN or infinity */
   uint64_t period_us;      /* between two exchanges of a fragment that this node begins */
   uint64_t pulled_bytes;   /* of the model, when it was pulled from other nodes */
-  uint64_t serving_ns;     /* time that steps have spent on due fragments, in all; counted by the library */
+  uint64_t serving_ns;     /* time that steps have spent on due fragments, in all, others on the processor apart */
   uint32_t client_index;   /* which of the job's clients at this node it is, from 0, in the order of their coming; */
   uint32_t clients;        /* and of how many; 1 without a daemon */
   uint64_t window_bytes;   /* 0: the run's memory is resident. Else it is lean: the most that fragments take at once */

@@ -97,10 +97,12 @@ TEST_CASE("A paused daemon handles everything when it goes on") {
   CHECK(world.cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
 }
 
-TEST_CASE("What a leaver learned stays with the others") {
-  const bool leaves = GENERATE(true, false);  // else it only drains: that must not look the same
-  CAPTURE(leaves);
-  World world(4, 5);
+namespace {
+
+/// Of what node 0 alone had learned when it left, or else only drained: how much the others' sum has gained.
+double handed_over(bool leaves, int seed) {
+  CAPTURE(leaves, seed);
+  World world(4, seed);
   Cluster& cluster = world.cluster;
   cluster.run_until(100'000);
   for (float& value : cluster.node(0).client.model)
@@ -126,18 +128,27 @@ TEST_CASE("What a leaver learned stays with the others") {
   CHECK(leaver.handed_over() == leaves);
   CHECK(leaver.fragments_handed_over() == (leaves ? 2 : 0));
   cluster.settle();
-  CHECK(world.drift(before) < 4 * rounding);
-  // Of four, three quarters would leave the mean of the others where the mean of all was; it is a little less, since
-  // the second partner has had some of it from the first when it is asked.
-  const double handed_over = (sum_of_others() - others_before) / 0.125;
-  CAPTURE(handed_over);
-  if (leaves) {
-    CHECK(handed_over > 0.5);
-    CHECK(handed_over < 0.8);
-  } else {
-    CHECK(handed_over < 0.3);  // what was under way
-  }
+  CHECK(world.drift(before) < 10 * rounding);
   CHECK(cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
+  return (sum_of_others() - others_before) / 0.125;
+}
+
+}  // namespace
+
+TEST_CASE("What a leaver learned stays with the others") {
+  constexpr int seeds = 40;
+  const auto mean = [](bool leaves) {
+    double sum = 0;
+    for (int seed = 1; seed <= seeds; ++seed)
+      sum += handed_over(leaves, seed);
+    return sum / seeds;
+  };
+  // Of four, three quarters would leave the mean of the others where the mean of all was. It is less, since the second
+  // partner has had some of it from the first when it is asked, and since an exchange may have been under way.
+  const double left = mean(true);
+  CHECK(left > 0.4);
+  CHECK(left < 0.75);
+  CHECK(mean(false) < 0.15);  // what was under way
 }
 
 TEST_CASE("Leaving is over in time, with nobody there or a client that stands still") {

@@ -1,6 +1,8 @@
 // What a replica's options promise, in a simulated cluster: messages lost on a standing link do no harm, rates hold,
 // partners follow the rule, the cadence keeps to its share.
 
+#include <set>
+
 #include "catch.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
@@ -109,6 +111,48 @@ TEST_CASE("Partners follow the rule, and the replicas agree whichever it is") {
   }
 }
 
+namespace {
+
+/// How long it takes until every fragment has been exchanged, at most `limit_us`.
+TimeUs time_of_a_round(World& world, TimeUs limit_us) {
+  std::set<std::uint32_t> exchanged;
+  world.cluster.on_event = [&](const Cluster::Event& event) {
+    if (event.kind == Cluster::Event::Kind::concluded) exchanged.insert(event.fragment);
+  };
+  const TimeUs begin_us = world.cluster.now_us();
+  while (exchanged.size() < world.cluster.fragments() && world.cluster.now_us() - begin_us < limit_us)
+    world.cluster.run_until(world.cluster.now_us() + 1'000);
+  world.cluster.on_event = {};
+  return world.cluster.now_us() - begin_us;
+}
+
+}  // namespace
+
+TEST_CASE("A shorter period counts at once") {
+  gossip::ReplicaOptions options{.period_us = 60 * us_per_s};
+  World world(2, 11, options);
+  world.cluster.run_until(5 * us_per_s);
+  REQUIRE(world.cluster.count(&ReplicaCounters::initiated) > 0);
+  options.period_us = 50'000;
+  for (std::size_t i = 0; i < 2; ++i)
+    world.cluster.node(i).replica->set_options(options);
+  CHECK(time_of_a_round(world, 10 * us_per_s) <= 100'000);
+}
+
+TEST_CASE("A period that the cadence shortens counts at once") {
+  World world(2, 12, {.period_us = 50'000});
+  const auto set_capacity = [&](double bytes_per_s) {
+    for (std::size_t i = 0; i < 2; ++i)
+      world.cluster.node(i).replica->set_capacity(bytes_per_s);
+  };
+  set_capacity(100);
+  world.cluster.run_until(20 * us_per_s);
+  REQUIRE(world.cluster.node(0).replica->period_us() > 60 * us_per_s);
+  set_capacity(1e9);
+  // A second until the cadence is looked at, and a period.
+  CHECK(time_of_a_round(world, 10 * us_per_s) <= 1'100'000);
+}
+
 TEST_CASE("The cadence keeps gossip to its share of the network") {
   World world(4, 8, {.period_us = 1'000});
   constexpr double capacity = 400'000;
@@ -174,7 +218,8 @@ TEST_CASE("The first round of a large model keeps to its share of the training's
                    .lean_window = 8},
                   schedule, network);
   for (std::size_t i = 0; i < 2; ++i) {
-    cluster.add_node(std::vector<float>(elements, static_cast<float>(i)), [](std::span<float>) { return 1; });
+    cluster.add_node(std::vector<float>(elements, 1 + 0.01F * static_cast<float>(i)),
+                     [](std::span<float>) { return 1; });
     cluster.start_daemon(i, false);
   }
   cluster.link_all();

@@ -185,12 +185,13 @@ void explain_own_job(const Look& look, const json& job, double samples_per_s, st
     findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
   const double period_s = number(job, "period_s");
   const double wanted_s = number(job, "wanted_period_s");
+  const bool of_network = text(job, "period_limit") == "bandwidth_share";
   const std::string paced = fmt::format("each fragment is exchanged every {}", period_text(period_s));
   if (wanted_s > 0 && period_s > slowed_factor * wanted_s) {
-    findings.push_back(
-        warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),
-                "gossip keeps to its share of the training's time and of the network: [gossip] time_share and "
-                "bandwidth_share allow it more"));
+    findings.push_back(warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),
+                               fmt::format("gossip keeps to its share of {}: a larger [gossip] {} allows it more",
+                                           of_network ? "the network" : "the training's time",
+                                           of_network ? "bandwidth_share" : "time_share")));
   } else {
     findings.push_back(ok(topic, paced));
   }

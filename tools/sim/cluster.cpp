@@ -489,13 +489,11 @@ TimeUs Cluster::serve_due(std::size_t i) {
   return static_cast<TimeUs>(traffic / options_.serve_bytes_per_s * us_per_s);
 }
 
-/// What share of its time the client has spent on gossip since it was last asked, once a second.
+/// How much time the client has spent on gossip since it was last asked, once a second.
 void Cluster::tell_time_taken(std::size_t i) {
   Client& client = nodes_[i].client;
-  const TimeUs elapsed_us = now_us() - client.told_us;
-  if (elapsed_us < us_per_s) return;
-  nodes_[i].replica->set_time_taken(static_cast<double>(client.served_us - client.told_served_us) /
-                                    static_cast<double>(elapsed_us));
+  if (now_us() - client.told_us < us_per_s) return;
+  nodes_[i].replica->add_time_taken(client.served_us - client.told_served_us);
   client.told_us = now_us();
   client.told_served_us = client.served_us;
 }
@@ -597,10 +595,11 @@ void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
   const std::uint64_t link_life = link_lives_[std::minmax(from, to)];
   const std::size_t bytes = wire_bytes(message, options_.byte_scale);
   const auto shared = std::make_shared<const Message>(std::move(message));
-  const int arrivals = network_.send(from, to, bytes, [this, from, to, link_life, shared] {
+  const auto arrive = [this, from, to, link_life, shared] {
     if (link_lives_[std::minmax(from, to)] != link_life) return;
     in_daemon(to, nodes_[to].daemon_life, [this, from, to, shared] { receive(from, to, *shared); });
-  });
+  };
+  const int arrivals = transport ? transport(from, to, bytes, arrive) : network_.send(from, to, bytes, arrive);
   say({.kind = Event::Kind::sent, .node = from, .other = to, .message = shared.get(), .arrivals = arrivals});
 }
 

@@ -232,6 +232,8 @@ class Cluster {
   std::function<void(const Event&)> on_event;
   /// What a node that does not keep to the protocol does to its messages before they leave; false drops one.
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
+  /// How a message travels; as the network sends it, unless a test has something between. Gives the arrivals to come.
+  std::function<int(std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> arrive)> transport;
   /// A link's queue has no room for a message with this probability: the sender is told, as by a full socket.
   double full_probability = 0;
 

@@ -183,12 +183,14 @@ TEST_CASE("explain tells what is wrong between two replicas") {
 TEST_CASE("explain tells what slows this node down") {
   Scene scene;
   scene.job.period_s = 4;
+  scene.job.period_limit = "bandwidth_share";
   scene.job.unresolved = 40;
   scene.job.wide_blocks = 300;
   scene.node.limits_near = "clients: 60 of 64";
   scene.node.health = 2;
   const std::string found = trouble(scene.explained(own_id));
   CHECK_THAT(found, Contains("every 4.0 s instead of 50 ms") && Contains("of 540 exchanges nobody can tell whether"));
+  CHECK_THAT(found, Contains("its share of the network: a larger [gossip] bandwidth_share"));
   CHECK_THAT(found, Contains("30 % of all blocks") && Contains("60 of 64") && Contains("3 times as patient"));
   scene.job.state = "quarantined";
   scene.job.neighbours = 0;

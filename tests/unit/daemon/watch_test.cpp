@@ -241,6 +241,22 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
        "c",
        [](WatchLook&, WatchLook& now) { partner_c(now).busy += 2000; },
        {"node-c turned 2060 of 2660 requests down", "raise period_ms"}},
+      {"rare",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].period_s = 98;
+         now.jobs[0].wanted_period_s = 0.05;
+         now.jobs[0].period_limit = "time_share";
+       },
+       {"every 98 s, not every 0.05 s", "over time_share of the training's time", "a larger [gossip] time_share"}},
+      {"rare",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].period_s = 55;
+         now.jobs[0].wanted_period_s = 1;
+         now.jobs[0].period_limit = "bandwidth_share";
+       },
+       {"every 55 s, not every 1 s", "over bandwidth_share of what the fastest link carries", "codec = \"q4\""}},
       {"slow-link",
        "c",
        [](WatchLook& before, WatchLook& now) {
@@ -345,6 +361,14 @@ TEST_CASE("the watch takes what is usual, or is being mended, for no finding") {
          before.jobs[0].consensus = 1e-4;
          now.jobs[0].consensus = 0.02;
        }},
+      {"a period that is longer than asked for, and short",
+       [](WatchLook&, WatchLook& now) {
+         now.jobs[0].period_s = 9;
+         now.jobs[0].wanted_period_s = 0.05;
+         now.jobs[0].period_limit = "time_share";
+       }},
+      {"a long period that is asked for",
+       [](WatchLook&, WatchLook& now) { now.jobs[0].period_s = now.jobs[0].wanted_period_s = 600; }},
       {"a few unresolved ones when a node dies", [](WatchLook&, WatchLook& now) { now.jobs[0].unresolved = 5; }},
       {"a slow link that is averaged over as often as others",
        [](WatchLook&, WatchLook& now) { peer_c(now).goodput_mbit_s = 5; }},

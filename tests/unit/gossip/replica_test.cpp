@@ -1179,3 +1179,35 @@ TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand ov
   CHECK(busy.replica->fragments_handed_over() == 0);
   CHECK(busy.replica->idle());
 }
+
+TEST_CASE("a partner that was busy rests no longer than a new, shorter period says", "[replica]") {
+  Lone lone({.period_us = 60 * us_per_s});
+  lone.meet(1);
+  const auto asked = [&] {
+    lone.work();
+    std::optional<std::uint64_t> counter;
+    for (const auto& send : std::exchange(lone.out.send, {})) {
+      if (const auto* request = std::get_if<ExchangeRequest>(&send.message)) counter = request->counter;
+    }
+    return counter;
+  };
+  const auto ask = [&](TimeUs patience_us) {
+    std::optional<std::uint64_t> counter;
+    for (TimeUs waited_us = 0; !counter && waited_us < patience_us; waited_us += 10'000) {
+      lone.tick(10'000);
+      counter = asked();
+    }
+    return counter;
+  };
+  for (int i = 0; i < 8; ++i) {
+    const auto counter = ask(600 * us_per_s);
+    REQUIRE(counter);  // no rest is longer than a period
+    lone.replica->reply(
+        node_id(1),
+        {.counter = *counter, .job = {7, 9}, .fragment = 0, .status = ReplyStatus::busy, .codec = Codec::f32},
+        lone.now_us, lone.out);
+  }
+  CHECK_FALSE(ask(20 * us_per_s));
+  lone.replica->set_options({.codec = Codec::f32, .period_us = 50'000});
+  CHECK(ask(300'000));
+}

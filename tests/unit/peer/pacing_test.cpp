@@ -442,6 +442,27 @@ TEST_CASE("pacing: senders share a bottleneck, also one that comes later, and th
   }
 }
 
+TEST_CASE("pacing: loads of a moment tell what the link carries, also after it has changed") {
+  const double factor = GENERATE(0.01, 0.1, 10.0, 100.0);
+  CAPTURE(factor);
+  Played<Pacing> network(50 * mbit, 1 * us_per_ms, 1);
+  auto& flow = network.flows[0];
+  const auto run = [&](TimeUs until) {
+    while (network.now < until) {
+      flow.backlog = true;
+      network.run(network.now + 40 * us_per_ms);
+      flow.backlog = false;
+      network.run(network.now + 260 * us_per_ms);
+    }
+    return flow.pacing.goodput(network.now);
+  };
+  CHECK(run(10 * us_per_s) == Approx(network.rate).epsilon(0.1));
+  network.rate *= factor;
+  CHECK(run(20 * us_per_s) == Approx(network.rate).epsilon(0.2));
+  network.rate /= factor;
+  CHECK(run(30 * us_per_s) == Approx(network.rate).epsilon(0.2));
+}
+
 TEST_CASE("pacing: one that has little to send does not take the link for slow") {
   Pacing pacing;
   pacing.enable();

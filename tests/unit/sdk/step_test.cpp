@@ -4,6 +4,7 @@
 #include <gossamer.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -11,7 +12,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <gossamer.hpp>
@@ -605,6 +608,60 @@ TEST_CASE("a step with nothing due makes no system call") {
   });
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 42);
+}
+
+TEST_CASE("what others take of the processor is not counted as serving") {
+  constexpr int others = 4;
+  cpu_set_t before;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ContractDaemon daemon;
+  std::vector<float> values(1 << 20);
+  const std::vector<Tensor> tensors{param("values", values, {1 << 20})};
+  Run run({.job = "test", .socket_path = daemon.path()}, tensors);
+  auto client = attach(run, daemon);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  std::vector<pid_t> spinning;
+  for (int i = 0; i < others; ++i) {
+    spinning.push_back(fork());
+    if (spinning.back() != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::atomic<std::uint64_t> spins{0};
+    for (;;)
+      spins.fetch_add(1, std::memory_order_relaxed);
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto now = [] {
+    timespec processor{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &processor);
+    return std::pair(Clock::now(),
+                     std::chrono::seconds(processor.tv_sec) + std::chrono::nanoseconds(processor.tv_nsec));
+  };
+  const auto [begin, processor_begin] = now();
+  std::chrono::nanoseconds passed{};
+  std::chrono::nanoseconds processor{};
+  // Until most of the time has gone to the others.
+  while (passed < 2 * processor || processor < std::chrono::milliseconds(50)) {
+    if (!client->word(0).with_client) client->make_due(0);
+    client->announce();
+    run.step(1);
+    const auto [end, processor_end] = now();
+    passed = end - begin;
+    processor = processor_end - processor_begin;
+    if (passed > std::chrono::seconds(60)) break;
+  }
+  for (const pid_t pid : spinning) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  sched_setaffinity(0, sizeof before, &before);
+  REQUIRE(passed > 2 * processor);
+  const auto serving = static_cast<double>(run.info().serving_ns);
+  CAPTURE(passed.count(), processor.count());
+  CHECK(serving > 0.3 * static_cast<double>(processor.count()));
+  CHECK(serving < 1.3 * static_cast<double>(processor.count()));
 }
 
 // Under a sanitizer it takes a hundred times as long, which says nothing.

@@ -14,7 +14,7 @@ ReplyCache::Standing ReplyCache::standing(const ExchangeId& id) const {
   const auto entry = initiator.entries.find(id.counter);
   if (entry == initiator.entries.end()) {
     if (id.counter <= initiator.floor) return Standing::expired;
-    return initiator.unacknowledged >= max_unacknowledged || free_places_.empty() ? Standing::full : Standing::fresh;
+    return initiator.unacknowledged >= most_unacknowledged_ || free_places_.empty() ? Standing::full : Standing::fresh;
   }
   switch (entry->second.stage) {
     case Stage::working:
@@ -57,6 +57,9 @@ void ReplyCache::make_room(Initiator& initiator) {
 }
 
 void ReplyCache::set_capacity(std::uint32_t capacity) {
+  const std::size_t half = std::max<std::size_t>(capacity / 2, 1);
+  most_unacknowledged_ = std::min(max_unacknowledged, half);
+  most_orphans_ = std::min(max_orphans, half);
   free_places_.clear();
   for (std::uint32_t place = capacity; place > 0; --place)
     free_places_.push_back(place - 1);
@@ -191,8 +194,8 @@ std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
       return true;
     });
   }
-  if (kept.size() <= max_orphans) return lost;
-  const auto end = kept.end() - max_orphans;
+  if (kept.size() <= most_orphans_) return lost;
+  const auto end = kept.end() - static_cast<std::ptrdiff_t>(most_orphans_);
   std::nth_element(kept.begin(), end, kept.end());
   for (auto oldest = kept.begin(); oldest != end; ++oldest) {
     (void)acknowledge(oldest->second);

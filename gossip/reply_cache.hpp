@@ -9,7 +9,9 @@
 // taken it and never will, take_back() gives what there is to undo.
 //
 // Bounded: `max_unacknowledged` replies an initiator (then it hears busy), `max_remembered` counters in all an
-// initiator, `max_orphans` orphaned replies in all, none older than `orphan_life_us`. One owner, one thread.
+// initiator, `max_orphans` orphaned replies in all, none older than `orphan_life_us`; and of the places for replies one
+// initiator, and all orphans together, take half at most, so that nobody who is silent or gone keeps others from being
+// answered. One owner, one thread.
 
 #pragma once
 
@@ -134,6 +136,8 @@ class ReplyCache {
   TimeUs lifetime_us_;
   bool any_unsent_ = false;
   std::size_t orphans_ = 0;
+  std::size_t most_unacknowledged_ = max_unacknowledged;  // of an initiator
+  std::size_t most_orphans_ = max_orphans;
   std::vector<std::uint32_t> free_places_;
   std::vector<std::uint32_t> left_;
   std::map<NodeId, Initiator> initiators_;

@@ -347,7 +347,7 @@ struct Plan {
 };
 
 /// Replies that may be waiting for an acknowledgement at once: two for each fragment, within these bounds.
-inline constexpr std::uint32_t least_record_places = 8;
+inline constexpr std::uint32_t least_record_places = 16;
 inline constexpr std::uint32_t most_record_places = 32;
 
 [[nodiscard]] constexpr std::uint64_t align_to_page(std::uint64_t bytes) {

@@ -25,7 +25,7 @@ constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// Header frame, ZeroMQ's framing and CURVE's for the frames of a message.
 constexpr std::size_t header_bytes = 240;
 /// As in docs/shared-memory.md.
-constexpr std::uint32_t record_places = 32;
+constexpr std::uint32_t record_places = 16;  // the least that clients have
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);

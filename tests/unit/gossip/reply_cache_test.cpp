@@ -174,6 +174,7 @@ TEST_CASE("replies have places, and with none left no request is taken", "[reply
   ReplyCache cache(lifetime_us);
   cache.set_capacity(2);
   const std::uint32_t first = cache.begin({alice, 1}, 0);
+  CHECK(cache.standing({alice, 2}) == Standing::full);  // the other half is for others
   const std::uint32_t second = cache.begin({bob, 1}, 0);
   CHECK(first != second);
   CHECK(cache.standing({alice, 2}) == Standing::full);
@@ -213,6 +214,21 @@ TEST_CASE("orphans are bounded in number and in age, the oldest are given up", "
   CHECK(cache.expire(ReplyCache::orphan_life_us).empty());
   CHECK(cache.expire(2 * ReplyCache::orphan_life_us).size() == ReplyCache::max_orphans);
   CHECK(cache.orphans() == 0);
+}
+
+TEST_CASE("those who are gone do not keep others from being answered", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  cache.set_capacity(8);
+  for (std::uint8_t dead = 10; dead < 14; ++dead) {
+    answer(cache, {node(dead), 1}, dead);
+    answer(cache, {node(dead), 2}, dead);
+    cache.orphan(node(dead), 100);
+  }
+  CHECK(cache.standing({alice, 1}) == Standing::full);
+  const auto lost = cache.expire(lifetime_us + 20);
+  CHECK(lost.size() == 4);  // the oldest
+  CHECK(cache.orphans() == 4);
+  CHECK(cache.standing({alice, 1}) == Standing::fresh);
 }
 
 TEST_CASE("of a replica that is gone only its own exchanges are dropped", "[reply_cache]") {

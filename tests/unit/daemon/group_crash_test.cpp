@@ -243,8 +243,6 @@ class Trial {
       const double sum = one_.x(f) + trainer_b_.owed(f);
       if (sum == sums[f] - left[f]) continue;  // as if nobody had died
       if (sum != sums[f]) return "the sum has changed after all";
-      if (way_.back != Back::second_late && left[f] != 0 && !lost_by_a_[f] && b_->unresolved() == 0)
-        return "an exchange was done in part, and nobody counts it";
     }
     return "";
   }
@@ -287,12 +285,12 @@ class Trial {
       const double b = b_ ? trainer_b_.owed(f) : 0;
       left[f] = mixed(f) + b - (first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0));
       if (left[f] == 0) continue;
-      lost_by_a_[f] = b_ && std::any_of(history_b_.begin(), history_b_.end(),
-                                        [&](const Values& then) { return b - then[f] == left[f]; });
+      const bool lost_by_a = b_ && std::any_of(history_b_.begin(), history_b_.end(),
+                                               [&](const Values& then) { return b - then[f] == left[f]; });
       const std::vector<Values>& would = *way_.b_of_whole_run;
       const bool not_heard_by_b =
           b_ && std::any_of(would.begin(), would.end(), [&](const Values& then) { return b - then[f] == left[f]; });
-      if (lost_by_a_[f] || not_heard_by_b) continue;
+      if (lost_by_a || not_heard_by_b) continue;
       return b_ ? "an exchange was done in part, or training lost" : "not what the clients have trained, each once";
     }
     return "";
@@ -310,7 +308,6 @@ class Trial {
   Turn::Link b_link_ = Turn::Link::as_it_was;
   std::vector<Message> to_a_;
   std::vector<Values> history_b_;  ///< at the end of each turn
-  std::array<bool, fragments> lost_by_a_{};
   std::uint64_t stores_in_turns_ = 0;
   std::uint32_t present_ = first_only;
   int steps_ = 0;

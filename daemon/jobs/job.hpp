@@ -313,7 +313,7 @@ void Job::work(std::uint32_t f, Task task, Report report) {
   using Result = decltype(std::move(task).run(fragment));
   const bool taken = host_.workers().submit(
       [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
-      [self = shared_from_this(), f, report = std::move(report)](Result&& result) mutable {
+      [self = shared_from_this(), report = std::move(report)](Result&& result) mutable {
         if (self->ended_) return;
         self->decide([&](Actions& out) {
           report(*self, std::move(result), out);

@@ -151,8 +151,8 @@ Swarm draw_swarm(std::uint64_t seed) {
 TimeUs allowed_us(const Swarm& swarm) {
   const ClusterOptions& cluster = swarm.cluster;
   const gossip::ReplicaOptions& replica = cluster.replica;
-  const auto fragments =
-      static_cast<double>((cluster.elements + cluster.fragment_elements - 1) / cluster.fragment_elements);
+  const std::size_t count = (cluster.elements + cluster.fragment_elements - 1) / cluster.fragment_elements;
+  const auto fragments = static_cast<double>(count);
   const auto times = [](TimeUs time_us, double factor) { return static_cast<double>(time_us) * factor; };
   double us = times(cluster.step_us, 4 * fragments * swarm.speeds) + times(cluster.task_us, 20) +
               times(replica.period_us, 40) + times(replica.lifetime_us, 2);

@@ -1,7 +1,7 @@
 // How often a fragment is exchanged: as often as asked for, unless gossip then takes more than its share of the
 // training's time or of the network.
 //
-// What an exchange costs, in time of the client and in bytes, depends little on how often exchanges are made. So the
+// An exchange costs the same time of the client, and the same bytes, nearly however often exchanges are made. So the
 // cost is estimated, and the period follows from it directly:
 //
 //   period = fragments · cost / (own_share · what is allowed a second)
@@ -31,7 +31,7 @@ class ExchangeCost {
   /// such as a checkpoint, would otherwise raise the cost without bound where exchanges are rare.
   static constexpr double most_publications = 2;
 
-  /// What has been done: exchanges, what followed up on them, publications of the client, and the time those took.
+  /// Exchanges were done, others followed up on them, and the client published; its publications took so much time.
   struct Work {
     double exchanges = 0;
     double follow_ups = 0;

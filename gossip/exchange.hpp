@@ -67,7 +67,7 @@ struct EncodeTask {
   [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
-/// What a responder keeps beside its reply, so that it can undo its half.
+/// A responder keeps this beside its reply, so that it can undo its half.
 struct AnsweredHalf {
   Bytes blocks = {};                        ///< as in the request
   std::vector<std::int8_t> exponents = {};  ///< the steps of its blocks; empty: nothing was committed

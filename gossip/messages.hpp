@@ -102,7 +102,7 @@ struct ExchangeReply {
   std::optional<TracerValues> tracer = {};  ///< the responder's, before both commit 2^-shift of the difference
 };
 
-/// What has become of the initiator's half of an exchange that the responder has committed.
+/// The responder has committed its half of an exchange. Of the initiator's half this is known:
 enum class Outcome : std::uint8_t {
   taken = 0,    ///< it is committed, and survives the daemon
   never = 1,    ///< it is not, and will not be: the responder is to undo its half

@@ -1,7 +1,6 @@
 #include "gossip/reply_cache.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "gossip/check.hpp"
 
@@ -131,8 +130,11 @@ void ReplyCache::restore(const ExchangeId& id, std::uint32_t place, ExchangeRepl
                                                     .reply = std::move(reply),
                                                     .half = std::move(half)})
                          .second;
-  if (added) ++orphans_;
-  if (!added) leave_place(place);
+  if (added) {
+    ++orphans_;
+  } else {
+    leave_place(place);
+  }
 }
 
 ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
@@ -230,6 +232,7 @@ std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before)
 
 std::vector<std::pair<NodeId, ExchangeInquiry>> ReplyCache::inquiries() const {
   std::vector<std::pair<NodeId, ExchangeInquiry>> inquiries;
+  if (orphans_ == 0) return inquiries;  // as nearly always
   for (const auto& [id, initiator] : initiators_) {
     for (const auto& [counter, entry] : initiator.entries) {
       if (!entry.orphan()) continue;

@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "gossip/check.hpp"
-#include "gossip/fragment_buffers.hpp"
 #include "gossip/job_clock.hpp"
 #include "gossip/messages.hpp"
 #include "sdk/layout/hash.hpp"

@@ -31,12 +31,10 @@ bool take_pages(std::span<std::byte> place, std::size_t bytes) {
   return errno == EINVAL;  // a kernel before 5.14 does not know it
 }
 
-/// Whether what was read from the memory can have been written by a daemon.
-bool sound(const ReplyRecord& record, const ClientMemory& memory) {
+/// Whether what was read, of a fragment of so many blocks, can have been written by a daemon.
+bool sound(const ReplyRecord& record, std::uint32_t blocks) {
   const ExchangeReply& reply = record.reply;
-  if (reply.fragment >= memory.fragment_count() || reply.codec > Codec::q4) return false;
-  const std::uint32_t blocks = memory.block_count(reply.fragment);
-  if (reply.block_count == 0 || reply.block_count > blocks) return false;
+  if (reply.block_count == 0) return false;
   if (reply.shift < min_shift_bound || reply.shift > max_shift_bound) return false;
   if (gossip::blocks_of(record.half.blocks.data, blocks).size() != reply.block_count) return false;
   return std::ranges::all_of(record.half.exponents,
@@ -127,7 +125,7 @@ std::optional<ReplyRecord> read_record(const ClientMemory& memory, std::uint32_t
   std::memcpy(record.half.exponents.data(), from, parts.exponent_bytes);
   from += parts.exponent_bytes;
   record.reply.differences = Bytes::adopt(copy(parts.difference_bytes));
-  return sound(record, memory) ? std::optional(std::move(record)) : nothing();
+  return sound(record, blocks) ? std::optional(std::move(record)) : nothing();
 }
 
 }  // namespace gossamer::daemon

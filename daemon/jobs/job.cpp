@@ -21,7 +21,7 @@ constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 /// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
-/// Of the option.
+/// The option that holds the period up, as it is called in the configuration; empty: none does.
 const char* period_limit_name(gossip::Cadence::Limit limit) {
   switch (limit) {
     case gossip::Cadence::Limit::time:
@@ -109,7 +109,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
   remember();
 }
 
-/// What a former daemon has stored in the client's memory of exchanges that may not have ended.
+/// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the client's memory.
 void Job::remember() {
   ClientMemory& memory = first_->memory();
   replica_.set_record_places(memory.record_places());

@@ -29,9 +29,9 @@
 //   3. At its next step the client marks the word as `serving` and does one pass: x += correction (or x = correction if
 //      `replace`), s = x into the spare. It stores the word with owner = daemon, publication = that spare, correction
 //      invalid, generation + 1.
-//   4. As long as the client has not begun to serve it, the daemon may recall the fragment, to commit another
-//   correction.
-//      Both do so by one compare-and-exchange of the word, so that one of them fails.
+//   4. Until the client has begun to serve it, the daemon may recall the fragment, to commit another correction.
+//      Each of the two, the mark and the recall, is one compare-and-exchange of the word, so that only one of them
+//      succeeds.
 //
 // Where the model is in a GPU's memory, its buffers may be there, too (Header::buffers_in): everything else stays here.
 // The client's pass is then a kernel on the training stream, whose last thread stores the word when the pass is done;

@@ -7,26 +7,28 @@
 namespace gossamer::gossip {
 
 FragmentView FragmentBuffers::y() const {
-  if (is_gathered_) return {.publication = gathered_.get()};
+  if (is_gathered_) return {.publication = copy_is_kept() ? copies_[copy_] : gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   return {.publication = buffers_[parts_.publication],
           .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr};
 }
 
 FragmentBuffers::Target FragmentBuffers::begin_commit() {
+  if (is_gathered_ && copy_is_kept()) return {.in = copies_[copy_], .out = copies_[1 - copy_]};
   if (is_gathered_) return {.in = gathered_.get(), .out = gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty && !parts_.with_client);
   return {.in = parts_.correction_valid ? buffers_[parts_.correction] : nullptr, .out = buffers_[parts_.spare()]};
 }
 
 void FragmentBuffers::finish_commit() {
+  parts_.commits = (parts_.commits + 1) % commits_modulus;
   if (is_gathered_) {
     committed_ = true;
+    finish_change();
     return;
   }
   parts_.correction = parts_.spare();
   parts_.correction_valid = true;
-  parts_.commits = (parts_.commits + 1) % commits_modulus;
 }
 
 void FragmentBuffers::recall() {
@@ -67,8 +69,31 @@ void FragmentBuffers::drop() {
 }
 
 bool FragmentBuffers::gather(const FragmentView& from) {
-  if (gathered_ == nullptr) gathered_ = device_->allocate(elements());
-  return gathered_ != nullptr && device_->sum(from, block_count_, gathered_.get());
+  if (!copy_is_kept() && gathered_ == nullptr) gathered_ = device_->allocate(elements());
+  return !values().empty() && device_->sum(from, block_count_, values().data());
+}
+
+std::span<float> FragmentBuffers::values() {
+  float* const y = copy_is_kept() ? copies_[copy_] : gathered_.get();
+  return {y, y == nullptr ? 0 : elements()};
+}
+
+std::span<float> FragmentBuffers::begin_change() {
+  if (!copy_is_kept()) return values();
+  float* const y = copies_[1 - copy_];
+  return {y, device_->copy(y, copies_[copy_], elements()) ? elements() : 0};
+}
+
+void FragmentBuffers::finish_change() {
+  if (copy_is_kept()) copy_ = static_cast<std::uint8_t>(1 - copy_);
+}
+
+void FragmentBuffers::take_copy_over(std::uint8_t buffer, std::uint32_t commits) {
+  GOSSAMER_CHECK(copy_is_kept() && !is_gathered_);
+  copy_ = buffer;
+  is_gathered_ = true;
+  parts_.commits = commits;
+  parts_.correction_valid = parts_.replace = parts_.with_client = parts_.empty = false;
 }
 
 void FragmentBuffers::finish_gather() {

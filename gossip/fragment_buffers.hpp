@@ -10,8 +10,9 @@
 // pass over it. So every commit outlives the daemon.
 //
 // Where several clients train one replica (gossip/local_group.hpp), none of them holds it: the fragment is *gathered*
-// into one buffer of the node's own, y, which commits change in place. `with_client` then means that a round among the
-// clients is under way; no death can leave a commit half done, since the buffer dies with the daemon.
+// into the node's own copy, y. `with_client` then means that a round among the clients is under way. The copy has two
+// buffers if it is to outlive the daemon: a change is written into the one that does not count, and then that one does.
+// Otherwise it has one, which is changed in place and dies with the daemon.
 //
 // In lean memory a fragment that nothing is done with is *empty*: there is no publication, and its buffers are not to
 // be touched, but for a correction that replaces.
@@ -90,14 +91,25 @@ class FragmentBuffers {
   /// to be taken in.
   void take_back(std::uint32_t generation);
 
+  /// Where y is gathered, if it is to outlive the daemon: the device's memory, which outlives this. Before anything is.
+  void keep_copy_in(std::array<float*, 2> buffers) { copies_ = buffers; }
   /// Moves y, or what is to be y from now on, into the node's own memory: gather() the floats (any thread),
   /// finish_gather() the parts. False: it holds NaN or infinity, or there is no room, and y stays where it is.
   [[nodiscard]] bool gather() { return gather(y()); }
   [[nodiscard]] bool gather(const FragmentView& from);
   void finish_gather();
+  /// It was gathered in a life before this one, and this buffer of the copy counts, with so many commits.
+  void take_copy_over(std::uint8_t buffer, std::uint32_t commits);
   [[nodiscard]] bool gathered() const { return is_gathered_; }
-  /// y of a gathered fragment.
-  [[nodiscard]] std::span<float> values() { return {gathered_.get(), gathered_ ? elements() : 0}; }
+  /// What is committed to the copy outlives the daemon once it is stored which buffer counts.
+  [[nodiscard]] bool copy_is_kept() const { return copies_[0] != nullptr; }
+  [[nodiscard]] std::uint8_t copy() const { return copy_; }
+  /// y of a fragment that is gathered, or about to be.
+  [[nodiscard]] std::span<float> values();
+  /// y to be changed by what the clients have done: any thread. It counts from finish_change() on. Empty: the device has
+  /// failed.
+  [[nodiscard]] std::span<float> begin_change();
+  void finish_change();
 
  private:
   [[nodiscard]] std::size_t elements() const { return block_count_ * block_elements; }
@@ -106,7 +118,9 @@ class FragmentBuffers {
   std::array<float*, 3> buffers_;
   std::size_t block_count_;
   FragmentParts parts_;
-  Device::Floats gathered_;
+  std::array<float*, 2> copies_{};
+  std::uint8_t copy_ = 0;    // the one that counts
+  Device::Floats gathered_;  // without copies_
   bool is_gathered_ = false;
   bool committed_ = false;  // gathered: changed by an exchange since it was last handed over
   bool handed_changes_ = false;

@@ -18,16 +18,18 @@ LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : roun
 
 // --- who takes part -----------------------------------------------------------------------------------------------
 
-void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due,
-                     const std::vector<bool>& untaken) {
+void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings) {
   GOSSAMER_CHECK(clients() < max_clients && !clients_.contains(id));
   const auto count = static_cast<std::uint32_t>(rounds_.size());
-  Client client{.slots = std::vector<Slot>(count), .clock = clock};
+  Client client{.slots = std::vector<Slot>(count), .clock = clock, .were = standings.were};
+  const auto says = [](const std::vector<bool>& what, std::uint32_t f) { return !what.empty() && what[f]; };
   for (std::uint32_t f = 0; f < count; ++f) {
     Slot& slot = client.slots[f];
     slot.apart = arrival == Arrival::without_values;
-    slot.due = !due.empty() && due[f];
-    slot.untaken = !untaken.empty() && untaken[f];
+    slot.due = says(standings.due, f);
+    slot.untaken = slot.of_before = says(standings.untaken, f);
+    slot.quarantined = says(standings.unsound, f);
+    client.quarantined += slot.quarantined ? 1 : 0;
     client.untaken += slot.untaken ? 1 : 0;
     slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_handed;
   }
@@ -73,6 +75,10 @@ std::uint32_t LocalGroup::lacking(ClientId id) const {
 bool LocalGroup::quarantined(ClientId id) const {
   const auto found = clients_.find(id);
   return found != clients_.end() && found->second.quarantined > 0;
+}
+
+bool LocalGroup::Work::takes() const {
+  return std::ranges::any_of(parts, [](const Part& part) { return part.take == Take::progress; });
 }
 
 // --- the clock ----------------------------------------------------------------------------------------------------
@@ -122,9 +128,10 @@ std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   return static_cast<std::size_t>(count);
 }
 
-void LocalGroup::weigh(Work& work, std::size_t in_mean) {
-  for (Part& part : work.parts)
-    part.weight = 1.0F / static_cast<float>(std::max<std::size_t>(in_mean, 1));
+/// Its share of the mean, with those that have not come back where it had them beside it.
+float LocalGroup::weight_of(const Client& client, const Slot& slot, std::size_t in_mean) {
+  const std::size_t sharing = slot.of_before ? std::max<std::size_t>(client.were, in_mean) : in_mean;
+  return 1.0F / static_cast<float>(std::max<std::size_t>(sharing, 1));
 }
 
 void LocalGroup::begin_taking(Client& client, Slot& slot) {
@@ -158,14 +165,17 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
     if (slot.due || (client.gone && !slot.untaken)) continue;
-    work.parts.push_back({.id = id, .take = take_of(slot), .offer = !client.gone, .replace = slot.apart});
+    work.parts.push_back({.id = id,
+                          .take = take_of(slot),
+                          .weight = weight_of(client, slot, before),
+                          .offer = !client.gone,
+                          .replace = slot.apart});
     begin_taking(client, slot);
     if (client.gone) continue;
     slot.due = slot.awaited = true;
     if (slot.apart) slot.replacing = true;
     slot.apart = false;
   }
-  weigh(work, before);
   return work;
 }
 
@@ -184,6 +194,7 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
     return;
   }
   slot.untaken = true;
+  slot.of_before = false;
   ++client.untaken;
 }
 
@@ -215,10 +226,9 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
     Slot& slot = client.slots[f];
     slot.awaited = false;
     if (!slot.untaken) continue;
-    work.parts.push_back({.id = id, .take = take_of(slot)});
+    work.parts.push_back({.id = id, .take = take_of(slot), .weight = weight_of(client, slot, before)});
     begin_taking(client, slot);
   }
-  weigh(work, before);
   return work;
 }
 
@@ -256,20 +266,20 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
   slot.apart = true;
 }
 
-bool LocalGroup::anyone_behind(std::uint32_t f, bool idle) const {
+bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without) const {
   return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return !item.second.gone && slot.changes != rounds_[f].changes && !(idle && slot.due);
+    return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes && !(idle && slot.due);
   });
 }
 
-bool LocalGroup::even() const {
-  const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [](const auto& item) {
-    return item.second.gone || (item.second.lacking == 0 && item.second.untaken == 0);
+bool LocalGroup::even(const std::set<ClientId>& without) const {
+  const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+    return item.second.gone || without.contains(item.first) || (item.second.lacking == 0 && item.second.untaken == 0);
   });
   if (!clients_even || !under_way_.empty()) return false;
   for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
-    if (!rounds_[f].gathered || anyone_behind(f, false)) return false;
+    if (!rounds_[f].gathered || anyone_behind(f, false, without)) return false;
     if (clients() > 1 && rounds_[f].clock != clock_) return false;
   }
   return true;

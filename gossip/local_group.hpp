@@ -31,6 +31,14 @@
 
 namespace gossamer::gossip {
 
+/// How a client that comes stands with each fragment; empty: with none.
+struct ClientStandings {
+  std::vector<bool> due = {};      ///< it holds it already
+  std::vector<bool> untaken = {};  ///< it has published what y lacks
+  std::vector<bool> unsound = {};  ///< what it holds is not finite, or not known
+  std::uint32_t were = 0;          ///< clients, of which it was one, when it published what is untaken
+};
+
 class LocalGroup {
  public:
   /// Names a client; never reused.
@@ -54,10 +62,8 @@ class LocalGroup {
     without_values,  ///< it takes y over
     back,            ///< it has been here before: what it did since it was handed y counts, and nothing before
   };
-  /// `due`: the fragments that it holds already; `untaken`: of which it has published what y lacks. `clock`: its own,
-  /// in samples.
-  void add(ClientId id, Arrival arrival, std::uint64_t clock, const std::vector<bool>& due = {},
-           const std::vector<bool>& untaken = {});
+  /// `clock`: its own, in samples.
+  void add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings = {});
   void remove(ClientId id);
   /// Something of a removed client is still to be taken in: its memory is needed.
   [[nodiscard]] bool needs(ClientId id) const;
@@ -85,6 +91,8 @@ class LocalGroup {
   };
   struct Work {
     std::vector<Part> parts;
+    /// It changes y.
+    [[nodiscard]] bool takes() const;
   };
   /// The fragment has been gathered; `holder`: the client that it was gathered from, if that has it in its hands;
   /// `uneven`: not all clients hold what was gathered.
@@ -104,8 +112,8 @@ class LocalGroup {
   /// A part that begin() offered could not be: the client has not been handed the fragment. After done().
   void withheld(std::uint32_t f, const Part& part);
 
-  /// All clients hold y: nothing is under way, and nothing of it has still to be handed to any of them.
-  [[nodiscard]] bool even() const;
+  /// All clients but these hold y: nothing is under way, and nothing of it has still to be handed to any of them.
+  [[nodiscard]] bool even(const std::set<ClientId>& without = {}) const;
   /// Rounds under way, in the fragments' order.
   [[nodiscard]] const std::set<std::uint32_t>& under_way() const { return under_way_; }
   /// Fragments, `most` at most, of which a round should begin though no exchange asks for one.
@@ -122,6 +130,7 @@ class LocalGroup {
     bool in_task : 1 = false;      ///< a task takes that in; it is untaken again if it could not
     bool quarantined : 1 = false;  ///< the last one was not finite
     bool withheld : 1 = false;     ///< could not be handed it the last time: not tried again before its time
+    bool of_before : 1 = false;    ///< what is untaken was published when it was one of Client::were
     /// Of the fragment's changes, those that were in y when it was last handed that.
     std::uint64_t changes = 0;
   };
@@ -133,6 +142,7 @@ class LocalGroup {
     std::uint32_t untaken = 0;
     std::uint32_t in_tasks = 0;
     std::uint32_t tries = 0;  ///< since it is gone, in vain
+    std::uint32_t were = 0;
     bool gone = false;
   };
   struct Round {
@@ -147,12 +157,12 @@ class LocalGroup {
 
   [[nodiscard]] static Take take_of(const Slot& slot);
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
-  static void weigh(Work& work, std::size_t in_mean);
+  [[nodiscard]] static float weight_of(const Client& client, const Slot& slot, std::size_t in_mean);
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
   static void begin_taking(Client& client, Slot& slot);
   static void end_taking(Client& client, Slot& slot, bool reached);
   /// Somebody takes part who has been handed less than is in y; `idle`: and could be handed it now.
-  [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle) const;
+  [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without = {}) const;
   void forget_gone();
 
   std::map<ClientId, Client> clients_;

@@ -254,9 +254,10 @@ void Replica::recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out) 
   if (!fragments_[f].held) go_on(f, now_us, out);
 }
 
-/// What is in a gathered fragment outlives the daemon when a client has been handed it.
+/// What is in a copy that is not kept outlives the daemon when a client has been handed it.
 void Replica::store_commit(const Store& commit, Actions& out) {
-  if (!fragments_[commit.fragment].buffers.gathered()) out.store.push_back(commit);
+  const FragmentBuffers& buffers = fragments_[commit.fragment].buffers;
+  if (!buffers.gathered() || buffers.copy_is_kept()) out.store.push_back(commit);
 }
 
 void Replica::hold(Fragment& fragment) {

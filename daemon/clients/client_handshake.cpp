@@ -80,17 +80,18 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
                    fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
                                "library that came with this daemon",
                                request.version, layout::attach_version));
-  if ((request.flags & ~(layout::attach_resume | layout::attach_device)) != 0)
+  if ((request.flags & ~(layout::attach_resume | layout::attach_device | layout::attach_kept)) != 0)
     return refusal(AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags));
   const bool on_device = (request.flags & layout::attach_device) != 0;
   if (!on_device && bytes.size() != sizeof(AttachRequest)) return wrong_size(sizeof(AttachRequest), "");
   if (on_device && bytes.size() != longest) return wrong_size(longest, " with buffers in a GPU's memory");
-  if (some_lost && descriptors.size() < (on_device ? 3 : 2)) return out_of_descriptors();
-  if (descriptors.size() != (on_device ? 3 : 2) || some_lost)
+  const bool has_kept = (request.flags & layout::attach_kept) != 0;
+  const std::size_t expected = 2U + (on_device ? 1 : 0) + (has_kept ? 1 : 0);
+  if (some_lost && descriptors.size() < expected) return out_of_descriptors();
+  if (descriptors.size() != expected || some_lost)
     return refusal(AttachStatus::bad_layout,
-                   fmt::format("a request carries {}; {} came{}",
-                               on_device ? "three descriptors, a memfd, an eventfd and a GPU's memory"
-                                         : "two descriptors, a memfd and an eventfd",
+                   fmt::format("a request carries {} descriptors, a memfd, an eventfd{}{}; {} came{}", expected,
+                               on_device ? ", a GPU's memory" : "", has_kept ? ", what it has kept" : "",
                                descriptors.size(), some_lost ? ", and some were lost" : ""));
   if (!is_eventfd(descriptors[1].get()))
     return refusal(AttachStatus::bad_layout, "the second descriptor is not an eventfd");
@@ -98,6 +99,7 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
                     .wake = std::move(descriptors[1]),
                     .memory_bytes = request.memory_bytes,
                     .resume = (request.flags & layout::attach_resume) != 0};
+  if (has_kept) offer.kept = std::move(descriptors.back());
   if (on_device) {
     DeviceOffer device;
     std::memcpy(&device, bytes.data() + sizeof request, sizeof device);
@@ -127,7 +129,7 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attac
   return read_attach(received, std::move(descriptors), (message.msg_flags & MSG_CTRUNC) != 0);
 }
 
-void send_reply(int socket, const NodeId& node, AttachStatus status, std::string_view message) {
+void send_reply(int socket, const NodeId& node, AttachStatus status, std::string_view message, int to_keep) {
   AttachReply reply{};
   reply.magic = layout::attach_magic;
   reply.version = layout::attach_version;
@@ -135,7 +137,21 @@ void send_reply(int socket, const NodeId& node, AttachStatus status, std::string
   static_assert(sizeof reply.node_id == sizeof node.bytes);
   std::memcpy(reply.node_id, node.bytes.data(), sizeof reply.node_id);
   std::memcpy(reply.message, message.data(), std::min(message.size(), sizeof reply.message - 1));
-  [[maybe_unused]] const ssize_t sent = ::send(socket, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+  iovec data{&reply, sizeof reply};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof to_keep)> control{};
+  msghdr datagram{};
+  datagram.msg_iov = &data;
+  datagram.msg_iovlen = 1;
+  if (to_keep >= 0) {
+    datagram.msg_control = control.data();
+    datagram.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&datagram);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof to_keep);
+    std::memcpy(CMSG_DATA(header), &to_keep, sizeof to_keep);
+  }
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket, &datagram, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool drain_eventfd(int eventfd) {

@@ -25,6 +25,7 @@ struct AttachOffer {
   UniqueFd wake;
   std::uint64_t memory_bytes = 0;
   bool resume = false;
+  UniqueFd kept = {};  ///< what a daemon had given it to keep, or none
 
   /// Of buffers in a GPU's memory.
   struct Device {
@@ -45,8 +46,9 @@ struct NothingYet {};
 
 [[nodiscard]] std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket);
 
-/// Sends the one reply. A client that does not take it loses it.
-void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message);
+/// Sends the one reply, with what the client is to keep; -1: nothing. A client that does not take it loses it.
+void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message,
+                int to_keep = -1);
 
 /// Empties an eventfd without ever blocking, whatever the client has done to its flags. False: nothing was in it.
 [[nodiscard]] bool drain_eventfd(int eventfd);

@@ -320,8 +320,11 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   const ucred& peer = asking.peer;
   const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
   if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
-  auto session =
-      std::make_shared<ClientSession>(std::move(asking.memory), peer.pid, peer.uid, asking.offer.resume, number);
+  std::shared_ptr<NodeMemory> kept =
+      asking.offer.kept ? NodeMemory::take_back(std::move(asking.offer.kept), NodeMemory::shape_of(asking.memory))
+                        : nullptr;
+  auto session = std::make_shared<ClientSession>(std::move(asking.memory), peer.pid, peer.uid, asking.offer.resume,
+                                                 number, std::move(kept));
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
     return std::unexpected(std::move(taken.error()));
   ledger_.enter(number, entry);
@@ -346,7 +349,9 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
   warn_of_limits();
   connection.deadline.cancel();
   connection.wake.assign(offer.wake.release());
-  send_reply(connection.socket.native_handle(), options_.node, AttachStatus::accepted, "");
+  const std::shared_ptr<NodeMemory>& to_keep = connection.session->kept();
+  send_reply(connection.socket.native_handle(), options_.node, AttachStatus::accepted, "",
+             to_keep ? to_keep->to_keep() : -1);
   watch_socket(number);
   watch_wake(number);
 }

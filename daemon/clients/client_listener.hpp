@@ -28,6 +28,7 @@
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/devices.hpp"
 #include "daemon/clients/kept_memory.hpp"
+#include "daemon/clients/node_memory.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -36,8 +37,10 @@ namespace gossamer::daemon {
 /// has gone.
 class ClientSession {
  public:
-  ClientSession(ClientMemory memory, pid_t pid, uid_t uid, bool resume, std::uint64_t number)
-      : memory_(std::move(memory)), pid_(pid), uid_(uid), resume_(resume), number_(number) {}
+  /// `kept`: what it has brought back of a daemon's; null: nothing.
+  ClientSession(ClientMemory memory, pid_t pid, uid_t uid, bool resume, std::uint64_t number,
+                std::shared_ptr<NodeMemory> kept = nullptr)
+      : memory_(std::move(memory)), pid_(pid), uid_(uid), resume_(resume), number_(number), kept_(std::move(kept)) {}
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
 
@@ -49,6 +52,9 @@ class ClientSession {
   [[nodiscard]] bool resume() const { return resume_; }
   /// Tells this daemon's sessions apart; never reused.
   [[nodiscard]] std::uint64_t number() const { return number_; }
+  /// What the client keeps for the node: as it came, until another is set while it is taken.
+  [[nodiscard]] const std::shared_ptr<NodeMemory>& kept() const { return kept_; }
+  void keep(std::shared_ptr<NodeMemory> memory) { kept_ = std::move(memory); }
 
   /// Ends the session: the connection closes and `detached` is called soon, from the loop. For a client that breaks the
   /// contract. Idempotent.
@@ -61,6 +67,7 @@ class ClientSession {
   const uid_t uid_;
   const bool resume_;
   const std::uint64_t number_;
+  std::shared_ptr<NodeMemory> kept_;
   std::function<void()> end_;  // set by the listener while the session is attached
 };
 

@@ -25,6 +25,7 @@
 #include "gossip/check.hpp"
 #include "gossip/job_clock.hpp"
 #include "gossip/messages.hpp"
+#include "gossip/own_halves.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/names.hpp"
 
@@ -39,10 +40,7 @@ using layout::TensorEntry;
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
               max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples &&
-              gossip::commits_modulus == layout::commits_modulus && gossip::GivenUp::most == layout::GivenUp::most);
-
-/// In the place of layout::GivenUp::floor, which is a time of day in microseconds.
-constexpr std::uint64_t exchanges_forgotten = std::numeric_limits<std::uint64_t>::max();
+              gossip::commits_modulus == layout::commits_modulus);
 
 /// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
@@ -204,6 +202,7 @@ ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
   std::swap(pages_, other.pages_);
   std::swap(base_, other.base_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(inode_, other.inode_);
   std::swap(on_device_, other.on_device_);
   std::swap(shared_, other.shared_);
   std::swap(memfd_, other.memfd_);
@@ -246,6 +245,7 @@ Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   base_ = static_cast<std::byte*>(base);
   pages_ = std::shared_ptr<std::byte>(base_, [size_bytes](std::byte* pages) { ::munmap(pages, size_bytes); });
   mapped_bytes_ = size_bytes;
+  inode_ = file.st_ino;
   memfd_ = ::fcntl(memfd, F_DUPFD_CLOEXEC, 0);
   if (memfd_ < 0) return bad(fmt::format("the memfd cannot be kept: {}", std::strerror(errno)));
   return {};
@@ -475,73 +475,6 @@ void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt)
   // The number first: with the old mark it is about a publication that nobody asks for any more.
   kept.number.store(receipt.number, std::memory_order_release);
   kept.mark.store(receipt.mark.pack(), std::memory_order_release);
-}
-
-gossip::OwnHalves ClientMemory::own_halves(std::uint32_t fragment) const {
-  gossip::OwnHalves halves;
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    const layout::OwnHalf& stored = entry(fragment).own_halves[i];
-    const std::uint64_t commits = stored.commits.load(std::memory_order_acquire);
-    halves[i] = {stored.counter.load(std::memory_order_relaxed),
-                 static_cast<std::uint32_t>(std::min<std::uint64_t>(commits, layout::commits_modulus))};
-  }
-  return halves;
-}
-
-void ClientMemory::store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves) {
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    layout::OwnHalf& stored = entry(fragment).own_halves[i];
-    if (stored.counter.load(std::memory_order_relaxed) != halves[i].counter) {
-      stored.counter.store(0, std::memory_order_release);  // none, until all of it is there
-      stored.commits.store(halves[i].commits, std::memory_order_release);
-      stored.counter.store(halves[i].counter, std::memory_order_release);
-    } else {
-      stored.commits.store(halves[i].commits, std::memory_order_release);
-    }
-  }
-}
-
-layout::GivenUp& ClientMemory::given_up_page() const {
-  return *reinterpret_cast<layout::GivenUp*>(base_ + plan_.given_up_offset);
-}
-
-std::optional<gossip::GivenUp> ClientMemory::given_up() const {
-  gossip::GivenUp given_up{.floor = given_up_page().floor.load(std::memory_order_acquire)};
-  if (given_up.floor == 0 || given_up.floor == exchanges_forgotten) return std::nullopt;
-  for (const auto& counter : given_up_page().counters) {
-    if (const std::uint64_t read = counter.load(std::memory_order_relaxed); read > given_up.floor)
-      given_up.counters.insert(read);
-  }
-  return given_up;
-}
-
-void ClientMemory::store_given_up(std::uint64_t counter) {
-  layout::GivenUp& page = given_up_page();
-  if (page.floor.load(std::memory_order_relaxed) == exchanges_forgotten) return;
-  const auto read = [](const auto& kept) { return kept.load(std::memory_order_relaxed); };
-  if (std::ranges::find(page.counters, counter, read) != std::end(page.counters)) return;
-  auto* const smallest = std::ranges::min_element(page.counters, {}, read);
-  const std::uint64_t evicted = smallest->load(std::memory_order_relaxed);
-  if (evicted > page.floor.load(std::memory_order_relaxed)) page.floor.store(evicted, std::memory_order_release);
-  smallest->store(counter, std::memory_order_release);
-}
-
-void ClientMemory::begin_given_up(const gossip::GivenUp& given_up) {
-  layout::GivenUp& page = given_up_page();
-  if (page.floor.load(std::memory_order_relaxed) != given_up.floor) {
-    for (auto& counter : page.counters)
-      counter.store(0, std::memory_order_relaxed);
-    page.floor.store(given_up.floor, std::memory_order_release);
-  }
-}
-
-void ClientMemory::forget_exchanges() {
-  given_up_page().floor.store(exchanges_forgotten, std::memory_order_release);
-}
-
-std::span<std::byte> ClientMemory::record(std::uint32_t place) const {
-  GOSSAMER_CHECK(place < plan_.record_places);
-  return {base_ + layout::record_offset(plan_, place), plan_.record_stride};
 }
 
 std::uint64_t ClientMemory::clock() const {

@@ -22,7 +22,6 @@
 #include "daemon/checkpoint/model_file.hpp"
 #include "daemon/clients/device_memory.hpp"
 #include "gossip/outer.hpp"
-#include "gossip/own_halves.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -58,6 +57,8 @@ class ClientMemory {
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
+  /// The memfd's, by which a daemon knows it from another; not 0.
+  [[nodiscard]] std::uint64_t inode() const { return inode_; }
   /// What it takes of the host's memory at most: of lean memory less than its size, and without buffers that are in a
   /// GPU's.
   [[nodiscard]] std::uint64_t most_bytes() const {
@@ -111,11 +112,6 @@ class ClientMemory {
   /// Likewise of all fragments whose words say so: what a daemon that died may have left.
   void vacate_unused() const;
 
-  // Records of replies, in numbered places (daemon/clients/reply_records.hpp).
-  [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
-  /// All of one place: a RecordEntry, and room for what follows it.
-  [[nodiscard]] std::span<std::byte> record(std::uint32_t place) const;
-
   /// All words, as they are now. They are the client's until they have been checked: map() has checked those of then.
   [[nodiscard]] std::vector<std::uint64_t> load_words() const;
   /// Refused if the memory cannot have these.
@@ -137,16 +133,6 @@ class ClientMemory {
   [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
   /// About mark.generation; takes the place of that two generations before.
   void store_receipt(std::uint32_t fragment, const Receipt& receipt);
-  /// The daemon's own, too: the last exchanges that it began. Before the word.
-  [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t fragment) const;
-  void store_own_halves(std::uint32_t fragment, const gossip::OwnHalves& halves);
-  /// And those it has given up. None: no daemon has begun any, or what it took did not outlive it.
-  [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
-  void store_given_up(std::uint64_t counter);
-  /// For a daemon that begins: of earlier exchanges it knows these only.
-  void begin_given_up(const gossip::GivenUp& given_up);
-  /// What exchanges come to from now on does not outlive the daemon by itself.
-  void forget_exchanges();
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
@@ -204,11 +190,11 @@ class ClientMemory {
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const;
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
-  [[nodiscard]] layout::GivenUp& given_up_page() const;
 
   std::shared_ptr<std::byte> pages_;  // the mapping
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
+  std::uint64_t inode_ = 0;
   bool on_device_ = false;
   std::shared_ptr<const DeviceMemory> shared_;
   int memfd_ = -1;  // of lean memory

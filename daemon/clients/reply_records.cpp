@@ -1,18 +1,31 @@
 #include "daemon/clients/reply_records.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <cstring>
 
 namespace gossamer::daemon {
 
 namespace {
 
-using layout::RecordEntry;
+struct RecordEntry {
+  std::atomic<std::uint64_t> committed;  ///< mark_of() the fragment's commits that make it count; 0: no record. Last
+  std::atomic<std::uint64_t> undone;     ///< likewise of those that undo it; 0: it is not
+  std::uint64_t counter;                 ///< of the exchange
+  std::uint8_t initiator[16];
+  std::uint32_t fragment;
+  std::uint32_t block_count;
+  std::uint32_t bitmap_bytes;  ///< 0: all blocks
+  std::uint8_t codec;
+  std::uint8_t shift;
+};
 
-RecordEntry& entry_of(const ClientMemory& memory, std::uint32_t place) {
+/// Not 0.
+constexpr std::uint64_t mark_of(std::uint32_t commits) {
+  return std::uint64_t{1} << 32 | commits;
+}
+
+RecordEntry& entry_of(const NodeMemory& memory, std::uint32_t place) {
   return *reinterpret_cast<RecordEntry*>(memory.record(place).data());
 }
 
@@ -24,12 +37,6 @@ struct Parts {
     return sizeof(RecordEntry) + bitmap_bytes + exponent_bytes + difference_bytes;
   }
 };
-
-/// Pages that cannot be had are an error here; written without, they would end the process.
-bool take_pages(std::span<std::byte> place, std::size_t bytes) {
-  if (::madvise(place.data(), layout::align_to_page(bytes), MADV_POPULATE_WRITE) == 0) return true;
-  return errno == EINVAL;  // a kernel before 5.14 does not know it
-}
 
 /// Whether what was read, of a fragment of so many blocks, can have been written by a daemon.
 bool sound(const ReplyRecord& record, std::uint32_t blocks) {
@@ -43,11 +50,15 @@ bool sound(const ReplyRecord& record, std::uint32_t blocks) {
 
 }  // namespace
 
-bool write_record(const ClientMemory& memory, std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
+std::size_t most_record_bytes(std::uint32_t blocks) {
+  return Parts{bitmap_bytes(blocks), blocks, blocks * codec_block_bytes(Codec::f32)}.total();
+}
+
+bool write_record(const NodeMemory& memory, std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
                   const gossip::AnsweredHalf& half) {
   const std::span<std::byte> room = memory.record(place);
   const Parts parts{half.blocks.size(), half.exponents.size(), reply.differences.size()};
-  if (parts.total() > room.size() || !take_pages(room, parts.total())) return false;
+  if (parts.total() > room.size() || !take_pages(room.first(parts.total()))) return false;
   RecordEntry& entry = entry_of(memory, place);
   entry.committed.store(0, std::memory_order_release);
   entry.undone.store(0, std::memory_order_release);
@@ -69,20 +80,20 @@ bool write_record(const ClientMemory& memory, std::uint32_t place, const NodeId&
   return true;
 }
 
-void seal_record(const ClientMemory& memory, std::uint32_t place, std::uint32_t commits) {
-  entry_of(memory, place).committed.store(layout::record_mark(commits), std::memory_order_release);
+void seal_record(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits) {
+  entry_of(memory, place).committed.store(mark_of(commits), std::memory_order_release);
 }
 
-void note_undone(const ClientMemory& memory, std::uint32_t place, std::uint32_t commits) {
-  entry_of(memory, place).undone.store(layout::record_mark(commits), std::memory_order_release);
+void note_undone(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits) {
+  entry_of(memory, place).undone.store(mark_of(commits), std::memory_order_release);
 }
 
-void clear_record(const ClientMemory& memory, std::uint32_t place) {
+void clear_record(const NodeMemory& memory, std::uint32_t place) {
   entry_of(memory, place).committed.store(0, std::memory_order_release);
 }
 
-std::optional<ReplyRecord> read_record(const ClientMemory& memory, std::uint32_t place,
-                                       std::span<const std::uint64_t> words) {
+std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t place, const ClientMemory& model,
+                                       std::span<const std::uint32_t> commits) {
   RecordEntry& entry = entry_of(memory, place);
   const std::uint64_t committed = entry.committed.load(std::memory_order_acquire);
   if (committed == 0) return std::nullopt;
@@ -94,7 +105,7 @@ std::optional<ReplyRecord> read_record(const ClientMemory& memory, std::uint32_t
   ReplyRecord record;
   std::memcpy(record.id.initiator.bytes.data(), entry.initiator, sizeof entry.initiator);
   record.id.counter = record.reply.counter = entry.counter;
-  record.reply.job = memory.key();
+  record.reply.job = model.key();
   record.reply.fragment = entry.fragment;
   record.reply.status = ReplyStatus::done;
   record.reply.codec = static_cast<Codec>(entry.codec);
@@ -102,13 +113,12 @@ std::optional<ReplyRecord> read_record(const ClientMemory& memory, std::uint32_t
   record.reply.block_count = entry.block_count;
   const std::uint32_t bitmap_bytes = entry.bitmap_bytes;
   std::atomic_signal_fence(std::memory_order_seq_cst);  // what is checked is what was copied
-  if (record.reply.fragment >= words.size() || record.reply.codec > Codec::q4) return nothing();
-  const std::uint32_t commits = layout::Word::unpack(words[record.reply.fragment]).commits;
+  if (record.reply.fragment >= commits.size() || record.reply.codec > Codec::q4) return nothing();
   const auto has_come_to = [&](std::uint64_t mark) {
-    return gossip::reached(commits, static_cast<std::uint32_t>(mark) % layout::commits_modulus);
+    return gossip::reached(commits[record.reply.fragment], static_cast<std::uint32_t>(mark) % gossip::commits_modulus);
   };
   if (!has_come_to(committed) || (undone != 0 && has_come_to(undone))) return nothing();
-  const std::uint32_t blocks = memory.block_count(record.reply.fragment);
+  const std::uint32_t blocks = model.block_count(record.reply.fragment);
   const Parts parts{bitmap_bytes, record.reply.block_count,
                     record.reply.block_count * codec_block_bytes(record.reply.codec)};
   const std::span<const std::byte> room = memory.record(place);

@@ -73,6 +73,17 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
     return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
                                          "the job's other process here may have the model, and is waited for"});
   }
+  std::shared_ptr<NodeMemory> kept = client->joins() ? nullptr : client->session().kept();
+  if (kept && !client->is_holder(*kept) && host.now_us() - host.began_us() < return_us) {
+    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
+                                         "the job's model is in the memory of another process here, which is waited for"});
+  }
+  if (!kept) {
+    auto made = NodeMemory::make(NodeMemory::shape_of(memory));
+    if (!made) return std::unexpected(AttachRefusal{layout::AttachStatus::limit_reached, std::move(made.error())});
+    kept = std::move(*made);
+  }
+  client->session().keep(std::move(kept));
   std::vector<gossip::FragmentBuffers> fragments;
   fragments.reserve(memory.fragment_count());
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
@@ -92,6 +103,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       home_opened_(client->memory().opened()),
       clients_{client},
       first_(std::move(client)),
+      node_memory_(first_->session().kept()),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       copying_(replica_.fragment_count()),
       copies_(replica_.fragment_count(), counter.next()),  // above every one of an earlier life
@@ -106,27 +118,50 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
         *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
   }
   if (first_->memory().lean()) replica_.keep_lean(first_->memory().window_fragments());
+  take_copies_over();
   remember();
 }
 
-/// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the client's memory.
+/// Those that a former daemon has gathered. In a GPU's memory none are kept.
+void Job::take_copies_over() {
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    if (&home_ != &gossip::processor() || !host_.keeps_copies()) {
+      node_memory_->clear_copy(f);
+      continue;
+    }
+    gossip::FragmentBuffers& buffers = replica_.buffers(f);
+    buffers.keep_copy_in({node_memory_->buffer(f, 0), node_memory_->buffer(f, 1)});
+    const std::optional<NodeMemory::Copy> copy = node_memory_->copy(f);
+    if (!copy) continue;
+    buffers.take_copy_over(copy->buffer, copy->commits);
+    copies_[f] = std::max(copies_[f], copy->number);
+  }
+}
+
+/// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
 void Job::remember() {
-  ClientMemory& memory = first_->memory();
-  replica_.set_record_places(memory.record_places());
-  const std::vector<std::uint64_t> words = memory.load_words();
-  for (std::uint32_t place = 0; place < memory.record_places(); ++place) {
-    if (auto record = read_record(memory, place, words)) {
+  replica_.set_record_places(node_memory_->record_places());
+  std::vector<std::uint32_t> commits;
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    commits.push_back(replica_.buffers(f).parts().commits);
+  const bool known = first_->is_holder(*node_memory_);  // else what they count is in another's memory
+  for (std::uint32_t place = 0; place < node_memory_->record_places(); ++place) {
+    if (!known) {
+      clear_record(*node_memory_, place);
+    } else if (auto record = read_record(*node_memory_, place, first_->memory(), commits)) {
       records_.insert(place);
       replica_.remember(record->id, place, std::move(record->reply), std::move(record->half), host_.now_us());
     }
   }
   // Counters are times of day: a clock that was set back would give those of former exchanges anew.
-  if (const auto given_up = memory.given_up(); given_up && given_up->floor < replica_.given_up().floor) {
+  const auto given_up = known ? node_memory_->given_up() : std::nullopt;
+  if (given_up && given_up->floor < replica_.given_up().floor) {
     replica_.remember(*given_up);
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
-      replica_.remember(f, memory.own_halves(f));
+      replica_.remember(f, node_memory_->own_halves(f));
   }
-  memory.begin_given_up(replica_.given_up());
+  node_memory_->begin_given_up(replica_.given_up());
+  node_memory_->set_holder(first_->memory().inode());
 }
 
 void Job::start() {
@@ -224,6 +259,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     copies_[f] = std::max(copies_[f], client->last_noted(f));
   if (is_elsewhere(*client)) include_gpu_of(*client);
+  client->session().keep(node_memory_);
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // until the node itself has joined
@@ -306,12 +342,13 @@ void Job::woken(const ClientSession& session) {
 
 void Job::published(JobClient& client, std::uint32_t f) {
   if (&client == first_.get() && !replica_.buffers(f).gathered()) {
+    if (group_) client.note_copy(f, copies_[f] + 1, false, false);  // it is about to be gathered, without this
     const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
     decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
     mirror(f);
   } else if (group_) {
     // The next copy contains it, also if the client goes before that, and comes back.
-    if (replica_.buffers(f).gathered()) client.note_copy(f, copies_[f] + 1, false, false);
+    client.note_copy(f, copies_[f] + 1, false, false);
     group_->published(client.number(), f, host_.now_us());
     end_round_if_over(f);
     tell_readiness(client);
@@ -413,20 +450,18 @@ void Job::tell_state(layout::RunState state) {
 
 /// In the order that lets a successor tell what counts, whenever this daemon dies.
 void Job::store(Actions& actions) {
-  for (const std::uint64_t counter : replica_.take_given_up()) {
-    if (first_) first_->memory().store_given_up(counter);
-  }
+  for (const std::uint64_t counter : replica_.take_given_up())
+    node_memory_->store_given_up(counter);
   for (const gossip::Replica::Store& commit : std::exchange(actions.store, {})) {
     const std::uint32_t f = commit.fragment;
-    ClientMemory& memory = first_->memory();
     const std::uint32_t commits = replica_.buffers(f).parts().commits;
-    if (commit.answered && records_.contains(*commit.answered)) seal_record(memory, *commit.answered, commits);
-    if (commit.undone && records_.contains(*commit.undone)) note_undone(memory, *commit.undone, commits);
-    memory.store_own_halves(f, replica_.own_halves(f));
+    if (commit.answered && records_.contains(*commit.answered)) seal_record(*node_memory_, *commit.answered, commits);
+    if (commit.undone && records_.contains(*commit.undone)) note_undone(*node_memory_, *commit.undone, commits);
+    node_memory_->store_own_halves(f, replica_.own_halves(f));
     mirror(f);
   }
   for (const std::uint32_t place : replica_.take_left_places()) {
-    if (records_.erase(place) > 0 && first_) clear_record(first_->memory(), place);
+    if (records_.erase(place) > 0) clear_record(*node_memory_, place);
   }
 }
 
@@ -437,15 +472,25 @@ void Job::recall(std::uint32_t f) {
 }
 
 /// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over. What is gathered is no
-/// client's.
+/// client's: of that, which buffer of the copy counts.
 void Job::mirror(std::uint32_t f) {
-  if (replica_.buffers(f).gathered()) return;
+  if (replica_.buffers(f).gathered()) {
+    if (const auto copy = node_memory_->copy(f)) store_copy(f, copy->number);
+    return;
+  }
   const gossip::FragmentParts& parts = replica_.buffers(f).parts();
   const layout::Word mirrored = first_->word(f);
   if (word_of(parts).pack() == mirrored.pack() || mirrored.with_client) return;
   if (mirrored.generation != parts.generation) return;  // a publication is known that the replica has still to take
   if (parts.with_client) first_->note_alone(f, ++copies_[f]);
   first_->store(f, word_of(parts));
+}
+
+/// `number`: publications that were noted for copies up to this one are in it.
+void Job::store_copy(std::uint32_t f, std::uint64_t number) {
+  const gossip::FragmentBuffers& buffers = replica_.buffers(f);
+  if (!buffers.copy_is_kept()) return;
+  node_memory_->store_copy(f, {.buffer = buffers.copy(), .commits = buffers.parts().commits, .number = number});
 }
 
 // --- carrying out what was decided --------------------------------------------------------------------------------
@@ -473,19 +518,20 @@ void Job::perform(Actions& actions) {
         bool recorded;
       };
       gossip::AnswerTask task;
-      std::shared_ptr<JobClient> client;
+      std::shared_ptr<NodeMemory> memory;
       std::uint32_t place;
       NodeId initiator;
 
       Result run(gossip::HeldFragment fragment) && {
         Result result{.answer = std::move(task).run(fragment), .recorded = false};
         const gossip::AnswerTask::Result& answer = result.answer;
-        if (answer.commit && client && !fragment.buffers.gathered())
-          result.recorded = write_record(client->memory(), place, initiator, answer.reply, answer.half);
+        const bool outlives = !fragment.buffers.gathered() || fragment.buffers.copy_is_kept();
+        if (answer.commit && outlives)
+          result.recorded = write_record(*memory, place, initiator, answer.reply, answer.half);
         return result;
       }
     };
-    work(run.fragment, Answer{std::move(run.task), first_, run.place, run.to},
+    work(run.fragment, Answer{std::move(run.task), node_memory_, run.place, run.to},
          [f = run.fragment, to = run.to, place = run.place](Job& job, Answer::Result&& result, Actions& out) {
            if (result.recorded) job.records_.insert(place);
            job.replica_.answered(f, to, place, std::move(result.answer), job.host_.now_us(), out);

@@ -5,7 +5,7 @@
 // each fragment's parts into its word. Owned by Node; tasks under way hold it too, so that memory outlives them.
 //
 // With one client the replica lives in that client's memory. With the second one the clients become a group: the
-// replica is gathered into the node's own memory, and gossip::LocalGroup decides what passes between it and each of
+// replica is gathered into the node's own memory (daemon/clients/node_memory.hpp), and gossip::LocalGroup decides what passes between it and each of
 // them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not joined is the first client's.
 //
 // Everything runs on the loop's thread but the tasks' arithmetic, which touches only the floats of a fragment that is
@@ -62,6 +62,8 @@ class JobHost {
   [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
   /// Null: what is on several GPUs is summed through the host's memory.
   [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
+  /// False: the copy that several clients have dies with the daemon, as in a GPU's memory.
+  [[nodiscard]] virtual bool keeps_copies() const { return true; }
   /// What people call the node.
   [[nodiscard]] virtual std::string node_name() const { return {}; }
 };
@@ -150,7 +152,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void perform(Actions& actions);
   void store(Actions& actions);
   void recall(std::uint32_t fragment);
+  void take_copies_over();
   void remember();
+  void store_copy(std::uint32_t fragment, std::uint64_t number);
   void send(std::vector<gossip::Replica::Send>& messages);
   template <class Task, class Report>
   void work(std::uint32_t fragment, Task task, Report report);
@@ -178,13 +182,13 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void remove_from_group(const std::shared_ptr<JobClient>& client);
   void begin_copies();
   void gather(std::uint32_t fragment);
-  void gathered(std::uint32_t fragment, bool together, bool finite, Actions& out);
   /// Clients that were a former daemon's group are waited for, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void await_those_with(const JobClient& client);
   struct Gather;
   [[nodiscard]] Gather gathering(std::uint32_t fragment);
   void gather(std::uint32_t fragment, const std::shared_ptr<Gather>& task);
+  void gathered(std::uint32_t fragment, const Gather& task, bool finite, Actions& out);
   void warn_of_no_room();
   void gather_again();
   struct Mean;
@@ -197,7 +201,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round,
                   std::vector<gossip::LocalMeanTask::Outcome>&& taken);
   void mean_done(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
-                 const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
+                 const std::vector<gossip::LocalMeanTask::Outcome>& outcomes, std::uint64_t number);
+  void taken(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
+             const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
   void take_in(std::uint32_t fragment);
   void end_round_if_over(std::uint32_t fragment);
   void tick_group();
@@ -242,6 +248,9 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void tell_places();
   void watch_finishing();
   void answer_finishing(JobClient& client);
+  [[nodiscard]] bool is_left_out(const JobClient& client) const;
+  [[nodiscard]] std::set<std::uint64_t> left_out() const;
+  [[nodiscard]] bool is_even() const;
   [[nodiscard]] std::uint64_t first_sound_client() const;
   void tell_clients();
   void tell_run_state(JobClient& client);
@@ -259,6 +268,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::shared_ptr<device::NodeMean> node_mean_;    // once a client is on another GPU
   Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
   std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
+  const std::shared_ptr<NodeMemory> node_memory_;  // what outlives the daemon, beside the clients' memory
   gossip::Replica replica_;
   std::optional<gossip::Joining> joining_;
   std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
@@ -274,7 +284,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   TimeUs gather_again_at_us_ = 0;
   std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
-  std::set<std::uint32_t> records_;                               // places with a record in the first client's memory
+  std::set<std::uint32_t> records_;                               // places with a record in the node's memory
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;

@@ -46,6 +46,14 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
   }
 }
 
+bool JobClient::is_holder(const NodeMemory& kept) const {
+  if (kept.holder() == 0 || kept.holder() == memory().inode()) return true;
+  for (std::uint32_t f = 0; f < memory().fragment_count(); ++f) {
+    if (!kept.copy(f)) return false;
+  }
+  return true;
+}
+
 void JobClient::take_cursor(std::span<const std::byte> cursor) {
   own_cursor_then_ = memory().own_cursor_number();
   memory().set_job_cursor(cursor);
@@ -59,12 +67,14 @@ void JobClient::tell_members(const std::vector<NodeId>& members) {
 
 bool JobClient::look_at_finishing() {
   const std::uint32_t before = std::exchange(finishing_, memory().finishing());
+  if (finishing_ == 0) spoiled_ = 0;
   return before != finishing_;
 }
 
 void JobClient::answer_finishing(const layout::FinishAnswer& answer, double distance) {
   if (agreed_ == answer.number) return;
   if (answer.agreed) agreed_ = answer.number;
+  if (answer.spoiled) spoiled_ = answer.number;
   memory().set_finish_answer(answer, distance);
 }
 
@@ -122,6 +132,10 @@ void JobClient::note_copy(std::uint32_t f, std::uint64_t number, bool replaces, 
                                       .corrected = own.with_client && own.correction_valid && !own.replace,
                                       .overwritten = overwritten,
                                       .replaced = replaces}});
+}
+
+void JobClient::note_untaken(std::uint32_t f, std::uint64_t number) {
+  memory().store_receipt(f, {.number = number, .mark = {.generation = word(f).generation}});
 }
 
 void JobClient::note_out_of_reach(std::uint32_t f) {

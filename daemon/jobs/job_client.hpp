@@ -46,6 +46,8 @@ class JobClient {
   [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
   /// Not after it has been told that all agree.
   void answer_finishing(const layout::FinishAnswer& answer, double distance);
+  /// It trains, or has stopped and been told that its model is not finite.
+  [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
 
   // --- words
   /// As the daemon stored or accepted it.
@@ -58,6 +60,8 @@ class JobClient {
   /// Its model has still to be taken over, here or by a later daemon.
   [[nodiscard]] bool joins() const { return joins_; }
   void set_joined() { joins_ = false; }
+  /// What of the replica is in a client's memory, and not gathered, is in this one's; or nothing is.
+  [[nodiscard]] bool is_holder(const NodeMemory& kept) const;
   enum class Served { not_yet, yes, breach };
   /// Looks whether it has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
@@ -72,6 +76,8 @@ class JobClient {
   /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it
   /// was handed before is about to be written over. Noted again before it was handed any, it is the first that counts.
   void note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten);
+  /// Its publication is in no copy yet, and is to go into copy `number`.
+  void note_untaken(std::uint32_t f, std::uint64_t number);
   /// Nothing of it could be read or written: its publication is not in that copy after all.
   void note_out_of_reach(std::uint32_t f);
   /// The largest number in any receipt of the fragment.
@@ -106,7 +112,8 @@ class JobClient {
   std::uint64_t own_cursor_then_ = 0;  // when the model was taken over
   std::vector<NodeId> members_told_;
   std::uint32_t finishing_ = 0;
-  std::uint32_t agreed_ = 0;  // the number that was answered so
+  std::uint32_t agreed_ = 0;   // the number that was answered so
+  std::uint32_t spoiled_ = 0;  // likewise
   bool joins_ = true;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;

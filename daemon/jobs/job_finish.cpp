@@ -1,7 +1,8 @@
 // What the programs of a job share beside the model: their place in the data, who takes part, and the end of the run.
 //
 // Several clients of a node are one replica: it finishes once all of them have stopped training and hold the same
-// model, and of them the one that came first is the saver, if the node has it.
+// model, and of them the one that came first is the saver, if the node has it. One that is quarantined is left out of
+// all that once it has been told so, or while it trains on.
 
 #include <algorithm>
 
@@ -46,19 +47,22 @@ void Job::tell_places() {
 void Job::watch_finishing() {
   if (ended_ || clients_.empty() || host_.now_us() - finishing_seen_us_ < finishing_period_us) return;
   finishing_seen_us_ = host_.now_us();
-  bool all = true;
   bool again = false;
   for (const auto& client : clients_) {
-    again = client->look_at_finishing() || again;
-    all = all && client->finishing() != 0;
+    const bool news = client->look_at_finishing();
+    again = again || (news && !is_left_out(*client));
   }
+  const bool nobody = left_out().size() == clients_.size();
+  const bool all = std::ranges::all_of(clients_, [&](const auto& client) {
+    return client->finishing() != 0 || (!nobody && is_left_out(*client));
+  });
   all_stopped_ = all;
   if (finishing_ && (again || !all)) {
     finishing_ = false;
     saver_.reset();
     decide([&](Actions& out) { replica_.set_finishing(false, host_.now_us(), out); });
   }
-  if (!finishing_ && all && (!group_ || group_->even())) {
+  if (!finishing_ && all && is_even()) {
     finishing_ = true;
     decide([&](Actions& out) { replica_.set_finishing(true, host_.now_us(), out); });
   }
@@ -67,22 +71,39 @@ void Job::watch_finishing() {
   }
 }
 
+bool Job::is_left_out(const JobClient& client) const {
+  return group_ && group_->quarantined(client.number()) && client.waits_for_nothing();
+}
+
+std::set<std::uint64_t> Job::left_out() const {
+  std::set<std::uint64_t> numbers;
+  for (const auto& client : clients_) {
+    if (is_left_out(*client)) numbers.insert(client->number());
+  }
+  return numbers;
+}
+
+/// All clients that are not left out hold the same.
+bool Job::is_even() const {
+  return !group_ || group_->even(left_out());
+}
+
 void Job::answer_finishing(JobClient& client) {
   gossip::FinishReport report = replica_.finish_report();
-  const bool over = finishing_ && report.over && (!group_ || group_->even());
+  const bool over = finishing_ && report.over && is_even();
   // Once it is over the first client may be gone before the others have heard.
   if (over && !saver_) saver_ = first_sound_client();
   const bool first = client.number() == saver_.value_or(first_sound_client());
   // The node's copy is without what a quarantined client publishes.
-  const bool left_out = group_ && group_->quarantined(client.number());
-  if (left_out) {
+  const bool quarantined = group_ && group_->quarantined(client.number());
+  if (quarantined) {
     report = gossip::spoiled_report(report.members);
-    report.spoiled = finishing_ && group_->even();  // with all that the clients have published since
+    report.spoiled = is_left_out(client) || group_->even();  // with all that the clients have published since
   }
   client.answer_finishing(
       {.number = client.finishing(),
        .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, gossip::max_members_told)),
-       .agreed = over && !left_out,
+       .agreed = over && !quarantined,
        .saver = report.saver && first,
        .spoiled = report.spoiled},
       report.distance);

@@ -41,21 +41,38 @@ bool Job::awaits_clients() const {
 void Job::begin_copies() {
   const auto with_model = std::count_if(clients_.begin(), clients_.end(),
                                         [this](const auto& client) { return client == first_ || !client->joins(); });
-  reuniting_.assign(replica_.fragment_count(), with_model > 1);
+  reuniting_.assign(replica_.fragment_count(), false);
   taken_over_.clear();
+  bool any_gathered = false;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    gossip::TakenOver& copy = taken_over_.emplace_back(gossip::TakenOver{.begun = copies_[f]});
+    gossip::TakenOver& taken_over = taken_over_.emplace_back(gossip::TakenOver{.begun = copies_[f]});
+    if (const auto copy = node_memory_->copy(f)) {
+      taken_over.newest = copy->number;
+      any_gathered = true;
+      continue;
+    }
+    reuniting_[f] = with_model > 1;
     for (const auto& client : clients_)
-      copy.newest = std::max(copy.newest, client->joins() ? 0 : client->standing(f).number);
+      taken_over.newest = std::max(taken_over.newest, client->joins() ? 0 : client->standing(f).number);
   }
-  if (clients_.size() > 1) return begin_group();
+  if (clients_.size() > 1 || any_gathered) return begin_group();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     first_->note_alone(f, ++copies_[f]);
 }
 
 void Job::begin_group() {
   group_.emplace(replica_.fragment_count(), first_->clock());
-  group_->add(first_->number(), gossip::LocalGroup::Arrival::with_values, first_->memory().clock());
+  bool any_gathered = false;
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    if (!replica_.buffers(f).gathered()) continue;
+    any_gathered = true;
+    group_->gathered(f, std::nullopt, true, host_.now_us());
+  }
+  if (any_gathered) {
+    add_to_group(*first_);
+  } else {
+    group_->add(first_->number(), gossip::LocalGroup::Arrival::with_values, first_->memory().clock());
+  }
   for (const auto& client : clients_) {
     if (client != first_) add_to_group(*client);
   }
@@ -65,11 +82,24 @@ void Job::begin_group() {
 
 void Job::add_to_group(JobClient& client) {
   using Arrival = gossip::LocalGroup::Arrival;
-  std::vector<bool> untaken(replica_.fragment_count());
-  for (std::uint32_t f = 0; f < untaken.size() && !client.joins(); ++f)
-    untaken[f] = !reuniting_[f] && gossip::lacks(taken_over_[f], client.standing(f));
+  const std::uint32_t count = replica_.fragment_count();
+  gossip::ClientStandings standings{.due = client.due_fragments(),
+                                    .untaken = std::vector<bool>(count),
+                                    .unsound = std::vector<bool>(count),
+                                    .were = client.memory().place().count};
+  for (std::uint32_t f = 0; f < count && !client.joins(); ++f) {
+    const bool gathered = replica_.buffers(f).gathered();
+    if (&client == first_.get() && !gathered) {  // when it is, what it holds is what it was gathered from
+      standings.due[f] = false;
+      continue;
+    }
+    const gossip::Standing standing = client.standing(f);
+    standings.unsound[f] = standings.due[f] && standing.kind == gossip::Standing::Kind::unknown;
+    standings.untaken[f] = !reuniting_[f] && gossip::lacks(taken_over_[f], standing);
+    if (standings.untaken[f] && gathered) client.note_untaken(f, copies_[f] + 1);
+  }
   group_->add(client.number(), client.joins() ? Arrival::without_values : Arrival::back, client.memory().clock(),
-              client.due_fragments(), untaken);
+              standings);
   tell_readiness(client);
 }
 
@@ -104,9 +134,14 @@ struct Job::Gather {
   const gossip::Device* from_on = nullptr;   // null: the replica's
   gossip::LocalMeanTask progress;
   std::vector<const gossip::Device*> bases_on;  // of progress, likewise
-  Clients clients;                              // keeps their memory
+  bool together = false;      // of clients that came back together, or else of the first one's
+  Clients clients;            // keeps their memory
+  std::vector<bool> was_due;  // of each
   gossip::LocalGroup::Work work;
   std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
+  std::shared_ptr<NodeMemory> into;
+  std::uint32_t f = 0;
+  std::uint64_t number = 0;  // of the copy that is made
   std::uint32_t tries = 0;
 
   struct Result {
@@ -116,6 +151,7 @@ struct Job::Gather {
   };
   Result run(gossip::HeldFragment fragment) && {
     gossip::FragmentBuffers& buffers = fragment.buffers;
+    if (buffers.copy_is_kept() && !into->take_buffers(f)) return {.reached = false};
     std::vector<gossip::Device::Floats> brought;
     if (from && from_on != nullptr) {
       brought.push_back(bring(*from, *from_on, fragment.device, buffers.block_count()));
@@ -151,10 +187,16 @@ struct Job::Gather {
 /// Of clients that came back together: the newest copy that one of them was handed, and what each has done since.
 Job::Gather Job::gathering(std::uint32_t f) {
   Gather gather;
-  if (f >= reuniting_.size() || !reuniting_[f]) return gather;
+  gather.into = node_memory_;
+  gather.f = f;
+  gather.number = copies_[f];
+  gather.together = f < reuniting_.size() && reuniting_[f];
   for (const auto& client : clients_) {
-    if (client == first_ || !client->joins()) gather.clients.push_back(client);
+    if (client == first_ || (gather.together && !client->joins())) gather.clients.push_back(client);
   }
+  for (const auto& client : gather.clients)
+    gather.was_due.push_back(client->due(f));
+  if (!gather.together) return gather;
   std::vector<gossip::Standing> standings;
   for (const auto& client : gather.clients)
     standings.push_back(client->standing(f));
@@ -178,23 +220,23 @@ Job::Gather Job::gathering(std::uint32_t f) {
 }
 
 void Job::gather(std::uint32_t f) {
+  ++copies_[f];  // what is published from now on goes into the next
   const auto task = std::make_shared<Gather>(gathering(f));
   // Once more, if it is not finite, when there is no telling any more what has been published since.
-  if (!task->clients.empty()) reuniting_[f] = false;
+  if (task->together) reuniting_[f] = false;
   gather(f, task);
 }
 
 /// What clients that came back together bring is waited for while it is out of reach: the fragment stays held.
 void Job::gather(std::uint32_t f, const std::shared_ptr<Gather>& task) {
   work(f, Gather(*task), [f, task](Job& job, Gather::Result&& result, Actions& out) {
-    const bool together = !task->clients.empty();
     if (!result.reached) job.warn_of_no_room();
-    if (together && !result.reached && ++task->tries < most_gather_tries) {
+    if (task->together && !result.reached && ++task->tries < most_gather_tries) {
       job.to_gather_again_[f] = task;
       return;
     }
-    if (result.finite) job.mean_done(f, task->work, result.outcomes);
-    job.gathered(f, together, result.finite, out);
+    if (result.finite) job.taken(f, task->work, result.outcomes);
+    job.gathered(f, *task, result.finite, out);
   });
 }
 
@@ -203,8 +245,8 @@ void Job::warn_of_no_room() {
   gather_again_at_us_ = host_.now_us() + gather_again_us;
   if (std::exchange(warned_of_no_room_, true)) return;
   host_.log().warn(
-      "job {}: a GPU of this node has no room for what several clients need there, or does not answer: what they "
-      "learn is brought together when it has; give the training processes a little less of its memory",
+      "job {}: there is no room for the copy that several clients need, in this machine's memory or a GPU's, or the GPU "
+      "does not answer: what they learn is brought together when there is; give the training processes a little less",
       name());
 }
 
@@ -216,19 +258,24 @@ void Job::gather_again() {
   decide([&](Actions& out) { replica_.gather(out); });
 }
 
-void Job::gathered(std::uint32_t f, bool together, bool finite, Actions& out) {
+void Job::gathered(std::uint32_t f, const Gather& task, bool finite, Actions& out) {
   const bool with_client = replica_.buffers(f).parts().with_client;
   if (finite) {
-    // What clients that came back together hold says so itself.
-    if (!together) first_->note_copy(f, ++copies_[f], false, false);
-    first_->memory().forget_exchanges();
-    group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, together, host_.now_us());
+    for (std::size_t i = 0; i < task.clients.size(); ++i) {
+      JobClient& client = *task.clients[i];
+      // What they had published is in it. Those that came back together say themselves which copy they hold.
+      const bool holds = !task.together && client.due(f);
+      if (!task.was_due[i] || holds) client.note_copy(f, task.number, false, false);
+    }
+    if (!replica_.buffers(f).copy_is_kept()) node_memory_->forget_exchanges();
+    group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, task.together, host_.now_us());
     if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
       group_->published(first_->number(), f, host_.now_us());
       group_->end(f);
     }
   }
   replica_.gathered(f, finite, host_.now_us(), out);
+  if (finite) store_copy(f, task.number);
   if (finite && with_client) end_round_if_over(f);
 }
 
@@ -238,9 +285,10 @@ struct Job::Mean {
   gossip::LocalMeanTask task;
   Clients clients;                               // in the task's order; keeps their memory
   std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
+  bool takes = false;                            // counts from FragmentBuffers::finish_change() on
 
   std::vector<gossip::LocalMeanTask::Outcome> run(gossip::HeldFragment fragment) && {
-    const std::span<float> y = fragment.buffers.values();
+    const std::span<float> y = takes ? fragment.buffers.begin_change() : fragment.buffers.values();
     return over ? over->run(task, y) : task.run(y, fragment.device);
   }
 };
@@ -256,23 +304,33 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
     mean.clients.push_back(client);
   }
   mean.over = node_mean_;
+  mean.takes = work.takes();
   return mean;
 }
 
+/// `number` of the copy with what was taken.
 void Job::mean_done(std::uint32_t f, const gossip::LocalGroup::Work& work,
-                    const std::vector<gossip::LocalMeanTask::Outcome>& outcomes) {
+                    const std::vector<gossip::LocalMeanTask::Outcome>& outcomes, std::uint64_t number) {
+  if (work.takes()) replica_.buffers(f).finish_change();
+  store_copy(f, number);
+  taken(f, work, outcomes);
+}
+
+void Job::taken(std::uint32_t f, const gossip::LocalGroup::Work& work,
+                const std::vector<gossip::LocalMeanTask::Outcome>& outcomes) {
   group_->done(f, work, outcomes);
   std::erase_if(departed_, [this](const auto& item) { return !group_->needs(item.first); });
 }
 
 /// Notes, before anything of it is written, which publications the next copy contains. Returns whose part is to be
-/// written before the others': gossip/reunion.hpp says why.
+/// written before the others', where the copy is not kept: gossip/reunion.hpp says why.
 std::optional<std::size_t> Job::note_copy(std::uint32_t f, const gossip::LocalGroup::Work& work,
                                           const Clients& clients) {
   std::vector<gossip::Standing> standings;
   std::vector<std::size_t> candidates;
   std::vector<std::size_t> part_of;  // by standing
-  for (std::size_t i = 0; i < work.parts.size(); ++i) {
+  const bool kept = replica_.buffers(f).copy_is_kept();
+  for (std::size_t i = 0; i < work.parts.size() && !kept; ++i) {
     if (!work.parts[i].offer || work.parts[i].replace) continue;
     candidates.push_back(standings.size());
     standings.push_back(clients[i]->standing(f));
@@ -326,10 +384,11 @@ void Job::offer(std::uint32_t f) {
   }
   const std::shared_ptr<JobClient> first_client = first ? mean.clients[*first] : nullptr;
   work(f, std::move(mean),
-       [f, first, first_client, round = std::move(round), rest = std::move(rest),
+       [f, number = copies_[f], first, first_client, round = std::move(round), rest = std::move(rest),
         rest_of_round = std::move(rest_of_round),
         rest_at = std::move(rest_at)](Job& job, Outcomes&& outcomes, Actions&) mutable {
-         job.mean_done(f, round, outcomes);
+         job.mean_done(f, round, outcomes, number);
+         const bool kept = job.replica_.buffers(f).copy_is_kept();
          Outcomes taken;
          for (std::size_t i = 0; i < rest_at.size(); ++i) {
            taken.push_back(outcomes[rest_at[i]]);
@@ -340,7 +399,7 @@ void Job::offer(std::uint32_t f) {
          const bool shown =
              first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
          for (std::size_t i = 0; i < rest_at.size(); ++i) {
-           if (!shown && taken[i].reached)
+           if (!shown && taken[i].reached && !kept)
              rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
          }
          job.offer_rest(f, std::move(rest), std::move(rest_of_round), std::move(taken));
@@ -371,9 +430,10 @@ void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& ro
 void Job::take_in(std::uint32_t f) {
   gossip::LocalGroup::Work part = group_->take_in(f);
   Mean mean = mean_of(f, part);
+  ++copies_[f];  // what is published from now on goes into the next
   work(f, std::move(mean),
-       [f, part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
-         job.mean_done(f, part, outcomes);
+       [f, number = copies_[f], part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
+         job.mean_done(f, part, outcomes, number);
          job.replica_.folded(f, job.host_.now_us(), out);
        });
 }

@@ -387,6 +387,22 @@ void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& f
        .advice = "look at the training's loss; they take part again when they are finite"});
 }
 
+/// Of several clients here: the node's copy is without what they publish.
+void look_for_quarantined_clients(const JobStatus& job, std::vector<FindingStatus>& found) {
+  for (const ClientStatus& client : job.processes) {
+    if (client.state != "quarantined" || job.state == "quarantined") continue;
+    found.push_back({.rule = "quarantined",
+                     .grade = "problem",
+                     .job = job.job,
+                     .node = {},
+                     .name = {},
+                     .text = fmt::format("the model of process {} holds NaN or infinity: what it learns is left out, and "
+                                         "this node's other clients go on without it",
+                                         client.pid),
+                     .advice = "look at that training's loss; it takes part again when its values are finite"});
+  }
+}
+
 void look_for_own_age(const Scene& scene) {
   const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
   const double age = scene.job.age_sum - scene.before.age_sum;
@@ -504,6 +520,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   for (const JobStatus& job : now.jobs) {
     const JobStatus* earlier = job_called(before.jobs, job.job);
     if (job.state == "quarantined") look_for_own_quarantine(job, found);
+    look_for_quarantined_clients(job, found);
     if (earlier == nullptr || job.state != "running" || earlier->state != "running") continue;
     const Scene scene{.before_all = before,
                       .all = now,

@@ -215,6 +215,13 @@ void Attachment::run() {
     closing = pause(device_opens_ ? min_pause_ms : pause_ms);
     pause_ms = std::min(2 * pause_ms, max_pause_ms);
   }
+  keep(-1);
+}
+
+/// For the daemon that it attaches to next.
+void Attachment::keep(int descriptor) {
+  if (thread_kept_ >= 0) close(thread_kept_);
+  thread_kept_ = descriptor;
 }
 
 void Attachment::own_descriptors() {
@@ -330,11 +337,15 @@ Result<void> Attachment::send_request(int socket) {
   AttachRequest request{
       .magic = layout::attach_magic,
       .version = layout::attach_version,
-      .flags = (status().attachments > 0 ? layout::attach_resume : 0) | (with_device ? layout::attach_device : 0),
+      .flags = (status().attachments > 0 ? layout::attach_resume : 0) | (with_device ? layout::attach_device : 0) |
+               (thread_kept_ >= 0 ? layout::attach_kept : 0),
       .memory_bytes = memory_bytes_,
       .process_id = static_cast<std::uint64_t>(getpid())};
-  const std::array<int, 3> descriptors = {thread_memory_, doorbell_, thread_device_};
-  const std::size_t descriptors_bytes = (with_device ? 3 : 2) * sizeof(int);
+  std::array<int, 4> descriptors = {thread_memory_, doorbell_};
+  std::size_t count = 2;
+  if (with_device) descriptors[count++] = thread_device_;
+  if (thread_kept_ >= 0) descriptors[count++] = thread_kept_;
+  const std::size_t descriptors_bytes = count * sizeof(int);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
   std::array<iovec, 2> data = {iovec{.iov_base = &request, .iov_len = sizeof request},
                                iovec{.iov_base = &device_.offer, .iov_len = sizeof device_.offer}};
@@ -361,7 +372,21 @@ Result<AttachReply> Attachment::receive_reply(int socket) {
   if (ready <= 0) return fail(GOSSAMER_NO_DAEMON, "no reply to the request to attach");
   if (waits[1].revents != 0) return fail(GOSSAMER_NO_DAEMON, "the run is being closed");
   AttachReply reply{};
-  const ssize_t received = recv(socket, &reply, sizeof reply, MSG_TRUNC);  // no control data: descriptors are dropped
+  iovec data{.iov_base = &reply, .iov_len = sizeof reply};
+  int kept = -1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof kept)> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t received = recvmsg(socket, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof kept)) {
+    std::memcpy(&kept, CMSG_DATA(header), sizeof kept);
+    keep(kept);
+  }
   if (received == 0) return fail(GOSSAMER_NO_DAEMON, "the other end closed the connection without a reply");
   if (received < 0) return fail_errno("could not receive the reply");
   if (received != sizeof reply || reply.magic != layout::attach_magic) {

@@ -90,6 +90,7 @@ class Attachment {
   [[nodiscard]] Result<layout::AttachReply> ask(int socket);
   [[nodiscard]] Result<void> send_request(int socket);
   [[nodiscard]] Result<layout::AttachReply> receive_reply(int socket);
+  void keep(int descriptor);
   /// Instead of the GPU's: `wanted` by the thread, made `ready` by the training thread.
   enum class HostMemory { not_wanted, wanted, ready };
   [[nodiscard]] bool offers_device() const { return thread_device_ >= 0; }
@@ -117,6 +118,7 @@ class Attachment {
   FileDescriptor wake_;        ///< eventfd: words are under way, or there is something else to offer
   int thread_memory_ = -1;     ///< the memfd in the thread's own table; the thread's only
   int thread_device_ = -1;     ///< likewise the GPU's memory; -1: not offered, or not any more
+  int thread_kept_ = -1;       ///< what the daemon has given to keep; likewise
   std::string why_pinned_;     ///< the thread's only
   bool device_opens_ = false;  ///< says the daemon's last answer; the thread's only
   std::atomic<HostMemory> host_memory_ = HostMemory::not_wanted;

@@ -1,8 +1,11 @@
 // The handshake between a client and the daemon, over a Unix socket of type SOCK_SEQPACKET: one datagram each way.
 //
 //   client → daemon: AttachRequest, with SCM_RIGHTS carrying [memfd, eventfd]; or, of a model in a GPU's memory,
-//                    AttachRequest and DeviceOffer in one datagram, with [memfd, eventfd, device memory]
-//   daemon → client: AttachReply; on failure the socket is then closed by the daemon
+//                    AttachRequest and DeviceOffer in one datagram, with [memfd, eventfd, device memory]; and behind
+//                    these what a daemon has given it to keep, if one has
+//   daemon → client: AttachReply, with SCM_RIGHTS carrying what the client is to keep from then on (the node's memory
+//                    of the job, which is nobody's business but the daemon's); on failure without, and the socket is
+//                    then closed by the daemon
 //
 // While attached the socket carries nothing else from the client; its end of file is how each side learns that the
 // other is gone. The eventfd wakes the daemon: the client adds 1 after it has published fragments. Bytes are host
@@ -30,6 +33,8 @@ static_assert(sizeof(AttachRequest) == 32);
 inline constexpr std::uint32_t attach_resume = 1;
 /// The buffers are in a GPU's memory (Header::buffers_in): a DeviceOffer follows.
 inline constexpr std::uint32_t attach_device = 2;
+/// The last descriptor is what came with the last reply that had one.
+inline constexpr std::uint32_t attach_kept = 4;
 
 /// Where the buffers are, if not in the memfd. The descriptor is what the driver makes of a physical allocation
 /// (cuMemExportToShareableHandle): the memory lives until both sides have let go of it, whoever dies first.

@@ -12,10 +12,8 @@
 //   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
 //   FragmentEntry[]  `fragment_count`
-//   GivenUp          one page
 //   buffers          `fragment_count` × 3 × `buffer_stride` bytes: fp32, fragment_elements each (the last fragment is
 //                    padded to whole blocks with zeros but has the same stride)
-//   records          the daemon's: places of replies that it has given, for its successor; pages are taken when used
 //
 // The replica is the concatenation, in the table's order, of the tensors whose role is not `local`. Fragment f holds
 // elements [f · fragment_elements, (f+1) · fragment_elements) of it.
@@ -54,7 +52,7 @@
 namespace gossamer::layout {
 
 inline constexpr std::uint64_t magic = 0x31726d6173736f67;  // "gossamr1", little endian
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t buffers_per_fragment = 3;
 inline constexpr std::uint32_t block_elements = 256;
@@ -186,53 +184,14 @@ struct Receipt {
   std::atomic<std::uint64_t> mark;    ///< ReceiptMark
 };
 
-/// An exchange of the node's own, stored before it is asked for: for the daemon that takes over.
-struct OwnHalf {
-  std::atomic<std::uint64_t> counter;  ///< of the exchange; 0: none
-  std::atomic<std::uint64_t> commits;  ///< the corrections contain its half, if the word's commits have come to this
-                                       ///< number; `commits_modulus`: they do not. Stored before that word
-};
-
-/// Exchanges of the node's own that it has given up, though they may have been answered: likewise.
-struct GivenUp {
-  static constexpr std::size_t most = 511;
-
-  std::atomic<std::uint64_t> floor;           ///< of those up to this one nothing is known; 0: nobody has begun any
-  std::atomic<std::uint64_t> counters[most];  ///< 0: none
-};
-static_assert(sizeof(GivenUp) == page_bytes);
-
-/// Two cache lines a fragment.
+/// One cache line a fragment.
 struct alignas(64) FragmentEntry {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> publication_clock;  ///< client: Header::clock when it published; stored before the word
   Receipt receipts[2];                           ///< daemon: of publications with even, with odd generations
-  OwnHalf own_halves[2];                         ///< daemon: the last two
-  std::uint64_t reserved[6];
+  std::uint64_t reserved[2];
 };
-static_assert(sizeof(FragmentEntry) == 128);
-
-/// A reply that the daemon has given, and what it takes to undo its half: for the daemon that takes over. Followed by
-/// the request's block bitmap, the blocks' step exponents and the differences.
-struct RecordEntry {
-  std::atomic<std::uint64_t> committed;  ///< record_mark() of the fragment's commits that make it count; stored last
-  std::atomic<std::uint64_t> undone;     ///< likewise of those that undo it; 0: it is not
-  std::uint64_t counter;                 ///< of the exchange
-  std::uint8_t initiator[16];
-  std::uint32_t fragment;
-  std::uint32_t block_count;
-  std::uint32_t bitmap_bytes;  ///< 0: all blocks
-  std::uint8_t codec;
-  std::uint8_t shift;
-  std::uint8_t reserved[2];
-  std::uint64_t reserved_more[9];
-};
-static_assert(sizeof(RecordEntry) == 128);
-/// Not 0.
-[[nodiscard]] constexpr std::uint64_t record_mark(std::uint32_t commits) {
-  return std::uint64_t{1} << 32 | commits;
-}
-static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).overwritten);
+static_assert(sizeof(FragmentEntry) == 64);
 
 /// What the daemon tells the client about its run.
 enum class RunState : std::uint32_t {
@@ -341,14 +300,9 @@ inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;
 
 /// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
 struct Plan {
-  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, given_up_offset, buffers_offset;
-  std::uint64_t buffer_stride, records_offset, record_stride, total_bytes;
-  std::uint32_t fragment_count, record_places;
+  std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, buffers_offset, buffer_stride, total_bytes;
+  std::uint32_t fragment_count;
 };
-
-/// Replies that may be waiting for an acknowledgement at once: two for each fragment, within these bounds.
-inline constexpr std::uint32_t least_record_places = 16;
-inline constexpr std::uint32_t most_record_places = 32;
 
 [[nodiscard]] constexpr std::uint64_t align_to_page(std::uint64_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
@@ -362,14 +316,9 @@ inline constexpr std::uint32_t most_record_places = 32;
   p.names_offset = p.tensors_offset + std::uint64_t{tensor_count} * sizeof(TensorEntry);
   p.names_bytes = names_bytes;
   p.fragments_offset = align_to_page(p.names_offset + names_bytes);
-  p.given_up_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
-  p.buffers_offset = p.given_up_offset + sizeof(GivenUp);
-  p.records_offset =
+  p.buffers_offset = align_to_page(p.fragments_offset + std::uint64_t{p.fragment_count} * sizeof(FragmentEntry));
+  p.total_bytes =
       align_to_page(p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride);
-  const std::uint32_t blocks = fragment_elements / block_elements;
-  p.record_stride = align_to_page(sizeof(RecordEntry) + (blocks + 7) / 8 + blocks + p.buffer_stride);
-  p.record_places = std::min(std::max(2 * p.fragment_count, least_record_places), most_record_places);
-  p.total_bytes = p.records_offset + p.record_places * p.record_stride;
   return p;
 }
 /// Offset of buffer `index` (0–2) of a fragment.
@@ -404,12 +353,9 @@ inline constexpr std::uint64_t window_least_fragments = 8;
   return bytes == 0 || (p.buffer_stride >= page_bytes && bytes % fragment_bytes(p) == 0 &&
                         bytes / fragment_bytes(p) <= p.fragment_count);
 }
-/// The most memory that a client and its daemon share, records apart.
+/// The most memory that a client and its daemon share.
 [[nodiscard]] constexpr std::uint64_t most_bytes(const Plan& p, std::uint64_t window_bytes) {
   return p.buffers_offset + (window_bytes == 0 ? device_bytes(p) : window_bytes);
-}
-[[nodiscard]] constexpr std::uint64_t record_offset(const Plan& p, std::uint32_t place) {
-  return p.records_offset + place * p.record_stride;
 }
 
 }  // namespace gossamer::layout

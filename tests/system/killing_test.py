@@ -5,6 +5,7 @@ daemon does: what their clients learned (adding.py) stays in the sum, once, and 
 from __future__ import annotations
 
 import unittest
+from typing import Sequence
 
 from support import JOB
 from adding import AddingTest
@@ -12,10 +13,14 @@ from adding import AddingTest
 
 class Killing(AddingTest):
     def kill_and_look(self, count: int, steps_s: float, kills: int, together: int = 1) -> None:
-        """`together`: how many daemons die at once, of `count`."""
-        nodes = self.start_nodes(count)
-        for node in nodes:
-            self.start_group(node, [steps_s])
+        """One client a node. `together`: how many daemons die at once, of `count`."""
+        self.kill_and_look_at([[steps_s]] * count, kills, together)
+
+    def kill_and_look_at(self, groups: Sequence[Sequence[float]], kills: int, together: int = 1) -> None:
+        """`groups`: of each node, how long its clients' steps take, in seconds."""
+        nodes = self.start_nodes(len(groups))
+        for node, steps_s in zip(nodes, groups):
+            self.start_group(node, steps_s)
         self.assert_exact("all are there")
         for kill in range(kills):
             self.train()
@@ -34,7 +39,7 @@ class Killing(AddingTest):
         self.wait_for_links(nodes)
         self.assert_exact("all kills")
         unresolved = [node.job(JOB)["unresolved"] for node in nodes]
-        self.assertEqual(unresolved, [0] * count)
+        self.assertEqual(unresolved, [0] * len(groups))
 
     def test_short_steps(self) -> None:
         self.kill_and_look(3, 0.01, 10)
@@ -47,6 +52,13 @@ class Killing(AddingTest):
 
     def test_two_die_at_once(self) -> None:
         self.kill_and_look(3, 0.1, 6, together=2)
+
+    def test_groups(self) -> None:
+        """Several clients of the job at a node: the node's copy of the model is no client's, and outlives the daemon."""
+        self.kill_and_look_at([[0.01, 0.1], [0.02] * 4, [0.05]], 10)
+
+    def test_groups_of_many_with_long_steps(self) -> None:
+        self.kill_and_look_at([[0.5] * 8, [1.0, 0.1]], 4, together=2)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,9 @@ import xxhash
 
 PAGE_BYTES = 4096
 TENSORS_OFFSET, HEADER_BYTES = 28672, 512
-TENSOR_BYTES, FRAGMENT_BYTES, REPLY_BYTES = 96, 128, 256
-RECORD_BYTES, LEAST_RECORDS, MOST_RECORDS = 128, 16, 32
+TENSOR_BYTES, FRAGMENT_BYTES, REPLY_BYTES = 96, 64, 256
 REQUEST_MAGIC, MEMORY_MAGIC = 0x6863617474612D67, 0x31726D6173736F67
-RESUME = 1
+RESUME, KEPT = 1, 4
 F32, F64, I64 = 0, 1, 7
 PARAM, BUFFER, LOCAL = 0, 1, 2
 RUNNING = 2
@@ -83,26 +82,23 @@ class MinimalClient:
         names = b"".join(tensor.name.encode() for tensor in tensors)
         self._names_offset = TENSORS_OFFSET + TENSOR_BYTES * len(tensors)
         self._fragments_offset = _pages(self._names_offset + len(names))
-        self._buffers_offset = _pages(self._fragments_offset + FRAGMENT_BYTES * self.fragments) + PAGE_BYTES
+        self._buffers_offset = _pages(self._fragments_offset + FRAGMENT_BYTES * self.fragments)
         self._stride = 4 * fragment_elements
-        buffers_end = _pages(self._buffers_offset + 3 * self.fragments * self._stride)
-        blocks = fragment_elements // 256
-        record = _pages(RECORD_BYTES + (blocks + 7) // 8 + blocks + self._stride)
-        self._total = buffers_end + record * min(max(2 * self.fragments, LEAST_RECORDS), MOST_RECORDS)
+        self._total = _pages(self._buffers_offset + 3 * self.fragments * self._stride)
         self._file = os.memfd_create("minimal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.posix_fallocate(self._file, 0, buffers_end)
-        os.ftruncate(self._file, self._total)
+        os.posix_fallocate(self._file, 0, self._total)
         fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._memory = mmap.mmap(self._file, self._total)
         self._doorbell = os.eventfd(0, os.EFD_CLOEXEC) if hasattr(os, "eventfd") else _eventfd()
         self._socket: socket.socket | None = None
         self._seen = None  # due_sequence when everything had been looked at
         self._given = False
+        self._kept: List[int] = []  # the descriptor that a daemon has given to keep
         self._write_tables(job, names)
         for fragment in range(self.fragments):
             self._write_buffer(fragment, 0, self._fragment_values(fragment))
             self._store_word(fragment, publication=0, correction=1, generation=1)
-        self._word32(VERSION).value = 2
+        self._word32(VERSION).value = 3
 
     def attach(self, path: str, timeout_s: float = 10.0) -> str:
         """The node's id, in hexadecimal. Raises Refused, or OSError without a daemon."""
@@ -111,10 +107,14 @@ class MinimalClient:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(timeout_s)
         self._socket.connect(path)
-        request = struct.pack("=QIIQQ", REQUEST_MAGIC, 1, RESUME if self._given else 0, self._total, os.getpid())
-        rights = array.array("i", [self._file, self._doorbell])
+        flags = (RESUME if self._given else 0) | (KEPT if self._kept else 0)
+        request = struct.pack("=QIIQQ", REQUEST_MAGIC, 1, flags, self._total, os.getpid())
+        rights = array.array("i", [self._file, self._doorbell, *self._kept])
         self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        reply = self._socket.recv(REPLY_BYTES)
+        reply, control, _, _ = self._socket.recvmsg(REPLY_BYTES, socket.CMSG_SPACE(rights.itemsize))
+        for level, kind, content in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._keep(list(array.array("i", content)))
         magic, version, status, node, message = struct.unpack("=QII16s224s", reply)
         if (magic, version) != (REQUEST_MAGIC, 1):
             raise Refused("the answer is not a daemon's")
@@ -152,8 +152,14 @@ class MinimalClient:
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
+        self._keep([])
         os.close(self._file)
         os.close(self._doorbell)
+
+    def _keep(self, descriptors: List[int]) -> None:
+        for old in self._kept:
+            os.close(old)
+        self._kept = descriptors
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 

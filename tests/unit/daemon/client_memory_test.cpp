@@ -262,7 +262,7 @@ TEST_CASE("every lie in the header or the tables is refused and named") {
     AttachStatus status = AttachStatus::bad_layout;
   } cases[] = {
       {"magic", [](Memory& m) { m.header().magic ^= 1; }, "mark"},
-      {"version", [](Memory& m) { m.header().version = 3; }, "version 3", AttachStatus::version_differs},
+      {"version", [](Memory& m) { m.header().version = 2; }, "version 2", AttachStatus::version_differs},
       {"not ready", [](Memory& m) { m.header().version = 0; }, "version 0", AttachStatus::version_differs},
       {"header_bytes", [](Memory& m) { m.header().header_bytes = 8; }, "header has 8", AttachStatus::version_differs},
       {"total_bytes", [](Memory& m) { m.header().total_bytes += 4096; }, "total_bytes"},

@@ -134,6 +134,7 @@ class Trial {
   void start_a(Life life) {
     life.id = node(1);
     life.other = node(2);
+    life.kept = &kept_a_;
     a_.emplace(life);
   }
   /// A turn of machine B, whose daemon nobody kills.
@@ -226,6 +227,7 @@ class Trial {
   SharedValue<std::atomic<std::uint64_t>> stores_;
   PlayedTrainer trainer_a_;
   PlayedTrainer trainer_b_;
+  KeptNodeMemory kept_a_{trainer_a_.memory};
   std::optional<DaemonProcess> a_;
   DaemonProcess b_;
   Turn::Link a_link_ = Turn::Link::as_it_was;

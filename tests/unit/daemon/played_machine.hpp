@@ -98,18 +98,26 @@ struct Turn {
 /// The daemon's code about one job, driven turn by turn. The worker and the loop take turns, too: one thread at a time.
 class Machine : private PlayedHost {
  public:
-  Machine(NodeId id, NodeId other, std::uint64_t incarnation, int period_ms, TimeUs now_us)
-      : id_(id), other_(other), now_us_(now_us), period_ms_(period_ms), workers_(loop_, 1), counter_(incarnation) {}
+  Machine(NodeId id, NodeId other, std::uint64_t incarnation, int period_ms, bool keeps_copies, TimeUs now_us)
+      : id_(id),
+        other_(other),
+        now_us_(now_us),
+        period_ms_(period_ms),
+        keeps_copies_(keeps_copies),
+        workers_(loop_, 1),
+        counter_(incarnation) {}
   ~Machine() override {
     if (job_) job_->end();
     workers_.stop();
   }
 
-  [[nodiscard]] static std::shared_ptr<ClientSession> map(const TestMemory& memory, bool resume, std::uint64_t number) {
+  /// `kept`: what the client has kept for the node.
+  [[nodiscard]] static std::shared_ptr<ClientSession> map(const TestMemory& memory, bool resume, std::uint64_t number,
+                                                          std::shared_ptr<NodeMemory> kept) {
     const std::uint64_t bytes = memory.plan.total_bytes;
     auto mapped = ClientMemory::map(memory.fd.get(), bytes, bytes);
     if (!mapped) throw std::runtime_error(mapped.error().message);
-    return std::make_shared<ClientSession>(std::move(*mapped), ::getpid(), ::getuid(), resume, number);
+    return std::make_shared<ClientSession>(std::move(*mapped), ::getpid(), ::getuid(), resume, number, std::move(kept));
   }
 
   /// False if it is to try again.
@@ -152,6 +160,7 @@ class Machine : private PlayedHost {
   [[nodiscard]] NodeId id() const override { return id_; }
   [[nodiscard]] TimeUs now_us() const override { return now_us_; }
   [[nodiscard]] TimeUs began_us() const override { return began_us_; }
+  [[nodiscard]] bool keeps_copies() const override { return keeps_copies_; }
   bool send(const NodeId&, const Message& message) override {
     outbox_.push_back(message);
     return true;
@@ -199,6 +208,7 @@ class Machine : private PlayedHost {
   TimeUs now_us_;
   const TimeUs began_us_ = now_us_;
   const int period_ms_;
+  const bool keeps_copies_;
   std::binary_semaphore begin_{0};
   std::binary_semaphore done_{0};
   asio::io_context loop_;
@@ -271,6 +281,29 @@ struct Attaching {
   bool resume = true;  ///< as the client says
 };
 
+/// The node's memory, as a daemon would have made it that did nothing with it. Every life of a machine's daemon gets
+/// it from its clients.
+class KeptNodeMemory {
+ public:
+  explicit KeptNodeMemory(const TestMemory& model) {
+    auto mapped = ClientMemory::map(model.fd.get(), model.plan.total_bytes, model.plan.total_bytes);
+    if (!mapped) throw std::runtime_error(mapped.error().message);
+    shape_ = NodeMemory::shape_of(*mapped);
+    auto made = NodeMemory::make(shape_);
+    if (!made) throw std::runtime_error(made.error());
+    memory = std::move(*made);
+  }
+  [[nodiscard]] std::shared_ptr<NodeMemory> take_back() const {
+    auto taken = NodeMemory::take_back(UniqueFd(::fcntl(memory->to_keep(), F_DUPFD_CLOEXEC, 0)), shape_);
+    if (!taken) throw std::runtime_error("the node's memory is not taken back");
+    return taken;
+  }
+  std::shared_ptr<NodeMemory> memory;
+
+ private:
+  NodeMemory::Shape shape_;
+};
+
 /// How one life of the daemon goes.
 struct Life {
   NodeId id = {};
@@ -278,6 +311,8 @@ struct Life {
   std::uint64_t incarnation = 0;
   int period_ms = 10;
   std::vector<Attaching> trainers = {};
+  const KeptNodeMemory* kept = nullptr;  ///< null: the clients bring none
+  bool keeps_copies = true;              ///< false: as in a GPU's memory
   /// Done to the first trainer's memory at each turn in place of the daemon's own code; null: that.
   void (*instead)(ClientMemory& memory, int turn) = nullptr;
   std::atomic<std::uint64_t>* stores = nullptr;  ///< where they are counted; null: they are not, and it is not killed
@@ -290,14 +325,20 @@ struct Life {
   std::optional<Machine> machine;
   std::vector<std::shared_ptr<ClientSession>> sessions(life.trainers.size());
   std::uint32_t attached = 0;
+  std::shared_ptr<NodeMemory> kept = life.kept != nullptr ? life.kept->take_back() : nullptr;
+  if (kept && life.stores != nullptr) {
+    const std::span<std::byte> bytes = kept->bytes();
+    StoreTrap::arm(bytes.data(), bytes.size(), life.kill_at, *life.stores,
+                   life.bulk ? kept->tables_bytes() : SIZE_MAX);
+  }
   while (std::optional<Turn> turn = receive_turn(socket)) {
-    if (!machine) machine.emplace(life.id, life.other, life.incarnation, life.period_ms, turn->now_us);
+    if (!machine) machine.emplace(life.id, life.other, life.incarnation, life.period_ms, life.keeps_copies, turn->now_us);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const std::uint32_t bit = 1U << i;
       if ((turn->present & bit) == 0 || (attached & bit) != 0) continue;
       if (!sessions[i]) {
         const TestMemory& memory = *life.trainers[i].memory;
-        sessions[i] = Machine::map(memory, life.trainers[i].resume, i + 1);
+        sessions[i] = Machine::map(memory, life.trainers[i].resume, i + 1, kept);
         auto* base = reinterpret_cast<std::byte*>(sessions[i]->memory().buffer(0, 0)) - memory.plan.buffers_offset;
         if (life.stores != nullptr) {
           StoreTrap::arm(base, memory.plan.total_bytes, life.kill_at, *life.stores,

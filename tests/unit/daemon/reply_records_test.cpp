@@ -1,5 +1,5 @@
-// What a daemon leaves in its client's memory for the next one, about exchanges: what is read is what was written and
-// counts, whatever a client has written there.
+// What a daemon leaves for the next one about exchanges, in the node's memory: what is read is what was written and
+// counts, whatever is there.
 
 #include "daemon/clients/reply_records.hpp"
 
@@ -19,17 +19,21 @@ struct Memory {
     client.seal();
     auto mapped = ClientMemory::map(client.fd.get(), client.plan.total_bytes, client.plan.total_bytes);
     REQUIRE(mapped);
-    memory.emplace(std::move(*mapped));
+    model.emplace(std::move(*mapped));
+    auto made = NodeMemory::make(NodeMemory::shape_of(*model));
+    REQUIRE(made);
+    node = std::move(*made);
   }
   /// The count of commits of fragment 1.
-  void commit(std::uint32_t commits) { memory->store_word(1, {.generation = 1, .commits = commits}); }
+  void commit(std::uint32_t count) { commits[1] = count; }
   [[nodiscard]] std::optional<ReplyRecord> read(std::uint32_t place) const {
-    const std::vector<std::uint64_t> words = memory->load_words();
-    return read_record(*memory, place, words);
+    return read_record(*node, place, *model, commits);
   }
 
   test::TestMemory client;
-  std::optional<ClientMemory> memory;
+  std::optional<ClientMemory> model;
+  std::shared_ptr<NodeMemory> node;
+  std::vector<std::uint32_t> commits = {0, 0, 0};
 };
 
 const NodeId initiator{.bytes = {1, 2, 3}};
@@ -43,6 +47,8 @@ ExchangeReply reply() {
           .block_count = 1,
           .differences = Bytes::adopt(std::vector<std::byte>(codec_block_bytes(Codec::q8), std::byte{5}))};
 }
+constexpr std::size_t entry_bytes = 56;  ///< of a record, before its parts
+
 gossip::AnsweredHalf half() {
   return {.exponents = {-4}};
 }
@@ -53,10 +59,10 @@ TEST_CASE("a record counts from the commit that it names until it is undone or c
   Memory memory;
   memory.commit(9);
   CHECK_FALSE(memory.read(2));
-  REQUIRE(write_record(*memory.memory, 2, initiator, reply(), half()));
+  REQUIRE(write_record(*memory.node, 2, initiator, reply(), half()));
   CHECK_FALSE(memory.read(2));
-  REQUIRE(write_record(*memory.memory, 2, initiator, reply(), half()));
-  seal_record(*memory.memory, 2, 10);
+  REQUIRE(write_record(*memory.node, 2, initiator, reply(), half()));
+  seal_record(*memory.node, 2, 10);
   SECTION("the daemon dies before the word is stored") {
     CHECK_FALSE(memory.read(2));
   }
@@ -70,39 +76,39 @@ TEST_CASE("a record counts from the commit that it names until it is undone or c
     CHECK(found->reply.shift == 3);
     CHECK(found->reply.differences.data[100] == std::byte{5});
     CHECK(found->half.exponents == half().exponents);
-    note_undone(*memory.memory, 2, 11);
+    note_undone(*memory.node, 2, 11);
     CHECK(memory.read(2));
     memory.commit(11);
     CHECK_FALSE(memory.read(2));
   }
   SECTION("the count has wrapped") {
-    REQUIRE(write_record(*memory.memory, 2, initiator, reply(), half()));
-    seal_record(*memory.memory, 2, layout::commits_modulus - 1);
+    REQUIRE(write_record(*memory.node, 2, initiator, reply(), half()));
+    seal_record(*memory.node, 2, layout::commits_modulus - 1);
     memory.commit(1);
     CHECK(memory.read(2));
   }
   SECTION("cleared") {
     memory.commit(10);
-    clear_record(*memory.memory, 2);
+    clear_record(*memory.node, 2);
     CHECK_FALSE(memory.read(2));
   }
 }
 
-TEST_CASE("records that a client has written anything into are none, or can be undone without harm to the daemon") {
+TEST_CASE("records that anything was written into are none, or can be undone without harm to the daemon") {
   Memory memory;
   gossip::Random random(4);
   int read = 0;
   for (int round = 0; round < 5'000; ++round) {
     memory.commit(10);
-    REQUIRE(write_record(*memory.memory, 0, initiator, reply(), half()));
-    seal_record(*memory.memory, 0, 10);
-    const std::span<std::byte> bytes = memory.memory->record(0);
+    REQUIRE(write_record(*memory.node, 0, initiator, reply(), half()));
+    seal_record(*memory.node, 0, 10);
+    const std::span<std::byte> bytes = memory.node->record(0);
     for (std::uint64_t n = random.below(4); n > 0; --n)
-      bytes[random.below(sizeof(layout::RecordEntry) + 8)] = static_cast<std::byte>(random.next());
+      bytes[random.below(entry_bytes + 8)] = static_cast<std::byte>(random.next());
     const auto found = memory.read(0);
     if (!found) continue;
     ++read;
-    const std::uint32_t blocks = memory.memory->block_count(found->reply.fragment);
+    const std::uint32_t blocks = memory.model->block_count(found->reply.fragment);
     REQUIRE(found->reply.fragment < 3);
     REQUIRE(found->half.exponents.size() == found->reply.block_count);
     REQUIRE(gossip::blocks_of(found->half.blocks.data, blocks).size() == found->reply.block_count);
@@ -114,7 +120,7 @@ TEST_CASE("records that a client has written anything into are none, or can be u
 
 TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that were given up are forgotten") {
   Memory memory;
-  ClientMemory& stored = *memory.memory;
+  NodeMemory& stored = *memory.node;
   CHECK_FALSE(stored.given_up());  // nobody has begun any
   stored.begin_given_up({.floor = 100});
   for (std::uint64_t counter = 101; counter <= 100 + gossip::GivenUp::most; ++counter)
@@ -132,10 +138,8 @@ TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that wer
   const gossip::OwnHalves halves{{{7, gossip::OwnHalf::never}, {5, 3}}};
   stored.store_own_halves(1, halves);
   CHECK(stored.own_halves(1) == halves);
-  memory.client.fragment(1).own_halves[1].commits = ~std::uint64_t{0};  // a client writes what it likes
-  CHECK_FALSE(stored.own_halves(1)[1].taken(3));
 
-  stored.forget_exchanges();  // several clients: what is taken from now on dies with the daemon
+  stored.forget_exchanges();  // several clients on a GPU: what is taken from now on dies with the daemon
   CHECK_FALSE(stored.given_up());
   stored.store_given_up(2'000);
   CHECK_FALSE(stored.given_up());

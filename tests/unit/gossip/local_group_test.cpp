@@ -382,7 +382,7 @@ TEST_CASE("a client that joins takes the copy over and moves nobody") {
 
   // One that died with its daemon while it joined may have the fragment: it is not asked for again and again.
   node.trainers[4].due = true;
-  node.group.add(4, LocalGroup::Arrival::without_values, 0, {true});
+  node.group.add(4, LocalGroup::Arrival::without_values, 0, {.due = {true}});
   CHECK(node.group.wanted(us_per_s, node.now_us, 8).empty());
   node.serve(4);
   CHECK_FALSE(node.group.ready(4));
@@ -457,7 +457,7 @@ TEST_CASE("a client that comes back does not draw the others back, and counts wi
   }
   SECTION("its fragment in its hands, and trained on") {
     node.trainers[2].due = true;
-    node.group.add(2, LocalGroup::Arrival::back, 0, {true});
+    node.group.add(2, LocalGroup::Arrival::back, 0, {.due = {true}});
     node.trainers[2].train(2);
     node.serve(2);
     node.round();
@@ -562,7 +562,7 @@ TEST_CASE("what an exchange changed is handed to a client that had the fragment 
   group.gathered(0, std::nullopt, false, 0);
   CHECK(group.even());
   const bool exchanged = GENERATE(false, true);
-  group.add(2, LocalGroup::Arrival::with_values, 0, {true});
+  group.add(2, LocalGroup::Arrival::with_values, 0, {.due = {true}});
   const auto work = group.begin(0, exchanged, us_per_s);
   REQUIRE(work.parts.size() == 1);
   group.done(0, work, std::vector<LocalMeanTask::Outcome>(1));

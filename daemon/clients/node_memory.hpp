@@ -1,0 +1,120 @@
+// What a node keeps of a job beyond its daemon's death: the exchanges that may not have ended, and, where several
+// clients train the job, the node's copy of the model.
+//
+// It is a memfd that the daemon makes, and that every client of the job keeps for it: each is handed a descriptor when
+// it attaches, through which it can read at most, and gives it to the daemon that it attaches to next. So it lives as
+// long as any of them, and no longer; nobody else reads or writes it. What comes back is taken only if a daemon of this
+// user has made it, for the same job and model.
+//
+// The copy of a fragment has two buffers. A change is written beside what counts, and one store of the copy's word
+// makes it count, so that a death in between loses it whole or not at all. The word says how many commits are in it, as
+// a client's word does (sdk/layout/shared_memory.hpp), and each buffer has a number: client's publications that were
+// noted for a copy up to this one are in it (gossip/reunion.hpp).
+//
+// Buffers and records take memory when they are first used. The floats, and the record in a place that is nobody
+// else's, may be written by workers; all else is the loop's.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "daemon/clients/client_memory.hpp"
+#include "daemon/system/unique_fd.hpp"
+#include "gossip/messages.hpp"
+#include "gossip/own_halves.hpp"
+
+namespace gossamer::daemon {
+
+class NodeMemory {
+ public:
+  struct Shape {
+    JobKey job = {};
+    std::uint32_t fragment_elements = 0;
+    std::uint32_t fragment_count = 0;
+  };
+  [[nodiscard]] static Shape shape_of(const ClientMemory& memory);
+  /// Empty. An error says what is lacking.
+  [[nodiscard]] static std::expected<std::shared_ptr<NodeMemory>, std::string> make(const Shape& shape);
+  /// One that a client has kept. Null if it is none, or not of this shape.
+  [[nodiscard]] static std::shared_ptr<NodeMemory> take_back(UniqueFd kept, const Shape& shape);
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+  ~NodeMemory();
+
+  /// For a client to keep: whoever has it can only read.
+  [[nodiscard]] int to_keep() const { return to_keep_.get(); }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {base_, plan_.total_bytes}; }
+  /// Of the front of bytes(), before records and buffers.
+  [[nodiscard]] std::size_t tables_bytes() const { return plan_.records_offset; }
+
+  /// The clients' memory, by its inode, in which the replica is as far as it is not gathered; 0: none yet.
+  [[nodiscard]] std::uint64_t holder() const;
+  void set_holder(std::uint64_t inode);
+
+  // --- exchanges
+  /// The last ones of a fragment that the node began. Stored before the word whose commits they name.
+  [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t f) const;
+  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves);
+  /// And those it has given up. None: no daemon has begun any, or what it took did not outlive it.
+  [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
+  void store_given_up(std::uint64_t counter);
+  /// For a daemon that begins: of earlier exchanges it knows these only.
+  void begin_given_up(const gossip::GivenUp& given_up);
+  /// What exchanges come to from now on does not outlive the daemon.
+  void forget_exchanges();
+
+  /// Records of replies, in numbered places (daemon/clients/reply_records.hpp).
+  [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
+  /// All of one place: an entry, and room for what follows it.
+  [[nodiscard]] std::span<std::byte> record(std::uint32_t place) const;
+
+  // --- the copy
+  struct Copy {
+    std::uint8_t buffer = 0;
+    std::uint32_t commits = 0;  ///< modulo gossip::commits_modulus
+    std::uint64_t number = 0;
+  };
+  /// None: the fragment is not gathered.
+  [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const;
+  /// From now on that buffer counts, with that number.
+  void store_copy(std::uint32_t f, const Copy& copy);
+  /// It is not gathered, or where it does not outlive the daemon.
+  void clear_copy(std::uint32_t f);
+  /// One of the copy's two buffers.
+  [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const;
+  /// Takes memory for both. False: there is none.
+  [[nodiscard]] bool take_buffers(std::uint32_t f) const;
+
+ private:
+  struct Plan {
+    std::uint64_t given_up_offset, records_offset, record_stride, buffers_offset, buffer_stride, total_bytes;
+    std::uint32_t record_places;
+  };
+  struct Header;
+  struct Entry;
+  struct GivenUpPage;
+
+  explicit NodeMemory(const Shape& shape) : shape_(shape), plan_(plan(shape)) {}
+  [[nodiscard]] static Plan plan(const Shape& shape);
+  [[nodiscard]] bool map(int memfd);
+  [[nodiscard]] Header& header() const;
+  [[nodiscard]] Entry& entry(std::uint32_t f) const;
+  [[nodiscard]] GivenUpPage& given_up_page() const;
+
+  const Shape shape_;
+  const Plan plan_;
+  UniqueFd to_keep_;
+  std::byte* base_ = nullptr;
+};
+
+/// Takes memory for these bytes of a mapping. False: there is none. Written without, they would end the process.
+[[nodiscard]] bool take_pages(std::span<std::byte> bytes);
+
+}  // namespace gossamer::daemon

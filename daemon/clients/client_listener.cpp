@@ -65,6 +65,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
         events_(events),
         log_(log),
         ledger_(options_.limits),
+        attached_(options_.socket.parent_path()),
         listening_(std::move(listening)),
         acceptor_(loop, listening_->get()),
         retry_(loop),
@@ -134,6 +135,8 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   ClientEvents& events_;
   spdlog::logger& log_;
   ClientLedger ledger_;
+  AttachedClients attached_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while another takes its place
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
@@ -320,6 +323,11 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   const ucred& peer = asking.peer;
   const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
   if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
+  if (!asking.offer.resume && attached_.expects_others(asking.memory.job(), peer.pid) &&
+      std::chrono::steady_clock::now() - began_ < return_patience) {
+    return refused(AttachStatus::job_busy,
+                   "processes of the job that have its model were attached before this daemon began, and are waited for");
+  }
   std::shared_ptr<NodeMemory> kept =
       asking.offer.kept ? NodeMemory::take_back(std::move(asking.offer.kept), NodeMemory::shape_of(asking.memory))
                         : nullptr;
@@ -344,6 +352,7 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
       });
   };
   ++sessions_;
+  attached_.came(number, connection.session->memory().job(), connection.session->pid());
   connection.inode = inode_of(offer.memory.get());
   if (options_.kept != nullptr) options_.kept->keep(offer.memory.get());
   warn_of_limits();
@@ -409,6 +418,7 @@ void ClientListener::Core::finish(std::uint64_t number) {
   session->end_ = nullptr;
   --sessions_;
   ledger_.leave(number);
+  attached_.went(number);
   if (options_.kept != nullptr) options_.kept->forget(inode);
   events_.detached(*session);
 }

@@ -24,6 +24,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/clients/attached_clients.hpp"
 #include "daemon/clients/client_ledger.hpp"
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/devices.hpp"
@@ -99,6 +100,8 @@ struct ClientListenerOptions {
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;
+/// Clients that were there before the daemon was restarted come back within this: they try again every 2 s.
+inline constexpr std::chrono::milliseconds return_patience{3000};
 /// What is said again and again (a refused client comes back every two seconds) stands in the log this often.
 inline constexpr std::chrono::minutes repeated_warning_period{1};
 

@@ -142,8 +142,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options, gossip::ExchangeCounter& counter,
       std::uint64_t seed, std::vector<gossip::FragmentBuffers> fragments);
 
-  /// Clients that were here before the daemon was restarted come back within this: they try again every 2 s.
-  static constexpr TimeUs return_us = 3 * us_per_s;
+  static constexpr TimeUs return_us = std::chrono::microseconds(return_patience).count();
 
   using Actions = gossip::Replica::Actions;
   /// Feeds the replica and carries out what it decides: `feed(actions)`.

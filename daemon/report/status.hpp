@@ -127,11 +127,11 @@ struct SummaryStatus {
 /// One client of a job at this node.
 struct ClientStatus {
   std::uint64_t pid = 0;
-  std::string state;  ///< joining, running, draining or quarantined
+  std::string state = {};  ///< joining, running, draining or quarantined
   std::uint64_t clock = 0;
   std::uint64_t steps = 0;
-  double published_s = 0;  ///< since its last publication, or its coming
-  std::string buffers;     ///< where what it shares with the daemon is: host, or the UUID of a GPU
+  double published_s = 0;    ///< since its last publication, or its coming
+  std::string buffers = {};  ///< where what it shares with the daemon is: host, or the UUID of a GPU
 };
 
 /// A neighbour as one job sees it.

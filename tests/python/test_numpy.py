@@ -192,7 +192,12 @@ class Arguments(unittest.TestCase):
 
     def test_samples(self):
         with alone(np.zeros(4, np.float32)) as run:  # one array is a model, too
-            for bad, pattern in ((-1, "negative"), (2.5, "whole number, not 2.5"), ("4", "whole number"), (None, "whole")):
+            for bad, pattern in (
+                *((beyond, "from 0 to") for beyond in (-1, 2**63, 2**64 + 7, 5 - 2**64)),
+                (2.5, "whole number, not 2.5"),
+                ("4", "whole number"),
+                (None, "whole"),
+            ):
                 with self.subTest(samples=bad), self.assertRaisesRegex(gossamer.GossamerError, pattern):
                     run.step(bad)
             for good in (0, 3, np.int64(4), True):

@@ -177,17 +177,30 @@ class End(SystemTest):
         end = client.run.finish(timeout_s=PATIENCE_S)
         self.assertEqual((end.agreed, end.saver, end.distance), (False, False, math.inf))
 
-    def test_of_two_clients_of_a_node_the_one_with_nan_is_left_out(self) -> None:
-        nodes = self.start_nodes(2)
-        clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for node in (nodes[0], nodes[0], nodes[1])]
+    def finish_with_nan_in_a_group(self, trains_on: bool) -> None:
+        """It serves nothing any more after its end, while the others still exchange."""
+        nodes = self.start_nodes(3)
+        clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for node in (nodes[0], *nodes)]
         self.step_until(lambda: all(client.run.ready for client in clients), "all take part", clients)
         clients[0].array[0] = np.nan
         self.step_until(lambda: clients[0].run.info().quarantines > 0, "NaN is noticed", clients)
-        spoiled, *sound = finish_all(clients)
-        self.assertEqual((spoiled.agreed, spoiled.saver, spoiled.distance), (False, False, math.inf))
-        self.assertTrue(all(end.agreed for end in sound), sound)
-        self.assertEqual(sum(end.saver for end in sound), 1)
-        self.assertLess(spread(clients[1:]), AGREED)
+        random = np.random.default_rng(1)
+        spoiled, *sound = clients
+        for client in sound:
+            client.array += random.standard_normal(ELEMENTS).astype(np.float32)
+        ends = finish_all(sound if trains_on else clients)
+        if not trains_on:
+            end, *ends = ends
+            self.assertEqual((end.agreed, end.saver, end.distance), (False, False, math.inf))
+        self.assertTrue(all(end.agreed and end.members == 3 for end in ends), ends)
+        self.assertEqual(sum(end.saver for end in ends), 1)
+        self.assertLess(spread(sound), AGREED)
+
+    def test_of_two_clients_of_a_node_the_one_with_nan_is_left_out(self) -> None:
+        self.finish_with_nan_in_a_group(trains_on=False)
+
+    def test_of_two_clients_of_a_node_the_one_that_trains_on_with_nan_is_left_out(self) -> None:
+        self.finish_with_nan_in_a_group(trains_on=True)
 
     def test_clients_of_one_node_finish_as_one(self) -> None:
         nodes = self.start_nodes(2)

@@ -345,10 +345,9 @@ class Run(Shared):
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
-        try:
-            status = self._c_step(self._handle, samples)
-        except ctypes.ArgumentError:  # NumPy's whole numbers, and what is none
-            status = self._c_step(self._handle, _count(samples, "samples"))
+        if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes others modulo 2^64
+            samples = _count(samples, "samples")
+        status = self._c_step(self._handle, samples)
         if status != _library.OK:
             self._report(status)
         elif self._transfer is not None:

@@ -91,6 +91,95 @@ TEST_CASE("the daemon ends a session") {
   daemon.events.sessions.at(0)->close();  // after the end: nothing
 }
 
+TEST_CASE("a client keeps for the node what it was given, and what it makes up itself is not taken") {
+  Listening daemon;
+  Client client(daemon);
+  auto mapped = ClientMemory::map(client.memory.fd.get(), client.memory.plan.total_bytes, ~std::uint64_t{0});
+  REQUIRE(mapped);
+  const NodeMemory::Shape shape = NodeMemory::shape_of(*mapped);
+  const auto ask_with = [&](int kept) {
+    client.socket = daemon.connect();
+    layout::AttachRequest request = test::attach_request(client.memory.plan.total_bytes);
+    request.flags = layout::attach_resume | layout::attach_kept;
+    test::send_datagram(client.socket.get(), &request, sizeof request,
+                        {client.memory.fd.get(), client.wake.get(), kept});
+    CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
+    return daemon.events.sessions.back()->kept();
+  };
+  const auto made = NodeMemory::make(shape);
+  REQUIRE(made);
+  (*made)->store_copy(1, {.buffer = 1, .commits = 7, .number = 9});
+  const std::shared_ptr<NodeMemory> back = ask_with((*made)->to_keep());
+  REQUIRE(back);
+  CHECK(back->copy(1)->number == 9);
+  back->store_copy(1, {.buffer = 0, .commits = 8, .number = 10});  // it is the same memory
+  CHECK((*made)->copy(1)->commits == 8);
+
+  SECTION("whoever keeps it can only read") {
+    CHECK(::mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, (*made)->to_keep(), 0) == MAP_FAILED);
+    CHECK(::write((*made)->to_keep(), "x", 1) < 0);
+  }
+  SECTION("something else") {
+    const UniqueFd folder(::open("/tmp", O_RDONLY | O_CLOEXEC));
+    UniqueFd forged(::memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::ftruncate(forged.get(), static_cast<off_t>((*made)->bytes().size())) == 0);
+    REQUIRE(::pwrite(forged.get(), (*made)->bytes().data(), 4096, 0) == 4096);
+    NodeMemory::Shape other = shape;
+    other.job.name_hash ^= 1;
+    const auto of_other = NodeMemory::make(other);
+    REQUIRE(of_other);
+    for (const int kept : {folder.get(), client.wake.get(), client.memory.fd.get(), forged.get(), (*of_other)->to_keep()})
+      CHECK(ask_with(kept) == nullptr);
+    REQUIRE(::fcntl(forged.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+    CHECK(ask_with(forged.get()) == nullptr);  // anybody can open it
+  }
+  SECTION("with the reply comes what the session says") {
+    daemon.events.to_keep = *made;
+    client.socket = daemon.connect();
+    client.ask();
+    test::Listening& turned = daemon;
+    layout::AttachReply reply{};
+    iovec data{&reply, sizeof reply};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    REQUIRE(test::run_until(turned.loop, [&] {
+      return ::recvmsg(client.socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == sizeof reply;
+    }));
+    REQUIRE(CMSG_FIRSTHDR(&message) != nullptr);
+    int kept = -1;
+    std::memcpy(&kept, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof kept);
+    CHECK(inode_of(kept) == inode_of((*made)->to_keep()));
+    const std::shared_ptr<NodeMemory> again = NodeMemory::take_back(UniqueFd(kept), shape);
+    REQUIRE(again);
+    CHECK(again->copy(1)->number == 10);
+  }
+}
+
+TEST_CASE("a job is not begun anew while processes that have its model may be about to come back") {
+  const test::TemporaryFolder folder;
+  const pid_t here = ::getpid();
+  {
+    AttachedClients before(folder.path());
+    CHECK_FALSE(before.expects_others("digits", 1));
+    before.came(1, "digits", here);
+    before.came(2, "letters", here);
+    before.came(3, "digits", 1 << 30);  // no process has that number
+    before.went(2);
+  }
+  AttachedClients now(folder.path());
+  CHECK(now.expects_others("digits", 1));
+  CHECK_FALSE(now.expects_others("digits", here));
+  CHECK_FALSE(now.expects_others("letters", 1));
+  now.came(7, "digits", here);
+  CHECK_FALSE(now.expects_others("digits", 1));
+  test::write_file(folder.path() / "attached", "x y z\n-3 digits\n" + std::string(10'000, 'a'));
+  CHECK_FALSE(AttachedClients(folder.path()).expects_others("digits", 1));
+}
+
 TEST_CASE("a wake-up flag turned to blocking by the client does not block the daemon") {
   Listening daemon;
   Client client(daemon);
@@ -151,11 +240,16 @@ TEST_CASE("a malformed request gets an answer that says why, and nothing leaks")
        AttachStatus::version_differs,
        "version 9"},
       {"flags",
-       bytes_of(changed([](auto& r) { r.flags = 6; })),
+       bytes_of(changed([](auto& r) { r.flags = 12; })),
        {fd, wake.get()},
        AttachStatus::version_differs,
-       "flags 0x6"},
-      {"no descriptors", bytes_of(good), {}, AttachStatus::bad_layout, "two descriptors"},
+       "flags 0xc"},
+      {"nothing kept",
+       bytes_of(changed([](auto& r) { r.flags = layout::attach_kept; })),
+       {fd, wake.get()},
+       AttachStatus::bad_layout,
+       "3 descriptors, a memfd, an eventfd, what it has kept; 2 came"},
+      {"no descriptors", bytes_of(good), {}, AttachStatus::bad_layout, "2 descriptors"},
       {"one descriptor", bytes_of(good), {fd}, AttachStatus::bad_layout, "1 came"},
       {"three descriptors", bytes_of(good), {fd, wake.get(), wake.get()}, AttachStatus::bad_layout, "3 came"},
       {"many descriptors", bytes_of(good), std::vector<int>(200, fd), AttachStatus::bad_layout, "some were lost"},

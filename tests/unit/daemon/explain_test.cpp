@@ -192,6 +192,8 @@ TEST_CASE("explain tells what slows this node down") {
   CHECK_THAT(found, Contains("every 4.0 s instead of 50 ms") && Contains("of 540 exchanges nobody can tell whether"));
   CHECK_THAT(found, Contains("its share of the network: a larger [gossip] bandwidth_share"));
   CHECK_THAT(found, Contains("30 % of all blocks") && Contains("60 of 64") && Contains("3 times as patient"));
+  scene.job.processes = {{.pid = 71, .state = "quarantined"}, {.pid = 72, .state = "running"}};
+  CHECK_THAT(trouble(scene.explained(own_id)), Contains("the model of process 71 holds NaN") && !Contains("72"));
   scene.job.state = "quarantined";
   scene.job.neighbours = 0;
   scene.peers.clear();

@@ -16,6 +16,7 @@ namespace gossamer::daemon::test {
 struct Recorder : ClientEvents {
   std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) override {
     if (refusal) return std::unexpected(*refusal);
+    if (to_keep) session->keep(to_keep);
     sessions.push_back(std::move(session));
     return {};
   }
@@ -31,6 +32,7 @@ struct Recorder : ClientEvents {
 
   std::optional<AttachRefusal> refusal;
   std::vector<std::shared_ptr<ClientSession>> sessions;
+  std::shared_ptr<NodeMemory> to_keep;
   const gossip::Device* home = nullptr;
   int wakes = 0;
   int detaches = 0;

@@ -291,6 +291,10 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          now.jobs[0].quarantined_fragments = 3;
        },
        {"this replica holds NaN or infinity in 3 of 4 fragments", "the training's loss"}},
+      {"quarantined",
+       "",
+       [](WatchLook&, WatchLook& now) { now.jobs[0].processes = {{.pid = 71, .state = "quarantined"}}; },
+       {"the model of process 71 holds NaN or infinity", "that training's loss"}},
       {"starved",
        "",
        [](WatchLook&, WatchLook& now) {

@@ -269,7 +269,8 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
 bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without) const {
   return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes && !(idle && slot.due);
+    return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes &&
+           !(idle && slot.due);
   });
 }
 

@@ -325,8 +325,9 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
   if (!asking.offer.resume && attached_.expects_others(asking.memory.job(), peer.pid) &&
       std::chrono::steady_clock::now() - began_ < return_patience) {
-    return refused(AttachStatus::job_busy,
-                   "processes of the job that have its model were attached before this daemon began, and are waited for");
+    return refused(
+        AttachStatus::job_busy,
+        "processes of the job that have its model were attached before this daemon began, and are waited for");
   }
   std::shared_ptr<NodeMemory> kept =
       asking.offer.kept ? NodeMemory::take_back(std::move(asking.offer.kept), NodeMemory::shape_of(asking.memory))

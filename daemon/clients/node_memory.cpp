@@ -65,8 +65,8 @@ struct alignas(64) NodeMemory::Entry {
 };
 
 struct NodeMemory::GivenUpPage {
-  std::atomic<std::uint64_t> floor;                             ///< of those up to this one nothing is known; 0: nobody
-                                                                ///< has begun any
+  std::atomic<std::uint64_t> floor;                            ///< of those up to this one nothing is known; 0: nobody
+                                                               ///< has begun any
   std::atomic<std::uint64_t> counters[gossip::GivenUp::most];  ///< 0: none
 };
 
@@ -91,9 +91,8 @@ NodeMemory::Plan NodeMemory::plan(const Shape& shape) {
 }
 
 NodeMemory::Shape NodeMemory::shape_of(const ClientMemory& memory) {
-  return {.job = memory.key(),
-          .fragment_elements = memory.fragment_elements(),
-          .fragment_count = memory.fragment_count()};
+  return {
+      .job = memory.key(), .fragment_elements = memory.fragment_elements(), .fragment_count = memory.fragment_count()};
 }
 
 std::expected<std::shared_ptr<NodeMemory>, std::string> NodeMemory::make(const Shape& shape) {

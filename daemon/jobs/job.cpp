@@ -75,8 +75,9 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   }
   std::shared_ptr<NodeMemory> kept = client->joins() ? nullptr : client->session().kept();
   if (kept && !client->is_holder(*kept) && host.now_us() - host.began_us() < return_us) {
-    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
-                                         "the job's model is in the memory of another process here, which is waited for"});
+    return std::unexpected(
+        AttachRefusal{layout::AttachStatus::job_busy,
+                      "the job's model is in the memory of another process here, which is waited for"});
   }
   if (!kept) {
     auto made = NodeMemory::make(NodeMemory::shape_of(memory));

@@ -5,8 +5,9 @@
 // each fragment's parts into its word. Owned by Node; tasks under way hold it too, so that memory outlives them.
 //
 // With one client the replica lives in that client's memory. With the second one the clients become a group: the
-// replica is gathered into the node's own memory (daemon/clients/node_memory.hpp), and gossip::LocalGroup decides what passes between it and each of
-// them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not joined is the first client's.
+// replica is gathered into the node's own memory (daemon/clients/node_memory.hpp), and gossip::LocalGroup decides what
+// passes between it and each of them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not
+// joined is the first client's.
 //
 // Everything runs on the loop's thread but the tasks' arithmetic, which touches only the floats of a fragment that is
 // held for it.

@@ -53,9 +53,8 @@ void Job::watch_finishing() {
     again = again || (news && !is_left_out(*client));
   }
   const bool nobody = left_out().size() == clients_.size();
-  const bool all = std::ranges::all_of(clients_, [&](const auto& client) {
-    return client->finishing() != 0 || (!nobody && is_left_out(*client));
-  });
+  const bool all = std::ranges::all_of(
+      clients_, [&](const auto& client) { return client->finishing() != 0 || (!nobody && is_left_out(*client)); });
   all_stopped_ = all;
   if (finishing_ && (again || !all)) {
     finishing_ = false;

@@ -134,9 +134,9 @@ struct Job::Gather {
   const gossip::Device* from_on = nullptr;   // null: the replica's
   gossip::LocalMeanTask progress;
   std::vector<const gossip::Device*> bases_on;  // of progress, likewise
-  bool together = false;      // of clients that came back together, or else of the first one's
-  Clients clients;            // keeps their memory
-  std::vector<bool> was_due;  // of each
+  bool together = false;                        // of clients that came back together, or else of the first one's
+  Clients clients;                              // keeps their memory
+  std::vector<bool> was_due;                    // of each
   gossip::LocalGroup::Work work;
   std::shared_ptr<const device::NodeMean> over;  // null: all clients are where the replica is
   std::shared_ptr<NodeMemory> into;
@@ -245,7 +245,8 @@ void Job::warn_of_no_room() {
   gather_again_at_us_ = host_.now_us() + gather_again_us;
   if (std::exchange(warned_of_no_room_, true)) return;
   host_.log().warn(
-      "job {}: there is no room for the copy that several clients need, in this machine's memory or a GPU's, or the GPU "
+      "job {}: there is no room for the copy that several clients need, in this machine's memory or a GPU's, or the "
+      "GPU "
       "does not answer: what they learn is brought together when there is; give the training processes a little less",
       name());
 }
@@ -432,7 +433,8 @@ void Job::take_in(std::uint32_t f) {
   Mean mean = mean_of(f, part);
   ++copies_[f];  // what is published from now on goes into the next
   work(f, std::move(mean),
-       [f, number = copies_[f], part = std::move(part)](Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
+       [f, number = copies_[f], part = std::move(part)](
+           Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
          job.mean_done(f, part, outcomes, number);
          job.replica_.folded(f, job.host_.now_us(), out);
        });

@@ -391,15 +391,16 @@ void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& f
 void look_for_quarantined_clients(const JobStatus& job, std::vector<FindingStatus>& found) {
   for (const ClientStatus& client : job.processes) {
     if (client.state != "quarantined" || job.state == "quarantined") continue;
-    found.push_back({.rule = "quarantined",
-                     .grade = "problem",
-                     .job = job.job,
-                     .node = {},
-                     .name = {},
-                     .text = fmt::format("the model of process {} holds NaN or infinity: what it learns is left out, and "
-                                         "this node's other clients go on without it",
-                                         client.pid),
-                     .advice = "look at that training's loss; it takes part again when its values are finite"});
+    found.push_back(
+        {.rule = "quarantined",
+         .grade = "problem",
+         .job = job.job,
+         .node = {},
+         .name = {},
+         .text = fmt::format("the model of process {} holds NaN or infinity: what it learns is left out, and "
+                             "this node's other clients go on without it",
+                             client.pid),
+         .advice = "look at that training's loss; it takes part again when its values are finite"});
   }
 }
 

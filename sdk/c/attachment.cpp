@@ -334,13 +334,13 @@ Result<AttachReply> Attachment::ask(int socket) {
 
 Result<void> Attachment::send_request(int socket) {
   const bool with_device = offers_device();
-  AttachRequest request{
-      .magic = layout::attach_magic,
-      .version = layout::attach_version,
-      .flags = (status().attachments > 0 ? layout::attach_resume : 0) | (with_device ? layout::attach_device : 0) |
-               (thread_kept_ >= 0 ? layout::attach_kept : 0),
-      .memory_bytes = memory_bytes_,
-      .process_id = static_cast<std::uint64_t>(getpid())};
+  AttachRequest request{.magic = layout::attach_magic,
+                        .version = layout::attach_version,
+                        .flags = (status().attachments > 0 ? layout::attach_resume : 0) |
+                                 (with_device ? layout::attach_device : 0) |
+                                 (thread_kept_ >= 0 ? layout::attach_kept : 0),
+                        .memory_bytes = memory_bytes_,
+                        .process_id = static_cast<std::uint64_t>(getpid())};
   std::array<int, 4> descriptors = {thread_memory_, doorbell_};
   std::size_t count = 2;
   if (with_device) descriptors[count++] = thread_device_;

@@ -177,10 +177,11 @@ void explain_own_job(const Look& look, const json& job, double samples_per_s, st
   }
   for (const json& process : job.value("processes", json::array())) {
     if (state == "quarantined" || text(process, "state") != "quarantined") continue;
-    findings.push_back(problem(topic,
-                               fmt::format("the model of process {:.0f} holds NaN or infinity: what it learns is left out",
-                                           number(process, "pid")),
-                               "look at that training's loss; it takes part again when its values are finite"));
+    findings.push_back(
+        problem(topic,
+                fmt::format("the model of process {:.0f} holds NaN or infinity: what it learns is left out",
+                            number(process, "pid")),
+                "look at that training's loss; it takes part again when its values are finite"));
   }
   if (const std::string note = text(job, "note"); !note.empty()) findings.push_back(warning(topic, note, ""));
   for (const json& partner : job.value("partners", json::array())) {

@@ -128,7 +128,8 @@ TEST_CASE("a client keeps for the node what it was given, and what it makes up i
     other.job.name_hash ^= 1;
     const auto of_other = NodeMemory::make(other);
     REQUIRE(of_other);
-    for (const int kept : {folder.get(), client.wake.get(), client.memory.fd.get(), forged.get(), (*of_other)->to_keep()})
+    for (const int kept :
+         {folder.get(), client.wake.get(), client.memory.fd.get(), forged.get(), (*of_other)->to_keep()})
       CHECK(ask_with(kept) == nullptr);
     REQUIRE(::fcntl(forged.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
     CHECK(ask_with(forged.get()) == nullptr);  // anybody can open it

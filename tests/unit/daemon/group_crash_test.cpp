@@ -1,7 +1,7 @@
 // The daemon of two clients of one job is killed in front of each of its stores to either client's memory, or the
 // node's, in turn; it is started again, they come back, and what the node goes on with is exact: what each client
-// trained is in it once, by its share, and every exchange with another machine at both or at neither. As in crash_test.cpp; the second client joins
-// the first, serves only every third turn, and both train.
+// trained is in it once, by its share, and every exchange with another machine at both or at neither. As in
+// crash_test.cpp; the second client joins the first, serves only every third turn, and both train.
 
 #include "tests/unit/daemon/played_machine.hpp"
 
@@ -41,7 +41,7 @@ class Trial {
     bool with_b = false;
     bool kept = true;  ///< the node's copy outlives the daemon; else it is as in a GPU's memory
     Meanwhile meanwhile = Meanwhile::nothing;
-    std::uint64_t kill_again_at = 0;                      ///< of its successor's stores; 0: that lives
+    std::uint64_t kill_again_at = 0;  ///< of its successor's stores; 0: that lives
   };
   Trial(const Way& way, std::uint64_t kill_at) : way_(way) {
     start_a({.incarnation = 2'000,

@@ -328,11 +328,11 @@ struct Life {
   std::shared_ptr<NodeMemory> kept = life.kept != nullptr ? life.kept->take_back() : nullptr;
   if (kept && life.stores != nullptr) {
     const std::span<std::byte> bytes = kept->bytes();
-    StoreTrap::arm(bytes.data(), bytes.size(), life.kill_at, *life.stores,
-                   life.bulk ? kept->tables_bytes() : SIZE_MAX);
+    StoreTrap::arm(bytes.data(), bytes.size(), life.kill_at, *life.stores, life.bulk ? kept->tables_bytes() : SIZE_MAX);
   }
   while (std::optional<Turn> turn = receive_turn(socket)) {
-    if (!machine) machine.emplace(life.id, life.other, life.incarnation, life.period_ms, life.keeps_copies, turn->now_us);
+    if (!machine)
+      machine.emplace(life.id, life.other, life.incarnation, life.period_ms, life.keeps_copies, turn->now_us);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const std::uint32_t bit = 1U << i;
       if ((turn->present & bit) == 0 || (attached & bit) != 0) continue;

@@ -81,7 +81,8 @@ std::span<float> FragmentBuffers::values() {
 std::span<float> FragmentBuffers::begin_change() {
   if (!copy_is_kept()) return values();
   float* const y = copies_[1 - copy_];
-  return {y, device_->copy(y, copies_[copy_], elements()) ? elements() : 0};
+  GOSSAMER_CHECK(device_->copy(y, copies_[copy_], elements()));  // within the host's memory
+  return {y, elements()};
 }
 
 void FragmentBuffers::finish_change() {

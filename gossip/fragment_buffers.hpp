@@ -106,8 +106,7 @@ class FragmentBuffers {
   [[nodiscard]] std::uint8_t copy() const { return copy_; }
   /// y of a fragment that is gathered, or about to be.
   [[nodiscard]] std::span<float> values();
-  /// y to be changed by what the clients have done: any thread. It counts from finish_change() on. Empty: the device
-  /// has failed.
+  /// y to be changed by what the clients have done: any thread. It counts from finish_change() on.
   [[nodiscard]] std::span<float> begin_change();
   void finish_change();
 

@@ -20,6 +20,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -79,6 +80,8 @@ class LocalGroup {
   /// Where a client stands; what it has trained since the last time counts with its share.
   void observe_clock(ClientId id, std::uint64_t clock);
   [[nodiscard]] std::uint64_t clock() const { return clock_; }
+  /// The node stands there at least.
+  void advance_clock(std::uint64_t clock) { clock_ = std::max(clock_, clock); }
 
   // --- a round
   /// What one client's part in a task is.

@@ -136,6 +136,8 @@ void Job::take_copies_over() {
     if (!copy) continue;
     buffers.take_copy_over(copy->buffer, copy->commits);
     copies_[f] = std::max(copies_[f], copy->number);
+    if (!group_) group_.emplace(replica_.fragment_count(), first_->clock());
+    group_->gathered(f, std::nullopt, true, host_.now_us());
   }
 }
 
@@ -383,8 +385,10 @@ bool Job::detached(const ClientSession& session) {
   clients_.erase(found);
   leave_gpu_of(*client);
   tell_places();
-  if (group_) {
+  if (group_ && joined_us_ > 0) {
     remove_from_group(client);
+  } else if (client == first_ && !clients_.empty() && all_gathered()) {
+    first_ = clients_.front();  // nothing of the model is in its memory
   } else if (client == first_) {
     // The model that was being pulled is in its memory: those that wait for it begin anew.
     for (const auto& waiting : clients_)

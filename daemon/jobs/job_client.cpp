@@ -31,6 +31,7 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
     : session_(std::move(session)),
       words_(memory().load_words()),
       was_corrected_(memory().fragment_count()),
+      were_(std::min<std::uint32_t>(memory().place().count, gossip::LocalGroup::max_clients)),
       published_us_(now_us),
       time_taken_at_us_(now_us),
       serving_ns_then_(memory().serving_ns()),

@@ -60,6 +60,8 @@ class JobClient {
   /// Its model has still to be taken over, here or by a later daemon.
   [[nodiscard]] bool joins() const { return joins_; }
   void set_joined() { joins_ = false; }
+  /// Clients of the job that there were here, itself included, when a daemon last told it; 0: none has.
+  [[nodiscard]] std::uint32_t were() const { return were_; }
   /// What of the replica is in a client's memory, and not gathered, is in this one's; or nothing is.
   [[nodiscard]] bool is_holder(const NodeMemory& kept) const;
   enum class Served { not_yet, yes, breach };
@@ -108,6 +110,7 @@ class JobClient {
   std::shared_ptr<ClientSession> session_;
   std::vector<std::uint64_t> words_;
   std::vector<bool> was_corrected_;  // fragments whose last publication came after a correction was added
+  std::uint32_t were_;
   bool due_stored_ = false;
   std::uint64_t own_cursor_then_ = 0;  // when the model was taken over
   std::vector<NodeId> members_told_;

@@ -27,8 +27,7 @@ void note_unreached(std::uint32_t f, JobClient& client, const gossip::LocalGroup
 // --- who takes part -----------------------------------------------------------------------------------------------
 
 void Job::await_those_with(const JobClient& client) {
-  const std::uint32_t were = std::min<std::uint32_t>(client.memory().place().count, gossip::LocalGroup::max_clients);
-  awaited_clients_ = std::max(awaited_clients_, were);
+  awaited_clients_ = std::max(awaited_clients_, client.were());
 }
 
 bool Job::awaits_clients() const {
@@ -43,34 +42,27 @@ void Job::begin_copies() {
                                         [this](const auto& client) { return client == first_ || !client->joins(); });
   reuniting_.assign(replica_.fragment_count(), false);
   taken_over_.clear();
-  bool any_gathered = false;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     gossip::TakenOver& taken_over = taken_over_.emplace_back(gossip::TakenOver{.begun = copies_[f]});
     if (const auto copy = node_memory_->copy(f)) {
       taken_over.newest = copy->number;
-      any_gathered = true;
       continue;
     }
     reuniting_[f] = with_model > 1;
     for (const auto& client : clients_)
       taken_over.newest = std::max(taken_over.newest, client->joins() ? 0 : client->standing(f).number);
   }
-  if (clients_.size() > 1 || any_gathered) return begin_group();
+  if (clients_.size() > 1 || group_) return begin_group();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     first_->note_alone(f, ++copies_[f]);
 }
 
 void Job::begin_group() {
-  group_.emplace(replica_.fragment_count(), first_->clock());
-  bool any_gathered = false;
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    if (!replica_.buffers(f).gathered()) continue;
-    any_gathered = true;
-    group_->gathered(f, std::nullopt, true, host_.now_us());
-  }
-  if (any_gathered) {
+  if (group_) {  // as a former daemon left it
+    group_->advance_clock(first_->clock());
     add_to_group(*first_);
   } else {
+    group_.emplace(replica_.fragment_count(), first_->clock());
     group_->add(first_->number(), gossip::LocalGroup::Arrival::with_values, first_->memory().clock());
   }
   for (const auto& client : clients_) {
@@ -86,7 +78,7 @@ void Job::add_to_group(JobClient& client) {
   gossip::ClientStandings standings{.due = client.due_fragments(),
                                     .untaken = std::vector<bool>(count),
                                     .unsound = std::vector<bool>(count),
-                                    .were = client.memory().place().count};
+                                    .were = client.were()};
   for (std::uint32_t f = 0; f < count && !client.joins(); ++f) {
     const bool gathered = replica_.buffers(f).gathered();
     if (&client == first_.get() && !gathered) {  // when it is, what it holds is what it was gathered from
@@ -245,8 +237,7 @@ void Job::warn_of_no_room() {
   gather_again_at_us_ = host_.now_us() + gather_again_us;
   if (std::exchange(warned_of_no_room_, true)) return;
   host_.log().warn(
-      "job {}: there is no room for the copy that several clients need, in this machine's memory or a GPU's, or the "
-      "GPU "
+      "job {}: there is no room for the copy that several clients need, in this machine's memory or a GPU's, or that "
       "does not answer: what they learn is brought together when there is; give the training processes a little less",
       name());
 }

@@ -1,5 +1,7 @@
 #include "gossip/reunion.hpp"
 
+#include <algorithm>
+
 #include "gossip/check.hpp"
 
 namespace gossamer::gossip {
@@ -57,9 +59,11 @@ Reunion reunite(std::span<const Standing> clients) {
   return reunion;
 }
 
-bool lacks(const TakenOver& copy, const Standing& client) {
+bool lacks(std::span<const Gap> gaps, const Standing& client) {
   if (client.kind != Standing::Kind::moved || client.overwritten) return false;
-  return client.into == 0 || (client.into > copy.newest && client.into <= copy.begun);
+  return client.into == 0 || std::ranges::any_of(gaps, [&](const Gap& gap) {
+           return client.into > gap.newest && client.into <= gap.begun;
+         });
 }
 
 std::size_t safest_to_overwrite(std::span<const Standing> clients, std::span<const std::size_t> candidates) {

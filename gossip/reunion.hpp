@@ -52,14 +52,16 @@ struct Reunion {
 
 [[nodiscard]] Reunion reunite(std::span<const Standing> clients);
 
-/// The node's copy as a daemon took it over.
-struct TakenOver {
-  std::uint64_t newest = 0;  ///< the newest copy that a client had been handed which was there
-  std::uint64_t begun = 0;   ///< this daemon's own copies have larger numbers
+/// Numbers that no copy has: a daemon took copy `newest` over, and its own copies have numbers beyond `begun`.
+struct Gap {
+  std::uint64_t newest = 0;
+  std::uint64_t begun = 0;
+
+  friend bool operator==(const Gap&, const Gap&) = default;
 };
-/// A client has published something that the copy does not contain: it was away when the daemon took over, or broke off
-/// and has come back.
-[[nodiscard]] bool lacks(const TakenOver& copy, const Standing& client);
+/// A client has published something that the copy does not contain: it was to go into one that never was, since a
+/// daemon died, or no daemon was there. `gaps`: all that are known.
+[[nodiscard]] bool lacks(std::span<const Gap> gaps, const Standing& client);
 
 /// Of `candidates`, the client whose snapshot before can best be done without.
 [[nodiscard]] std::size_t safest_to_overwrite(std::span<const Standing> clients,

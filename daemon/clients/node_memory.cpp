@@ -62,6 +62,11 @@ struct alignas(64) NodeMemory::Entry {
   std::atomic<std::uint64_t> word;        ///< of the copy
   std::atomic<std::uint64_t> numbers[2];  ///< of its buffers; stored before the word
   OwnHalf own_halves[2];
+  struct Gap {
+    std::atomic<std::uint64_t> newest;
+    std::atomic<std::uint64_t> begun;  ///< 0: none
+  };
+  Gap gaps[4];
 };
 
 struct NodeMemory::GivenUpPage {
@@ -78,7 +83,7 @@ bool take_pages(std::span<std::byte> bytes) {
 }
 
 NodeMemory::Plan NodeMemory::plan(const Shape& shape) {
-  static_assert(sizeof(Header) <= page_bytes && sizeof(GivenUpPage) == page_bytes && sizeof(Entry) == 64);
+  static_assert(sizeof(Header) <= page_bytes && sizeof(GivenUpPage) == page_bytes && sizeof(Entry) == 128);
   Plan p{};
   p.given_up_offset = page_bytes + to_pages(std::uint64_t{shape.fragment_count} * sizeof(Entry));
   p.records_offset = p.given_up_offset + sizeof(GivenUpPage);
@@ -247,6 +252,29 @@ void NodeMemory::store_copy(std::uint32_t f, const Copy& copy) {
   entry(f).numbers[copy.buffer].store(copy.number, std::memory_order_release);
   entry(f).word.store(1 | std::uint64_t{copy.buffer} << 1 | std::uint64_t{copy.commits} << commits_shift,
                       std::memory_order_release);
+}
+
+std::vector<gossip::Gap> NodeMemory::gaps(std::uint32_t f) const {
+  std::vector<gossip::Gap> gaps;
+  for (const Entry::Gap& gap : entry(f).gaps) {
+    const std::uint64_t begun = gap.begun.load(std::memory_order_acquire);
+    if (begun != 0) gaps.push_back({gap.newest.load(std::memory_order_relaxed), begun});
+  }
+  return gaps;
+}
+
+void NodeMemory::add_gap(std::uint32_t f, const gossip::Gap& gap) {
+  auto& stored = entry(f).gaps;
+  // One daemon after the other that died before anything was taken in: the same gap, which has become wider.
+  auto* at = std::ranges::find_if(stored, [&](const Entry::Gap& one) {
+    return one.begun.load(std::memory_order_relaxed) != 0 && one.newest.load(std::memory_order_relaxed) == gap.newest;
+  });
+  if (at == std::end(stored)) {
+    at = std::ranges::min_element(stored, {}, [](const Entry::Gap& one) { return one.begun.load(); });
+    at->begun.store(0, std::memory_order_release);
+    at->newest.store(gap.newest, std::memory_order_release);
+  }
+  at->begun.store(gap.begun, std::memory_order_release);
 }
 
 void NodeMemory::clear_copy(std::uint32_t f) {

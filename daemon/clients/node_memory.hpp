@@ -24,11 +24,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/system/unique_fd.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/own_halves.hpp"
+#include "gossip/reunion.hpp"
 
 namespace gossamer::daemon {
 
@@ -87,6 +89,10 @@ class NodeMemory {
   void store_copy(std::uint32_t f, const Copy& copy);
   /// It is not gathered, or where it does not outlive the daemon.
   void clear_copy(std::uint32_t f);
+  /// Numbers that no copy of the fragment has: of the last few daemons' lives.
+  [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const;
+  /// The oldest gives its place to it.
+  void add_gap(std::uint32_t f, const gossip::Gap& gap);
   /// One of the copy's two buffers.
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const;
   /// Takes memory for both. False: there is none.

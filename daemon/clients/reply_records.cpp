@@ -41,7 +41,6 @@ struct Parts {
 /// Whether what was read, of a fragment of so many blocks, can have been written by a daemon.
 bool sound(const ReplyRecord& record, std::uint32_t blocks) {
   const ExchangeReply& reply = record.reply;
-  if (reply.block_count == 0) return false;
   if (reply.shift < min_shift_bound || reply.shift > max_shift_bound) return false;
   if (gossip::blocks_of(record.half.blocks.data, blocks).size() != reply.block_count) return false;
   return std::ranges::all_of(record.half.exponents,
@@ -122,7 +121,8 @@ std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t p
   const Parts parts{bitmap_bytes, record.reply.block_count,
                     record.reply.block_count * codec_block_bytes(record.reply.codec)};
   const std::span<const std::byte> room = memory.record(place);
-  if (record.reply.block_count > blocks || parts.total() > room.size()) return nothing();
+  if (record.reply.block_count == 0 || record.reply.block_count > blocks || parts.total() > room.size())
+    return nothing();
   if (bitmap_bytes != 0 && bitmap_bytes != gossamer::bitmap_bytes(blocks)) return nothing();
   const std::byte* from = room.data() + sizeof(RecordEntry);
   const auto copy = [&](std::size_t bytes) {

@@ -74,6 +74,11 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
                                          "the job's other process here may have the model, and is waited for"});
   }
   std::shared_ptr<NodeMemory> kept = client->joins() ? nullptr : client->session().kept();
+  if (!kept && !client->joins() && client->were() > 1 && host.now_us() - host.began_us() < return_us) {
+    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
+                                         "another process of the job has what this one should have kept, and is "
+                                         "waited for"});
+  }
   if (kept && !client->is_holder(*kept) && host.now_us() - host.began_us() < return_us) {
     return std::unexpected(
         AttachRefusal{layout::AttachStatus::job_busy,
@@ -351,7 +356,8 @@ void Job::published(JobClient& client, std::uint32_t f) {
     mirror(f);
   } else if (group_) {
     // The next copy contains it, also if the client goes before that, and comes back.
-    client.note_copy(f, copies_[f] + 1, false, false);
+    // Until all are back it is not known which copy contains it: none does that there was before.
+    if (joined_us_ > 0) client.note_copy(f, copies_[f] + 1, false, false);
     group_->published(client.number(), f, host_.now_us());
     end_round_if_over(f);
     tell_readiness(client);

@@ -155,6 +155,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void take_copies_over();
   void remember();
   void store_copy(std::uint32_t fragment, std::uint64_t number);
+  [[nodiscard]] std::uint64_t number_of_change(std::uint32_t fragment) const;
   void send(std::vector<gossip::Replica::Send>& messages);
   template <class Task, class Report>
   void work(std::uint32_t fragment, Task task, Report report);
@@ -277,7 +278,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   std::optional<gossip::LocalGroup> group_;
   std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
   std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
-  std::vector<gossip::TakenOver> taken_over_;
+  std::vector<std::vector<gossip::Gap>> gaps_;  // for each fragment, from when the job began to run here on
   std::map<std::uint32_t, std::shared_ptr<Gather>> to_gather_again_;  // held fragments
   bool lacks_room_ = false;                                           // there is something to be gathered again
   bool warned_of_no_room_ = false;

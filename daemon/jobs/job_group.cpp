@@ -41,16 +41,18 @@ void Job::begin_copies() {
   const auto with_model = std::count_if(clients_.begin(), clients_.end(),
                                         [this](const auto& client) { return client == first_ || !client->joins(); });
   reuniting_.assign(replica_.fragment_count(), false);
-  taken_over_.clear();
+  gaps_.clear();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    gossip::TakenOver& taken_over = taken_over_.emplace_back(gossip::TakenOver{.begun = copies_[f]});
     if (const auto copy = node_memory_->copy(f)) {
-      taken_over.newest = copy->number;
+      node_memory_->add_gap(f, {.newest = copy->number, .begun = copies_[f]});
+      gaps_.push_back(node_memory_->gaps(f));
       continue;
     }
     reuniting_[f] = with_model > 1;
+    gossip::Gap gap{.begun = copies_[f]};
     for (const auto& client : clients_)
-      taken_over.newest = std::max(taken_over.newest, client->joins() ? 0 : client->standing(f).number);
+      gap.newest = std::max(gap.newest, client->joins() ? 0 : client->standing(f).number);
+    gaps_.push_back({gap});
   }
   if (clients_.size() > 1 || group_) return begin_group();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
@@ -87,7 +89,7 @@ void Job::add_to_group(JobClient& client) {
     }
     const gossip::Standing standing = client.standing(f);
     standings.unsound[f] = standings.due[f] && standing.kind == gossip::Standing::Kind::unknown;
-    standings.untaken[f] = !reuniting_[f] && gossip::lacks(taken_over_[f], standing);
+    standings.untaken[f] = !reuniting_[f] && gossip::lacks(gaps_[f], standing);
     if (standings.untaken[f] && gathered) client.note_untaken(f, copies_[f] + 1);
   }
   group_->add(client.number(), client.joins() ? Arrival::without_values : Arrival::back, client.memory().clock(),
@@ -259,7 +261,10 @@ void Job::gathered(std::uint32_t f, const Gather& task, bool finite, Actions& ou
       const bool holds = !task.together && client.due(f);
       if (!task.was_due[i] || holds) client.note_copy(f, task.number, false, false);
     }
-    if (!replica_.buffers(f).copy_is_kept()) node_memory_->forget_exchanges();
+    if (!replica_.buffers(f).copy_is_kept()) {
+      node_memory_->forget_exchanges();
+      node_memory_->set_holder(0);  // a successor goes on with what any of them was handed
+    }
     group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, task.together, host_.now_us());
     if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
       group_->published(first_->number(), f, host_.now_us());
@@ -298,6 +303,13 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
   mean.over = node_mean_;
   mean.takes = work.takes();
   return mean;
+}
+
+/// Of the copy that a change makes which begins now. Until the clients are back from before nothing of them is taken
+/// in.
+std::uint64_t Job::number_of_change(std::uint32_t f) const {
+  const auto copy = node_memory_->copy(f);
+  return joined_us_ == 0 && copy ? copy->number : copies_[f];
 }
 
 /// `number` of the copy with what was taken.
@@ -376,7 +388,7 @@ void Job::offer(std::uint32_t f) {
   }
   const std::shared_ptr<JobClient> first_client = first ? mean.clients[*first] : nullptr;
   work(f, std::move(mean),
-       [f, number = copies_[f], first, first_client, round = std::move(round), rest = std::move(rest),
+       [f, number = number_of_change(f), first, first_client, round = std::move(round), rest = std::move(rest),
         rest_of_round = std::move(rest_of_round),
         rest_at = std::move(rest_at)](Job& job, Outcomes&& outcomes, Actions&) mutable {
          job.mean_done(f, round, outcomes, number);
@@ -424,7 +436,7 @@ void Job::take_in(std::uint32_t f) {
   Mean mean = mean_of(f, part);
   ++copies_[f];  // what is published from now on goes into the next
   work(f, std::move(mean),
-       [f, number = copies_[f], part = std::move(part)](
+       [f, number = number_of_change(f), part = std::move(part)](
            Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
          job.mean_done(f, part, outcomes, number);
          job.replica_.folded(f, job.host_.now_us(), out);

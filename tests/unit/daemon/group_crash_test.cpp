@@ -29,7 +29,8 @@ constexpr std::uint32_t first_only = 1, second_only = 2, both = 3;  ///< trainer
 using Values = std::array<double, fragments>;
 
 /// How the clients come back.
-enum class Back : std::uint8_t { first_then_second, second_then_first, second_late };
+enum class Back : std::uint8_t { first_then_second, second_then_first, second_late, second_slow };
+constexpr std::uint64_t ways_back = 4;
 
 /// What is done to the memory before they do; the daemon's own care, or something wrong.
 enum class Meanwhile : std::uint8_t { nothing, receipts_lost };
@@ -89,7 +90,7 @@ class Trial {
     life.period_ms = period_ms;
     life.id = node(1);
     life.other = node(2);
-    if (way_.kept) life.kept = &kept_a_;
+    life.kept = &kept_a_;
     life.keeps_copies = way_.kept;
     a_.emplace(life);
   }
@@ -186,7 +187,7 @@ class Trial {
     // late.
     const bool two_ran = two_.state() == layout::RunState::running;
     if (two_ran) one_.train(0.25);
-    one_.step();
+    if (way_.back != Back::second_slow) one_.step();  // else it serves while the second is waited for
     if (way_.back != Back::second_late) two_.step();
     if (way_.meanwhile == Meanwhile::receipts_lost) {
       for (const PlayedTrainer* trainer : {&one_, &two_}) {
@@ -207,7 +208,7 @@ class Trial {
       }
       Values expected{};
       for (std::uint32_t f = 0; f < fragments; ++f) {
-        const auto copy = way_.kept ? kept_a_.memory->copy(f) : std::nullopt;
+        const auto copy = kept_a_.memory->copy(f);
         expected[f] = copy ? value_of(f, *copy) + share * untaken_of(one_, f, copy->number) : one_.stored(f);
         expected[f] += share * one_.unpublished(f);
       }
@@ -218,6 +219,18 @@ class Trial {
       for (std::uint32_t f = 0; f < fragments; ++f) {
         if (one_.x(f) != expected[f]) return "the late one did not bring what it alone had trained, once";
       }
+    } else if (way_.back == Back::second_slow) {
+      // It is waited for, while the other machine is there again and asks after what it has not heard the end of.
+      present_ = first_only;
+      alone_ = false;
+      if (b_) a_link_ = b_link_ = Turn::Link::up;
+      for (int turn = 0; turn < 5; ++turn) {
+        if (!exchange()) return "the successor died while it waited";
+        now_us_ += us_per_s / 2;
+      }
+      present_ = both;
+      if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
+      return judge_sum();
     } else {
       // One that no daemon knew is not expected by the next, either.
       const bool known = two_.memory.header().place.load() != 0;
@@ -247,7 +260,7 @@ class Trial {
   [[nodiscard]] std::array<std::uint64_t, fragments> number_of_copies() const {
     std::array<std::uint64_t, fragments> numbers{};
     for (std::uint32_t f = 0; f < fragments; ++f) {
-      if (const auto copy = way_.kept ? kept_a_.memory->copy(f) : std::nullopt) {
+      if (const auto copy = kept_a_.memory->copy(f)) {
         numbers[f] = copy->number;
         continue;
       }
@@ -313,7 +326,8 @@ std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint
   REQUIRE(stores < 5'000);
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
-    way.back = static_cast<Back>(kill_at / stride % (again > 0 ? 2 : 3));  // who is late has not met the successor
+    way.back =
+        static_cast<Back>(kill_at / stride % (again > 0 ? 2 : ways_back));  // who is late has not met the successor
     if (again > 0) way.kill_again_at = 1 + (kill_at * 2654435761 + again * 40503) % most_stores_of_successor;
     if (const std::string found = Trial(way, kill_at).run(); !found.empty()) faults[found].push_back(kill_at);
   }

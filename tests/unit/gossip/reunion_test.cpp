@@ -69,10 +69,11 @@ TEST_CASE("the snapshot that is written over first is one that nobody will miss,
 }
 
 TEST_CASE("what a client published that comes back later is lacking unless a copy that is there contains it") {
-  const TakenOver copy{.newest = 7, .begun = 20};
+  const std::array copy{Gap{.newest = 2, .begun = 3}, Gap{.newest = 7, .begun = 20}};
   CHECK(lacks(copy, {Kind::moved, 5}));
   CHECK(lacks(copy, {Kind::moved, 5, 8}));  // a copy that was never handed out, or to nobody that was there
   CHECK_FALSE(lacks(copy, {Kind::moved, 5, 7}));
+  CHECK(lacks(copy, {Kind::moved, 1, 3}));         // of a daemon before the last one
   CHECK_FALSE(lacks(copy, {Kind::moved, 5, 21}));  // broke off from this daemon
   CHECK_FALSE(lacks(copy, {Kind::moved, 5, 8, true}));
   CHECK_FALSE(lacks(copy, {Kind::holds, 5}));

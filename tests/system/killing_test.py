@@ -4,11 +4,17 @@ daemon does: what their clients learned (adding.py) stays in the sum, once, and 
 
 from __future__ import annotations
 
+import time
 import unittest
 from typing import Sequence
 
-from support import JOB
-from adding import AddingTest
+from support import JOB, PATIENCE_S, wait_until
+from adding import AddingClient, AddingTest
+from adding_trainer import TRAIN
+
+
+# After so long a client looks for its daemon every two seconds.
+RARELY_S = 4.0
 
 
 class Killing(AddingTest):
@@ -59,6 +65,34 @@ class Killing(AddingTest):
 
     def test_groups_of_many_with_long_steps(self) -> None:
         self.kill_and_look_at([[0.5] * 8, [1.0, 0.1]], 4, together=2)
+
+    def test_a_trainer_dies_with_its_daemon(self) -> None:
+        """Another takes its place at once, and asks before those come back that have the model."""
+        node, other = self.start_nodes(2)
+        self.start_group(node, [0.02, 0.02])
+        self.start_group(other, [0.02])
+        for kill in range(3):
+            self.train()
+            self.assert_exact("before")
+            self.count()
+            goes_on = self.adders[-1 if kill == 0 else 0]
+            self.assertIs(goes_on.node, other)
+            goes_on.tell(TRAIN)
+            loops = goes_on.sheet["loops"]
+            wait_until(lambda: goes_on.sheet["loops"] > loops + 20, PATIENCE_S, "the other node trains")
+            stays, dies = [client for client in self.adders if client.node is node]
+            node.kill()
+            dies.trainer.kill()
+            until = time.monotonic() + RARELY_S
+            wait_until(lambda: time.monotonic() > until, PATIENCE_S, "who stays looks for its daemon rarely")
+            node.start()
+            new = AddingClient(self, node, 100 + kill, 0.02)
+            self.adders = [goes_on, stays, new]
+            wait_until(lambda: new.sheet["ready"] == 1, PATIENCE_S, "the new one takes part")
+            self.wait_until_back()
+            self.wait_for_links([node, other])
+            self.assert_exact(f"kill {kill + 1}")
+        self.assertEqual([one.job(JOB)["unresolved"] for one in (node, other)], [0, 0])
 
 
 if __name__ == "__main__":

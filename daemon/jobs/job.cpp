@@ -128,10 +128,14 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
   remember();
 }
 
+bool Job::keeps_copies() const {
+  return &home_ == &gossip::processor() && host_.keeps_copies();
+}
+
 /// Those that a former daemon has gathered. In a GPU's memory none are kept.
 void Job::take_copies_over() {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    if (&home_ != &gossip::processor() || !host_.keeps_copies()) {
+    if (!keeps_copies()) {
       node_memory_->clear_copy(f);
       continue;
     }
@@ -169,7 +173,8 @@ void Job::remember() {
       replica_.remember(f, node_memory_->own_halves(f));
   }
   node_memory_->begin_given_up(replica_.given_up());
-  node_memory_->set_holder(first_->memory().inode());
+  // Several clients' copy that is not kept is made of what any of them holds.
+  node_memory_->set_holder(keeps_copies() || first_->were() <= 1 ? first_->memory().inode() : 0);
 }
 
 void Job::start() {

@@ -152,6 +152,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void perform(Actions& actions);
   void store(Actions& actions);
   void recall(std::uint32_t fragment);
+  [[nodiscard]] bool keeps_copies() const;
   void take_copies_over();
   void remember();
   void store_copy(std::uint32_t fragment, std::uint64_t number);

@@ -180,7 +180,7 @@ TEST_CASE("an offer of GPU memory that does not fit the request is refused, and 
          AttachStatus::version_differs,
          "this one has 53"},
         {"no flag", datagram(0, &offer), {memory, wake, device}, AttachStatus::version_differs, "has 32 bytes"},
-        {"no memory", datagram(2, &offer), {memory, wake}, AttachStatus::bad_layout, "three descriptors"},
+        {"no memory", datagram(2, &offer), {memory, wake}, AttachStatus::bad_layout, "3 descriptors"},
         {"too much", datagram(2, &offer), {memory, wake, device, device}, AttachStatus::bad_layout, "4 came"},
         {"in another order", datagram(2, &offer), {memory, device, wake}, AttachStatus::bad_layout, "not an eventfd"},
         {"of buffers in the host's memory",

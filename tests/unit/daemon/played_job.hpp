@@ -147,7 +147,9 @@ class Daemon : private PlayedHost {
         devices_.pin(*home, memory.host_buffers(), memory.pages(), std::move(answer));
       });
     }
-    auto session = std::make_shared<ClientSession>(std::move(memory), 17, 0, resume_ || again, ++number_);
+    const bool resume = resume_ || again;
+    auto kept = resume ? std::static_pointer_cast<NodeMemory>(offered.kept) : nullptr;
+    auto session = std::make_shared<ClientSession>(std::move(memory), 17, 0, resume, ++number_, std::move(kept));
     if (job_) {
       if (auto added = job_->add(session); !added) return std::unexpected(added.error());
     } else {
@@ -163,6 +165,7 @@ class Daemon : private PlayedHost {
       job_->start();
       if (other_ != nullptr && other_->job_) other_->job_->link_up(id_);
     }
+    offered.kept = session->kept();
     sessions_.push_back(session);
     return session;
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,6 +140,7 @@ class TestMemory {
   layout::Plan plan;
   UniqueFd fd;
   std::byte* base = nullptr;
+  mutable std::shared_ptr<void> kept;  ///< for the node, by tests that play a daemon
 
   struct Device {
     UniqueFd descriptor;

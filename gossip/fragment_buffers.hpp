@@ -101,8 +101,10 @@ class FragmentBuffers {
   /// It was gathered in a life before this one, and this buffer of the copy counts, with so many commits.
   void take_copy_over(std::uint8_t buffer, std::uint32_t commits);
   [[nodiscard]] bool gathered() const { return is_gathered_; }
-  /// What is committed to the copy outlives the daemon once it is stored which buffer counts.
+  /// The copy, if there is one, has buffers that outlive the daemon.
   [[nodiscard]] bool copy_is_kept() const { return copies_[0] != nullptr; }
+  /// A commit outlives the daemon once its parts are stored.
+  [[nodiscard]] bool commits_are_kept() const { return !is_gathered_ || copy_is_kept(); }
   [[nodiscard]] std::uint8_t copy() const { return copy_; }
   /// y of a fragment that is gathered, or about to be.
   [[nodiscard]] std::span<float> values();

@@ -256,8 +256,7 @@ void Replica::recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out) 
 
 /// What is in a copy that is not kept outlives the daemon when a client has been handed it.
 void Replica::store_commit(const Store& commit, Actions& out) {
-  const FragmentBuffers& buffers = fragments_[commit.fragment].buffers;
-  if (!buffers.gathered() || buffers.copy_is_kept()) out.store.push_back(commit);
+  if (fragments_[commit.fragment].buffers.commits_are_kept()) out.store.push_back(commit);
 }
 
 void Replica::hold(Fragment& fragment) {

@@ -1,5 +1,5 @@
-// What a node keeps of a job beyond its daemon's death: the exchanges that may not have ended, and, where several
-// clients train the job, the node's copy of the model.
+// A job's memory at a node that outlives the daemon. It holds the exchanges that may not have ended. Where several
+// clients train the job, it also holds the node's copy of the model.
 //
 // It is a memfd that the daemon makes, and that every client of the job keeps for it: each is handed a descriptor when
 // it attaches, through which it can read at most, and gives it to the daemon that it attaches to next. So it lives as
@@ -44,7 +44,7 @@ class NodeMemory {
   [[nodiscard]] static Shape shape_of(const ClientMemory& memory);
   /// Empty. An error says what is lacking.
   [[nodiscard]] static std::expected<std::shared_ptr<NodeMemory>, std::string> make(const Shape& shape);
-  /// One that a client has kept. Null if it is none, or not of this shape.
+  /// Maps what a client has kept. Null if no daemon of this user made it, or for another shape.
   [[nodiscard]] static std::shared_ptr<NodeMemory> take_back(UniqueFd kept, const Shape& shape);
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
@@ -53,7 +53,7 @@ class NodeMemory {
   /// For a client to keep: whoever has it can only read.
   [[nodiscard]] int to_keep() const { return to_keep_.get(); }
   [[nodiscard]] std::span<std::byte> bytes() const { return {base_, plan_.total_bytes}; }
-  /// Of the front of bytes(), before records and buffers.
+  /// The tables are at the front of bytes(); records and buffers follow.
   [[nodiscard]] std::size_t tables_bytes() const { return plan_.records_offset; }
 
   /// The clients' memory, by its inode, in which the replica is as far as it is not gathered; 0: none yet.

@@ -69,21 +69,17 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   const ClientMemory& memory = client->memory();
-  if (client->joins() && memory.place().index > 0 && host.now_us() - host.began_us() < return_us) {
-    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
-                                         "the job's other process here may have the model, and is waited for"});
-  }
+  const bool others_may_come = host.now_us() - host.began_us() < return_us;
+  const auto wait_for = [](const char* whom) {
+    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy, whom});
+  };
+  if (client->joins() && memory.place().index > 0 && others_may_come)
+    return wait_for("the job's other process here may have the model, and is waited for");
   std::shared_ptr<NodeMemory> kept = client->joins() ? nullptr : client->session().kept();
-  if (!kept && !client->joins() && client->were() > 1 && host.now_us() - host.began_us() < return_us) {
-    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy,
-                                         "another process of the job has what this one should have kept, and is "
-                                         "waited for"});
-  }
-  if (kept && !client->is_holder(*kept) && host.now_us() - host.began_us() < return_us) {
-    return std::unexpected(
-        AttachRefusal{layout::AttachStatus::job_busy,
-                      "the job's model is in the memory of another process here, which is waited for"});
-  }
+  if (!kept && !client->joins() && client->were() > 1 && others_may_come)
+    return wait_for("another process of the job has what this one should have kept, and is waited for");
+  if (kept && !client->is_holder(*kept) && others_may_come)
+    return wait_for("the job's model is in the memory of another process here, which is waited for");
   if (!kept) {
     auto made = NodeMemory::make(NodeMemory::shape_of(memory));
     if (!made) return std::unexpected(AttachRefusal{layout::AttachStatus::limit_reached, std::move(made.error())});
@@ -132,7 +128,7 @@ bool Job::keeps_copies() const {
   return &home_ == &gossip::processor() && host_.keeps_copies();
 }
 
-/// Those that a former daemon has gathered. In a GPU's memory none are kept.
+/// Takes over the copies that a former daemon has made. Those in a GPU's memory died with it.
 void Job::take_copies_over() {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     if (!keeps_copies()) {
@@ -541,8 +537,7 @@ void Job::perform(Actions& actions) {
       Result run(gossip::HeldFragment fragment) && {
         Result result{.answer = std::move(task).run(fragment), .recorded = false};
         const gossip::AnswerTask::Result& answer = result.answer;
-        const bool outlives = !fragment.buffers.gathered() || fragment.buffers.copy_is_kept();
-        if (answer.commit && outlives)
+        if (answer.commit && fragment.buffers.commits_are_kept())
           result.recorded = write_record(*memory, place, initiator, answer.reply, answer.half);
         return result;
       }

@@ -305,8 +305,8 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
   return mean;
 }
 
-/// Of the copy that a change makes which begins now. Until the clients are back from before nothing of them is taken
-/// in.
+/// The number of the copy that a change beginning now makes. It stays the old one while former clients are awaited,
+/// since nothing of theirs is taken in before they are back.
 std::uint64_t Job::number_of_change(std::uint32_t f) const {
   const auto copy = node_memory_->copy(f);
   return joined_us_ == 0 && copy ? copy->number : copies_[f];

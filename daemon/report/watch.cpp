@@ -374,33 +374,34 @@ void look_for_starvation(const Scene& scene) {
              "problem");
 }
 
-void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& found) {
-  found.push_back(
-      {.rule = "quarantined",
-       .grade = "problem",
-       .job = job.job,
-       .node = {},
-       .name = {},
-       .text = fmt::format("this replica holds NaN or infinity in {} of {} fragments, which are kept out of "
-                           "gossip",
-                           job.quarantined_fragments, job.fragments),
-       .advice = "look at the training's loss; they take part again when they are finite"});
+FindingStatus own_quarantine(const JobStatus& job, std::string text, std::string advice) {
+  return {.rule = "quarantined",
+          .grade = "problem",
+          .job = job.job,
+          .node = {},
+          .name = {},
+          .text = std::move(text),
+          .advice = std::move(advice)};
 }
 
-/// Of several clients here: the node's copy is without what they publish.
-void look_for_quarantined_clients(const JobStatus& job, std::vector<FindingStatus>& found) {
-  for (const ClientStatus& client : job.processes) {
-    if (client.state != "quarantined" || job.state == "quarantined") continue;
+void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& found) {
+  if (job.state == "quarantined") {
     found.push_back(
-        {.rule = "quarantined",
-         .grade = "problem",
-         .job = job.job,
-         .node = {},
-         .name = {},
-         .text = fmt::format("the model of process {} holds NaN or infinity: what it learns is left out, and "
-                             "this node's other clients go on without it",
-                             client.pid),
-         .advice = "look at that training's loss; it takes part again when its values are finite"});
+        own_quarantine(job,
+                       fmt::format("this replica holds NaN or infinity in {} of {} fragments, which are kept "
+                                   "out of gossip",
+                                   job.quarantined_fragments, job.fragments),
+                       "look at the training's loss; they take part again when they are finite"));
+    return;
+  }
+  // Of several clients here: the node's copy is without what such a one publishes.
+  for (const ClientStatus& client : job.processes) {
+    if (client.state != "quarantined") continue;
+    found.push_back(own_quarantine(job,
+                                   fmt::format("the model of process {} holds NaN or infinity: what it learns is left "
+                                               "out, and this node's other clients go on without it",
+                                               client.pid),
+                                   "look at that training's loss; it takes part again when its values are finite"));
   }
 }
 
@@ -520,8 +521,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   if (window_s < least_window_s) return found;
   for (const JobStatus& job : now.jobs) {
     const JobStatus* earlier = job_called(before.jobs, job.job);
-    if (job.state == "quarantined") look_for_own_quarantine(job, found);
-    look_for_quarantined_clients(job, found);
+    look_for_own_quarantine(job, found);
     if (earlier == nullptr || job.state != "running" || earlier->state != "running") continue;
     const Scene scene{.before_all = before,
                       .all = now,

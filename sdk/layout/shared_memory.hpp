@@ -177,6 +177,8 @@ struct ReceiptMark {
   }
 };
 
+static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).overwritten);
+
 /// Which of the daemon's copies of a fragment contains a publication, and was or is to be handed out upon it: for the
 /// daemon that takes over from a dead one. The number is stored before the mark, both before the word.
 struct Receipt {

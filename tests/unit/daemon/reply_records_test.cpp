@@ -138,6 +138,8 @@ TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that wer
   const gossip::OwnHalves halves{{{7, gossip::OwnHalf::never}, {5, 3}}};
   stored.store_own_halves(1, halves);
   CHECK(stored.own_halves(1) == halves);
+  stored.store_own_halves(1, {{{7, gossip::OwnHalf::never}, {5, ~std::uint32_t{0}}}});  // no count
+  CHECK_FALSE(stored.own_halves(1)[1].taken(3));
 
   stored.forget_exchanges();  // several clients on a GPU: what is taken from now on dies with the daemon
   CHECK_FALSE(stored.given_up());

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "daemon/cluster/incarnation.hpp"
-#include "peer/denials.hpp"
+#include "peer/admission/denials.hpp"
 
 namespace gossamer::daemon {
 

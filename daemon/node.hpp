@@ -24,7 +24,7 @@
 #include "daemon/jobs/job.hpp"
 #include "daemon/system/state_folder.hpp"
 #include "daemon/system/workers.hpp"
-#include "peer/overlay.hpp"
+#include "peer/overlay/overlay.hpp"
 
 namespace gossamer::daemon {
 

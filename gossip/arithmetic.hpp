@@ -1,7 +1,7 @@
 // What is computed for one element and for one block, in every implementation: the scalar definition of the codec
-// (gossip/lattice_scalar.cpp), the outer optimiser, the mean among a node's clients, and the CUDA kernels
+// (gossip/codec/lattice_scalar.cpp), the outer optimiser, the mean among a node's clients, and the CUDA kernels
 // (gossip/cuda/block.hpp) all call these functions, so that there is nothing in which they could differ. Only the SIMD
-// kernels of gossip/lattice.cpp write the same out in vectors, and are held to these bit for bit by tests.
+// kernels of gossip/codec/lattice.cpp write the same out in vectors, and are held to these bit for bit by tests.
 //
 // C++17 and nothing of the standard library but <cmath> on the host, since device code is compiled by older compilers.
 // Compiled without contraction to fused multiply-add everywhere (-ffp-contract=off, -fmad=false), and denormal numbers
@@ -205,7 +205,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return static_cast<float>(sign) * power_of_two(exponent - shift);
 }
 
-// ---- the outer optimiser (gossip/outer.hpp)
+// ---- the outer optimiser (gossip/exchange/outer.hpp)
 
 struct OuterStep {
   float momentum;
@@ -218,7 +218,7 @@ struct OuterStep {
   return {v, rate * momentum * v};
 }
 
-// ---- the mean among a node's clients (gossip/local_mean.hpp)
+// ---- the mean among a node's clients (gossip/exchange/local_mean.hpp)
 
 /// Magnitudes from 2^120 on count as infinite: sums and differences of smaller ones stay finite.
 inline constexpr std::uint32_t too_large_bits = 0x7b800000U;

@@ -31,7 +31,7 @@ struct Age {
   std::uint64_t cadence = 0;  ///< samples this replica usually trains between two publications (0: not known yet)
 };
 
-/// Numbers that are averaged along with fragment 0, to see how fast: gossip/tracer.hpp.
+/// Numbers that are averaged along with fragment 0, to see how fast: gossip/replica/tracer.hpp.
 inline constexpr std::size_t tracer_values = 4;
 inline constexpr double max_tracer_value = 1e3;
 struct TracerValues {
@@ -44,7 +44,7 @@ struct TracerValues {
 /// Initiator to responder. With n blocks included:
 ///   side:   n × i8 step exponents, padded to even, then n × u16 checks (little endian); for f32 n × i8 limits (the
 ///           initiator takes no difference beyond 2^limit), padded to even
-///   values: n × codec_block_bytes(codec): low bits of k (see gossip/lattice.hpp), or fp32 values for f32
+///   values: n × codec_block_bytes(codec): low bits of k (see gossip/codec/lattice.hpp), or fp32 values for f32
 struct ExchangeRequest {
   std::uint64_t counter = 0;
   JobKey job = {};
@@ -186,13 +186,13 @@ struct PullReply {
   std::vector<std::byte> cursor = {};
 };
 
-/// How a job of a node stands, for people (gossip/summaries.hpp).
+/// How a job of a node stands, for people (gossip/membership/summaries.hpp).
 struct JobSummary {
   std::string name = {};
   ReplicaState state = ReplicaState::absent;
   std::uint64_t clock = 0;
   float consensus = 0;             ///< distance to its partners over the model's norm; finite, not negative
-  std::uint32_t tracer_round = 0;  ///< gossip/tracer.hpp; 0: none
+  std::uint32_t tracer_round = 0;  ///< gossip/replica/tracer.hpp; 0: none
   float mixing_per_s = 0;          ///< MixingEstimate::per_s; 0: not known; finite, not negative
 };
 

@@ -31,7 +31,7 @@ inline constexpr std::uint32_t max_fragment_blocks = max_fragment_elements / blo
 /// Upper bound on the fragments of one job (2^22 elements each: 10^11 parameters).
 inline constexpr std::uint32_t max_fragments = 1u << 16;
 
-/// Identity of a node: the first 16 bytes of BLAKE2b-256 of its CURVE public key (peer/keys.hpp computes it).
+/// Identity of a node: the first 16 bytes of BLAKE2b-256 of its CURVE public key (peer/keys/keys.hpp computes it).
 struct NodeId {
   std::array<std::uint8_t, 16> bytes{};
 

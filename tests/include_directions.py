@@ -15,10 +15,26 @@ from typing import Dict, FrozenSet, List, Tuple
 
 SOURCE_ENDINGS = {".hpp", ".h", ".cpp", ".c", ".cu", ".cuh"}
 
+# What others may include of gossip/ and peer/: each of their rooms, but for the CUDA kernels.
+GOSSIP = {"gossip", "gossip/codec", "gossip/exchange", "gossip/replica", "gossip/group", "gossip/membership"}
+PEER = {"peer", "peer/keys", "peer/wire", "peer/admission", "peer/links", "peer/overlay"}
+
 # A room is a folder; the longest that matches is the one. Each may include itself and these.
 ROOMS: Dict[str, FrozenSet[str]] = {
+    # What all rooms of gossip/ speak of: nodes, time, messages, random numbers.
     "gossip": frozenset(),
+    "gossip/codec": frozenset({"gossip"}),
+    "gossip/exchange": frozenset({"gossip", "gossip/codec"}),
+    "gossip/replica": frozenset({"gossip", "gossip/codec", "gossip/exchange"}),
+    "gossip/group": frozenset({"gossip", "gossip/exchange", "gossip/replica"}),
+    "gossip/membership": frozenset({"gossip"}),
+    # Likewise of peer/: addresses and limits.
     "peer": frozenset({"gossip"}),
+    "peer/keys": frozenset({"gossip", "peer"}),
+    "peer/wire": frozenset({"gossip", "gossip/codec", "gossip/replica", "gossip/membership", "peer", "peer/keys"}),
+    "peer/admission": frozenset({"gossip", "peer", "peer/keys", "peer/wire"}),
+    "peer/links": frozenset({"gossip", "peer", "peer/keys", "peer/wire", "peer/admission"}),
+    "peer/overlay": frozenset({"gossip", "gossip/replica", "gossip/membership"} | (PEER - {"peer/overlay"})),
     "sdk/layout": frozenset(),
     # What the client's library and its plug-in for GPUs know of each other.
     "sdk/cuda": frozenset(),
@@ -29,56 +45,37 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     # The names of jobs and the sizes of cursors are the layout's.
     "daemon/checkpoint": frozenset({"sdk/layout"}),
     # What a GPU computes is gossip's; the plug-in and who loads it know of nothing else.
-    "gossip/cuda": frozenset({"gossip"}),
-    "daemon/device": frozenset({"gossip", "gossip/cuda", "sdk/cuda"}),
+    "gossip/cuda": frozenset({"gossip", "gossip/codec"}),
+    "daemon/device": frozenset(GOSSIP | {"gossip/cuda", "sdk/cuda"}),
     "daemon/gpus": frozenset(),
     # What the daemon does with the operating system, without knowing of anything else.
-    "daemon/system": frozenset({"gossip", "peer", "sdk/layout"}),
-    "daemon/config": frozenset({"gossip", "peer", "sdk/layout", "daemon/system"}),
+    "daemon/system": frozenset(GOSSIP | PEER | {"sdk/layout"}),
+    "daemon/config": frozenset(GOSSIP | PEER | {"sdk/layout", "daemon/system"}),
     "daemon/log": frozenset({"daemon/config"}),
     # What is told to people, and how: nothing here changes anything.
     "daemon/report": frozenset(
-        {"gossip", "peer", "sdk/layout", "daemon/system", "daemon/config", "daemon/device", "daemon/gpus"}
+        GOSSIP | PEER | {"sdk/layout", "daemon/system", "daemon/config", "daemon/device", "daemon/gpus"}
     ),
     "daemon/control": frozenset({"daemon/system"}),
-    "daemon/cluster": frozenset({"gossip", "peer", "daemon/system", "daemon/config", "daemon/report"}),
-    "daemon/clients": frozenset({"gossip", "sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
+    "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/report"}),
+    "daemon/clients": frozenset(GOSSIP | {"sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
     "daemon/jobs": frozenset(
-        {
-            "gossip",
-            "sdk/layout",
-            "daemon/system",
-            "daemon/config",
-            "daemon/report",
-            "daemon/checkpoint",
-            "daemon/device",
-            "daemon/clients",
-        }
+        GOSSIP | {"sdk/layout", "daemon/system", "daemon/config", "daemon/report", "daemon/checkpoint",
+        "daemon/device", "daemon/clients"}
     ),
     # The shell and the node bring them together.
     "daemon": frozenset(
-        {
-            "peer",
-            "gossip",
-            "sdk/layout",
-            "daemon/system",
-            "daemon/config",
-            "daemon/log",
-            "daemon/report",
-            "daemon/control",
-            "daemon/cluster",
-            "daemon/clients",
-            "daemon/jobs",
-            "daemon/checkpoint",
-            "daemon/device",
-            "daemon/gpus",
-        }
+        GOSSIP | PEER | {"sdk/layout", "daemon/system", "daemon/config", "daemon/log", "daemon/report",
+        "daemon/control", "daemon/cluster", "daemon/clients", "daemon/jobs", "daemon/checkpoint", "daemon/device",
+        "daemon/gpus"}
     ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's.
     "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
-    "tools": frozenset({"sdk/c", "sdk/cpp", "sdk/layout", "peer", "gossip", "daemon/checkpoint", "daemon/gpus", "daemon"}),
+    "tools": frozenset(
+        GOSSIP | PEER | {"sdk/c", "sdk/cpp", "sdk/layout", "daemon/checkpoint", "daemon/gpus", "daemon"}
+    ),
 }
 TESTS = "tests"  # may include everything
 
@@ -137,12 +134,15 @@ def check(root: Path) -> Tuple[int, List[str]]:
 def check_the_checker() -> None:
     """Plants one fault of each kind, and includes that are right."""
     planted = {
-        "gossip/lattice.hpp": "#include <vector>\n",
+        "gossip/types.hpp": "#include <vector>\n",
+        "gossip/codec/wrong.hpp": '#include "gossip/replica/replica.hpp"\n',
+        "gossip/replica/replica.hpp": '#include "gossip/types.hpp"\n',
         "gossip/wrong.hpp": '#include "peer/link.hpp"\n',
-        "peer/link.hpp": '#include "gossip/lattice.hpp"\n#include "peer/wire.capnp.h"\n',
+        "peer/link.hpp": '#include "gossip/types.hpp"\n',
+        "peer/wire/codec.cpp": '#include "peer/link.hpp"\n#include "peer/wire/wire.capnp.h"\n',
         "peer/wrong.cpp": '// why\n#  include "daemon/node.hpp"\n',
         "sdk/layout/words.hpp": "",
-        "sdk/c/wrong.cpp": '#include "sdk/layout/words.hpp"\n#include "gossip/lattice.hpp"\n',
+        "sdk/c/wrong.cpp": '#include "sdk/layout/words.hpp"\n#include "gossip/types.hpp"\n',
         "daemon/node.hpp": '#include "peer/link.hpp"\n#include "sdk/layout/words.hpp"\n',
         "daemon/wrong.cpp": '#include "node.hpp"\n',
         "cellar/lost.cpp": "",
@@ -153,6 +153,7 @@ def check_the_checker() -> None:
     expected = [
         "cellar/lost.cpp",
         "daemon/wrong.cpp:1",
+        "gossip/codec/wrong.hpp:1",
         "gossip/wrong.hpp:1",
         "peer/wrong.cpp:2",
         "sdk/c/wrong.cpp:2",

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "gossip/check.hpp"
-#include "gossip/job_clock.hpp"
+#include "gossip/exchange/own_halves.hpp"
 #include "gossip/messages.hpp"
-#include "gossip/own_halves.hpp"
+#include "gossip/replica/job_clock.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/names.hpp"
 

@@ -21,7 +21,7 @@
 
 #include "daemon/checkpoint/model_file.hpp"
 #include "daemon/clients/device_memory.hpp"
-#include "gossip/outer.hpp"
+#include "gossip/exchange/outer.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/shared_memory.hpp"

@@ -9,7 +9,7 @@
 // The copy of a fragment has two buffers. A change is written beside what counts, and one store of the copy's word
 // makes it count, so that a death in between loses it whole or not at all. The word says how many commits are in it, as
 // a client's word does (sdk/layout/shared_memory.hpp), and each buffer has a number: client's publications that were
-// noted for a copy up to this one are in it (gossip/reunion.hpp).
+// noted for a copy up to this one are in it (gossip/group/reunion.hpp).
 //
 // Buffers and records take memory when they are first used. The floats, and the record in a place that is nobody
 // else's, may be written by workers; all else is the loop's.
@@ -28,9 +28,9 @@
 
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/system/unique_fd.hpp"
+#include "gossip/exchange/own_halves.hpp"
+#include "gossip/group/reunion.hpp"
 #include "gossip/messages.hpp"
-#include "gossip/own_halves.hpp"
-#include "gossip/reunion.hpp"
 
 namespace gossamer::daemon {
 

@@ -15,7 +15,7 @@
 
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/node_memory.hpp"
-#include "gossip/exchange.hpp"
+#include "gossip/exchange/exchange.hpp"
 
 namespace gossamer::daemon {
 

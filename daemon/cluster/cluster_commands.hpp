@@ -19,7 +19,7 @@
 #include <string>
 
 #include "daemon/cluster/cluster_state.hpp"
-#include "peer/overlay.hpp"
+#include "peer/overlay/overlay.hpp"
 
 namespace gossamer::daemon {
 

@@ -1,8 +1,8 @@
 // What a node keeps about its cluster across restarts: the keys, who is denied, and whom it was invited by.
 //
 //   cluster.key (or [overlay] cluster_key_file)  the ring's secrets, the one listened with first
-//   key_notes                                    when each was made, which are retired (peer/key_ring.hpp)
-//   denials                                      the cluster's decisions about nodes (peer/denials.hpp)
+//   key_notes                                    when each was made, which are retired (peer/admission/key_ring.hpp)
+//   denials                                      the cluster's decisions about nodes (peer/admission/denials.hpp)
 //   invited_by                                   addresses to dial besides the configured ones, one a line
 //
 // Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. Every file is
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "daemon/system/state_folder.hpp"
-#include "peer/denials.hpp"
-#include "peer/key_ring.hpp"
+#include "peer/admission/denials.hpp"
+#include "peer/admission/key_ring.hpp"
 
 namespace gossamer::daemon {
 

@@ -1,4 +1,4 @@
-// How the other nodes stand, as they and others tell (gossip/summaries.hpp), for the status page.
+// How the other nodes stand, as they and others tell (gossip/membership/summaries.hpp), for the status page.
 //
 // Owned by Node; everything runs on the loop's thread. Says its own word to a neighbour once a summary_period_us.
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/report/status.hpp"
-#include "gossip/summaries.hpp"
+#include "gossip/membership/summaries.hpp"
 
 namespace gossamer::daemon {
 

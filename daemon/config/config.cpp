@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "daemon/config/config_table.hpp"
-#include "gossip/membership.hpp"
+#include "gossip/membership/membership.hpp"
 
 namespace gossamer::daemon {
 namespace {

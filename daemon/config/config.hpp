@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gossip/partners.hpp"
+#include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -69,9 +69,9 @@ struct GossipOptions {
   double bandwidth_share = 0.5;  ///< of the fastest link's measured goodput; 0: no limit
   double max_mbit_s = 0;         ///< over all jobs and links; 0: no limit
   double link_max_mbit_s = 0;    ///< to one neighbour; 0: no limit
-  double outer_momentum = 0;     ///< see gossip/outer.hpp; 0: off
+  double outer_momentum = 0;     ///< see gossip/exchange/outer.hpp; 0: off
   std::int64_t outer_period_ms = 5'000;
-  double clip = 0;        ///< see gossip/influence.hpp; 0: off
+  double clip = 0;        ///< see gossip/codec/influence.hpp; 0: off
   std::int64_t seed = 0;  ///< 0: from the system
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;

@@ -10,8 +10,8 @@
 
 #include "daemon/system/http_server.hpp"
 #include "peer/address.hpp"
-#include "peer/denials.hpp"
-#include "peer/invitation.hpp"
+#include "peer/admission/denials.hpp"
+#include "peer/admission/invitation.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {

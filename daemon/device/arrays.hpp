@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gossip/cuda/block.hpp"
-#include "gossip/local_mean.hpp"
-#include "gossip/outer.hpp"
+#include "gossip/exchange/local_mean.hpp"
+#include "gossip/exchange/outer.hpp"
 
 namespace gossamer::device {
 

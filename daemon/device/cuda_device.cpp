@@ -4,7 +4,7 @@
 
 #include "daemon/device/arrays.hpp"
 #include "gossip/check.hpp"
-#include "gossip/lattice_parts.hpp"
+#include "gossip/codec/lattice_parts.hpp"
 
 namespace gossamer::device {
 namespace {

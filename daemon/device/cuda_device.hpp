@@ -1,5 +1,6 @@
-// A GPU as a device of gossip/device.hpp: loads the plug-in (daemon/device/plugin_abi.hpp), and hands what is asked on
-// to it. A machine without the plug-in, without a driver or without a GPU has none, and is told in plain words why.
+// A GPU as a device of gossip/exchange/device.hpp: loads the plug-in (daemon/device/plugin_abi.hpp), and hands what is
+// asked on to it. A machine without the plug-in, without a driver or without a GPU has none, and is told in plain words
+// why.
 //
 // A GPU whose memory is full gets arrays in host memory instead, which it reaches over the bus (overflow.hpp). The next
 // array is tried in its own memory again.
@@ -16,7 +17,7 @@
 
 #include "daemon/device/overflow.hpp"
 #include "daemon/device/plugin_abi.hpp"
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 
 namespace gossamer::device {
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "daemon/device/node_sums.hpp"
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 
 namespace gossamer::device {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "daemon/device/reducer.hpp"
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 
 namespace gossamer::device {
 

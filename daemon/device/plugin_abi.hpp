@@ -83,7 +83,7 @@ struct PluginTable {
   /// Free and total memory of the device, as the driver counts.
   Status (*memory)(Context* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes);
 
-  // --- the codec (gossip/device.hpp)
+  // --- the codec (gossip/exchange/device.hpp)
   Status (*encode)(Context* context, Codec codec, const gossip::FragmentView* device_y, Blocks blocks,
                    std::uint64_t seed, std::int8_t* exponents, std::uint16_t* checks, std::uint8_t* values);
   Status (*difference)(Context* context, Codec codec, const gossip::FragmentView* device_y, Blocks blocks,

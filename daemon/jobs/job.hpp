@@ -33,10 +33,10 @@
 #include "daemon/report/status.hpp"
 #include "daemon/system/workers.hpp"
 #include "gossip/check.hpp"
-#include "gossip/joining.hpp"
-#include "gossip/local_group.hpp"
-#include "gossip/replica.hpp"
-#include "gossip/reunion.hpp"
+#include "gossip/group/local_group.hpp"
+#include "gossip/group/reunion.hpp"
+#include "gossip/replica/joining.hpp"
+#include "gossip/replica/replica.hpp"
 
 namespace gossamer::daemon {
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "daemon/clients/client_listener.hpp"
-#include "gossip/fragment_buffers.hpp"
-#include "gossip/job_clock.hpp"
-#include "gossip/local_group.hpp"
-#include "gossip/reunion.hpp"
+#include "gossip/exchange/fragment_buffers.hpp"
+#include "gossip/group/local_group.hpp"
+#include "gossip/group/reunion.hpp"
+#include "gossip/replica/job_clock.hpp"
 
 namespace gossamer::daemon {
 
@@ -72,7 +72,7 @@ class JobClient {
   /// Only while the daemon owns the word. tell_due() afterwards.
   void store(std::uint32_t f, const layout::Word& word);
 
-  // --- receipts, for a daemon that takes over (gossip/reunion.hpp)
+  // --- receipts, for a daemon that takes over (gossip/group/reunion.hpp)
   /// Its memory is the node's copy `number`, and goes on alone.
   void note_alone(std::uint32_t f, std::uint64_t number);
   /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it

@@ -327,7 +327,7 @@ void Job::taken(std::uint32_t f, const gossip::LocalGroup::Work& work,
 }
 
 /// Notes, before anything of it is written, which publications the next copy contains. Returns whose part is to be
-/// written before the others', where the copy is not kept: gossip/reunion.hpp says why.
+/// written before the others', where the copy is not kept: gossip/group/reunion.hpp says why.
 std::optional<std::size_t> Job::note_copy(std::uint32_t f, const gossip::LocalGroup::Work& work,
                                           const Clients& clients) {
   std::vector<gossip::Standing> standings;

@@ -14,7 +14,7 @@
 #include <type_traits>
 
 #include "daemon/report/watch.hpp"
-#include "gossip/age_counts.hpp"
+#include "gossip/replica/age_counts.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "daemon/device/cuda_device.hpp"
-#include "peer/cluster_keys.hpp"
+#include "peer/keys/cluster_keys.hpp"
 
 namespace gossamer::daemon {
 namespace {

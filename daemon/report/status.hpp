@@ -111,7 +111,7 @@ struct JobSummaryStatus {
   std::string state;
   std::uint64_t clock = 0;
   double consensus = 0;
-  std::uint32_t tracer_round = 0;  ///< gossip/tracer.hpp; 0: none
+  std::uint32_t tracer_round = 0;  ///< gossip/replica/tracer.hpp; 0: none
   double mixing_per_s = 0;         ///< as JobStatus's
 };
 
@@ -201,7 +201,7 @@ struct JobStatus {
   double consensus = 0;           ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
   double mixing_per_s = 0;        ///< by exchanges alone replicas come closer by e^−this a second; 0: not known
   double spectral_gap = 0;        ///< and by this share between two exchanges of a fragment at this node; 0: not known
-  std::vector<std::uint32_t> tracer_rounds;  ///< the last ones, the present one last (gossip/tracer.hpp)
+  std::vector<std::uint32_t> tracer_rounds;  ///< the last ones, the present one last (gossip/replica/tracer.hpp)
   double period_s = 0;                       ///< between two exchanges of a fragment that the node starts
   double wanted_period_s = 0;                ///< as configured: it is longer to keep to its shares of time and network
   std::string period_limit;                  ///< the option for whose sake it is longer; empty: it is not

@@ -394,7 +394,8 @@ GOSSAMER_ANYWHERE inline void apply_lane(const std::uint8_t* differences, float 
 
 // ---- the outer optimiser
 
-/// An outer step in the device's memory (gossip/outer.hpp). `left_out`: pairs of first and last, ascending, apart.
+/// An outer step in the device's memory (gossip/exchange/outer.hpp). `left_out`: pairs of first and last, ascending,
+/// apart.
 struct OuterArrays {
   FragmentView y;
   const float* in = nullptr;
@@ -448,7 +449,7 @@ GOSSAMER_ANYWHERE inline void write_outer_element(const OuterArrays& outer, std:
 
 // ---- the mean among a node's clients
 
-/// One client's part in the device's memory (gossip/local_mean.hpp).
+/// One client's part in the device's memory (gossip/exchange/local_mean.hpp).
 struct ClientArrays {
   const float* snapshot = nullptr;
   const float* base = nullptr;

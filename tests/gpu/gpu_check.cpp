@@ -24,8 +24,8 @@
 #include "daemon/device/nccl_collectives.hpp"
 #include "daemon/device/node_mean.hpp"
 #include "daemon/device/properties.hpp"
-#include "gossip/local_mean.hpp"
-#include "gossip/outer.hpp"
+#include "gossip/exchange/local_mean.hpp"
+#include "gossip/exchange/outer.hpp"
 #include "gossip/values.hpp"
 
 namespace {

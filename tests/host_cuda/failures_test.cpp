@@ -12,7 +12,7 @@
 
 #include "catch.hpp"
 #include "daemon/device/cuda_device.hpp"
-#include "gossip/local_mean.hpp"
+#include "gossip/exchange/local_mean.hpp"
 #include "gossip/values.hpp"
 #include "sdk/cuda/plugin_abi.hpp"
 #include "tests/host_cuda/runtime.hpp"

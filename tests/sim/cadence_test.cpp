@@ -1,11 +1,11 @@
 // How the period follows the network: replicas over links of every speed, and links that change, with the shipped
-// window (peer/pacing.hpp) between them, which measures what the cadence keeps to a share of.
+// window (peer/links/pacing.hpp) between them, which measures what the cadence keeps to a share of.
 
 #include <deque>
 #include <map>
 
 #include "catch.hpp"
-#include "peer/pacing.hpp"
+#include "peer/links/pacing.hpp"
 #include "tools/sim/cluster.hpp"
 
 namespace gossamer::sim {
@@ -44,7 +44,7 @@ class Line {
     });
   }
 
-  /// As peer/links_bulk.cpp tells it.
+  /// As peer/overlay/links_bulk.cpp tells it.
   [[nodiscard]] gossip::LinkLoad load() const {
     if (!pacing_.measured() || pacing_.rate() <= 0) return {};
     const double takes_us = static_cast<double>(waiting_bytes_) / pacing_.rate() * us_per_s;

@@ -1,5 +1,5 @@
-// The tracer in whole replicas (gossip/tracer.hpp): delays, refusals and weights included, it sees what their models
-// do.
+// The tracer in whole replicas (gossip/replica/tracer.hpp): delays, refusals and weights included, it sees what their
+// models do.
 
 #include <cmath>
 #include <span>

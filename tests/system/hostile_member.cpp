@@ -21,12 +21,12 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "gossip/job_clock.hpp"
 #include "gossip/random.hpp"
+#include "gossip/replica/job_clock.hpp"
 #include "peer/address.hpp"
-#include "peer/admission.hpp"
-#include "peer/codec.hpp"
+#include "peer/admission/admission.hpp"
 #include "peer/limits.hpp"
+#include "peer/wire/codec.hpp"
 
 namespace {
 

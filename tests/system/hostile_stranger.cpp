@@ -24,7 +24,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "peer/invitation.hpp"
+#include "peer/admission/invitation.hpp"
 
 namespace {
 

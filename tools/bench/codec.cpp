@@ -1,6 +1,6 @@
-// gossamer-bench codec: the kernels of gossip/lattice.hpp on one core, over arrays far larger than the caches, as bytes
-// that each must read and write per second and as a ratio to STREAM's triad and copy. In a round each goes through all
-// fragments, and the median of the fragments' times counts, since other programs use the machine, too.
+// gossamer-bench codec: the kernels of gossip/codec/lattice.hpp on one core, over arrays far larger than the caches, as
+// bytes that each must read and write per second and as a ratio to STREAM's triad and copy. In a round each goes
+// through all fragments, and the median of the fragments' times counts, since other programs use the machine, too.
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "gossip/lattice.hpp"
+#include "gossip/codec/lattice.hpp"
 #include "tools/bench/commands.hpp"
 #include "tools/bench/measure.hpp"
 #include "tools/bench/memory_traffic.hpp"

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "gossip/exchange.hpp"
+#include "gossip/exchange/exchange.hpp"
 #include "tools/bench/measure.hpp"
 #include "tools/bench/thread_time.hpp"
 

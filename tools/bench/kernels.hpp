@@ -1,6 +1,6 @@
 // What an exchange computes, as the workers of two daemons do it: EncodeTask at the initiator, AnswerTask at the
-// responder, ConcludeTask at the initiator (gossip/exchange.hpp), one after the other on the calling thread, over
-// models larger than the caches.
+// responder, ConcludeTask at the initiator (gossip/exchange/exchange.hpp), one after the other on the calling thread,
+// over models larger than the caches.
 
 #pragma once
 

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "peer/overlay.hpp"
+#include "peer/overlay/overlay.hpp"
 #include "tools/bench/thread_time.hpp"
 
 namespace gossamer::bench {

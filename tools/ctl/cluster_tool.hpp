@@ -20,7 +20,7 @@
 
 namespace gossamer::ctl {
 
-/// Longer than the daemon tries (peer/claim_attempt.hpp).
+/// Longer than the daemon tries (peer/links/claim_attempt.hpp).
 inline constexpr std::chrono::seconds join_timeout{90};
 inline constexpr std::chrono::milliseconds join_poll{100};
 /// No invitation is longer.

@@ -1,6 +1,6 @@
-// A cluster under virtual time: the shipped replicas (gossip/replica.hpp, gossip/joining.hpp), each with a client that
-// trains, over a simulated network. Only memory, clock, network and training are the simulation's; every decision and
-// every kernel is the daemon's own.
+// A cluster under virtual time: the shipped replicas (gossip/replica/replica.hpp, gossip/replica/joining.hpp), each
+// with a client that trains, over a simulated network. Only memory, clock, network and training are the simulation's;
+// every decision and every kernel is the daemon's own.
 //
 // A node is a daemon and a client with the memory they share. Either may die alone: a client keeps its memory and
 // trains on, a daemon that comes back finds in it what is valid, and what was stored there for it (records of replies,
@@ -21,8 +21,8 @@
 #include <span>
 #include <vector>
 
-#include "gossip/joining.hpp"
-#include "gossip/replica.hpp"
+#include "gossip/replica/joining.hpp"
+#include "gossip/replica/replica.hpp"
 #include "tools/sim/network.hpp"
 
 namespace gossamer::sim {

@@ -21,7 +21,7 @@
 #include <semaphore>
 #include <thread>
 
-#include "peer/codec.hpp"
+#include "peer/wire/codec.hpp"
 #include "store_trap.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/played_host.hpp"

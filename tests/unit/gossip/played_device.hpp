@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "gossip/device.hpp"
-#include "gossip/outer.hpp"
+#include "gossip/exchange/device.hpp"
+#include "gossip/exchange/outer.hpp"
 
 namespace gossamer::gossip {
 

@@ -8,7 +8,7 @@
 #ifdef GOSSAMER_UNTOUCHABLE
 #include "gossip/untouchable_device.hpp"
 #else
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 #endif
 
 namespace gossamer::gossip {

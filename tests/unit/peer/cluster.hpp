@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "catch.hpp"
-#include "peer/overlay.hpp"
+#include "peer/overlay/overlay.hpp"
 
 namespace gossamer::peer::test {
 

@@ -1,7 +1,7 @@
-// Links and deaths as peer/overlay.hpp makes them, from what the simulated network lets through: two nodes that can
-// reach each other get a link, silence ends it, and a node without a link for long enough is dead to those who had one.
-// Each end judges for itself, so one may think the other dead that thinks it alive. A daemon that comes back is another
-// life of its node: whoever still knew the one before is told of its death first.
+// Links and deaths as peer/overlay/overlay.hpp makes them, from what the simulated network lets through: two nodes that
+// can reach each other get a link, silence ends it, and a node without a link for long enough is dead to those who had
+// one. Each end judges for itself, so one may think the other dead that thinks it alive. A daemon that comes back is
+// another life of its node: whoever still knew the one before is told of its death first.
 //
 // What it does not take from the network is the time a heartbeat needs. One thread.
 

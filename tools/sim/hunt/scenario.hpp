@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "gossip/membership_messages.hpp"
+#include "gossip/membership/membership_messages.hpp"
 #include "tools/sim/hunt/invariants.hpp"
 
 namespace gossamer::sim {

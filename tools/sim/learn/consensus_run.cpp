@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "gossip/partners.hpp"
+#include "gossip/replica/partners.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/commands.hpp"
 #include "tools/sim/draw.hpp"

@@ -35,7 +35,7 @@ struct ConsensusCurve {
 };
 
 /// `method` is one of
-///   schedule:RULE  the matrices of a partner rule (gossip/partners.hpp), exact, one after the other
+///   schedule:RULE  the matrices of a partner rule (gossip/replica/partners.hpp), exact, one after the other
 ///   mixing         Metropolis weights of the topology each round, exact
 ///   choco:CODEC    CHOCO-gossip (Koloskova et al. 2019, 1902.00340, algorithm 1) on the topology
 ///   plain:CODEC    the same weights on rounded vectors, without memory: it stalls, which shows what the memory is for

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gossip/replica.hpp"
+#include "gossip/replica/replica.hpp"
 #include "tools/sim/learn/attack.hpp"
 #include "tools/sim/learn/graph.hpp"
 #include "tools/sim/learn/trainer.hpp"

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "gossip/partners.hpp"
+#include "gossip/replica/partners.hpp"
 #include "tools/sim/commands.hpp"
 
 namespace gossamer::sim {

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "gossip/membership.hpp"
+#include "gossip/membership/membership.hpp"
 #include "tools/sim/network.hpp"
 
 namespace gossamer::sim {

@@ -1,7 +1,7 @@
 // Devices by their properties: the processor, and the arithmetic of the CUDA kernels with a warp that goes through its
 // lanes one after the other. And what an exchange does when its device fails.
 
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 
 #include <map>
 
@@ -9,7 +9,7 @@
 #include "daemon/device/arrays.hpp"
 #include "daemon/device/properties.hpp"
 #include "gossip/cuda/block.hpp"
-#include "gossip/exchange.hpp"
+#include "gossip/exchange/exchange.hpp"
 #include "gossip/untouchable_device.hpp"
 #include "gossip/values.hpp"
 

@@ -11,7 +11,7 @@
 #include "catch.hpp"
 #include "daemon/device/nccl_collectives.hpp"
 #include "daemon/device/played_gpus.hpp"
-#include "gossip/local_group.hpp"
+#include "gossip/group/local_group.hpp"
 #include "gossip/random.hpp"
 
 using namespace gossamer;

@@ -44,9 +44,9 @@
 
 #include "daemon/device/played_cuda.hpp"
 #include "daemon/device/plugin_abi.hpp"
-#include "gossip/device.hpp"
-#include "gossip/local_mean.hpp"
-#include "gossip/outer.hpp"
+#include "gossip/exchange/device.hpp"
+#include "gossip/exchange/local_mean.hpp"
+#include "gossip/exchange/outer.hpp"
 
 namespace gossamer::device {
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "gossip/lattice.hpp"
+#include "gossip/codec/lattice.hpp"
+#include "gossip/exchange/outer.hpp"
 #include "gossip/messages.hpp"
-#include "gossip/outer.hpp"
 #include "gossip/values.hpp"
 
 namespace properties {

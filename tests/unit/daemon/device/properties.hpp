@@ -1,6 +1,6 @@
-// What every device of gossip/device.hpp must do, checked against the scalar definitions bit for bit on values of every
-// kind. Run on the processor and on the CUDA kernels' arithmetic on the host by the unit tests, and on a GPU by
-// tests/gpu/run.
+// What every device of gossip/exchange/device.hpp must do, checked against the scalar definitions bit for bit on values
+// of every kind. Run on the processor and on the CUDA kernels' arithmetic on the host by the unit tests, and on a GPU
+// by tests/gpu/run.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gossip/device.hpp"
+#include "gossip/exchange/device.hpp"
 
 namespace properties {
 

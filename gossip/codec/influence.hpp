@@ -1,0 +1,86 @@
+// How far one partner may move a replica.
+//
+// Three bounds, from loose to tight. Every block has a *limit*: the largest difference that is taken for one at all, a
+// large multiple of the disagreement learned (BlockSteps::limit_exponent()). What a node has learned can be raised by
+// one partner only so far, as long as others do not confirm it (BlockSteps::observe()). And a fragment may *clip*:
+// self-centred clipping of He, Karimireddy & Jaggi (2022, arXiv 2202.01545, eq. 4 and 5), for pairs. There a node
+// averages with x_i + clip(x_j − x_i, τ_i), here both ends of a pair take the larger power of two of
+//
+//   2^-a · ‖s·D‖ ≤ min(τ_i, τ_j) / 2
+//
+// so that both move by the same amount and the sum over honest replicas stays. τ is `clip` times the lower median,
+// over the partners that the fragment was last exchanged with, of the distance ‖s·D‖ found: a minority of partners
+// cannot move it, whatever they send and however often.
+//
+// Owned by Replica (the loop's thread); the functions are pure.
+
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "gossip/codec/lattice.hpp"
+
+namespace gossamer::gossip {
+
+/// Partners that a fragment remembers the distance to: the latest ones.
+inline constexpr std::size_t remembered_partners = 16;
+/// With fewer partners there is no telling who is the odd one: nothing is clipped, and every partner is believed.
+inline constexpr std::size_t witnesses_least = 3;
+
+/// Whom an exchange was with, in short, and whether there is anyone else to compare it with.
+struct Witness {
+  std::uint16_t partner = 0;
+  bool alone = true;
+};
+
+/// The distances that one fragment's exchanges found, the last one for each partner.
+class DistanceRecord {
+ public:
+  void observe(const NodeId& partner, double distance);
+  [[nodiscard]] std::size_t partners() const { return count_; }
+  /// The lower median over partners; none with fewer than witnesses_least.
+  [[nodiscard]] std::optional<float> median() const;
+  [[nodiscard]] Witness witness(const NodeId& partner) const;
+
+ private:
+  struct Seen {
+    std::uint32_t partner = 0;
+    float distance = 0;
+  };
+  std::array<Seen, remembered_partners> seen_;  // the first count_, oldest first
+  std::size_t count_ = 0;
+};
+
+/// Powers of two by which the threshold is lower, at most, for a partner that always is far beyond it.
+inline constexpr int extra_shift_most = 3;
+
+/// How far beyond the threshold one partner uses to be. Who always is far beyond it weighs less, within a bound: it may
+/// be an honest node that has been away for long.
+class ClipRecord {
+ public:
+  /// `excess`: the distance found over the threshold, before it is lowered for this partner.
+  void observe(double excess);
+  /// Powers of two by which the threshold is lower for this partner.
+  [[nodiscard]] int extra_shift() const;
+
+ private:
+  double excess_log2_ = 0;  // smoothed, of those above 1
+};
+
+/// An end's threshold as a task is given it.
+struct Clip {
+  float threshold = 0;  ///< τ; 0: not known, for want of partners to compare
+  float multiple = 0;   ///< then τ is this many times the distance that the estimates expect; 0: do not clip
+};
+
+/// ‖s·D‖ over the blocks in range.
+[[nodiscard]] double norm_of(std::span<const BlockOutcome> outcomes);
+
+/// Smallest a ≥ 1 with 2^-a · norm ≤ threshold / 2. A threshold of 0 stands for none: 1. May exceed max_shift_bound.
+[[nodiscard]] int clip_shift(double norm, float threshold);
+
+/// The lower of two thresholds, of which 0 stands for none.
+[[nodiscard]] float lower_threshold(float a, float b);
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,486 @@
+#include "gossip/exchange/exchange.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "gossip/check.hpp"
+#include "gossip/codec/frame_buffer.hpp"
+#include "gossip/exchange/mixing.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// What a responder asks for on a wide block: at least this much wider, at most that much. For one refused for its
+/// coarse step, `widen_least` above its own estimate.
+constexpr int widen_least = 2;
+constexpr int widen_most = 6;
+
+/// Blocks that the magnitude of a fragment is estimated from.
+constexpr std::size_t magnitude_blocks = 64;
+
+/// What rounding may add to a norm that was computed twice.
+constexpr double norm_tolerance = 1.001;
+
+/// The side frame: exponents, padding to even, and but for f32 checks.
+struct Side {
+  std::span<const std::int8_t> exponents;
+  std::span<const std::uint16_t> checks;
+};
+std::size_t checks_offset(std::size_t blocks) {
+  return (blocks + 1) / 2 * 2;
+}
+
+Side split_side(const ExchangeRequest& request) {
+  const auto* bytes = request.side.data.data();
+  const std::span exponents{reinterpret_cast<const std::int8_t*>(bytes), request.block_count};
+  if (request.codec == Codec::f32) return {exponents, {}};
+  return {exponents,
+          {reinterpret_cast<const std::uint16_t*>(bytes + checks_offset(request.block_count)), request.block_count}};
+}
+
+std::size_t count_bits(std::span<const std::byte> bitmap) {
+  std::size_t count = 0;
+  for (const std::byte byte : bitmap)
+    count += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(byte)));
+  return count;
+}
+
+bool bit(std::span<const std::byte> bitmap, std::size_t index) {
+  return (std::to_integer<unsigned>(bitmap[index / 8]) >> (index % 8) & 1U) != 0;
+}
+
+/// Largest |y| of each of these blocks: how coarse a step the magnitudes alone may need. Zeros if the device fails.
+std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32_t> blocks) {
+  std::vector<float> largest(blocks.size());
+  FrameBuffer values(blocks.size() * block_elements * sizeof(float));
+  if (!fragment.device.read(fragment.buffers.y(), blocks, values.as<float>())) return largest;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const float value : values.as<float>().subspan(i * block_elements, block_elements))
+      largest[i] = std::max(largest[i], std::fabs(value));
+  }
+  return largest;
+}
+
+/// Marks wide the blocks whose step gives a range beyond the responder's limits: their D become zero. Returns them, in
+/// the order of `blocks`: refused for their step, they say nothing of the disagreement.
+std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment,
+                                      std::span<const std::uint32_t> blocks, std::span<const std::int8_t> exponents,
+                                      std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
+  std::vector<bool> coarse(blocks.size());
+  const Codec codec = task.request.codec;
+  std::vector<std::uint32_t> beyond;
+  std::vector<std::size_t> place;  // of each, in `blocks`
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
+    if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
+    beyond.push_back(blocks[i]);
+    place.push_back(i);
+  }
+  if (beyond.empty()) return coarse;
+  const std::vector<float> largest = largest_of(fragment, beyond);
+  for (std::size_t n = 0; n < beyond.size(); ++n) {
+    const std::size_t i = place[n];
+    if (exponents[i] <= smallest_exponent(largest[n]) + 1) continue;
+    coarse[i] = true;
+    outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
+    const std::size_t size = codec_block_bytes(codec);
+    std::memset(differences.data() + i * size, 0, size);
+  }
+  return coarse;
+}
+
+/// Largest |D| of one f32 block.
+float largest_difference(std::span<const float> block) {
+  float largest = 0;
+  for (const float difference : block)
+    largest = std::max(largest, std::fabs(difference));
+  return largest;
+}
+
+/// The sum of magnitudes shows that no element is beyond 2^limit: saves a look at them.
+bool surely_within(const BlockOutcome& outcome, int limit) {
+  return outcome.mean_abs * (2 * block_elements) < std::ldexp(1.0F, limit);
+}
+
+void scale(std::span<float> differences, int halvings) {
+  const float weight = std::ldexp(1.0F, -halvings);
+  for (float& difference : differences)
+    difference *= weight;
+}
+
+/// Scales f32 blocks with differences beyond either end's limit down by powers of two, and their outcomes with them.
+void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+                       std::span<const std::int8_t> limits, std::span<float> differences,
+                       std::span<BlockOutcome> outcomes) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const int limit = std::min<int>(limits[i], fragment.steps.limit_exponent(task.range, task.factor, blocks[i]));
+    if (surely_within(outcomes[i], limit)) continue;
+    const auto block = differences.subspan(i * block_elements, block_elements);
+    const float largest = largest_difference(block);
+    if (largest <= std::ldexp(1.0F, limit)) continue;
+    int exponent = 0;
+    (void)std::frexp(largest, &exponent);  // largest < 2^exponent
+    scale(block, exponent - limit);
+    (void)outcomes_of(Codec::f32, {}, std::as_bytes(block), {}, outcomes.subspan(i, 1));
+  }
+}
+
+/// False if a responder gave more than the request allowed: a block beyond its limit, or all of them beyond `clip`.
+bool within_bounds(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
+  if (task.clip > 0 && std::ldexp(norm_of(outcomes), -task.reply.shift) > norm_tolerance * task.clip / 2) return false;
+  if (task.reply.codec != Codec::f32) return true;  // a lattice block is bounded by its step
+  const auto differences = task.reply.differences.as<float>();
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (surely_within(outcomes[i], task.exponents[i])) continue;
+    const float largest = largest_difference(differences.subspan(i * block_elements, block_elements));
+    if (largest > std::ldexp(1.0F, task.exponents[i])) return false;
+  }
+  return true;
+}
+
+/// Teaches the estimates all blocks but the coarse ones; returns the ratio that BlockSteps::observe gives.
+float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes,
+              const std::vector<bool>& coarse, float factor, const Witness& witness) {
+  if (std::find(coarse.begin(), coarse.end(), true) == coarse.end()) {
+    return steps.observe(blocks, outcomes, factor, witness);
+  }
+  std::vector<std::uint32_t> telling;
+  std::vector<BlockOutcome> told;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (coarse[i]) continue;
+    telling.push_back(blocks[i]);
+    told.push_back(outcomes[i]);
+  }
+  return steps.observe(telling, told, factor, witness);
+}
+
+/// Sums over elements: a bound s·|s·D| on the variance that quantisation adds, and (s·D)², of which it is part.
+struct Noise {
+  double variance = 0;
+  double square = 0;
+};
+
+Noise noise_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
+  Noise noise;
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
+    noise.variance += std::ldexp(static_cast<double>(outcomes[i].mean_abs), exponents[i]);
+    noise.square += outcomes[i].mean_square;
+  }
+  return noise;
+}
+
+ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
+                           const std::vector<bool>& coarse) {
+  ExchangeMeasure measure;
+  measure.blocks = static_cast<std::uint32_t>(outcomes.size());
+  measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
+  for (const BlockOutcome& outcome : outcomes) {
+    if (outcome.wide) ++measure.wide_blocks;
+    measure.mean_abs += outcome.mean_abs;  // 0 where wide
+  }
+  const auto in_range = measure.blocks - measure.wide_blocks;
+  if (in_range > 0) {
+    measure.mean_abs /= in_range;
+    measure.distance = norm_of(outcomes) * std::sqrt(static_cast<double>(measure.blocks) / in_range);
+    measure.telling = 2 * in_range >= measure.blocks;
+  }
+  if (codec != Codec::f32) {  // its exponents are limits, not steps
+    const Noise noise = noise_of(exponents, outcomes);
+    if (noise.square > 0) measure.codec_error = std::min(1.0, std::sqrt(noise.variance / noise.square));
+  }
+  return measure;
+}
+
+/// Root mean square of y over at most `magnitude_blocks` of the fragment's blocks, spread evenly: cheap beside the
+/// exchange, and near enough for a ratio. 0 if one of them is not to be had.
+double magnitude_of(HeldFragment fragment) {
+  const std::size_t block_count = fragment.buffers.block_count();
+  const std::size_t stride = (block_count + magnitude_blocks - 1) / magnitude_blocks;
+  std::vector<std::uint32_t> blocks;
+  for (std::size_t block = 0; block < block_count; block += stride)
+    blocks.push_back(static_cast<std::uint32_t>(block));
+  FrameBuffer values(blocks.size() * block_elements * sizeof(float));
+  if (blocks.empty() || !fragment.device.read(fragment.buffers.y(), blocks, values.as<float>())) return 0;
+  double square = 0;
+  for (const double value : values.as<float>())
+    square += value * value;
+  return std::sqrt(square / static_cast<double>(blocks.size() * block_elements));
+}
+
+/// False if every D is zero: the replicas agree here.
+bool differs(std::span<const BlockOutcome> outcomes) {
+  return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
+}
+
+/// τ of one end, for these blocks.
+float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std::span<const std::uint32_t> blocks) {
+  if (clip.threshold > 0 || !(clip.multiple > 0)) return clip.threshold;
+  const double expected = clip.multiple * steps.expected_norm(factor, blocks);
+  return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
+}
+
+/// The shift that clipping asks for. Where none that may be sent is enough, moves nothing, or for f32 less.
+int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
+                  std::span<BlockOutcome> outcomes, std::vector<bool>& coarse) {
+  const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
+  if (shift <= max_shift_bound) return shift;
+  if (task.request.codec == Codec::f32) {
+    scale({reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)}, shift - max_shift_bound);
+    return max_shift_bound;
+  }
+  std::fill(differences.begin(), differences.end(), std::byte{0});
+  std::fill(outcomes.begin(), outcomes.end(), BlockOutcome{.wide = true});
+  coarse.assign(outcomes.size(), true);
+  return max_shift_bound;
+}
+
+/// Shift for the quantisation noise of these blocks (f32 has none).
+int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
+  constexpr double half_pi = 1.5707963267948966;
+  double normal = 0;
+  for (const BlockOutcome& outcome : outcomes)
+    normal += half_pi * static_cast<double>(outcome.mean_abs) * outcome.mean_abs;
+  const Noise noise = noise_of(exponents, outcomes);
+  return noise_shift(noise.variance, noise.square, normal);
+}
+
+/// The wide bitmap and the steps asked for, into the reply. Nothing if no block is wide.
+void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+                   std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
+                   const std::vector<bool>& coarse, ExchangeReply& reply) {
+  std::vector<std::byte> wide(bitmap_bytes(blocks.size()));
+  std::vector<std::int8_t> asked(exponents.begin(), exponents.end());
+  bool any = false;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (!outcomes[i].wide) continue;
+    any = true;
+    wide[i / 8] |= std::byte{1} << (i % 8);
+    const int own = fragment.steps.exponent(task.request.codec, task.range, task.factor, blocks[i]);
+    const int wanted =
+        coarse[i] ? own + widen_least : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
+    asked[i] = static_cast<std::int8_t>(std::min(wanted, max_step_exponent));
+  }
+  if (!any) return;
+  reply.wide = Bytes::adopt(std::move(wide));
+  reply.asked = Bytes::adopt(std::move(asked));
+}
+
+/// False if a number is larger than steps are made for: it is treated like one that is infinite. `values`: of f32, as
+/// encoded. A lattice block has the coarsest step where its magnitudes need it, or where the others' are so large.
+bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint32_t> blocks,
+                  std::span<const std::int8_t> exponents, FrameBuffer& values) {
+  const auto small = [](float magnitude) { return std::fabs(magnitude) < largest_averaged; };
+  if (codec == Codec::f32) return std::ranges::all_of(values.as<float>(), small);
+  std::vector<std::uint32_t> coarsest;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (exponents[i] == max_step_exponent) coarsest.push_back(blocks[i]);
+  }
+  return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), small);
+}
+
+/// Writes one half of an exchange beside what is there. False if the device failed or has no room: then nothing is to
+/// count.
+bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
+            std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
+  const auto target = fragment.buffers.begin_commit();
+  if (target.out == nullptr) return false;
+  return fragment.device.apply(codec, shift, sign, blocks, exponents, differences, fragment.buffers.block_count(),
+                               target.in, target.out);
+}
+
+}  // namespace
+
+double relative_distance(const ExchangeMeasure& measure) {
+  const double root = std::sqrt(static_cast<double>(measure.blocks * block_elements));
+  if (!(measure.distance > root * finest_step)) return 0;
+  return measure.distance / (root * measure.magnitude);
+}
+
+std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks) {
+  std::vector<std::uint32_t> blocks;
+  if (bitmap.empty()) {
+    blocks.resize(fragment_blocks);
+    std::iota(blocks.begin(), blocks.end(), 0U);
+    return blocks;
+  }
+  for (std::size_t i = 0; i < fragment_blocks; ++i) {
+    if (bit(bitmap, i)) blocks.push_back(static_cast<std::uint32_t>(i));
+  }
+  return blocks;
+}
+
+Bytes bitmap_of(std::span<const std::uint32_t> blocks, std::size_t fragment_blocks) {
+  if (blocks.size() == fragment_blocks) return {};
+  std::vector<std::byte> bitmap(bitmap_bytes(fragment_blocks));
+  for (const std::uint32_t block : blocks)
+    bitmap[block / 8] |= std::byte{1} << (block % 8);
+  return Bytes::adopt(std::move(bitmap));
+}
+
+bool fits(const ExchangeRequest& request, std::size_t fragment_blocks) {
+  if (request.blocks.empty()) {
+    if (request.block_count != fragment_blocks) return false;
+  } else {
+    if (request.blocks.size() != bitmap_bytes(fragment_blocks)) return false;
+    for (std::size_t i = fragment_blocks; i < request.blocks.size() * 8; ++i) {
+      if (bit(request.blocks.data, i)) return false;
+    }
+    if (count_bits(request.blocks.data) != request.block_count) return false;
+  }
+  if (request.block_count == 0) return false;
+  if (request.side.size() != side_bytes(request.codec, request.block_count)) return false;
+  if (request.values.size() != request.block_count * codec_block_bytes(request.codec)) return false;
+  const auto exponents = split_side(request).exponents;
+  return std::all_of(exponents.begin(), exponents.end(),
+                     [](std::int8_t e) { return e >= min_step_exponent && e <= max_step_exponent; });
+}
+
+bool fits(const ExchangeReply& reply, const ExchangeRequest& request) {
+  if (reply.fragment != request.fragment || reply.job != request.job) return false;
+  if (reply.status != ReplyStatus::done) return true;
+  if (reply.codec != request.codec || reply.block_count != request.block_count) return false;
+  if (reply.shift < request.min_shift || reply.shift > max_shift_bound) return false;
+  if (reply.differences.size() != request.block_count * codec_block_bytes(request.codec)) return false;
+  if (reply.wide.empty()) return reply.asked.empty();
+  if (request.codec == Codec::f32) return false;
+  if (reply.wide.size() != bitmap_bytes(request.block_count) || reply.asked.size() != request.block_count) return false;
+  const auto asked = reply.asked.as<std::int8_t>();
+  return std::all_of(asked.begin(), asked.end(),
+                     [](std::int8_t e) { return e >= min_step_exponent && e <= max_step_exponent; });
+}
+
+EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
+  const FragmentView y = fragment.buffers.y();
+  if (!fragment.steps.primed()) fragment.steps.prime(y, fragment.device);
+  const std::size_t fragment_blocks = fragment.buffers.block_count();
+  if (blocks.empty()) blocks = blocks_of({}, fragment_blocks);
+
+  Result result;
+  const std::size_t count = blocks.size();
+  std::vector<std::byte> side(side_bytes(request.codec, count));
+  FrameBuffer values(count * codec_block_bytes(request.codec));
+  const std::span<std::int8_t> used{reinterpret_cast<std::int8_t*>(side.data()), count};
+  std::span<std::uint16_t> checks;
+  for (std::size_t i = 0; request.codec == Codec::f32 && i < count; ++i)
+    used[i] = static_cast<std::int8_t>(fragment.steps.limit_exponent(range, factor, blocks[i]));
+  if (request.codec != Codec::f32) {
+    checks = {reinterpret_cast<std::uint16_t*>(side.data() + checks_offset(count)), count};
+    fragment.steps.exponents(request.codec, range, factor, blocks, used);
+    for (std::size_t i = 0; exponents.size() == count && i < count; ++i) {
+      // What a responder asks for is only taken as far as a responder's own steps would be.
+      const int most = fragment.steps.limit_exponent(range, factor, blocks[i]) - (codec_bits(request.codec) - 1);
+      used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
+    }
+  }
+  result.finite = fragment.device.encode(request.codec, y, blocks, request.seed, used, checks, values.bytes()) &&
+                  within_reach(fragment, request.codec, blocks, used, values);
+  result.exponents.assign(used.begin(), used.end());
+  result.factor = factor;
+  result.request = std::move(request);
+  result.request.clip = threshold_of(clip, fragment.steps, factor, blocks);
+  result.request.block_count = static_cast<std::uint32_t>(count);
+  result.request.blocks = bitmap_of(blocks, fragment_blocks);
+  result.request.side = Bytes::adopt(std::move(side));
+  result.request.values = std::move(values).share();
+  result.blocks = std::move(blocks);
+  return result;
+}
+
+AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
+  Result result;
+  ExchangeReply& reply = result.reply;
+  reply.counter = request.counter;
+  reply.job = request.job;
+  reply.fragment = request.fragment;
+  reply.codec = request.codec;
+  reply.block_count = request.block_count;
+
+  const FragmentView y = fragment.buffers.y();
+  if (!fragment.steps.primed()) fragment.steps.prime(y, fragment.device);
+  const auto blocks = blocks_of(request.blocks.data, fragment.buffers.block_count());
+  const Side side = split_side(request);
+  FrameBuffer differences(request.values.size());
+  std::vector<BlockOutcome> outcomes(blocks.size());
+  if (!fragment.device.difference(request.codec, y, blocks, request.seed, side.exponents, side.checks,
+                                  request.values.data, differences.bytes(), outcomes)) {
+    FrameBuffer own(fragment.buffers.block_count() * block_elements * sizeof(float));
+    result.own_not_finite = !fragment.device.read(y, fragment.buffers.block_count(), own.as<float>());
+    reply.status = ReplyStatus::refused;
+    reply.reason = result.own_not_finite ? RefuseReason::quarantined : RefuseReason::not_finite;
+    return result;
+  }
+  std::vector<bool> coarse;
+  std::vector<BlockOutcome> moved;
+  const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
+  if (request.codec == Codec::f32) {
+    moved = outcomes;
+    limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
+    shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse));
+  } else {
+    coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
+    shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
+                     clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse));
+    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
+  }
+  reply.status = ReplyStatus::done;
+  reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
+  const double magnitude = magnitude_of(fragment);
+  result.commit = differs(outcomes);
+  if (result.commit && !commit(fragment, request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes())) {
+    result.commit = false;
+    result.own_not_finite = true;
+    reply.status = ReplyStatus::refused;
+    reply.reason = RefuseReason::quarantined;
+    reply.wide = reply.asked = {};
+    return result;
+  }
+  result.measure = measure_of(request.codec, side.exponents, outcomes, coarse);
+  result.measure.magnitude = magnitude;
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
+  reply.differences = std::move(differences).share();
+  if (result.commit) {
+    result.half = {.blocks = std::move(request.blocks),
+                   .exponents = std::vector<std::int8_t>(side.exponents.begin(), side.exponents.end())};
+  }
+  return result;
+}
+
+UndoTask::Result UndoTask::run(HeldFragment fragment) const {
+  const auto blocks = blocks_of(half.blocks.data, fragment.buffers.block_count());
+  return {.commit = commit(fragment, reply.codec, reply.shift, +1, blocks, half.exponents, reply.differences.data)};
+}
+
+ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
+  Result result;
+  result.shift = reply.shift;
+  std::vector<BlockOutcome> outcomes(blocks.size());
+  if (!fragment.device.outcomes_of(reply.codec, exponents, reply.differences.data, reply.wide.data, outcomes))
+    return result;
+  if (!within_bounds(*this, outcomes)) return result;
+  result.accepted = true;
+  const double magnitude = magnitude_of(fragment);
+  result.commit = differs(outcomes);
+  if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data)) {
+    return {};
+  }
+  const auto asked = reply.asked.as<std::int8_t>();
+  std::vector<bool> coarse(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (!outcomes[i].wide) continue;
+    coarse[i] = asked[i] < exponents[i];
+    if (coarse[i]) fragment.steps.refine(blocks[i], exponents[i] - asked[i]);
+    result.wide.push_back(blocks[i]);
+    result.wide_exponents.push_back(asked[i]);
+  }
+  result.measure = measure_of(reply.codec, exponents, outcomes, coarse);
+  result.measure.magnitude = magnitude;
+  result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
+  return result;
+}
+
+}  // namespace gossamer::gossip

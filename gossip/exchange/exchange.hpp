@@ -1,0 +1,138 @@
+// The work of one exchange: what the initiator computes to ask, the responder to answer, the initiator to conclude.
+//
+// Each is a value that holds all it needs but the fragment's memory; run() has the fragment's device
+// do the arithmetic (gossip/exchange/device.hpp), on a worker thread while the fragment is held for it. What to do with
+// the result is Replica's decision.
+
+#pragma once
+
+#include "gossip/exchange/device.hpp"
+#include "gossip/exchange/fragment_buffers.hpp"
+#include "gossip/exchange/outer.hpp"
+#include "gossip/exchange/steps.hpp"
+#include "gossip/messages.hpp"
+
+namespace gossamer::gossip {
+
+/// What of a fragment a task may touch while it holds it.
+struct HeldFragment {
+  FragmentBuffers& buffers;
+  BlockSteps& steps;
+  OuterState* outer = nullptr;              ///< only OuterTask looks at it
+  const Device& device = buffers.device();  ///< computes on the buffers, which are its memory
+};
+
+/// Sums over an exchange's blocks, for mixing, metrics and the link's factor.
+struct ExchangeMeasure {
+  std::uint32_t blocks = 0;
+  std::uint32_t wide_blocks = 0;
+  std::uint32_t coarse_blocks = 0;  ///< of the wide ones: refused for their step, not out of range
+  float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
+  double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
+  double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
+  double codec_error = 0;           ///< most that quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
+  double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks; 0: not to be had
+  bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
+};
+
+/// Numbers from here on, 2^119, are beyond every step but the coarsest, and count as infinite.
+inline constexpr float largest_averaged = 0x1p+119F;
+static_assert(max_step_exponent - 1 + index_bits == 119);
+/// Differences as small as the finest step, in the root mean square, count as none.
+inline constexpr double finest_step = 0x1p-100;
+static_assert(min_step_exponent == -100);
+
+/// ‖y_j − y_i‖ over ‖y‖: how far apart two replicas are, without a unit. 0 if they are equal, or differ by no more than
+/// the finest step tells; infinite if y is zero.
+[[nodiscard]] double relative_distance(const ExchangeMeasure& measure);
+
+/// Encodes the initiator's side.
+struct EncodeTask {
+  ExchangeRequest request = {};            ///< complete but for clip, block_count, blocks, side and values
+  std::vector<std::uint32_t> blocks = {};  ///< ascending; empty: all
+  std::vector<std::int8_t> exponents =
+      {};  ///< wanted steps for `blocks` (from a reply), taken up to the limits; empty: the node's own estimate
+  float range = default_range;
+  float factor = 1;
+  Clip clip = {};
+
+  struct Result {
+    bool finite = false;  ///< false: the node's own fragment holds NaN, infinity or numbers beyond largest_averaged;
+                          ///< nothing else is meaningful
+    ExchangeRequest request;
+    std::vector<std::uint32_t> blocks;   ///< as included
+    std::vector<std::int8_t> exponents;  ///< as used; for f32 the limits
+    float factor = 1;
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// A responder keeps this beside its reply, so that it can undo its half.
+struct AnsweredHalf {
+  Bytes blocks = {};                        ///< as in the request
+  std::vector<std::int8_t> exponents = {};  ///< the steps of its blocks; empty: nothing was committed
+};
+
+/// Answers a request: decodes, chooses the weight, commits the responder's half.
+struct AnswerTask {
+  ExchangeRequest request;
+  int shift = 1;  ///< the largest weight the budget leaves, ages considered; noise and clipping may make it smaller
+  float range = default_range;
+  float factor = 1;
+  Clip clip = {};
+  Witness witness = {};
+
+  struct Result {
+    bool commit = false;  ///< the responder's half is written; FragmentBuffers::finish_commit() makes it count.
+                          ///< False with a reply `done`: the two ends agree, there is nothing to write
+    bool own_not_finite = false;
+    ExchangeReply reply;  ///< complete but for clock and age
+    AnsweredHalf half;
+    ExchangeMeasure measure;
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// Commits the initiator's half of an exchange that the responder has done.
+struct ConcludeTask {
+  ExchangeReply reply;
+  std::vector<std::uint32_t> blocks;
+  std::vector<std::int8_t> exponents;
+  float factor = 1;
+  float clip = 0;  ///< as sent in the request
+  Witness witness = {};
+
+  struct Result {
+    bool accepted = false;  ///< false: differences that are not finite, or beyond what the request allowed
+    bool commit = false;    ///< as in AnswerTask
+    int shift = 1;
+    ExchangeMeasure measure;
+    std::vector<std::uint32_t> wide;          ///< blocks that were out of range
+    std::vector<std::int8_t> wide_exponents;  ///< and the steps the responder asked for
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) &&;
+};
+
+/// Commits the opposite of a responder's half, whose initiator will never commit the other.
+struct UndoTask {
+  std::uint32_t place = 0;  ///< see ReplyCache
+  ExchangeReply reply;
+  AnsweredHalf half;
+
+  struct Result {
+    bool commit = false;  ///< as in AnswerTask; false: the device failed, or has no room
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) const;
+};
+
+/// True if a request's block list and frames fit a fragment of `fragment_blocks` blocks.
+[[nodiscard]] bool fits(const ExchangeRequest& request, std::size_t fragment_blocks);
+/// True if a reply fits the request it answers.
+[[nodiscard]] bool fits(const ExchangeReply& reply, const ExchangeRequest& request);
+
+/// Indices of the set bits; all `fragment_blocks` if the bitmap is empty.
+[[nodiscard]] std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks);
+/// The bitmap of `blocks` (ascending); empty if they are all there are.
+[[nodiscard]] Bytes bitmap_of(std::span<const std::uint32_t> blocks, std::size_t fragment_blocks);
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,316 @@
+#include "gossip/group/local_group.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "gossip/check.hpp"
+#include "gossip/replica/job_clock.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr std::uint64_t never_handed = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : rounds_(fragment_count), clock_(clock) {}
+
+// --- who takes part -----------------------------------------------------------------------------------------------
+
+void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings) {
+  GOSSAMER_CHECK(clients() < max_clients && !clients_.contains(id));
+  const auto count = static_cast<std::uint32_t>(rounds_.size());
+  Client client{.slots = std::vector<Slot>(count), .clock = clock, .were = standings.were};
+  const auto says = [](const std::vector<bool>& what, std::uint32_t f) { return !what.empty() && what[f]; };
+  for (std::uint32_t f = 0; f < count; ++f) {
+    Slot& slot = client.slots[f];
+    slot.apart = arrival == Arrival::without_values;
+    slot.due = says(standings.due, f);
+    slot.untaken = slot.of_before = says(standings.untaken, f);
+    slot.quarantined = says(standings.unsound, f);
+    client.quarantined += slot.quarantined ? 1 : 0;
+    client.untaken += slot.untaken ? 1 : 0;
+    slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_handed;
+  }
+  if (arrival == Arrival::without_values) client.lacking = count;
+  clients_.emplace(id, std::move(client));
+}
+
+void LocalGroup::remove(ClientId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  found->second.gone = true;
+  for (Slot& slot : found->second.slots)
+    slot.due = slot.awaited = false;
+  forget_gone();
+}
+
+void LocalGroup::forget_gone() {
+  std::erase_if(clients_, [](const auto& item) {
+    const Client& client = item.second;
+    return client.gone && client.untaken == 0 && client.in_tasks == 0;
+  });
+}
+
+bool LocalGroup::needs(ClientId id) const {
+  return clients_.contains(id);
+}
+
+std::size_t LocalGroup::clients() const {
+  return static_cast<std::size_t>(
+      std::count_if(clients_.begin(), clients_.end(), [](const auto& item) { return !item.second.gone; }));
+}
+
+bool LocalGroup::ready(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found != clients_.end() && found->second.lacking == 0;
+}
+
+std::uint32_t LocalGroup::lacking(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found == clients_.end() ? 0 : found->second.lacking;
+}
+
+bool LocalGroup::quarantined(ClientId id) const {
+  const auto found = clients_.find(id);
+  return found != clients_.end() && found->second.quarantined > 0;
+}
+
+bool LocalGroup::Work::takes() const {
+  return std::ranges::any_of(parts, [](const Part& part) { return part.take == Take::progress; });
+}
+
+// --- the clock ----------------------------------------------------------------------------------------------------
+
+void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  const std::uint64_t trained = clock - std::min(clock, found->second.clock);
+  found->second.clock = clock;
+  const auto taking_part =
+      static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [](const auto& item) {
+        return !item.second.gone && item.second.lacking == 0;
+      }));
+  if (taking_part == 0 || found->second.lacking > 0) return;
+  clock_remainder_ += trained % taking_part;
+  clock_ = later_clock(clock_, trained / taking_part + clock_remainder_ / taking_part);
+  clock_remainder_ %= taking_part;
+}
+
+// --- a round ------------------------------------------------------------------------------------------------------
+
+void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us) {
+  Round& round = rounds_[f];
+  round.gathered = true;
+  if (uneven) ++round.changes;
+  if (!holder) return;
+  round.under_way = true;
+  round.begun_us = now_us;
+  round.clock = clock_;
+  under_way_.insert(f);
+  if (const auto found = clients_.find(*holder); found != clients_.end() && !found->second.gone) {
+    found->second.slots[f].due = found->second.slots[f].awaited = true;
+  }
+}
+
+Take LocalGroup::take_of(const Slot& slot) {
+  if (slot.quarantined) return Take::check;  // what it came from is not finite
+  return slot.untaken ? Take::progress : Take::nothing;
+}
+
+/// Clients whose mean y is: those that take part, and are not quarantined.
+std::size_t LocalGroup::in_mean(std::uint32_t f) const {
+  const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
+    const Slot& slot = item.second.slots[f];
+    return !slot.apart && !slot.replacing && !slot.quarantined && (!item.second.gone || slot.untaken);
+  });
+  return static_cast<std::size_t>(count);
+}
+
+/// Its share of the mean, with those that have not come back where it had them beside it.
+float LocalGroup::weight_of(const Client& client, const Slot& slot, std::size_t in_mean) {
+  const std::size_t sharing = slot.of_before ? std::max<std::size_t>(client.were, in_mean) : in_mean;
+  return 1.0F / static_cast<float>(std::max<std::size_t>(sharing, 1));
+}
+
+void LocalGroup::begin_taking(Client& client, Slot& slot) {
+  if (!slot.untaken) return;
+  slot.untaken = false;
+  slot.in_task = true;
+  --client.untaken;
+  ++client.in_tasks;
+}
+
+void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
+  if (!slot.in_task) return;
+  slot.in_task = false;
+  --client.in_tasks;
+  if (reached || (client.gone && ++client.tries >= farewell_tries)) return;
+  slot.untaken = true;
+  ++client.untaken;
+}
+
+LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_us) {
+  Round& round = rounds_[f];
+  GOSSAMER_CHECK(round.gathered && !round.under_way);
+  round = {.gathered = true,
+           .under_way = true,
+           .changes = round.changes + (exchanged ? 1 : 0),
+           .begun_us = now_us,
+           .clock = clock_};
+  under_way_.insert(f);
+  Work work;
+  const std::size_t before = in_mean(f);
+  for (auto& [id, client] : clients_) {
+    Slot& slot = client.slots[f];
+    if (slot.due || (client.gone && !slot.untaken)) continue;
+    work.parts.push_back({.id = id,
+                          .take = take_of(slot),
+                          .weight = weight_of(client, slot, before),
+                          .offer = !client.gone,
+                          .replace = slot.apart});
+    begin_taking(client, slot);
+    if (client.gone) continue;
+    slot.due = slot.awaited = true;
+    if (slot.apart) slot.replacing = true;
+    slot.apart = false;
+  }
+  return work;
+}
+
+void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  Slot& slot = client.slots[f];
+  GOSSAMER_CHECK(slot.due);
+  if (slot.awaited && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
+  slot.due = slot.awaited = false;
+  if (slot.apart) return;  // of a life before this one: it takes y over all the same
+  if (slot.replacing) {    // what it published is what it was given
+    slot.replacing = false;
+    --client.lacking;
+    return;
+  }
+  slot.untaken = true;
+  slot.of_before = false;
+  ++client.untaken;
+}
+
+bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
+  const Round& round = rounds_[f];
+  if (!round.under_way || round.ending) return false;
+  bool awaited = false;
+  bool apart = false;
+  for (const auto& [id, client] : clients_) {
+    awaited = awaited || client.slots[f].awaited;
+    apart = apart || (client.slots[f].apart && !client.gone);
+  }
+  if (!awaited) return true;
+  if (round.first_us == 0) return apart && now_us - round.begun_us > unanswered_us;
+  return now_us - round.begun_us > std::max(patience * (round.first_us - round.begun_us), least_patience_us);
+}
+
+void LocalGroup::end(std::uint32_t f) {
+  rounds_[f].ending = true;
+}
+
+LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
+  GOSSAMER_CHECK(rounds_[f].gathered);
+  rounds_[f].under_way = rounds_[f].ending = false;
+  under_way_.erase(f);
+  Work work;
+  const std::size_t before = in_mean(f);
+  for (auto& [id, client] : clients_) {
+    Slot& slot = client.slots[f];
+    slot.awaited = false;
+    if (!slot.untaken) continue;
+    work.parts.push_back({.id = id, .take = take_of(slot), .weight = weight_of(client, slot, before)});
+    begin_taking(client, slot);
+  }
+  return work;
+}
+
+void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes) {
+  GOSSAMER_CHECK(outcomes.size() == work.parts.size());
+  if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return outcome.moved; }))
+    ++rounds_[f].changes;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const auto found = clients_.find(work.parts[i].id);
+    if (found == clients_.end()) continue;
+    Slot& slot = found->second.slots[f];
+    end_taking(found->second, slot, outcomes[i].reached);
+    if (work.parts[i].offer) {
+      slot.changes = rounds_[f].changes;
+      slot.withheld = false;
+    }
+    if (work.parts[i].take == Take::nothing || !outcomes[i].reached) continue;
+    if (slot.quarantined == !outcomes[i].finite) continue;
+    slot.quarantined = !outcomes[i].finite;
+    found->second.quarantined += slot.quarantined ? 1U : -1U;
+    quarantines_ += slot.quarantined ? 1 : 0;
+  }
+  forget_gone();
+}
+
+void LocalGroup::withheld(std::uint32_t f, const Part& part) {
+  const auto found = clients_.find(part.id);
+  if (found == clients_.end()) return;
+  Slot& slot = found->second.slots[f];
+  slot.due = slot.awaited = false;
+  slot.changes = never_handed;
+  slot.withheld = true;
+  if (!part.replace) return;
+  slot.replacing = false;
+  slot.apart = true;
+}
+
+bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without) const {
+  return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+    const Slot& slot = item.second.slots[f];
+    return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes &&
+           !(idle && slot.due);
+  });
+}
+
+bool LocalGroup::even(const std::set<ClientId>& without) const {
+  const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+    return item.second.gone || without.contains(item.first) || (item.second.lacking == 0 && item.second.untaken == 0);
+  });
+  if (!clients_even || !under_way_.empty()) return false;
+  for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
+    if (!rounds_[f].gathered || anyone_behind(f, false, without)) return false;
+    if (clients() > 1 && rounds_[f].clock != clock_) return false;
+  }
+  return true;
+}
+
+std::vector<std::uint32_t> LocalGroup::wanted(TimeUs period_us, TimeUs now_us, std::size_t most) {
+  std::vector<std::uint32_t> fragments;
+  const auto count = static_cast<std::uint32_t>(rounds_.size());
+  const std::uint32_t first = next_;
+  for (std::uint32_t i = 0; i < count && fragments.size() < most; ++i) {
+    const std::uint32_t f = (first + i) % count;
+    next_ = (f + 1) % count;
+    if (wants(f, period_us, now_us)) fragments.push_back(f);
+  }
+  return fragments;
+}
+
+bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
+  const Round& round = rounds_[f];
+  if (!round.gathered || round.under_way) return false;
+  std::size_t present = 0;
+  bool untaken = false;  // came after its round was over
+  for (const auto& [id, client] : clients_) {
+    const Slot& slot = client.slots[f];
+    if (!client.gone && slot.apart && !slot.due && !slot.withheld) return true;
+    present += client.gone ? 0 : 1;
+    untaken = untaken || slot.untaken;
+  }
+  if (now_us - round.begun_us < period_us) return false;
+  return untaken || anyone_behind(f, true) || (present > 1 && clock_ != round.clock);
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,346 @@
+// Who is in the cluster, who is dead, and whom to keep links to. The one failure detector of a node: whoever it says
+// has died has every exchange and transfer ended.
+//
+//   - Failure detection is SWIM (Das, Gupta & Motivala 2002) with Lifeguard (Dadgar et al. 2018, arXiv 1707.00788):
+//     probes in shuffled round robin, indirect ones through others, suspicion that may be refuted with a larger
+//     incarnation, news riding on every message, patience that grows while this node itself is slow.
+//   - Up to full_view_limit members everybody knows everybody and keeps links to all.
+//   - Beyond it each node keeps only an active view, which is symmetric, which it probes and keeps links to, and a
+//     passive view to replace losses from: HyParView (Leitão, Pereira & Rodrigues 2007). Neighbours tell each other
+//     their active views, so that those who watch a node ask each other when it falls silent. That a node is dead, has
+//     left or is back is told to all, through a bounded memory of what was heard; suspicion stays among its watchers.
+//
+// A state machine: messages, time and links come in, Actions come out. It trusts no message beyond this: `from` is who
+// sent it (the link is authenticated). Claims about a node are outweighed by that node's own word: a claim that a node
+// is dead is only a suspicion to those who have just heard it. What an admitted liar can do is bounded by that, by the
+// bounds on every table, and by the incarnations it can claim.
+//
+// The caller ticks it every tick_us; a gap of pause_us or more between ticks is taken for a pause of this node, after
+// which it refutes rather than accuses. One owner, one thread.
+//
+//   membership.cpp        what is heard, and what becomes of it
+//   membership_probe.cpp  the failure detector
+//   membership_views.cpp  partial views
+
+#pragma once
+
+#include <optional>
+
+#include "gossip/membership/rumours.hpp"
+#include "gossip/membership/suspicion.hpp"
+#include "gossip/random.hpp"
+
+namespace gossamer::gossip {
+
+/// Most that full_view_limit may be: bounds the table of members.
+inline constexpr std::size_t max_full_view = 256;
+/// Most that active_view may be.
+inline constexpr std::size_t max_active_view = 32;
+inline constexpr std::size_t max_passive_view = 256;
+/// Neighbours beyond active_view that are taken when asked, so that those who look for one find one.
+inline constexpr std::size_t active_view_slack = 2;
+/// Addresses to join through.
+inline constexpr std::size_t max_contacts = 64;
+/// Dead members whose addresses are still tried.
+inline constexpr std::size_t max_lost = 64;
+/// A neighbour that answers so many probes in a row through others only is one no longer: there is no way to it, or it
+/// does not know that it is one.
+inline constexpr std::uint8_t max_unheard = 3;
+/// Probes under way on behalf of others.
+inline constexpr std::size_t max_relays = 64;
+/// A claim about a node with an incarnation further above the known one is not believed.
+inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 50;
+[[nodiscard]] constexpr bool implausible(std::uint64_t claimed, std::uint64_t known) {
+  return claimed > known && claimed - known > max_incarnation_jump;
+}
+/// Hops of a newcomer's walk, and what is left of them where it enters a passive view (Leitão et al. 2007,
+/// section 4.2).
+inline constexpr std::uint8_t active_walk_hops = 6;
+inline constexpr std::uint8_t passive_walk_hops = 3;
+
+/// Defaults are those for a LAN.
+struct MembershipOptions {
+  /// One member is probed in each. Shorter notices a crash sooner and costs about 80 bytes each time.
+  TimeUs probe_interval_us = 1 * us_per_s;
+  /// To wait for an answer before others are asked; above the round trips of the network.
+  TimeUs probe_timeout_us = 500 * us_per_ms;
+  std::size_t indirect_probes = 3;  ///< others asked
+  unsigned suspicion_mult = 4;      ///< see suspicion_bounds()
+  unsigned suspicion_max_mult = 6;
+  unsigned retransmit_mult = 4;  ///< see retransmission_limit()
+  /// While there is news it is sent to gossip_fanout others this often.
+  TimeUs gossip_interval_us = 200 * us_per_ms;
+  std::size_t gossip_fanout = 3;
+  /// Tables are compared with one other this often: repairs what news has missed.
+  TimeUs sync_interval_us = 30 * us_per_s;
+  /// One dead member's address is tried this often, for reconnect_for_us: partitions heal by it.
+  TimeUs reconnect_interval_us = 10 * us_per_s;
+  TimeUs reconnect_for_us = 24 * 3600 * us_per_s;
+  /// Passive views are mixed this often.
+  TimeUs shuffle_interval_us = 20 * us_per_s;
+  TimeUs tick_us = 100 * us_per_ms;
+  TimeUs pause_us = 2 * us_per_s;
+  /// Members, this node apart, that everybody knows; with more, views are partial. At most max_full_view.
+  std::size_t full_view_limit = 64;
+  /// Neighbours in a partial view: more mix faster, survive more losses at once, and cost a link each.
+  std::size_t active_view = 8;
+  std::size_t passive_view = 32;
+
+  [[nodiscard]] static MembershipOptions lan() { return {}; }
+  /// For round trips of up to a second: five times as patient, and as cheap.
+  [[nodiscard]] static MembershipOptions wan();
+};
+
+/// Since the beginning. Shown to people; nothing is decided on it.
+struct MembershipCounters {
+  std::uint64_t malformed = 0;    ///< messages outside their bounds
+  std::uint64_t implausible = 0;  ///< claims with an incarnation out of reach
+  std::uint64_t probes = 0;
+  std::uint64_t probes_failed = 0;
+  std::uint64_t suspicions = 0;   ///< raised or joined
+  std::uint64_t refutations = 0;  ///< of claims about this node
+  std::uint64_t deaths = 0;       ///< declared by this node's own timers
+  std::uint64_t deaths_doubted = 0;
+  std::uint64_t pauses = 0;  ///< of this node
+  std::uint64_t news_forgotten = 0;
+};
+
+class Membership {
+ public:
+  struct Send {
+    NodeId to;            ///< all zeros: whoever is at the address
+    std::string address;  ///< to be dialled if there is no link; may be empty: over the link, or not at all
+    MembershipMessage message;
+  };
+  /// Keep a link to this node until told to hang up.
+  struct Dial {
+    NodeId node;
+    std::string address;
+  };
+  enum class Change : std::uint8_t {
+    joined,       ///< is now a member (with partial views: a neighbour)
+    suspected,    ///< of being dead
+    refuted,      ///< no longer suspected
+    died,         ///< whatever is under way with it ends now
+    left,         ///< as died, by its own decision
+    alive_again,  ///< after died or left
+  };
+  struct Event {
+    Change change;
+    NodeId node;
+  };
+  struct Actions {
+    std::vector<Send> send;
+    std::vector<Dial> dial;
+    std::vector<NodeId> hang_up;
+    std::vector<Event> events;
+  };
+
+  struct Member {
+    MemberRecord record = {};
+    /// Of the record that the address is from. Every message tells the sender's incarnation, few tell its address.
+    std::uint64_t addressed_at = 0;
+    TimeUs last_heard_us = 0;  ///< from itself
+    bool suspected = false;
+    bool leaving = false;      ///< suspected because somebody says that it has left
+    bool urgent = false;       ///< probe it next
+    std::uint8_t unheard = 0;  ///< probes in a row that only others answered for it (partial views)
+    Suspicion suspicion = {};
+    std::vector<MemberRecord> watchers = {};  ///< its active view, as it told (partial views)
+  };
+
+  /// `self.incarnation`: larger at each start; microseconds since 1970 will do.
+  Membership(const MembershipOptions& options, MemberRecord self, Random random, TimeUs now_us);
+
+  /// Introduces itself at these addresses (at most max_contacts are kept), again and again while it knows nobody.
+  void join(std::vector<std::string> addresses, TimeUs now_us, Actions& out);
+  void receive(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void tick(TimeUs now_us, Actions& out);
+  /// Says goodbye; from then on it is silent.
+  void leave(TimeUs now_us, Actions& out);
+  /// There is a link to this node for another reason than that it is a member (its address is configured, say): it and
+  /// this node are made known to each other. Nothing happens if it is a member.
+  void greet(const NodeId& node, TimeUs now_us, Actions& out);
+  /// `incarnation`: the one that the node there began with. It says so itself, so what is told of a former life of it
+  /// from now on is known to be old.
+  void link_up(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
+  /// A member has shown, on its own authority, that it is to be dialled elsewhere than its record says.
+  void seen_at(const NodeId& node, const std::string& address);
+  /// This node is to be dialled there from now on; empty: nowhere, it only dials out. Told to all, under a larger
+  /// incarnation. Also with the same address, where what others make of it has changed.
+  void relocate(const std::string& address);
+  /// A hint: the node is probed next.
+  void link_down(const NodeId& node, TimeUs now_us, Actions& out);
+
+  [[nodiscard]] const MemberRecord& self() const { return self_; }
+  /// All that are known to be in the cluster (full view), or the active view (partial), by id; without this node.
+  [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+  [[nodiscard]] const Member* find(const NodeId& node) const;
+  /// The nodes to keep links to, by id.
+  [[nodiscard]] const std::vector<NodeId>& view() const { return view_; }
+  [[nodiscard]] const std::vector<MemberRecord>& passive_view() const { return passive_; }
+  [[nodiscard]] bool partial() const { return partial_; }
+  /// It has heard that this node is dead or has left, and not of its return.
+  [[nodiscard]] bool considers_gone(const NodeId& node) const;
+  /// What it has heard of nodes that are not members here, by id.
+  [[nodiscard]] const std::vector<HeardClaims::Heard>& heard() const { return heard_.items(); }
+  [[nodiscard]] int health_score() const { return health_.score(); }
+  [[nodiscard]] const MembershipCounters& counters() const { return counters_; }
+  [[nodiscard]] std::size_t queued_rumours() const { return rumours_.size(); }
+
+ private:
+  struct Probe {
+    NodeId target;
+    std::uint32_t sequence;
+    TimeUs ask_others_us;
+    TimeUs end_us;
+    bool others_asked = false;
+    std::size_t helpers = 0;
+    std::size_t nacks = 0;
+  };
+  struct Relay {
+    NodeId origin;
+    std::uint32_t origin_sequence;
+    NodeId target;
+    std::uint32_t sequence;
+    TimeUs nack_us;
+  };
+  struct Lost {
+    MemberRecord record;
+    TimeUs since_us;
+    bool due;  ///< there is reason to think that it is back
+  };
+  struct Pending {
+    MemberRecord record;
+    TimeUs deadline_us;
+    bool urgent;
+    int attempts;
+  };
+
+  // membership.cpp
+  Member* member_of(const NodeId& node);
+  void send(const NodeId& to, const std::string& address, MembershipBody body, Actions& out);
+  void send(const MemberRecord& to, MembershipBody body, Actions& out) {
+    send(to.node, to.address, std::move(body), out);
+  }
+  void answer(const NodeId& to, MembershipBody body, Actions& out);
+  [[nodiscard]] const std::string& address_of(const NodeId& node) const;
+  [[nodiscard]] std::optional<Rumour> claim_about(const NodeId& node) const;
+  [[nodiscard]] std::size_t assumed_nodes() const;
+  [[nodiscard]] SuspicionBounds bounds() const;
+  void pass_on(Claim claim, const MemberRecord& subject, const NodeId& accuser, bool spread, std::uint8_t hops);
+  void notice_pause(TimeUs now_us);
+  void first_hand(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out);
+  void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
+  void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
+  void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
+  void hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops);
+  void hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
+  void hear_suspected(const NodeId& node, std::uint64_t incarnation, const NodeId& accuser, bool leaving, TimeUs now_us,
+                      Actions& out);
+  void hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out);
+  void refute(Claim claim, std::uint64_t incarnation);
+  void trust(Member& member, TimeUs now_us, Actions& out);
+  Member& add_member(const MemberRecord& record, TimeUs now_us, Actions& out);
+  void remove_member(const NodeId& node);
+  void bury(const NodeId& node, Claim claim, std::uint8_t hops, TimeUs now_us, Actions& out);
+  void note_lost(const MemberRecord& record, TimeUs now_us);
+  std::optional<MemberRecord> take_lost(const NodeId& node);
+  void settle(Actions& out);
+  void introduce(TimeUs now_us, Actions& out);
+  void spread_news(TimeUs now_us, Actions& out);
+  void synchronise(TimeUs now_us, Actions& out);
+  void reconnect(TimeUs now_us, Actions& out);
+  [[nodiscard]] Sync make_sync(bool answer_wanted);
+  [[nodiscard]] std::vector<std::size_t> some_members(std::size_t count);
+
+  void on(const NodeId& from, const Ping& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const PingRequest& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Ack& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Nack& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Sync& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Join& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const ForwardJoin& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const NeighbourRequest& body, const MembershipMessage& message, TimeUs now_us,
+          Actions& out);
+  void on(const NodeId& from, const NeighbourReply& body, const MembershipMessage& message, TimeUs now_us,
+          Actions& out);
+  void on(const NodeId& from, const Disconnect& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Shuffle& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const ShuffleReply& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const Leave& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+  void on(const NodeId& from, const News& body, const MembershipMessage& message, TimeUs now_us, Actions& out);
+
+  // membership_probe.cpp
+  void advance_probe(TimeUs now_us, Actions& out);
+  void start_probe(TimeUs now_us, Actions& out);
+  void ask_others(TimeUs now_us, Actions& out);
+  void conclude_failed_probe(TimeUs now_us, Actions& out);
+  void advance_relays(TimeUs now_us, Actions& out);
+  void expire_suspicions(TimeUs now_us, Actions& out);
+  [[nodiscard]] Member* next_target();
+  [[nodiscard]] bool reachable(const MemberRecord& record) const;
+
+  // membership_views.cpp
+  [[nodiscard]] bool shows_large_cluster(const MembershipMessage& message) const;
+  void become_partial(TimeUs now_us, Actions& out);
+  void become_full_if_small(TimeUs now_us, Actions& out);
+  void tend_views(TimeUs now_us, Actions& out);
+  void drop_unreachable(Actions& out);
+  void look_for_neighbours(TimeUs now_us, Actions& out);
+  void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
+  void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
+  void taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out);
+  void drop_neighbour(const NodeId& node, Actions& out);
+  void shuffle_views(TimeUs now_us, Actions& out);
+  void push_view(TimeUs now_us, Actions& out);
+  void remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out);
+  void forget(const NodeId& node);
+  [[nodiscard]] std::vector<MemberRecord> sample_views(std::size_t active, std::size_t passive);
+  [[nodiscard]] const Member* random_neighbour(const NodeId& but, const NodeId& nor);
+  [[nodiscard]] bool has_room(const MemberRecord& record) const;
+
+  MembershipOptions options_;
+  MemberRecord self_;
+  Random random_;
+  MembershipCounters counters_;
+  LocalHealth health_;
+  bool left_ = false;
+  bool partial_ = false;
+  bool small_again_ = false;   ///< it has had a partial view and has given it up
+  bool view_changed_ = false;  ///< view_ is to be worked out again
+  bool view_untold_ = false;   ///< neighbours do not know the active view yet
+
+  std::vector<Member> members_;  // by node
+  std::vector<NodeId> view_;     // by node
+  std::vector<MemberRecord> passive_;
+  std::vector<Pending> pending_;
+  std::vector<Lost> lost_;
+  std::vector<std::string> contacts_;
+  RumourQueue rumours_;
+  HeardClaims heard_;
+
+  std::optional<Probe> probe_;
+  std::vector<Relay> relays_;
+  std::vector<NodeId> probe_order_;
+  std::size_t probe_next_ = 0;
+  std::uint32_t sequence_ = 0;
+
+  TimeUs last_tick_us_;
+  TimeUs next_probe_us_;
+  TimeUs next_news_us_;
+  TimeUs next_sync_us_;
+  TimeUs next_reconnect_us_;
+  TimeUs next_expire_us_;
+  TimeUs next_introduction_us_ = 0;  ///< to those who seem not to know this node, or what is said of them
+  TimeUs next_join_us_ = 0;
+  TimeUs join_backoff_us_ = 0;
+  TimeUs next_shuffle_us_ = 0;
+  TimeUs next_search_us_ = 0;
+  TimeUs search_backoff_us_ = 0;
+  TimeUs next_push_us_ = 0;
+  TimeUs crowded_us_ = 0;  ///< when there last were more nodes than the passive view could hold
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,366 @@
+// Partial views: HyParView (Leitão, Pereira & Rodrigues 2007), with four changes. A node takes up to active_view_slack
+// neighbours more than it looks for, so that requests are seldom turned down; one with less than half of what it looks
+// for is not turned down (in the paper, one with none); neighbours tell each other their active
+// views, for those who watch a node to know each other; and a node that can only dial out is never asked, but asks. See
+// gossip/membership/membership.hpp.
+
+#include <algorithm>
+
+#include "gossip/check.hpp"
+#include "gossip/membership/membership.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// What a node tells of its views in a shuffle (Leitão et al. 2007, section 4.2).
+constexpr std::size_t shuffled_active = 3;
+constexpr std::size_t shuffled_passive = 4;
+constexpr TimeUs longest_search_backoff_us = 10 * us_per_s;
+constexpr int request_attempts = 2;
+/// A passive view that has not been full for so many shuffles shows that the cluster is small.
+constexpr TimeUs uncrowded_shuffles = 10;
+
+}  // namespace
+
+/// A newcomer learns it from those who take it for a neighbour; of the others, who knows many follows those who knew
+/// more. In a cluster that has become small again each node finds out by itself.
+bool Membership::shows_large_cluster(const MembershipMessage& message) const {
+  if (!message.partial) return false;
+  if (2 * members_.size() > options_.full_view_limit) return true;
+  if (small_again_) return false;
+  if (const auto* reply = std::get_if<NeighbourReply>(&message.body)) return reply->accepted;
+  const auto* ping = std::get_if<Ping>(&message.body);
+  return ping != nullptr && ping->neighbour;
+}
+
+/// Keeps some of the members as neighbours, who are told, and some in the passive view.
+void Membership::become_partial(TimeUs now_us, Actions& out) {
+  partial_ = true;
+  small_again_ = false;
+  crowded_us_ = now_us;
+  next_shuffle_us_ =
+      now_us + static_cast<TimeUs>(random_.below(static_cast<std::uint64_t>(options_.shuffle_interval_us)));
+  std::vector<Member> former;
+  former.swap(members_);
+  for (std::size_t i = former.size(); i > 1; --i)
+    std::swap(former[i - 1], former[random_.below(i)]);
+  for (Member& member : former) {
+    // Those under suspicion are kept until it is decided; those that only dial out will ask for themselves.
+    if (member.suspected || (members_.size() < options_.active_view && !member.record.dial_only)) {
+      members_.push_back(std::move(member));
+    } else if (passive_.size() < options_.passive_view && !member.record.dial_only) {
+      passive_.push_back(std::move(member.record));
+    }
+  }
+  std::ranges::sort(members_, {}, [](const Member& member) { return member.record.node; });
+  probe_order_.clear();
+  probe_next_ = 0;
+  for (const Member& member : members_) {
+    probe_order_.push_back(member.record.node);
+    send(member.record, NeighbourRequest{self_, false}, out);
+  }
+  if (probe_ && find(probe_->target) == nullptr) probe_.reset();
+  view_changed_ = true;
+  view_untold_ = true;
+}
+
+/// Everybody fits into half of what a full view may hold: knows everybody again.
+void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
+  if (now_us - crowded_us_ < uncrowded_shuffles * options_.shuffle_interval_us) return;
+  if (2 * (members_.size() + passive_.size()) >= options_.full_view_limit) return;
+  partial_ = false;
+  small_again_ = true;
+  pending_.clear();
+  std::vector<MemberRecord> others;
+  others.swap(passive_);
+  for (const MemberRecord& record : others) {
+    if (!considers_gone(record.node)) add_member(record, now_us, out);
+  }
+  for (const Member& member : members_)
+    send(member.record, make_sync(true), out);
+  view_changed_ = true;
+}
+
+void Membership::tend_views(TimeUs now_us, Actions& out) {
+  drop_unreachable(out);
+  look_for_neighbours(now_us, out);
+  shuffle_views(now_us, out);
+  push_view(now_us, out);
+  become_full_if_small(now_us, out);
+}
+
+/// One of two neighbours has become a node that can only dial out, as the other is, or was kept until a suspicion of it
+/// was decided: nothing would ever be heard from it.
+void Membership::drop_unreachable(Actions& out) {
+  std::vector<NodeId> unreachable;
+  for (const Member& member : members_) {
+    if (!member.suspected && !reachable(member.record)) unreachable.push_back(member.record.node);
+  }
+  for (const NodeId& node : unreachable)
+    drop_neighbour(node, out);
+}
+
+void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
+  for (std::size_t i = 0; i < pending_.size();) {
+    if (now_us < pending_[i].deadline_us) {
+      ++i;
+      continue;
+    }
+    const Pending pending = pending_[i];
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+    view_changed_ = true;
+    if (pending.attempts < request_attempts) {
+      request_neighbour(pending.record, pending.urgent, now_us, out);
+      pending_.back().attempts = pending.attempts + 1;
+    } else {
+      forget(pending.record.node);
+    }
+  }
+  if (now_us < next_search_us_ || members_.size() + pending_.size() >= options_.active_view) return;
+  next_search_us_ = now_us + search_backoff_us_;
+  std::vector<std::size_t> candidates;
+  for (std::size_t i = 0; i < passive_.size(); ++i) {
+    const NodeId& node = passive_[i].node;
+    if (std::ranges::none_of(pending_, [&](const Pending& p) { return p.record.node == node; }))
+      candidates.push_back(i);
+  }
+  const std::size_t missing = options_.active_view - members_.size() - pending_.size();
+  const std::size_t count = std::min(missing, candidates.size());
+  const bool urgent = 2 * members_.size() < options_.active_view;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::swap(candidates[i], candidates[i + random_.below(candidates.size() - i)]);
+    request_neighbour(MemberRecord(passive_[candidates[i]]), urgent, now_us, out);
+  }
+}
+
+void Membership::request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out) {
+  if (record.dial_only || record.node == self_.node || find(record.node) != nullptr) return;
+  if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.record.node == record.node; })) return;
+  if (pending_.size() >= max_active_view) return;
+  send(record, NeighbourRequest{self_, urgent}, out);
+  pending_.push_back({record, now_us + health_.scale(2 * options_.probe_timeout_us), urgent, 1});
+  view_changed_ = true;
+}
+
+/// Nodes that only dial out depend on the others, who therefore take more of them.
+bool Membership::has_room(const MemberRecord& record) const {
+  return members_.size() < (record.dial_only ? 2 : 1) * options_.active_view + active_view_slack;
+}
+
+/// Somebody makes room if there is none.
+void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out) {
+  std::erase_if(pending_, [&](const Pending& pending) { return pending.record.node == record.node; });
+  forget(record.node);
+  view_changed_ = true;
+  if (find(record.node) != nullptr) return;
+  while (!has_room(record)) {
+    std::vector<NodeId> candidates;  // who can be dialled finds others more easily
+    for (const bool dial_only : {false, true}) {
+      for (const Member& member : members_) {
+        if (member.record.dial_only == dial_only) candidates.push_back(member.record.node);
+      }
+      if (!candidates.empty()) break;
+    }
+    const NodeId chosen = candidates[random_.below(candidates.size())];
+    answer(chosen, Disconnect{}, out);
+    drop_neighbour(chosen, out);
+  }
+  take_lost(record.node);
+  add_member(record, now_us, out);
+  view_untold_ = true;
+}
+
+/// Where this node is not the neighbour that it is taken for, one of the two was not told of the other's decision.
+void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out) {
+  if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
+  const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
+  if (asked != pending_.end()) {
+    take_neighbour(MemberRecord(asked->record), now_us, out);
+  } else if (has_room(MemberRecord{})) {
+    answer(node, NeighbourRequest{self_, false}, out);
+  } else {
+    answer(node, Disconnect{}, out);
+  }
+}
+
+void Membership::drop_neighbour(const NodeId& node, Actions& out) {
+  const MemberRecord record = find(node)->record;
+  remove_member(node);
+  remember(record, true, last_tick_us_, out);
+}
+
+void Membership::shuffle_views(TimeUs now_us, Actions& out) {
+  if (now_us < next_shuffle_us_) return;
+  next_shuffle_us_ = now_us + options_.shuffle_interval_us;
+  if (members_.empty()) return;
+  const Member& member = members_[random_.below(members_.size())];
+  if (!reachable(member.record)) return;
+  // The answer comes from where the walk ends, which has to dial the origin: one that cannot be dialled asks nearby.
+  const std::uint8_t hops = self_.dial_only ? 0 : active_walk_hops;
+  send(member.record, Shuffle{self_, hops, sample_views(shuffled_active, shuffled_passive)}, out);
+}
+
+void Membership::push_view(TimeUs now_us, Actions& out) {
+  if (!view_untold_ || now_us < next_push_us_) return;
+  next_push_us_ = now_us + options_.probe_interval_us;
+  view_untold_ = false;
+  const Sync sync = make_sync(false);
+  for (const Member& member : members_)
+    send(member.record, sync, out);
+}
+
+/// Into the passive view; one of those in it makes room if `replace`.
+void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out) {
+  if (record.node == self_.node || find(record.node) != nullptr) return;
+  if (considers_gone(record.node)) {
+    const std::uint64_t gone = heard_.find(record.node)->incarnation;
+    if (record.incarnation == gone && now_us >= next_introduction_us_) {
+      // Somebody holds it alive who does not know that it is said to be dead, as it may not know itself: tell it.
+      next_introduction_us_ = now_us + options_.probe_interval_us;
+      if (!record.dial_only) send(record, Ping{++sequence_}, out);
+    }
+    if (record.incarnation <= gone || implausible(record.incarnation, gone)) return;
+    // A larger incarnation is proof of its return, whatever became of the news.
+    heard_.put(record.node, record.incarnation, Claim::alive, now_us);
+    out.events.push_back({Change::alive_again, record.node});
+    if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
+  }
+  if (record.dial_only) return;  // it asks for itself
+  const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);
+  if (known != passive_.end()) {
+    if (record.incarnation > known->incarnation) *known = record;
+    return;
+  }
+  if (passive_.size() < options_.passive_view) {
+    passive_.push_back(record);
+    return;
+  }
+  crowded_us_ = now_us;
+  if (replace) passive_[random_.below(passive_.size())] = record;
+}
+
+void Membership::forget(const NodeId& node) {
+  std::erase_if(passive_, [&](const MemberRecord& record) { return record.node == node; });
+}
+
+std::vector<MemberRecord> Membership::sample_views(std::size_t active, std::size_t passive) {
+  std::vector<MemberRecord> sample;
+  for (const std::size_t index : some_members(active)) {
+    if (!members_[index].record.dial_only) sample.push_back(members_[index].record);
+  }
+  passive = std::min(passive, passive_.size());
+  for (std::size_t i = 0; i < passive; ++i) {
+    std::swap(passive_[i], passive_[i + random_.below(passive_.size() - i)]);
+    sample.push_back(passive_[i]);
+  }
+  return sample;
+}
+
+const Membership::Member* Membership::random_neighbour(const NodeId& but, const NodeId& nor) {
+  for (const std::size_t index : some_members(members_.size())) {
+    const MemberRecord& record = members_[index].record;
+    if (record.node != but && record.node != nor && reachable(record)) return &members_[index];
+  }
+  return nullptr;
+}
+
+// ---------------------------------------------------------------------------------------------------------- messages
+
+void Membership::on(const NodeId& from, const ForwardJoin& body, const MembershipMessage&, TimeUs now_us,
+                    Actions& out) {
+  const MemberRecord& newcomer = body.newcomer;
+  if (newcomer.node == self_.node || newcomer.dial_only || find(newcomer.node) != nullptr) return;
+  if (heard_.gone(newcomer.node, newcomer.incarnation)) return;
+  if (!partial_) {
+    hear_alive(newcomer, true, 0, now_us, out);
+    return;
+  }
+  const Member* next = random_neighbour(from, newcomer.node);
+  if (body.hops_left == 0 || next == nullptr) {
+    request_neighbour(newcomer, false, now_us, out);
+    return;
+  }
+  if (body.hops_left == passive_walk_hops) remember(newcomer, true, now_us, out);
+  const auto hops = static_cast<std::uint8_t>(std::min(body.hops_left, active_walk_hops) - 1);
+  send(next->record, ForwardJoin{newcomer, hops}, out);
+}
+
+void Membership::on(const NodeId& from, const NeighbourRequest& body, const MembershipMessage&, TimeUs now_us,
+                    Actions& out) {
+  const MemberRecord& record = body.sender;
+  if (record.node != from || (record.dial_only && self_.dial_only)) {
+    ++counters_.malformed;
+    return;
+  }
+  if (considers_gone(from)) {  // it has not refuted yet; what is sent tells it
+    send(record, NeighbourReply{self_, false}, out);
+    return;
+  }
+  if (!partial_) {
+    hear_alive(record, true, 0, now_us, out);
+    send(record, NeighbourReply{self_, true}, out);
+    return;
+  }
+  const bool accepted = find(from) != nullptr || has_room(record) || body.urgent;
+  if (accepted) take_neighbour(record, now_us, out);
+  send(record, NeighbourReply{self_, accepted}, out);
+}
+
+void Membership::on(const NodeId& from, const NeighbourReply& body, const MembershipMessage&, TimeUs now_us,
+                    Actions& out) {
+  if (body.sender.node != from) {
+    ++counters_.malformed;
+    return;
+  }
+  if (!partial_) {
+    hear_alive(body.sender, false, 0, now_us, out);
+    return;
+  }
+  const bool asked = std::erase_if(pending_, [&](const Pending& p) { return p.record.node == from; }) > 0;
+  view_changed_ |= asked;
+  if (!body.accepted) {
+    if (find(from) != nullptr && !find(from)->suspected) drop_neighbour(from, out);
+    search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
+  } else if (find(from) == nullptr) {
+    if (asked || has_room(body.sender)) {
+      take_neighbour(body.sender, now_us, out);
+    } else {
+      send(body.sender, Disconnect{}, out);
+    }
+  }
+}
+
+void Membership::on(const NodeId& from, const Disconnect&, const MembershipMessage&, TimeUs now_us, Actions& out) {
+  if (!partial_ || find(from) == nullptr) return;
+  drop_neighbour(from, out);
+  next_search_us_ = std::min(next_search_us_, now_us + search_backoff_us_);
+  search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
+}
+
+void Membership::on(const NodeId& from, const Shuffle& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
+  if (body.origin.node == self_.node) return;
+  if (partial_ && body.hops_left > 0 && !body.origin.dial_only) {
+    if (const Member* next = random_neighbour(from, body.origin.node)) {
+      Shuffle forwarded = body;
+      forwarded.hops_left = static_cast<std::uint8_t>(std::min(body.hops_left, active_walk_hops) - 1);
+      send(next->record, std::move(forwarded), out);
+      return;
+    }
+  }
+  if (!body.origin.dial_only || body.origin.node == from) {
+    send(body.origin, ShuffleReply{sample_views(shuffled_active, shuffled_passive)}, out);
+  }
+  if (!partial_) return;
+  remember(body.origin, true, now_us, out);
+  for (const MemberRecord& record : body.records)
+    remember(record, true, now_us, out);
+}
+
+void Membership::on(const NodeId&, const ShuffleReply& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
+  if (!partial_) return;
+  for (const MemberRecord& record : body.records)
+    remember(record, true, now_us, out);
+}
+
+}  // namespace gossamer::gossip

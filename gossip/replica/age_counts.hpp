@@ -1,0 +1,34 @@
+// How old was what was exchanged: a histogram of ages, in publication intervals of the replica itself, so that replicas
+// of any speed can be compared. From 4 and 16 intervals on, values weigh less (age_shift() in
+// gossip/exchange/mixing.hpp).
+//
+// Shown to people; nothing is decided on it.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "gossip/messages.hpp"
+
+namespace gossamer::gossip {
+
+/// Upper bounds, inclusive; what is older is counted behind them.
+inline constexpr std::array<double, 6> age_bounds = {1, 2, 4, 8, 16, 64};
+
+struct AgeCounts {
+  std::array<std::uint64_t, age_bounds.size() + 1> counts = {};  ///< of each age between a bound and the one before
+  double sum = 0;                                                ///< of all ages
+
+  /// A replica that has published only once has no interval yet: its age counts as none.
+  void add(const Age& age) {
+    const double intervals = age.cadence == 0 ? 0 : static_cast<double>(age.samples) / static_cast<double>(age.cadence);
+    const auto* const bound = std::lower_bound(age_bounds.begin(), age_bounds.end(), intervals);
+    ++counts[static_cast<std::size_t>(bound - age_bounds.begin())];
+    sum += intervals;
+  }
+};
+
+}  // namespace gossamer::gossip

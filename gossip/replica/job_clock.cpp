@@ -1,0 +1,65 @@
+#include "gossip/replica/job_clock.hpp"
+
+#include <algorithm>
+
+namespace gossamer::gossip {
+namespace {
+
+/// Where nobody else trains: 1/64 of what there is, and 1,024 samples, a second.
+std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
+  const double per_s = static_cast<double>(value) / 64 + 1024;
+  return static_cast<std::uint64_t>(per_s * static_cast<double>(elapsed_us) / us_per_s);
+}
+
+}  // namespace
+
+void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others) {
+  value_ = std::max(value_, own);
+  if (looked_ && now_us - looked_us_ < look_us) return;
+  if (!looked_) trained_us_ = looked_us_ = now_us;
+  const auto furthest = furthest_believed(own, others);
+  const std::uint64_t trained = furthest && looked_ ? trained_beside(furthest->node, own, others) : 0;
+  if (!furthest || trained > 0) trained_us_ = now_us;
+  if (furthest) {
+    const bool idle = now_us - trained_us_ >= idle_us;
+    const std::uint64_t pace = idle ? idle_pace(value_, now_us - looked_us_) : max_pace * trained;
+    value_ = std::max(value_, std::min(furthest->clock, later_clock(value_, pace)));
+  }
+  own_ = own;
+  others_ = std::move(others);
+  looked_ = true;
+  looked_us_ = now_us;
+}
+
+/// None of the others: nobody is further than this replica.
+std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, const std::vector<Claim>& others) {
+  disbelieved_.reset();
+  std::optional<Claim> furthest;
+  for (const Claim& claim : others) {
+    std::uint64_t beside = own;
+    for (const Claim& other : others) {
+      if (other.node != claim.node) beside = std::max(beside, other.clock);
+    }
+    if (!is_believable(claim.clock, beside)) {
+      disbelieved_ = claim;
+    } else if (claim.clock > own && (!furthest || claim.clock > furthest->clock)) {
+      furthest = claim;
+    }
+  }
+  return furthest;
+}
+
+/// The most that one of those beside the leader has trained since the last look.
+std::uint64_t JobClock::trained_beside(const NodeId& leader, std::uint64_t own,
+                                       const std::vector<Claim>& others) const {
+  std::uint64_t most = own - std::min(own, own_);
+  for (const Claim& claim : others) {
+    const auto before = std::ranges::lower_bound(others_, claim.node, {}, &Claim::node);
+    if (claim.node == leader || before == others_.end() || before->node != claim.node) continue;
+    if (disbelieved_ && disbelieved_->node == claim.node) continue;
+    most = std::max(most, claim.clock - std::min(claim.clock, before->clock));
+  }
+  return most;
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,217 @@
+#include "gossip/replica/joining.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "gossip/replica/job_clock.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// A neighbour that has failed this many pulls in a row is no donor: better begin without it than never.
+constexpr int max_failed_pulls = 8;
+
+}  // namespace
+
+Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
+                 std::vector<std::uint32_t> fragment_blocks)
+    : options_(options), self_(self), job_(job), own_clock_(clock), clock_(clock) {
+  for (const std::uint32_t blocks : fragment_blocks)
+    fragments_.push_back({.blocks = blocks});
+}
+
+bool Joining::gives(const Neighbour& neighbour, ReplicaState state) const {
+  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == state &&
+         neighbour.failed_pulls < max_failed_pulls;
+}
+
+bool Joining::somebody_gives(ReplicaState state) const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [&](const auto& n) { return gives(n.second, state); });
+}
+
+void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
+  forget(node);
+  neighbours_[node] = {.asked_us = now_us, .patience_us = options_.pull_timeout_us};
+  out.ask.push_back({node, JobQuery{job_}});
+}
+
+void Joining::link_down(const NodeId& node, TimeUs now_us, Actions& out) {
+  neighbours_.erase(node);
+  forget(node);
+  decide(now_us, out);
+}
+
+void Joining::info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out) {
+  const auto neighbour = neighbours_.find(from);
+  if (neighbour == neighbours_.end() || info.job.name_hash != job_.name_hash) return;
+  neighbour->second.info = info;
+  decide(now_us, out);
+}
+
+void Joining::set_round_trip(const NodeId& node, TimeUs round_trip_us) {
+  if (const auto found = neighbours_.find(node); found != neighbours_.end())
+    found->second.round_trip_us = round_trip_us;
+}
+
+std::uint32_t Joining::donors() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(neighbours_.begin(), neighbours_.end(), [](const auto& n) { return n.second.pulls > 0; }));
+}
+
+void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out) {
+  if (finished_ || reply.fragment >= fragments_.size()) return;
+  Fragment& fragment = fragments_[reply.fragment];
+  const bool late = fragment.late.erase(from) > 0 && fragment.donor != from;
+  if (fragment.done || (!late && fragment.donor != from)) return;
+  if (reply.reason != RefuseReason::none || reply.job != job_ ||
+      reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
+    if (!late) pull_failed(fragment, now_us);  // not to be had there now; if it is leaving, its next JobInfo will tell
+  } else {
+    if (fragment.donor) release(fragment);
+    neighbours_[from].failed_pulls = 0;
+    fragment.done = true;
+    ++pulled_count_;
+    clock_ = std::max(clock_, is_believable(reply.clock, furthest_beside(from)) ? reply.clock : furthest());
+    if (reply.fragment == 0) cursor_ = reply.cursor;  // of whom it is asked first: one as advanced as any
+    out.take.push_back({reply.fragment, reply.clock, reply.values});
+  }
+  decide(now_us, out);
+}
+
+void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
+  settled_ = settled_ || settled;
+  for (auto& [node, neighbour] : neighbours_) {
+    if (now_us - neighbour.asked_us < options_.answer_timeout_us) continue;
+    neighbour.asked_us = now_us;
+    out.ask.push_back({node, JobQuery{job_}});
+    if (!neighbour.info) neighbour.info = JobInfo{};  // passed over until it answers
+  }
+  for (Fragment& fragment : fragments_) {
+    if (fragment.donor && now_us - fragment.asked_us >= neighbours_[*fragment.donor].patience_us)
+      pull_overdue(fragment, now_us);
+  }
+  decide(now_us, out);
+}
+
+void Joining::release(Fragment& fragment) {
+  if (const auto donor = neighbours_.find(*fragment.donor); donor != neighbours_.end()) --donor->second.pulls;
+  fragment.donor.reset();
+}
+
+/// The node's link is new, or gone: nothing is under way from it.
+void Joining::forget(const NodeId& node) {
+  for (Fragment& fragment : fragments_) {
+    fragment.late.erase(node);
+    if (fragment.donor == node) fragment.donor.reset();
+  }
+}
+
+void Joining::pull_overdue(Fragment& fragment, TimeUs now_us) {
+  Neighbour& donor = neighbours_[*fragment.donor];
+  // By what this one took, not by what the next has: those that were asked for together are overdue together.
+  donor.patience_us =
+      std::max(donor.patience_us, std::min(2 * (now_us - fragment.asked_us), options_.pull_timeout_most_us));
+  fragment.late.insert(*fragment.donor);
+  pull_failed(fragment, now_us);
+}
+
+void Joining::pull_failed(Fragment& fragment, TimeUs now_us) {
+  Neighbour& donor = neighbours_[*fragment.donor];
+  ++donor.failed_pulls;
+  donor.pull_after_us = now_us + options_.answer_timeout_us;
+  release(fragment);
+}
+
+void Joining::decide(TimeUs now_us, Actions& out) {
+  if (finished_) return;
+  if (pulled_count_ == fragments_.size()) {
+    finished_ = out.finished = true;
+    return;
+  }
+  if (!settled_) return;
+  if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
+    return ask_for_fragments(now_us, out);
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (!neighbour.info) return;  // it has not said where it stands
+    if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
+    const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
+    if (before_us) return;  // it begins; we pull from it
+  }
+  // Nobody to pull from. What was pulled from donors now gone is a mixture with our own: good enough to train on, and
+  // gossip evens it out.
+  finished_ = out.finished = true;
+}
+
+ReplicaState Joining::state_of_givers() const {
+  return somebody_gives(ReplicaState::running) ? ReplicaState::running : ReplicaState::draining;
+}
+
+/// The largest clock of those that give the model, and are believed.
+std::uint64_t Joining::furthest() const {
+  const ReplicaState state = state_of_givers();
+  std::uint64_t most = 0;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (gives(neighbour, state) && is_believable(neighbour.info->clock, furthest_beside(node)))
+      most = std::max(most, neighbour.info->clock);
+  }
+  return most;
+}
+
+/// The largest clock of the others that give it. Where there are none, nothing speaks against the donor's.
+std::uint64_t Joining::furthest_beside(const NodeId& donor) const {
+  const ReplicaState state = state_of_givers();
+  std::optional<std::uint64_t> most;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (node != donor && gives(neighbour, state)) most = std::max(most.value_or(0), neighbour.info->clock);
+  }
+  return most.value_or(max_clock_samples);
+}
+
+std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
+  const ReplicaState state = state_of_givers();
+  std::vector<NodeId> donors;
+  for (const auto& [node, neighbour] : neighbours_) {
+    if (gives(neighbour, state) && now_us >= neighbour.pull_after_us) donors.push_back(node);
+  }
+  const std::uint64_t most = furthest();
+  const auto lag = [&](const Neighbour& neighbour) {
+    const bool advanced =
+        static_cast<double>(neighbour.info->clock) >= options_.as_advanced * static_cast<double>(most);
+    return advanced ? 0 : most - neighbour.info->clock;
+  };
+  const auto distance = [](const Neighbour& neighbour) {
+    return neighbour.round_trip_us > 0 ? neighbour.round_trip_us : std::numeric_limits<TimeUs>::max();
+  };
+  std::stable_sort(donors.begin(), donors.end(), [&](const NodeId& a, const NodeId& b) {
+    const Neighbour& first = neighbours_.at(a);
+    const Neighbour& second = neighbours_.at(b);
+    return std::pair(lag(first), distance(first)) < std::pair(lag(second), distance(second));
+  });
+  return donors;
+}
+
+/// Fragments go round the donors that have room.
+void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
+  const std::vector<NodeId> donors = donors_in_order(now_us);
+  std::size_t turn = 0;
+  for (std::uint32_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    if (fragment.done || fragment.donor) continue;
+    std::size_t tried = 0;
+    while (tried < donors.size() && neighbours_[donors[turn]].pulls >= options_.pulls_per_donor) {
+      turn = (turn + 1) % donors.size();
+      ++tried;
+    }
+    if (tried == donors.size()) return;
+    const NodeId& donor = donors[turn];
+    turn = (turn + 1) % donors.size();
+    ++neighbours_[donor].pulls;
+    fragment.donor = donor;
+    fragment.asked_us = now_us;
+    out.ask.push_back({donor, PullRequest{job_, f}});
+  }
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,29 @@
+// The proofs that open a link: the dialler's, that it holds the cluster key, and the listener's, that it is the node it
+// says it is. docs/security.md has the reasons.
+//
+// Pure but for the nonce; any thread.
+//
+//   hello proof    BLAKE2b-256, keyed with the cluster key's hello key, over every other field of the hello
+//   welcome proof  BLAKE2b-256, keyed with the X25519 secret that dialler and listener share (crypto_box_beforenm of
+//                  their node keys), over both keys, the hello's nonce, link and channel, and every other field of the
+//                  welcome
+
+#pragma once
+
+#include "peer/keys/cluster_keys.hpp"
+#include "peer/wire/control_messages.hpp"
+
+namespace gossamer::peer {
+
+[[nodiscard]] Nonce random_nonce();
+
+[[nodiscard]] Proof hello_proof(const ClusterKey& key, const Hello& hello);
+/// True if some key of the ring gives the hello's proof.
+[[nodiscard]] bool is_hello_proven(const ClusterKeys& keys, const Hello& hello);
+
+/// `own` is the maker's node key. False if the other key is none that secrets can be shared with.
+[[nodiscard]] bool prove_welcome(const KeyPair& own, const Hello& hello, Welcome& welcome);
+/// `own` is the node key that sent the hello.
+[[nodiscard]] bool is_welcome_proven(const KeyPair& own, const Hello& hello, const Welcome& welcome);
+
+}  // namespace gossamer::peer

@@ -1,0 +1,139 @@
+#include "peer/admission/denials.hpp"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "gossip/check.hpp"
+#include "peer/limits.hpp"
+#include "peer/wire/validate.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr std::string_view denied_word = "denied";
+constexpr std::string_view allowed_word = "allowed";
+
+auto rank(const Denial& denial) {
+  return std::tie(denial.decided_at, denial.denied, denial.reason);
+}
+
+/// The text up to the next space, which is taken off with it.
+std::string_view next_word(std::string_view& line) {
+  const std::string_view word = line.substr(0, line.find(' '));
+  line.remove_prefix(std::min(line.size(), word.size() + 1));
+  return word;
+}
+
+std::optional<Denial> parse_record(std::string_view line) {
+  Denial denial;
+  const std::string_view decision = next_word(line);
+  const auto node = parse_node_id(next_word(line));
+  const std::string_view time = next_word(line);
+  const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), denial.decided_at);
+  const bool time_sound = error == std::errc() && end == time.data() + time.size() && !time.empty();
+  if ((decision != denied_word && decision != allowed_word) || !node || !time_sound) return std::nullopt;
+  if (!is_plain_text(line, max_text_bytes)) return std::nullopt;
+  denial.denied = decision == denied_word;
+  denial.node = *node;
+  denial.reason = line;
+  return denial;
+}
+
+}  // namespace
+
+std::optional<NodeId> parse_node_id(std::string_view text) {
+  NodeId node;
+  std::size_t filled = 0;
+  if (text.size() != 2 * node.bytes.size() ||
+      sodium_hex2bin(node.bytes.data(), node.bytes.size(), text.data(), text.size(), nullptr, &filled, nullptr) != 0 ||
+      filled != node.bytes.size()) {
+    return std::nullopt;
+  }
+  return node;
+}
+
+Denials::Outcome Denials::merge(const Denial& heard, TimeUs time_of_day) {
+  const auto known = entries_.find(heard.node);
+  if (known != entries_.end() && rank(known->second.denial) >= rank(heard)) return Outcome::known;
+  if (heard.decided_at > time_of_day + max_ahead_us) return Outcome::refused;
+  if (known == entries_.end() && !make_room(heard.denied)) return Outcome::refused;
+  put(heard);
+  return Outcome::news;
+}
+
+std::optional<Denial> Denials::decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
+  const auto known = entries_.find(node);
+  if (known == entries_.end() && !make_room(denied)) return std::nullopt;
+  const TimeUs after = known == entries_.end() ? time_of_day : known->second.denial.decided_at + 1;
+  Denial denial{node, denied, std::max(time_of_day, after), std::move(reason)};
+  put(denial);
+  return denial;
+}
+
+bool Denials::is_denied(const NodeId& node) const {
+  const auto known = entries_.find(node);
+  return known != entries_.end() && known->second.denial.denied;
+}
+
+/// True if one more fits, after the oldest record of an allowed node has gone if need be.
+bool Denials::make_room(bool for_denial) {
+  if (entries_.size() < max_denials) return true;
+  if (!for_denial) return false;
+  auto oldest = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->second.denial.denied) continue;
+    if (oldest == entries_.end() || entry->second.denial.decided_at < oldest->second.denial.decided_at) oldest = entry;
+  }
+  if (oldest == entries_.end()) return false;
+  entries_.erase(oldest);
+  return true;
+}
+
+void Denials::put(Denial denial) {
+  const NodeId node = denial.node;
+  entries_[node] = {std::move(denial), ++last_change_};
+  GOSSAMER_CHECK(entries_.size() <= max_denials);
+}
+
+std::vector<Denial> Denials::since(std::uint64_t& change, std::size_t most) const {
+  std::vector<const Entry*> newer;
+  for (const auto& [node, entry] : entries_) {
+    if (entry.change > change) newer.push_back(&entry);
+  }
+  std::ranges::sort(newer, {}, &Entry::change);
+  newer.resize(std::min(newer.size(), most));
+  std::vector<Denial> records;
+  for (const Entry* entry : newer) {
+    records.push_back(entry->denial);
+    change = entry->change;
+  }
+  return records;
+}
+
+std::string Denials::text() const {
+  std::string text;
+  for (const auto& [node, entry] : entries_) {
+    const Denial& denial = entry.denial;
+    text.append(denial.denied ? denied_word : allowed_word).append(" ").append(node.full()).append(" ");
+    text.append(std::to_string(denial.decided_at)).append(" ").append(denial.reason).append("\n");
+  }
+  return text;
+}
+
+std::expected<Denials, std::string> Denials::parse(std::string_view text) {
+  Denials denials;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const auto record = parse_record(line);
+    if (!record) return std::unexpected("line " + std::to_string(number) + " is no record of a denial");
+    if (denials.entries_.size() == max_denials) return std::unexpected("it holds too many records");
+    denials.put(*record);
+  }
+  return denials;
+}
+
+}  // namespace gossamer::peer

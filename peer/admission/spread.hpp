@@ -1,0 +1,87 @@
+// What the members of a cluster agree on, told from one to the next: who is denied, and which keys admit.
+//
+// Holds the node's own denials and key ring, and for each link what its other end has been told and is known to hold.
+// Every link is told everything when it comes up, what is new when there is something new, and everything again every
+// retell_us, so that nothing stays lost. Owned by the overlay, on its thread; pure: messages come in and go out as
+// values, time is an argument. Bounded by the links and by the two tables.
+
+#pragma once
+
+#include "peer/admission/denials.hpp"
+#include "peer/admission/key_ring.hpp"
+#include "peer/throttle.hpp"
+
+namespace gossamer::peer {
+
+/// How long a new key waits for neighbours that do not say that they hold it before it is listened with.
+inline constexpr TimeUs promote_after_us = 60 * us_per_s;
+inline constexpr TimeUs retell_us = 600 * us_per_s;
+/// Of the time, a node that accepts several keys listens with the first for first_key_slot_us, then with each other one
+/// for other_key_slot_us: who was away while the key changed gets in with any of them, if not at the first try.
+inline constexpr TimeUs first_key_slot_us = 8 * us_per_s;
+inline constexpr TimeUs other_key_slot_us = 2 * us_per_s;
+/// Changes taken from others: this many at once, then this many a second. Operators make a few a year.
+inline constexpr std::uint32_t ring_change_burst = 32;
+inline constexpr double ring_changes_per_s = 0.1;
+inline constexpr std::uint32_t denial_change_burst = 2048;
+inline constexpr double denial_changes_per_s = 10;
+
+class Spread {
+ public:
+  Spread(KeyRing ring, Denials denials) : ring_(std::move(ring)), denials_(std::move(denials)) {}
+
+  [[nodiscard]] const KeyRing& ring() const { return ring_; }
+  [[nodiscard]] const Denials& denials() const { return denials_; }
+
+  void link_up(const NodeId& node, TimeUs now) {
+    links_[node] = {};
+    links_[node].told_at = now;
+  }
+  void link_down(const NodeId& node) { links_.erase(node); }
+  /// What that neighbour is to be told next. It counts as told with said(); what could not be sent comes again.
+  [[nodiscard]] std::optional<ControlMessage> next_for(const NodeId& node, TimeUs now);
+  void said(const NodeId& node);
+
+  /// What a message from a neighbour did here.
+  enum class Outcome {
+    known,    ///< nothing
+    news,     ///< something holds now that did not
+    refused,  ///< against the rules, or too much of it
+  };
+  [[nodiscard]] Outcome heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
+  [[nodiscard]] Outcome heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
+
+  [[nodiscard]] std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
+    return denials_.decide(node, denied, std::move(reason), time_of_day);
+  }
+  /// A ring that was changed here: everyone is told.
+  void set_ring(KeyRing ring, TimeUs now);
+  /// The key to listen with instead of the present one, if the time has come: all neighbours hold it, or have had
+  /// promote_after_us.
+  [[nodiscard]] std::optional<Fingerprint> promotion(TimeUs now) const;
+  /// The key that is listened with at this moment, by its place in the ring.
+  [[nodiscard]] std::size_t key_slot(TimeUs since_start) const;
+  /// Neighbours that are known to hold a key.
+  [[nodiscard]] std::size_t holders(const Fingerprint& fingerprint) const;
+
+ private:
+  struct Told {
+    std::uint64_t denial_change = 0;
+    std::uint64_t ring_version = 0;
+    TimeUs told_at = 0;  ///< when it began to be told everything
+    std::vector<Fingerprint> holds;
+    // What next_for() gave last.
+    std::uint64_t next_denial_change = 0;
+    std::uint64_t next_ring_version = 0;
+  };
+
+  KeyRing ring_;
+  Denials denials_;
+  std::uint64_t ring_version_ = 1;
+  TimeUs ring_changed_at_ = 0;
+  std::map<NodeId, Told> links_;
+  Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};
+  Throttle denial_throttle_{denial_change_burst, denial_changes_per_s};
+};
+
+}  // namespace gossamer::peer

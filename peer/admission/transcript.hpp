@@ -1,0 +1,62 @@
+// What a proof is made of: BLAKE2b-256, keyed with a secret, over a list of fields.
+//
+// Used by admission.cpp and invitation.cpp only. Pure, any thread.
+
+#pragma once
+
+#include <sodium.h>
+
+#include <string_view>
+
+#include "gossip/check.hpp"
+#include "peer/wire/control_messages.hpp"
+
+namespace gossamer::peer {
+
+/// BLAKE2b over fields, each variable one with its length before it, so that no two lists of fields give the same
+/// bytes.
+class Transcript {
+ public:
+  Transcript(std::string_view context, const Secret& key) {
+    GOSSAMER_CHECK(crypto_generichash_init(&state_, key.bytes().data(), key_bytes, sizeof(Proof)) == 0);
+    add_text(context);
+  }
+  Transcript(const Transcript&) = delete;
+  Transcript& operator=(const Transcript&) = delete;
+  ~Transcript() { sodium_memzero(&state_, sizeof state_); }
+
+  void add_number(std::uint64_t number) {
+    std::array<std::uint8_t, 8> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+    add_bytes(bytes);
+  }
+  void add_bytes(std::span<const std::uint8_t> bytes) {
+    GOSSAMER_CHECK(crypto_generichash_update(&state_, bytes.data(), bytes.size()) == 0);
+  }
+  void add_text(std::string_view text) {
+    add_number(text.size());
+    add_bytes({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  }
+  [[nodiscard]] Proof proof() {
+    Proof proof{};
+    GOSSAMER_CHECK(crypto_generichash_final(&state_, proof.data(), proof.size()) == 0);
+    return proof;
+  }
+  /// A proof that is to be kept secret: a key for other transcripts.
+  [[nodiscard]] Secret secret() {
+    Secret secret;
+    GOSSAMER_CHECK(crypto_generichash_final(&state_, secret.writable().data(), key_bytes) == 0);
+    return secret;
+  }
+
+ private:
+  crypto_generichash_state state_;
+};
+
+/// In constant time.
+inline bool same(const Proof& a, const Proof& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace gossamer::peer

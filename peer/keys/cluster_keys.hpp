@@ -1,0 +1,64 @@
+// The cluster key: 32 secret bytes that every node of a cluster holds and nobody else. A ring of several, so that it
+// can be changed while nodes run: the first is the one this node listens with; a dialler tries all of its own.
+//
+// Called at start and by the key ring (peer/admission/key_ring.hpp), any thread. docs/security.md says what the key
+// protects.
+
+#pragma once
+
+#include <expected>
+#include <filesystem>
+#include <optional>
+
+#include "peer/keys/keys.hpp"
+
+namespace gossamer::peer {
+
+using Fingerprint = std::array<std::uint8_t, 8>;
+/// 16 hexadecimal digits.
+[[nodiscard]] std::string hex(const Fingerprint& fingerprint);
+[[nodiscard]] std::optional<Fingerprint> parse_fingerprint(std::string_view text);
+
+/// A cluster key and what is derived from it (BLAKE2b key derivation, one context string for each use).
+struct ClusterKey {
+  Secret key;
+
+  [[nodiscard]] static ClusterKey generate();
+  /// The key pair that a listening socket uses as CURVE server: whoever does not hold the cluster key does not know its
+  /// public half and cannot even begin a handshake.
+  [[nodiscard]] KeyPair listening_keys() const;
+  /// The key of the proof in a hello.
+  [[nodiscard]] Secret hello_key() const;
+  /// What the secrets of invitations are made from.
+  [[nodiscard]] Secret invitation_key() const;
+  /// Names the key to people and members, and does not help to find it.
+  [[nodiscard]] Fingerprint fingerprint() const;
+};
+
+/// One to max_cluster_keys keys, all different.
+class ClusterKeys {
+ public:
+  explicit ClusterKeys(std::vector<ClusterKey> keys);
+  [[nodiscard]] const ClusterKey& first() const { return keys_.front(); }
+  [[nodiscard]] std::span<const ClusterKey> all() const { return keys_; }
+
+ private:
+  std::vector<ClusterKey> keys_;
+};
+
+inline constexpr const char* cluster_key_file_name = "cluster.key";
+
+/// Keys from text: one a line, 44 characters of base64 or 64 hexadecimal digits; empty lines and '#' comments are
+/// skipped. The error names the line, never its content.
+[[nodiscard]] std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text);
+/// The same from a file that nobody but its owner may read.
+[[nodiscard]] std::expected<ClusterKeys, std::string> read_cluster_keys(const std::filesystem::path& path);
+/// Replaces the file, or makes it: old or new, never half of either.
+[[nodiscard]] std::expected<void, std::string> write_cluster_keys(const std::filesystem::path& path,
+                                                                  const ClusterKeys& keys);
+/// Writes a new random key to a file that must not exist yet.
+[[nodiscard]] std::expected<ClusterKeys, std::string> generate_cluster_key(const std::filesystem::path& path);
+/// Reads the file, or makes it: a node that was given no key founds a cluster of its own.
+[[nodiscard]] std::expected<ClusterKeys, std::string> load_or_create_cluster_keys(const std::filesystem::path& path);
+
+}  // namespace gossamer::peer

@@ -1,0 +1,189 @@
+#include "peer/links/claim_attempt.hpp"
+
+#include <atomic>
+
+#include "peer/limits.hpp"
+#include "peer/wire/codec.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
+                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int reconnect_after_ms = 3'600'000;  // one socket is one attempt
+
+}  // namespace
+
+ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity,
+                           Invitation invitation, std::string interface, Ended ended)
+    : loop_(loop),
+      context_(context),
+      identity_(identity),
+      invitation_(std::move(invitation)),
+      interface_(std::move(interface)),
+      ended_(std::move(ended)),
+      resolver_(loop),
+      timer_(loop) {}
+
+ClaimAttempt::~ClaimAttempt() {
+  close();
+}
+
+void ClaimAttempt::start() {
+  give_up_at_ = std::chrono::steady_clock::now() + claim_patience;
+  try_address();
+}
+
+void ClaimAttempt::try_address() {
+  if (closed_) return;
+  connected_ = secured_ = false;
+  timer_.expires_after(claim_answer_timeout);
+  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self || self->closed_) return;
+    if (self->connected_) {
+      self->next_address("the node at " + self->here() + " took the connection and said nothing", true);
+    } else {
+      self->next_address("nobody answers at " + self->here(), false);
+    }
+  });
+  const Address& address = invitation_.addresses[index_];
+  resolver_.async_resolve(address.host, std::to_string(address.port),
+                          [weak = weak_from_this()](const asio::error_code& error, const auto& results) {
+                            const auto self = weak.lock();
+                            if (!self || self->closed_ || error == asio::error::operation_aborted) return;
+                            if (error || results.empty()) {
+                              self->next_address("no address is known for the host of " + self->here(), false);
+                              return;
+                            }
+                            const auto endpoint = results.begin()->endpoint();
+                            self->resolved({endpoint.address().to_string(), endpoint.port()});
+                          });
+}
+
+void ClaimAttempt::resolved(const Address& endpoint) {
+  try {
+    open_socket(endpoint);
+  } catch (const zmq::error_t& error) {
+    next_address(std::string("cannot open a connection: ") + error.what(), false);
+  }
+}
+
+void ClaimAttempt::open_socket(const Address& endpoint) {
+  socket_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
+  zmq::socket_t& socket = socket_->socket();
+  const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) {
+    return zmq::const_buffer(key.data(), key.size());
+  };
+  socket.set(zmq::sockopt::curve_serverkey, buffer(invitation_.listening_key));
+  socket.set(zmq::sockopt::curve_publickey, buffer(identity_.keys.public_key));
+  socket.set(zmq::sockopt::curve_secretkey, buffer(identity_.keys.secret_key.bytes()));
+  socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(claim_answer_timeout.count()));
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_header_bytes));
+  if (!interface_.empty()) socket.set(zmq::sockopt::bindtodevice, interface_);
+  if (endpoint.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  const auto weak = weak_from_this();
+  static std::atomic<std::uint64_t> sockets_opened = 0;  // an earlier attempt's may not have gone yet
+  const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
+  events_ = watch_socket(loop_, context_, socket, place, watched_events, [weak](SocketEvent event) {
+    if (const auto self = weak.lock()) self->note_event(event);
+  });
+  socket.connect(endpoint.text());
+  socket_->start(1, [weak](Received&& received) {
+    if (const auto self = weak.lock()) self->receive(std::move(received));
+  });
+  // Waits in ZeroMQ's queue until the handshake is done.
+  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
+  const InvitationClaim claim = make_claim(invitation_, identity_.keys.public_key);
+  (void)socket_->send({}, encode(ControlMessage(claim)), meter);
+}
+
+void ClaimAttempt::receive(Received&& received) {
+  if (closed_ || received.frames.empty()) return;
+  const Delivery delivery = delivery_of(std::move(received), 0);
+  auto packet = decode(delivery.frames);
+  auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  if (auto* grant = control ? std::get_if<InvitationGrant>(control) : nullptr) {
+    finish(std::move(*grant));
+  } else if (const auto* rejected = control ? std::get_if<Rejected>(control) : nullptr) {
+    finish(std::unexpected("the node at " + here() + " turns us away: " + rejected->text));
+  } else {
+    next_address("the node at " + here() + " answers an invitation with nonsense", false);
+  }
+}
+
+void ClaimAttempt::note_event(SocketEvent event) {
+  if (closed_) return;
+  switch (event.kind) {
+    case ZMQ_EVENT_CONNECTED:
+      connected_ = true;
+      return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      finish(std::unexpected("the node at " + here() + " denies this node: an operator there has to allow it " +
+                             "(gossamerctl allow " + identity_.node.full() + ")"));
+      return;
+    case ZMQ_EVENT_CLOSED:
+      if (!connected_) next_address("nobody answers at " + here(), false);
+      return;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      secured_ = true;
+      return;
+    case ZMQ_EVENT_DISCONNECTED:
+      if (secured_) return disconnected();
+      [[fallthrough]];
+    default:
+      next_address("the node at " + here() +
+                       " does not know this invitation: its cluster has another key by now, or is another one; ask for "
+                       "a new invitation (gossamerctl invite)",
+                   true);
+  }
+}
+
+void ClaimAttempt::disconnected() {
+  const std::shared_ptr<PolledSocket> ending = socket_;
+  ending->drain_rest();  // why we were turned away
+  if (!closed_ && socket_ == ending) next_address("the connection to " + here() + " ended", true);
+}
+
+void ClaimAttempt::next_address(std::string why, bool again) {
+  close_watched(socket_, events_, 0);
+  socket_.reset();
+  events_.reset();
+  resolver_.cancel();
+  if (again || !try_again_) complaint_ = std::move(why);
+  try_again_ = try_again_ || again;
+  if (++index_ < invitation_.addresses.size()) {
+    try_address();
+    return;
+  }
+  index_ = 0;
+  if (!try_again_ || std::chrono::steady_clock::now() >= give_up_at_) {
+    finish(std::unexpected(complaint_));
+    return;
+  }
+  try_again_ = false;
+  timer_.expires_after(claim_pause);
+  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self) self->try_address();
+  });
+}
+
+void ClaimAttempt::finish(std::expected<InvitationGrant, std::string> result) {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  close();
+  std::exchange(ended_, nullptr)(std::move(result));
+}
+
+void ClaimAttempt::close() {
+  if (closed_) return;
+  closed_ = true;
+  resolver_.cancel();
+  timer_.cancel();
+  close_watched(socket_, events_, 0);
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,65 @@
+// How a node that holds an invitation gets the key ring: asks the members that the invitation names, one after the
+// other, until one answers.
+//
+//   resolve the host → connect, CURVE with the invitation's listening key → claim → grant, or rejected and why
+//
+// A member may listen with another key at the moment (peer/admission/spread.hpp, key_slot()), so addresses where the
+// handshake fails are tried again for claim_patience. One thread, the loop's. Held by shared_ptr; `ended` is called
+// once, from the loop, unless close() comes first.
+
+#pragma once
+
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "peer/admission/invitation.hpp"
+#include "peer/links/socket_events.hpp"
+
+namespace gossamer::peer {
+
+inline constexpr std::chrono::seconds claim_patience{30};
+inline constexpr std::chrono::milliseconds claim_answer_timeout{5000};
+inline constexpr std::chrono::milliseconds claim_pause{500};
+
+class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
+ public:
+  using Ended = std::function<void(std::expected<InvitationGrant, std::string>)>;
+
+  /// `identity` outlives it.
+  ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity, Invitation invitation,
+               std::string interface, Ended ended);
+  ~ClaimAttempt();
+  void start();
+  void close();
+
+ private:
+  void try_address();
+  void resolved(const Address& endpoint);
+  void open_socket(const Address& endpoint);
+  void receive(Received&& received);
+  void note_event(SocketEvent event);
+  void disconnected();
+  void next_address(std::string why, bool again);
+  void finish(std::expected<InvitationGrant, std::string> result);
+  [[nodiscard]] std::string here() const { return invitation_.addresses[index_].text(); }
+
+  asio::io_context& loop_;
+  zmq::context_t& context_;
+  const Identity& identity_;
+  Invitation invitation_;
+  std::string interface_;  ///< empty: as the machine routes
+  Ended ended_;
+  asio::ip::tcp::resolver resolver_;
+  asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point give_up_at_;
+  std::shared_ptr<PolledSocket> socket_;
+  std::shared_ptr<PolledSocket> events_;
+  std::size_t index_ = 0;
+  bool connected_ = false;
+  bool secured_ = false;    ///< CURVE's handshake is done
+  bool try_again_ = false;  ///< somebody answered in this round, under another key
+  std::string complaint_;   ///< the last one, of those from somebody who answers if there are any
+  bool closed_ = false;
+};
+
+}  // namespace gossamer::peer

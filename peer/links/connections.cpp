@@ -1,0 +1,79 @@
+#include "peer/links/connections.hpp"
+
+#include <algorithm>
+
+namespace gossamer::peer {
+
+std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
+  const auto known = connections_.find(descriptor);
+  const bool admitted = known != connections_.end() && known->second.end == end && !known->second.routing_id.empty();
+  if (admitted) return std::nullopt;
+  connections_[descriptor] = {std::move(end), {}, now, ++opened_};
+  if (strangers() <= max_strangers_) return std::nullopt;
+  const auto found = one_too_many();
+  Closing closing{found->first, found->second.end, false};
+  connections_.erase(found);
+  return closing;
+}
+
+/// The oldest stranger of the host that has the most of them; of hosts with as many, the oldest stranger of all.
+std::map<int, Connections::Connection>::iterator Connections::one_too_many() {
+  std::map<std::string, std::size_t> of_host;
+  for (const auto& [descriptor, connection] : connections_) {
+    if (connection.routing_id.empty()) ++of_host[connection.end.host];
+  }
+  auto chosen = connections_.end();
+  std::size_t most = 0;
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    if (!it->second.routing_id.empty()) continue;
+    const std::size_t count = of_host[it->second.end.host];
+    if (count > most || (count == most && it->second.order < chosen->second.order)) {
+      chosen = it;
+      most = count;
+    }
+  }
+  return chosen;
+}
+
+bool Connections::closed(int descriptor) {
+  const auto found = connections_.find(descriptor);
+  if (found == connections_.end()) return false;
+  const bool admitted = !found->second.routing_id.empty();
+  connections_.erase(found);
+  return admitted;
+}
+
+void Connections::admit(int descriptor, const End& end, const std::string& routing_id) {
+  Connection& connection = connections_[descriptor];
+  connection.end = end;
+  connection.routing_id = routing_id;
+}
+
+void Connections::dismiss(const std::string& routing_id, TimeUs now) {
+  const auto found =
+      std::ranges::find_if(connections_, [&](const auto& item) { return item.second.routing_id == routing_id; });
+  if (routing_id.empty() || found == connections_.end()) return;
+  found->second.routing_id.clear();
+  found->second.since = now;
+}
+
+std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
+  std::vector<Closing> late;
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const Connection& connection = it->second;
+    if (connection.routing_id.empty() && now - connection.since >= patience_) {
+      late.push_back({it->first, connection.end, true});
+      it = connections_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return late;
+}
+
+std::size_t Connections::strangers() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(connections_, [](const auto& item) { return item.second.routing_id.empty(); }));
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,322 @@
+#include "peer/links/listener.hpp"
+
+#include <linux/filter.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/ip/tcp.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "gossip/check.hpp"
+#include "peer/admission/admission.hpp"
+#include "peer/links/interface.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr const char* doorkeeper_endpoint = "inproc://zeromq.zap.01";  // the name RFC 27 gives it
+constexpr const char* events_endpoint = "inproc://listener-events";
+constexpr const char* zap_domain = "gossamer";
+constexpr std::size_t zap_frames = 7;  // version, request id, domain, address, routing id, mechanism, key
+constexpr int handshake_timeout_ms = 5000;
+constexpr int connection_backlog = 256;
+constexpr int unanswered_keepalives = 2;
+constexpr std::size_t routing_id_bytes = 16;
+
+std::string text_of(const zmq::message_t& frame) {
+  return frame.to_string();
+}
+
+std::string property(zmq::message_t& frame, const char* name) {
+  const char* value = zmq_msg_gets(frame.handle(), name);
+  return value == nullptr ? std::string{} : std::string(value);
+}
+
+/// The kernel asks an idle connection's other end whether it is there, and closes it when there is no answer: two
+/// questions after the silence, one silence apart; or when what was sent is not acknowledged for as long. ZeroMQ alone
+/// keeps a connection that has nothing to say for ever.
+void close_when_silent(zmq::socket_t& socket, int silence_ms) {
+  const int silence_s = std::max(1, (silence_ms + 999) / 1000);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, silence_s);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, silence_s);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, unanswered_keepalives);
+  socket.set(zmq::sockopt::tcp_maxrt, (1 + unanswered_keepalives) * silence_s * 1000);
+}
+
+/// Drawn anew, and never one that ZeroMQ makes up: those begin with a zero byte.
+std::string new_routing_id() {
+  const Nonce random = random_nonce();
+  std::string id(routing_id_bytes, 'g');
+  std::memcpy(id.data() + 1, random.data(), routing_id_bytes - 1);
+  return id;
+}
+
+/// The metadata of the doorkeeper's answer, in ZMTP's form. ZeroMQ takes the routing id in it for the connection's,
+/// over what the other end claims.
+std::string metadata_naming(const std::string& routing_id) {
+  const std::string name = "Identity";
+  const auto size = static_cast<char>(routing_id.size());
+  return std::string(1, static_cast<char>(name.size())) + name + std::string(3, '\0') + size + routing_id;
+}
+
+/// ZeroMQ numbers connections that claim no routing id from rand() on, and never seeds it. The doorkeeper names them
+/// all; should ever one slip by, nobody can tell its number.
+void seed_zeromq() {
+  const Nonce random = random_nonce();
+  unsigned int seed = 0;
+  std::memcpy(&seed, random.data(), sizeof seed);
+  std::srand(seed);
+}
+
+/// Of a TCP socket's own end, or the other.
+std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) which) {
+  asio::ip::tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (which(descriptor, endpoint.data(), &size) != 0) return std::nullopt;
+  const int family = endpoint.data()->sa_family;
+  if (family != AF_INET && family != AF_INET6) return std::nullopt;
+  endpoint.resize(size);
+  return Connections::End{endpoint.address().to_string(), endpoint.port()};
+}
+
+/// Numeric form of a host to bind to.
+std::expected<std::string, std::string> resolve(asio::io_context& loop, const Address& address) {
+  asio::error_code error;
+  asio::ip::tcp::resolver resolver(loop);
+  const auto results = resolver.resolve(address.host, std::to_string(address.port), error);
+  if (error || results.empty()) {
+    return std::unexpected("cannot listen at " + address.text() + ": no address is known for host '" + address.host +
+                           "'");
+  }
+  return results.begin()->endpoint().address().to_string();
+}
+
+/// A TCP socket that listens there. The error is one of errno.
+std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint, const std::string& interface,
+                                         bool beside_another) {
+  const int descriptor = ::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return std::unexpected(errno);
+  const int on = 1;
+  const int off = 0;
+  const auto set = [&](int level, int name, const int& value) {
+    return ::setsockopt(descriptor, level, name, &value, sizeof value) == 0;
+  };
+  const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && (!beside_another || set(SOL_SOCKET, SO_REUSEPORT, on)) &&
+                     (!endpoint.address().is_v6() || set(IPPROTO_IPV6, IPV6_V6ONLY, off)) &&
+                     hold_to_interface(descriptor, interface) == 0 &&
+                     ::bind(descriptor, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&
+                     ::listen(descriptor, connection_backlog) == 0;
+  if (ready) return descriptor;
+  const int error = errno;
+  ::close(descriptor);
+  return std::unexpected(error);
+}
+
+std::string bind_error(const Address& address, int error) {
+  const std::string start = "cannot listen at " + address.text() + ": ";
+  switch (error) {
+    case EADDRINUSE:
+      return start + "the port is in use by another program; stop that or choose another listen address";
+    case EADDRNOTAVAIL:
+    case ENODEV:
+      return start + "this machine has no such address; choose one of its own, or 0.0.0.0 for all";
+    case EACCES:
+      return start + "this user may not use that port; choose one above 1023";
+    default:
+      return start + zmq_strerror(error);
+  }
+}
+
+}  // namespace
+
+Listener::Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers)
+    : loop_(loop), context_(context), handlers_(std::move(handlers)) {}
+Listener::~Listener() {
+  close(0);
+}
+
+std::expected<void, std::string> Listener::start(const Address& address, const ClusterKey& key,
+                                                 int high_water_messages) {
+  const auto numeric = resolve(loop_, address);
+  if (!numeric) return std::unexpected(numeric.error());
+  numeric_host_ = *numeric;
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address.port}, interface_, false);
+  if (!descriptor) return std::unexpected(bind_error(address, descriptor.error()));
+  seed_zeromq();
+  try {
+    start_doorkeeper();  // ZeroMQ must find it before the first connection comes
+    router_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
+    zmq::socket_t& socket = router_->socket();
+    socket.set(zmq::sockopt::curve_server, true);
+    socket.set(zmq::sockopt::zap_domain, zap_domain);
+    socket.set(zmq::sockopt::router_mandatory, true);
+    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
+    socket.set(zmq::sockopt::sndhwm, high_water_messages);
+    socket.set(zmq::sockopt::rcvhwm, high_water_messages);
+    socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
+    close_when_silent(socket, silence_ms_);
+    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL,
+                           [this](SocketEvent event) { note(event); });
+    bind(*descriptor, key);
+    const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
+    if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
+    address_ = {address.host, bound->port};
+  } catch (const zmq::error_t& error) {
+    if (bound_.empty()) ::close(*descriptor);
+    close(0);
+    return std::unexpected(bind_error(address, error.num()));
+  }
+  // One frame more than a message may have: its routing id, its header, its payload.
+  router_->start(2 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
+  return {};
+}
+
+/// Hands a listening socket to ZeroMQ.
+void Listener::bind(int descriptor, const ClusterKey& key) {
+  zmq::socket_t& socket = router_->socket();
+  const KeyPair keys = key.listening_keys();
+  socket.set(zmq::sockopt::curve_secretkey,
+             zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
+  socket.set(zmq::sockopt::use_fd, descriptor);
+  const Address target{numeric_host_, 1};  // ZeroMQ reads its form, and takes the descriptor's place
+  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  socket.bind(target.text());
+  bound_.push_back({key.fingerprint(), descriptor});
+}
+
+std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
+  GOSSAMER_CHECK(router_ && router_->is_open() && !bound_.empty());
+  const auto failed = [](int error) {
+    return std::unexpected(std::string("cannot listen with another key: ") + zmq_strerror(error));
+  };
+  const auto known = std::ranges::find(bound_, key.fingerprint(), &Bound::key);
+  if (known != bound_.end()) {
+    const int error = steer(static_cast<std::size_t>(known - bound_.begin()));
+    if (error != 0) return failed(error);
+    steered_to_ = static_cast<std::size_t>(known - bound_.begin());
+    return {};
+  }
+  if (bound_.size() == max_listening_keys) {
+    return std::unexpected("cannot listen with another key: this process has listened with " +
+                           std::to_string(max_listening_keys) + " of them; restart it");
+  }
+  const int on = 1;
+  // Only now, so that another program on our port is an error when we start.
+  if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) return failed(errno);
+  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, interface_, true);
+  if (!descriptor) return failed(descriptor.error());
+  try {
+    bind(*descriptor, key);
+  } catch (const zmq::error_t& error) {
+    ::close(*descriptor);
+    return failed(error.num());
+  }
+  if (const int error = steer(bound_.size() - 1); error != 0) return failed(error);
+  steered_to_ = bound_.size() - 1;
+  return {};
+}
+
+/// Which of the bound sockets gets new connections: 0 or the error.
+int Listener::steer(std::size_t index) const {
+  if (bound_.size() == 1 || index == steered_to_) return 0;
+  sock_filter always[] = {BPF_STMT(BPF_RET | BPF_K, static_cast<std::uint32_t>(index))};
+  const sock_fprog program{1, always};
+  const int result =
+      ::setsockopt(bound_.back().descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
+  return result == 0 ? 0 : errno;
+}
+
+void Listener::start_doorkeeper() {
+  doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::rep);
+  doorkeeper_->socket().bind(doorkeeper_endpoint);
+  doorkeeper_->start(zap_frames, [this](Received&& request) { answer_doorkeeper(std::move(request)); });
+}
+
+void Listener::answer_doorkeeper(Received&& request) {
+  std::string request_id;
+  std::string user_id;
+  std::string metadata;
+  const char* code = "400";
+  if (request.frames.size() == zap_frames && !request.too_many_frames) {
+    request_id = text_of(request.frames[1]);
+    PublicKey key{};
+    if (text_of(request.frames[5]) == "CURVE" && request.frames[6].size() == key.size()) {
+      std::copy_n(static_cast<const std::uint8_t*>(request.frames[6].data()), key.size(), key.begin());
+      if (!denied_.contains(node_id(key))) {
+        code = "200";
+        user_id = hex(key);
+        metadata = metadata_naming(new_routing_id());
+      }
+    }
+  }
+  const std::array<std::string, 6> answer{
+      "1.0", request_id, code, code == std::string_view("200") ? "welcome" : "denied", user_id, metadata};
+  try {
+    for (std::size_t i = 0; i < answer.size(); ++i) {
+      zmq::message_t part(answer[i]);
+      (void)doorkeeper_->socket().send(part, i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  } catch (const zmq::error_t&) {
+    // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
+  }
+}
+
+void Listener::receive(Received&& received) {
+  if (received.frames.size() < 2) return;  // nothing but a routing id
+  Arrival arrival;
+  arrival.routing_id = text_of(received.frames[0]);
+  arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
+  arrival.user_id = property(received.frames[1], "User-Id");
+  arrival.host = property(received.frames[1], "Peer-Address");
+  arrival.delivery = delivery_of(std::move(received), 1);
+  handlers_.arrived(std::move(arrival));
+}
+
+void Listener::note(SocketEvent event) {
+  const int descriptor = static_cast<int>(event.value);  // of those kinds that have one
+  if (event.kind == ZMQ_EVENT_ACCEPTED) {
+    auto end = end_of(descriptor, &::getpeername);
+    if (!end) return;  // it has ended meanwhile
+    if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
+  } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
+    if (connections_.closed(descriptor)) handlers_.lost_connection();
+  } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
+    handlers_.handshake_failed();
+  }
+}
+
+void Listener::admit(const Arrival& arrival) {
+  if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
+    connections_.admit(arrival.descriptor, *end, arrival.routing_id);
+  }
+}
+
+void Listener::tend() {
+  for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
+    hang_up(closing);
+}
+
+/// ZeroMQ offers no way to close one connection, so it is made to find the end of its stream. It may have closed the
+/// descriptor already and have told so in an event that waits, and the number may be another's by now: so the other end
+/// must be the same.
+void Listener::hang_up(const Connections::Closing& closing) {
+  const auto own = end_of(closing.descriptor, &::getsockname);
+  if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
+  ::shutdown(closing.descriptor, SHUT_RDWR);
+  handlers_.closing(closing);
+}
+
+SendResult Listener::send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter) {
+  return router_ ? router_->send(routing_id, frames, meter) : SendResult::no_link;
+}
+
+void Listener::close(int linger_ms) {
+  close_watched(router_, events_, linger_ms);
+  if (doorkeeper_) doorkeeper_->close(0);
+}
+
+}  // namespace gossamer::peer

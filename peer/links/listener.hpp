@@ -1,0 +1,111 @@
+// The node's one listening socket: a ROUTER behind CURVE, the doorkeeper that ZeroMQ asks about each key (ZAP, RFC 27),
+// and the socket's monitor.
+//
+// ZeroMQ takes a CURVE key when it binds, and to unbind would end every connection accepted there. So each key that is
+// listened with has a bound socket of its own, all on the one port (SO_REUSEPORT), and the kernel is told which of them
+// gets the connections that come (SO_ATTACH_REUSEPORT_CBPF): the key changes, the links stay.
+//
+// ZeroMQ lets in whoever completes the CURVE handshake, which takes the cluster key or an invitation, unless its node
+// is denied. What a connection may say after that is for its owner to decide (Links): every message comes with the
+// public key that the connection has proven to own. Until the owner has admitted it, a connection is a stranger's, and
+// closed when its time is over or when there are too many (Connections). One thread, the loop's; handlers may call
+// send() and close().
+//
+// The doorkeeper also names each connection. ZeroMQ would take the name, its routing id, that the other end claims, or
+// count upwards where it claims none; and a claim of the number that comes next ends the process by an assertion.
+
+#pragma once
+
+#include <functional>
+#include <set>
+
+#include "peer/address.hpp"
+#include "peer/keys/cluster_keys.hpp"
+#include "peer/limits.hpp"
+#include "peer/links/connections.hpp"
+#include "peer/links/socket_events.hpp"
+
+namespace gossamer::peer {
+
+/// A message, with the connection it came on.
+struct Arrival {
+  std::string routing_id;
+  int descriptor = -1;  ///< the connection's
+  std::string user_id;  ///< hex of the connection's public key
+  std::string host;     ///< the other end's IP address, as seen from here
+  Delivery delivery;
+};
+
+class Listener {
+ public:
+  struct Handlers {
+    std::function<void(Arrival&&)> arrived;
+    std::function<void()> lost_connection;   ///< some admitted connection ended; send() finds out which
+    std::function<void()> handshake_failed;  ///< a stranger, or a node with another cluster key
+    std::function<void(const Connections::Closing&)> closing;  ///< a stranger's connection, now
+    std::function<TimeUs()> now;
+  };
+
+  Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  /// Before start(): connections whose other end has not even acknowledged anything for a few times as long are closed,
+  /// so that those that end without a word (behind a partition, a router that forgets) do not add up. The dialler of
+  /// such a one has given it up long since.
+  void set_silence(int silence_ms) { silence_ms_ = silence_ms; }
+  /// Before start(): how many connections may not be admitted yet, and how long each may take.
+  void limit_strangers(std::size_t most, TimeUs patience) { connections_ = {most, patience}; }
+  /// Before start(): connections come through this one only; empty: through any.
+  void set_interface(std::string name) { interface_ = std::move(name); }
+  /// Binds. The error says what is in the way. Once.
+  [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
+                                                       int high_water_messages);
+  /// Connections that come from now on are met with this key; those that are there stay. An error leaves things as they
+  /// are: the system does not let us, or max_listening_keys have been used.
+  [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
+  /// Nodes that are turned away from now on; connections that are there already stay.
+  void set_denied(std::set<NodeId> denied) { denied_ = std::move(denied); }
+  /// Where it listens, with the port that was found if 0 was asked for.
+  [[nodiscard]] const Address& address() const { return address_; }
+  [[nodiscard]] SendResult send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter);
+  /// The connection that this came on may stay.
+  void admit(const Arrival& arrival);
+  /// It may not, from now on; it has a stranger's time to hear why.
+  void dismiss(const std::string& routing_id) { connections_.dismiss(routing_id, handlers_.now()); }
+  /// Closes the connections of strangers whose time is over. To be called every now and then.
+  void tend();
+  void close(int linger_ms);
+
+ private:
+  struct Bound {
+    Fingerprint key{};
+    int descriptor = -1;  ///< ZeroMQ's to close
+  };
+
+  void bind(int descriptor, const ClusterKey& key);
+  [[nodiscard]] int steer(std::size_t index) const;
+  void start_doorkeeper();
+  void answer_doorkeeper(Received&& request);
+  void receive(Received&& received);
+  void note(SocketEvent event);
+  void hang_up(const Connections::Closing& closing);
+
+  asio::io_context& loop_;
+  zmq::context_t& context_;
+  Handlers handlers_;
+  std::set<NodeId> denied_;
+  int silence_ms_ = 3000;
+  std::string interface_;
+  Address address_;
+  std::string numeric_host_;
+  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys
+  std::size_t steered_to_ = 0;
+  Connections connections_{max_strangers, stranger_patience_us};
+  std::shared_ptr<PolledSocket> router_;
+  std::shared_ptr<PolledSocket> doorkeeper_;
+  std::shared_ptr<PolledSocket> events_;
+};
+
+}  // namespace gossamer::peer

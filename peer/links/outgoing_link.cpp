@@ -1,0 +1,295 @@
+#include "peer/links/outgoing_link.hpp"
+
+#include <asio/post.hpp>
+#include <cstring>
+
+#include "peer/admission/admission.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
+                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+// One object is one attempt: the socket is closed long before ZeroMQ reconnects by itself. Turning that off would make
+// ZeroMQ throw away what had arrived and not been read when a connection ends: a goodbye, for one.
+constexpr int reconnect_after_ms = 3'600'000;
+constexpr std::chrono::milliseconds goodbye_grace{100};
+constexpr std::size_t max_endpoints = 8;  // of one host name
+
+std::uint64_t random_number() {
+  const Nonce nonce = random_nonce();
+  std::uint64_t number = 0;
+  std::memcpy(&number, nonce.data(), sizeof number);
+  return number;
+}
+
+}  // namespace
+
+OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options,
+                           const Identity& identity, ClusterKeys keys, OutgoingLinkEvents& events)
+    : loop_(loop),
+      context_(context),
+      options_(std::move(options)),
+      identity_(identity),
+      keys_(std::move(keys)),
+      events_(events),
+      resolver_(loop),
+      goodbye_timer_(loop),
+      number_(random_number()) {}
+
+OutgoingLink::~OutgoingLink() {
+  close(0);
+}
+
+void OutgoingLink::start() {
+  asio::error_code not_numeric;
+  (void)asio::ip::make_address(options_.address.host, not_numeric);
+  if (!not_numeric) {
+    asio::post(loop_, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->resolved({self->options_.address});
+    });
+    return;
+  }
+  // Resolved here and not by ZeroMQ, whose own lookups would block the thread that moves every link's bytes.
+  resolver_.async_resolve(options_.address.host, std::to_string(options_.address.port),
+                          [weak = weak_from_this()](const asio::error_code& error, const auto& results) {
+                            const auto self = weak.lock();
+                            if (!self) return;
+                            std::vector<Address> endpoints;
+                            for (const auto& result : results) {
+                              if (error || endpoints.size() == max_endpoints) break;
+                              const auto endpoint = result.endpoint();
+                              endpoints.push_back({endpoint.address().to_string(), endpoint.port()});
+                            }
+                            self->resolved(std::move(endpoints));
+                          });
+}
+
+void OutgoingLink::resolved(std::vector<Address> endpoints) {
+  if (closed_) return;
+  if (endpoints.empty()) {
+    fail(LinkFailure::Kind::unresolved, "no address is known for host '" + options_.address.host + "'");
+    return;
+  }
+  endpoints_ = std::move(endpoints);
+  connect(Channel::control);
+}
+
+void OutgoingLink::expire() {
+  if (closed_ || end(Channel::bulk).welcomed) return;
+  if (end(Channel::control).connected) {
+    fail(LinkFailure::Kind::timeout,
+         "the node at " + options_.address.text() + " took the connection and said nothing");
+  } else {
+    fail(LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
+  }
+}
+
+void OutgoingLink::connect(Channel channel) {
+  try {
+    open_socket(channel);
+  } catch (const zmq::error_t& error) {
+    fail(LinkFailure::Kind::resources, std::string("cannot open a connection: ") + error.what());
+    return;
+  }
+  say_hello(channel);
+}
+
+void OutgoingLink::open_socket(Channel channel) {
+  End& opened = end(channel);
+  opened = {};
+  opened.socket = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
+  zmq::socket_t& socket = opened.socket->socket();
+  const KeyPair server = keys_.all()[key_index_].listening_keys();
+  const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) {
+    return zmq::const_buffer(key.data(), key.size());
+  };
+  socket.set(zmq::sockopt::curve_serverkey, buffer(server.public_key));
+  socket.set(zmq::sockopt::curve_publickey, buffer(identity_.keys.public_key));
+  socket.set(zmq::sockopt::curve_secretkey, buffer(identity_.keys.secret_key.bytes()));
+  socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
+  socket.set(zmq::sockopt::connect_timeout, options_.connect_timeout_ms);
+  socket.set(zmq::sockopt::handshake_ivl, options_.connect_timeout_ms);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
+  if (!options_.interface.empty()) socket.set(zmq::sockopt::bindtodevice, options_.interface);
+  const int high_water = options_.high_water_messages[static_cast<std::size_t>(channel)];
+  socket.set(zmq::sockopt::sndhwm, high_water);
+  socket.set(zmq::sockopt::rcvhwm, high_water);
+  if (endpoints_[endpoint_index_].is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  if (channel == Channel::bulk && options_.bulk_io_thread >= 0)
+    socket.set(zmq::sockopt::affinity, std::uint64_t{1} << static_cast<unsigned>(options_.bulk_io_thread));
+
+  const auto weak = weak_from_this();
+  const std::string endpoint = "inproc://link-" + std::to_string(number_) + "-" + std::to_string(++sockets_opened_);
+  opened.events = watch_socket(loop_, context_, socket, endpoint, watched_events, [weak, channel](SocketEvent event) {
+    if (const auto self = weak.lock()) self->note_event(channel, event);
+  });
+  socket.connect(endpoints_[endpoint_index_].text());
+  opened.socket->start(1 + max_payload_frames, [weak, channel](Received&& received) {
+    if (const auto self = weak.lock()) self->receive(channel, std::move(received));
+  });
+}
+
+void OutgoingLink::say_hello(Channel channel) {
+  Hello& hello = end(channel).hello;
+  hello.version_low = protocol_version_low;
+  hello.version_high = protocol_version_high;
+  hello.public_key = identity_.keys.public_key;
+  hello.incarnation = options_.incarnation;
+  hello.nonce = random_nonce();
+  hello.link = number_;
+  hello.channel = channel;
+  hello.address = options_.own_address;
+  hello.name = options_.own_name;
+  hello.features = options_.features;
+  hello.proof = hello_proof(keys_.all()[key_index_], hello);
+  // Waits in ZeroMQ's queue until the handshake is done.
+  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
+  if (end(channel).socket->send({}, encode(ControlMessage(hello)), meter) != SendResult::sent) {
+    fail(LinkFailure::Kind::resources, "cannot send on a new connection");
+  }
+}
+
+void OutgoingLink::receive(Channel channel, Received&& received) {
+  if (closed_ || received.frames.empty()) return;
+  Delivery delivery = delivery_of(std::move(received), 0);
+  if (end(channel).welcomed) {
+    events_.delivered(*this, channel, std::move(delivery));
+  } else {
+    receive_answer(channel, delivery.frames);
+  }
+}
+
+void OutgoingLink::receive_answer(Channel channel, const Frames& frames) {
+  const auto packet = decode(frames);
+  const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  if (const auto* answer = control ? std::get_if<Welcome>(control) : nullptr) {
+    welcome(channel, *answer);
+  } else if (const auto* rejected = control ? std::get_if<Rejected>(control) : nullptr) {
+    fail(LinkFailure::Kind::rejected, "the node at " + options_.address.text() + " turns us away: " + rejected->text,
+         rejected->reason);
+  } else {
+    fail(LinkFailure::Kind::bad_welcome, "the node at " + options_.address.text() + " answers a hello with nonsense");
+  }
+}
+
+void OutgoingLink::welcome(Channel channel, const Welcome& welcome) {
+  End& greeted = end(channel);
+  const bool known_version = welcome.version >= protocol_version_low && welcome.version <= protocol_version_high;
+  if (!known_version || !is_welcome_proven(identity_.keys, greeted.hello, welcome)) {
+    fail(LinkFailure::Kind::bad_welcome,
+         "the node at " + options_.address.text() + " does not prove that it is the node it says it is");
+    return;
+  }
+  if (channel == Channel::control) {
+    listener_ = welcome.public_key;
+    greeted.welcomed = true;
+    if (!events_.introduced(*this, welcome)) {
+      close(0);
+    } else if (!closed_) {
+      connect(Channel::bulk);
+    }
+    return;
+  }
+  if (welcome.public_key != listener_) {
+    fail(LinkFailure::Kind::bad_welcome, "two different nodes answer at " + options_.address.text());
+    return;
+  }
+  greeted.welcomed = true;
+  events_.established(*this);
+}
+
+void OutgoingLink::note_event(Channel channel, SocketEvent event) {
+  if (closed_) return;
+  const std::string where = options_.address.text();
+  switch (event.kind) {
+    case ZMQ_EVENT_CONNECTED:
+      end(channel).connected = true;
+      return;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      end(channel).secured = true;
+      return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      handshake_failed(channel);
+      return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      fail(LinkFailure::Kind::denied, "the node at " + where + " denies this node");
+      return;
+    case ZMQ_EVENT_CLOSED:
+      if (!end(channel).connected) unreachable(channel);
+      return;
+    case ZMQ_EVENT_DISCONNECTED:
+      disconnected(channel);
+      return;
+    default:
+      return;
+  }
+}
+
+void OutgoingLink::disconnected(Channel channel) {
+  if (!end(channel).secured) return handshake_failed(channel);
+  end(channel).socket->drain_rest();  // a goodbye, or why we were rejected
+  if (closed_) return;
+  const std::string text = "the connection to " + options_.address.text() + " ended";
+  if (channel == Channel::control || !end(Channel::bulk).welcomed) {
+    fail(LinkFailure::Kind::disconnected, text);
+    return;
+  }
+  // A node that leaves says goodbye on the other connection, which may end a little later than this one.
+  goodbye_timer_.expires_after(goodbye_grace);
+  goodbye_timer_.async_wait([weak = weak_from_this(), text](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self) self->fail(LinkFailure::Kind::disconnected, text);
+  });
+}
+
+void OutgoingLink::unreachable(Channel channel) {
+  if (channel == Channel::control && endpoint_index_ + 1 < endpoints_.size()) {
+    ++endpoint_index_;
+    retry_control();
+    return;
+  }
+  fail(LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
+}
+
+void OutgoingLink::handshake_failed(Channel channel) {
+  if (channel == Channel::control && key_index_ + 1 < keys_.all().size()) {
+    ++key_index_;
+    retry_control();
+    return;
+  }
+  fail(LinkFailure::Kind::handshake, "the node at " + options_.address.text() +
+                                         " does not hold our cluster key (or we not its), or it is no Gossamer node; "
+                                         "if the key was changed while this node was away, it needs an invitation "
+                                         "(gossamerctl invite on a member, gossamerctl join here)");
+}
+
+void OutgoingLink::retry_control() {
+  End& failed = end(Channel::control);
+  close_watched(failed.socket, failed.events, 0);
+  connect(Channel::control);
+}
+
+SendResult OutgoingLink::send(Channel channel, const Frames& frames, const QueueMeter& meter) {
+  if (closed_ || !end(channel).socket) return SendResult::no_link;
+  return end(channel).socket->send({}, frames, meter);
+}
+
+void OutgoingLink::fail(LinkFailure::Kind kind, std::string text, RejectReason reason) {
+  if (closed_) return;
+  close(0);
+  events_.failed(*this, {kind, reason, std::move(text)});
+}
+
+void OutgoingLink::close(int linger_ms) {
+  if (closed_) return;
+  closed_ = true;
+  resolver_.cancel();
+  goodbye_timer_.cancel();
+  for (End& closing : ends_)
+    close_watched(closing.socket, closing.events, linger_ms);
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,122 @@
+// A link that this node dials: from the address to two admitted connections, one for control and one for bulk.
+//
+//   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
+//
+// One object is one attempt; nothing reconnects. A host with several addresses is tried at each, a node that listens
+// with another key of the ring with each key, in turn. One thread, the loop's. Held by shared_ptr; the owner calls
+// close() to be rid of it, also from a callback.
+
+#pragma once
+
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "peer/address.hpp"
+#include "peer/keys/cluster_keys.hpp"
+#include "peer/links/socket_events.hpp"
+
+namespace gossamer::peer {
+
+/// Why there is no link, or no longer.
+struct LinkFailure {
+  enum class Kind {
+    unresolved,    ///< no address for that host name
+    unreachable,   ///< nobody answers there
+    handshake,     ///< the CURVE handshake failed with every key of the ring
+    denied,        ///< the other end's doorkeeper knows and does not want us
+    rejected,      ///< the other end said so, with `reason`
+    bad_welcome,   ///< the other end is not who it says it is, or talks nonsense
+    timeout,       ///< no link within the time for an attempt
+    disconnected,  ///< the connection ended
+    resources,     ///< this process has no more sockets
+  };
+  Kind kind = Kind::unreachable;
+  RejectReason reason = RejectReason::bad_proof;
+  std::string text;  ///< for people, complete
+};
+
+class OutgoingLink;
+
+class OutgoingLinkEvents {
+ public:
+  virtual ~OutgoingLinkEvents() = default;
+  /// The listener has proven which node it is. False: a link to that node is not wanted; this one closes itself.
+  virtual bool introduced(OutgoingLink& link, const Welcome& welcome) = 0;
+  virtual void established(OutgoingLink& link) = 0;
+  virtual void delivered(OutgoingLink& link, Channel channel, Delivery&& delivery) = 0;
+  /// Before or after it was established. The last call.
+  virtual void failed(OutgoingLink& link, const LinkFailure& failure) = 0;
+};
+
+struct OutgoingLinkOptions {
+  Address address;
+  std::uint64_t incarnation = 0;
+  std::string own_address;
+  std::uint64_t features = 0;
+  std::string own_name;
+  std::string interface;  ///< empty: as the machine routes
+  int connect_timeout_ms = 0;
+  std::array<int, channel_count> high_water_messages{};
+  /// Which of ZeroMQ's I/O threads carries bulk, from 0; -1: the one with fewest connections.
+  int bulk_io_thread = -1;
+};
+
+class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
+ public:
+  /// The identity and `events` outlive it.
+  OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options, const Identity& identity,
+               ClusterKeys keys, OutgoingLinkEvents& events);
+  ~OutgoingLink();
+
+  void start();
+  /// The time for an attempt is over.
+  void expire();
+  [[nodiscard]] SendResult send(Channel channel, const Frames& frames, const QueueMeter& meter);
+  /// No callback comes after this.
+  void close(int linger_ms);
+  [[nodiscard]] const Address& address() const { return options_.address; }
+
+ private:
+  struct End {
+    std::shared_ptr<PolledSocket> socket;
+    std::shared_ptr<PolledSocket> events;
+    Hello hello;
+    bool connected = false;
+    bool secured = false;  ///< the CURVE handshake is done
+    bool welcomed = false;
+  };
+
+  [[nodiscard]] End& end(Channel channel) { return ends_[static_cast<std::size_t>(channel)]; }
+  void resolved(std::vector<Address> endpoints);
+  void connect(Channel channel);
+  void open_socket(Channel channel);
+  void say_hello(Channel channel);
+  void receive(Channel channel, Received&& received);
+  void receive_answer(Channel channel, const Frames& frames);
+  void welcome(Channel channel, const Welcome& welcome);
+  void note_event(Channel channel, SocketEvent event);
+  void disconnected(Channel channel);
+  void unreachable(Channel channel);
+  void handshake_failed(Channel channel);
+  void retry_control();
+  void fail(LinkFailure::Kind kind, std::string text, RejectReason reason = RejectReason::bad_proof);
+
+  asio::io_context& loop_;
+  zmq::context_t& context_;
+  OutgoingLinkOptions options_;
+  const Identity& identity_;
+  const ClusterKeys keys_;  ///< those held when the attempt began
+  OutgoingLinkEvents& events_;
+  asio::ip::tcp::resolver resolver_;
+  asio::steady_timer goodbye_timer_;
+  std::vector<Address> endpoints_;  ///< numeric
+  std::size_t endpoint_index_ = 0;
+  std::uint64_t number_;
+  std::uint64_t sockets_opened_ = 0;
+  std::size_t key_index_ = 0;
+  std::array<End, channel_count> ends_;
+  PublicKey listener_{};
+  bool closed_ = false;
+};
+
+}  // namespace gossamer::peer

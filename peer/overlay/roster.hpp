@@ -1,0 +1,105 @@
+// Who is in the cluster, for an overlay: owns gossip::Membership, feeds it time, messages and the comings and goings of
+// links, and carries its messages over links.
+//
+// What is to be said to a node without a link waits, bounded, as an *errand*, for which the overlay makes a link. Which
+// links are to stay is what keeps() says: those to the view. Addresses in what others say are made fit for this machine
+// first: a wildcard stands for where the speaker is seen, and a loopback address is worth something on one machine
+// only.
+//
+// Called by peer::Overlay only, on its thread. Does no I/O of its own: it sends through the Host. Host::member_changed
+// may call back into every method here; the other methods of the Host call nothing back.
+
+#pragma once
+
+#include <optional>
+
+#include "gossip/membership/membership.hpp"
+#include "peer/address.hpp"
+
+namespace gossamer::peer {
+
+/// Nodes or addresses that something is to be said to, once there is a link.
+inline constexpr std::size_t max_errands = 64;
+/// Messages that wait for one of them; of more, the oldest goes.
+inline constexpr std::size_t max_errand_messages = 4;
+/// After that long without a link they are given up: Membership says again what matters.
+inline constexpr TimeUs errand_us = 10 * us_per_s;
+/// A link that is not kept is ended this long after it was last needed: what is under way on it is finished by then.
+inline constexpr TimeUs passing_link_us = 10 * us_per_s;
+
+class Roster {
+ public:
+  using Change = gossip::Membership::Change;
+
+  /// What the overlay does for the roster.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    /// Over the link to this node; false without one.
+    virtual bool send_membership(const NodeId& to, const MembershipMessage& message) = 0;
+    /// Who was found at an address.
+    [[nodiscard]] virtual std::optional<NodeId> node_at(const std::string& address) const = 0;
+    /// Where this node was last seen, as tcp://HOST:PORT; empty if nowhere.
+    [[nodiscard]] virtual std::string seen_address(const NodeId& node) const = 0;
+    [[nodiscard]] virtual bool is_denied(const NodeId& node) const = 0;
+    /// `own_word`: the node itself has said so just now.
+    virtual void member_changed(const NodeId& node, Change change, bool own_word) = 0;
+  };
+
+  /// `host` outlives it.
+  Roster(const gossip::MembershipOptions& options, MemberRecord self, gossip::Random random, TimeUs now, Host& host);
+
+  /// The configured addresses, as Address::text().
+  void set_contacts(std::vector<std::string> addresses, TimeUs now);
+  void tick(TimeUs now);
+  /// `seen_host`: where the other end of the link is.
+  void receive(const NodeId& from, MembershipMessage message, const std::string& seen_host, TimeUs now);
+  /// `dialled`: the address, if this node has dialled the link. True if something waited for it, which is said now.
+  bool link_up(const NodeId& node, std::uint64_t incarnation, const std::string& dialled, TimeUs now);
+  void link_down(const NodeId& node, TimeUs now);
+  /// Where a node says in its hello that it is, made fit; empty: nowhere. Its host may have changed while it ran.
+  void seen_at(const NodeId& node, const std::string& address);
+  /// Makes itself known on a link that is there for another reason.
+  void greet(const NodeId& node, TimeUs now);
+  void leave(TimeUs now);
+  /// As Membership::relocate().
+  void relocate(const std::string& address) { membership_.relocate(address); }
+
+  /// The link to this node is to stay.
+  [[nodiscard]] bool keeps(const NodeId& node) const;
+  /// A link to this node is wanted now, to stay or for an errand.
+  [[nodiscard]] bool wants(const NodeId& node) const;
+  struct Wanted {
+    NodeId node;
+    std::string address;
+    bool unexpected;  ///< the other end does not know of it, and will not dial
+  };
+  /// The nodes that links are wanted to, and where to dial them, if that is known.
+  [[nodiscard]] std::vector<Wanted> wanted() const;
+  [[nodiscard]] const gossip::Membership& membership() const { return membership_; }
+  [[nodiscard]] std::size_t errands() const { return errands_.size(); }
+
+ private:
+  struct Errand {
+    NodeId to;            ///< all zeros: whoever is at the address
+    std::string address;  ///< where to dial
+    TimeUs since = 0;
+    std::vector<MembershipMessage> messages;
+  };
+  void act(gossip::Membership::Actions& actions, const NodeId& speaker, TimeUs now);
+  void send(gossip::Membership::Send& item, TimeUs now);
+  bool send_waiting(const NodeId& node, const std::string& dialled);
+
+  Host& host_;
+  gossip::Membership membership_;
+  TimeUs tick_us_;
+  TimeUs next_tick_;
+  std::vector<Errand> errands_;
+};
+
+/// `record` as it is to be understood by a node that hears of it from `from`, seen at `seen_host`. Nothing if its
+/// address is of no use here and `known` is empty; `known` is where the node was last seen.
+[[nodiscard]] std::optional<MemberRecord> localised(MemberRecord record, const NodeId& from,
+                                                    const std::string& seen_host, const std::string& known);
+
+}  // namespace gossamer::peer

@@ -1,0 +1,471 @@
+#include "peer/wire/codec.hpp"
+
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "gossip/check.hpp"
+#include "peer/wire/codec_parts.hpp"
+#include "peer/wire/validate.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr std::size_t word_bytes = sizeof(capnp::word);
+constexpr std::size_t scratch_words = 128;  // most headers fit: no allocation by the builder
+constexpr int max_nesting = 8;
+
+// ---- gossip's messages to header and payload -------------------------------------------------------------------
+
+void write_job(const JobKey& job, wire::Job::Builder out) {
+  out.setNameHash(job.name_hash);
+  out.setLayoutHash(job.layout_hash);
+}
+JobKey read_job(wire::Job::Reader in) {
+  return {in.getNameHash(), in.getLayoutHash()};
+}
+
+void write_age(const Age& age, wire::Age::Builder out) {
+  out.setSamples(age.samples);
+  out.setCadence(age.cadence);
+}
+Age read_age(wire::Age::Reader in) {
+  return {in.getSamples(), in.getCadence()};
+}
+
+template <class Builder>
+void write_tracer(const std::optional<TracerValues>& tracer, Builder out) {
+  if (!tracer) return;
+  out.setTracerRound(tracer->round);
+  auto values = out.initTracer(tracer_values);
+  for (unsigned i = 0; i < values.size(); ++i)
+    values.set(i, tracer->values[i]);
+}
+/// Another number of values is a later build's, and passed over.
+template <class Reader>
+std::optional<TracerValues> read_tracer(Reader in) {
+  const auto values = in.getTracer();
+  if (in.getTracerRound() == 0 || values.size() != tracer_values) return std::nullopt;
+  TracerValues tracer{.round = in.getTracerRound()};
+  for (unsigned i = 0; i < values.size(); ++i)
+    tracer.values[i] = values[i];
+  return tracer;
+}
+
+void write(const ExchangeRequest& request, wire::Header::Builder header, Frames& frames) {
+  auto out = header.initExchangeRequest();
+  out.setCounter(request.counter);
+  write_job(request.job, out.initJob());
+  out.setFragment(request.fragment);
+  out.setCodec(static_cast<std::uint8_t>(request.codec));
+  out.setMinShift(request.min_shift);
+  out.setSeed(request.seed);
+  out.setClock(request.clock);
+  write_age(request.age, out.initAge());
+  out.setClip(request.clip);
+  out.setBlockCount(request.block_count);
+  write_tracer(request.tracer, out);
+  frames.payload = {request.blocks, request.side, request.values};
+  frames.payload_count = 3;
+}
+std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& frames) {
+  if (frames.payload_count != 3) return std::nullopt;
+  ExchangeRequest request;
+  request.counter = in.getCounter();
+  request.job = read_job(in.getJob());
+  request.fragment = in.getFragment();
+  request.codec = static_cast<Codec>(in.getCodec());
+  request.min_shift = in.getMinShift();
+  request.seed = in.getSeed();
+  request.clock = in.getClock();
+  request.age = read_age(in.getAge());
+  request.clip = in.getClip();
+  request.block_count = in.getBlockCount();
+  request.tracer = read_tracer(in);
+  request.blocks = frames.payload[0];
+  request.side = frames.payload[1];
+  request.values = frames.payload[2];
+  return request;
+}
+
+void write(const ExchangeReply& reply, wire::Header::Builder header, Frames& frames) {
+  auto out = header.initExchangeReply();
+  out.setCounter(reply.counter);
+  write_job(reply.job, out.initJob());
+  out.setFragment(reply.fragment);
+  out.setStatus(static_cast<std::uint8_t>(reply.status));
+  out.setReason(static_cast<std::uint8_t>(reply.reason));
+  out.setCodec(static_cast<std::uint8_t>(reply.codec));
+  out.setShift(reply.shift);
+  out.setClock(reply.clock);
+  write_age(reply.age, out.initAge());
+  out.setBlockCount(reply.block_count);
+  write_tracer(reply.tracer, out);
+  if (reply.status != ReplyStatus::done) return;
+  frames.payload = {reply.wide, reply.asked, reply.differences};
+  frames.payload_count = 3;
+}
+std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames) {
+  ExchangeReply reply;
+  reply.counter = in.getCounter();
+  reply.job = read_job(in.getJob());
+  reply.fragment = in.getFragment();
+  reply.status = static_cast<ReplyStatus>(in.getStatus());
+  reply.reason = static_cast<RefuseReason>(in.getReason());
+  reply.codec = static_cast<Codec>(in.getCodec());
+  reply.shift = in.getShift();
+  reply.clock = in.getClock();
+  reply.age = read_age(in.getAge());
+  reply.block_count = in.getBlockCount();
+  reply.tracer = read_tracer(in);
+  if (frames.payload_count != (reply.status == ReplyStatus::done ? 3u : 0u)) return std::nullopt;
+  reply.wide = frames.payload[0];
+  reply.asked = frames.payload[1];
+  reply.differences = frames.payload[2];
+  return reply;
+}
+
+void write(const ExchangeAck& ack, wire::Header::Builder header, Frames&) {
+  auto out = header.initExchangeAck();
+  out.setCounter(ack.counter);
+  out.setOutcome(static_cast<std::uint8_t>(ack.outcome));
+}
+std::optional<Message> read(wire::ExchangeAck::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return ExchangeAck{in.getCounter(), static_cast<Outcome>(in.getOutcome())};
+}
+
+void write(const ExchangeInquiry& inquiry, wire::Header::Builder header, Frames&) {
+  auto out = header.initExchangeInquiry();
+  out.setCounter(inquiry.counter);
+  write_job(inquiry.job, out.initJob());
+  out.setFragment(inquiry.fragment);
+}
+std::optional<Message> read(wire::ExchangeInquiry::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return ExchangeInquiry{in.getCounter(), read_job(in.getJob()), in.getFragment()};
+}
+
+void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
+  auto out = header.initJobInfo();
+  write_job(info.job, out.initJob());
+  out.setName({info.name.c_str(), info.name.size()});
+  out.setState(static_cast<std::uint8_t>(info.state));
+  out.setClock(info.clock);
+  out.setElements(info.elements);
+  out.setFragments(info.fragments);
+  out.setFragmentElements(info.fragment_elements);
+  out.setFinishing(static_cast<std::uint8_t>(info.finishing));
+  out.setFirstExchange(info.first_exchange);
+  out.setQuarantined(info.quarantined);
+}
+std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
+  const capnp::Text::Reader name = in.getName();
+  if (frames.payload_count != 0 || name.size() > max_job_name_bytes) return std::nullopt;
+  JobInfo info;
+  info.job = read_job(in.getJob());
+  info.name.assign(name.cStr(), name.size());
+  info.state = static_cast<ReplicaState>(in.getState());
+  info.clock = in.getClock();
+  info.elements = in.getElements();
+  info.fragments = in.getFragments();
+  info.fragment_elements = in.getFragmentElements();
+  info.finishing = static_cast<Finishing>(in.getFinishing());
+  info.first_exchange = in.getFirstExchange();
+  info.quarantined = in.getQuarantined();
+  return info;
+}
+
+void write(const JobQuery& query, wire::Header::Builder header, Frames&) {
+  write_job(query.job, header.initJobQuery().initJob());
+}
+std::optional<Message> read(wire::JobQuery::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return JobQuery{read_job(in.getJob())};
+}
+
+void write(const PullRequest& request, wire::Header::Builder header, Frames&) {
+  auto out = header.initPullRequest();
+  write_job(request.job, out.initJob());
+  out.setFragment(request.fragment);
+}
+std::optional<Message> read(wire::PullRequest::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return PullRequest{read_job(in.getJob()), in.getFragment()};
+}
+
+void write(const PullReply& reply, wire::Header::Builder header, Frames& frames) {
+  auto out = header.initPullReply();
+  write_job(reply.job, out.initJob());
+  out.setFragment(reply.fragment);
+  out.setReason(static_cast<std::uint8_t>(reply.reason));
+  out.setClock(reply.clock);
+  out.setHash(reply.hash);
+  if (!reply.cursor.empty()) {
+    out.setCursor({reinterpret_cast<const kj::byte*>(reply.cursor.data()), reply.cursor.size()});
+  }
+  frames.payload[0] = reply.values;
+  frames.payload_count = 1;
+}
+std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
+  if (frames.payload_count != 1) return std::nullopt;
+  PullReply reply;
+  reply.job = read_job(in.getJob());
+  reply.fragment = in.getFragment();
+  reply.reason = static_cast<RefuseReason>(in.getReason());
+  reply.clock = in.getClock();
+  reply.hash = in.getHash();
+  reply.values = frames.payload[0];
+  const auto cursor = std::as_bytes(std::span(in.getCursor().begin(), in.getCursor().size()));
+  if (cursor.size() > max_cursor_bytes) return std::nullopt;
+  reply.cursor.assign(cursor.begin(), cursor.end());
+  return reply;
+}
+
+void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
+  auto nodes = header.initSummaries().initNodes(static_cast<unsigned>(summaries.nodes.size()));
+  for (unsigned i = 0; i < nodes.size(); ++i) {
+    const NodeSummary& summary = summaries.nodes[i];
+    auto out = nodes[i];
+    out.setNode({summary.node.bytes.data(), summary.node.bytes.size()});
+    out.setIncarnation(summary.incarnation);
+    out.setNumber(summary.number);
+    out.setAgeMs(summary.age_ms);
+    out.setName({summary.name.c_str(), summary.name.size()});
+    out.setNeighbours(summary.neighbours);
+    out.setGoodputBytesS(summary.goodput_bytes_s);
+    auto jobs = out.initJobs(static_cast<unsigned>(summary.jobs.size()));
+    for (unsigned j = 0; j < jobs.size(); ++j) {
+      const JobSummary& job = summary.jobs[j];
+      jobs[j].setName({job.name.c_str(), job.name.size()});
+      jobs[j].setState(static_cast<std::uint8_t>(job.state));
+      jobs[j].setClock(job.clock);
+      jobs[j].setConsensus(job.consensus);
+      jobs[j].setTracerRound(job.tracer_round);
+      jobs[j].setMixingPerS(job.mixing_per_s);
+    }
+  }
+}
+std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
+  const capnp::Text::Reader name = in.getName();
+  const auto jobs = in.getJobs();
+  NodeSummary summary;
+  const auto node = in.getNode();
+  if (node.size() != summary.node.bytes.size() || name.size() > max_summary_name_bytes ||
+      jobs.size() > max_summary_jobs) {
+    return std::nullopt;
+  }
+  std::ranges::copy(node, summary.node.bytes.begin());
+  summary.incarnation = in.getIncarnation();
+  summary.number = in.getNumber();
+  summary.age_ms = in.getAgeMs();
+  summary.name.assign(name.cStr(), name.size());
+  summary.neighbours = in.getNeighbours();
+  summary.goodput_bytes_s = in.getGoodputBytesS();
+  for (const auto job : jobs) {
+    const capnp::Text::Reader job_name = job.getName();
+    if (job_name.size() > max_job_name_bytes) return std::nullopt;
+    summary.jobs.push_back({.name = std::string(job_name.cStr(), job_name.size()),
+                            .state = static_cast<ReplicaState>(job.getState()),
+                            .clock = job.getClock(),
+                            .consensus = job.getConsensus(),
+                            .tracer_round = job.getTracerRound(),
+                            .mixing_per_s = job.getMixingPerS()});
+  }
+  return summary;
+}
+std::optional<Message> read(wire::Summaries::Reader in, const Frames& frames) {
+  const auto nodes = in.getNodes();
+  if (frames.payload_count != 0 || nodes.size() > max_summaries) return std::nullopt;
+  Summaries summaries;
+  for (const auto node : nodes) {
+    auto summary = read(node);
+    if (!summary) return std::nullopt;
+    summaries.nodes.push_back(std::move(*summary));
+  }
+  return summaries;
+}
+
+void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
+  auto out = header.initBulkPart();
+  out.setMessage(part.message);
+  out.setOffset(part.offset);
+  if (!part.frame_bytes.empty()) {
+    auto sizes = out.initFrameBytes(static_cast<unsigned>(part.frame_bytes.size()));
+    for (unsigned i = 0; i < sizes.size(); ++i)
+      sizes.set(i, part.frame_bytes[i]);
+    out.setHeader({reinterpret_cast<const kj::byte*>(part.header.data.data()), part.header.size()});
+  }
+  frames.payload = part.slices;
+  frames.payload_count = part.slice_count;
+}
+std::optional<BulkPart> read(wire::BulkPart::Reader in, const Frames& frames) {
+  const auto sizes = in.getFrameBytes();
+  const auto header = in.getHeader();
+  if (sizes.size() > max_payload_frames || header.size() > max_cut_header_bytes) return std::nullopt;
+  BulkPart part;
+  part.message = in.getMessage();
+  part.offset = in.getOffset();
+  for (const std::uint32_t bytes : sizes)
+    part.frame_bytes.push_back(bytes);
+  const auto* begin = reinterpret_cast<const std::byte*>(header.begin());
+  part.header = Bytes::adopt(std::vector<std::byte>(begin, begin + header.size()));
+  part.slices = frames.payload;
+  part.slice_count = frames.payload_count;
+  return part;
+}
+
+// ---- the header as bytes -----------------------------------------------------------------------------------------
+
+Bytes bytes_of(capnp::MessageBuilder& builder) {
+  auto words = std::make_shared<kj::Array<capnp::word>>(capnp::messageToFlatArray(builder));
+  GOSSAMER_CHECK(words->size() * word_bytes <= max_header_bytes);
+  const auto view = std::as_bytes(std::span(words->begin(), words->size()));
+  return {std::move(words), view};
+}
+
+std::expected<Packet, DecodeError> malformed(std::string_view why) {
+  return std::unexpected(DecodeError{DecodeError::Kind::malformed, std::string(why)});
+}
+
+template <class Read>
+std::expected<Packet, DecodeError> checked(std::optional<Read>&& message) {
+  if (!message) return malformed("a field or the number of frames is wrong");
+  if (const auto fault = fault_of(*message)) return malformed(*fault);
+  return Packet(std::move(*message));
+}
+
+std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const Frames& frames) {
+  switch (header.which()) {
+    case wire::Header::HELLO:
+    case wire::Header::WELCOME:
+    case wire::Header::REJECTED:
+    case wire::Header::PING:
+    case wire::Header::PONG:
+    case wire::Header::GOODBYE:
+    case wire::Header::DENIALS:
+    case wire::Header::KEY_RING:
+    case wire::Header::INVITATION_CLAIM:
+    case wire::Header::INVITATION_GRANT:
+    case wire::Header::BULK_ACK:
+      if (frames.payload_count != 0) return malformed("payload where none belongs");
+      return checked(read_control(header));
+    case wire::Header::EXCHANGE_REQUEST:
+      return checked(read(header.getExchangeRequest(), frames));
+    case wire::Header::EXCHANGE_REPLY:
+      return checked(read(header.getExchangeReply(), frames));
+    case wire::Header::EXCHANGE_ACK:
+      return checked(read(header.getExchangeAck(), frames));
+    case wire::Header::EXCHANGE_INQUIRY:
+      return checked(read(header.getExchangeInquiry(), frames));
+    case wire::Header::JOB_INFO:
+      return checked(read(header.getJobInfo(), frames));
+    case wire::Header::JOB_QUERY:
+      return checked(read(header.getJobQuery(), frames));
+    case wire::Header::PULL_REQUEST:
+      return checked(read(header.getPullRequest(), frames));
+    case wire::Header::PULL_REPLY:
+      return checked(read(header.getPullReply(), frames));
+    case wire::Header::MEMBERSHIP: {
+      if (frames.payload_count != 0) return malformed("payload where none belongs");
+      if (!is_known_membership(header.getMembership())) break;
+      auto message = read_membership(header.getMembership());
+      if (!message || !valid(*message)) return malformed("a membership message outside its bounds");
+      return Packet(std::move(*message));
+    }
+    case wire::Header::SUMMARIES:
+      return checked(read(header.getSummaries(), frames));
+    case wire::Header::BULK_PART:
+      return checked(read(header.getBulkPart(), frames));
+  }
+  return std::unexpected(DecodeError{DecodeError::Kind::unknown, "a kind of message this version does not know"});
+}
+
+std::expected<Packet, DecodeError> decode_words(kj::ArrayPtr<const capnp::word> words, const Frames& frames) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = 2 * max_header_bytes / word_bytes;  // lists of structs may be walked twice
+  options.nestingLimit = max_nesting;
+  try {
+    capnp::FlatArrayMessageReader reader(words, options);
+    return packet_of(reader.getRoot<wire::Header>(), frames);
+  } catch (const kj::Exception&) {
+    return malformed("the header is not a sound Cap'n Proto message");
+  }
+}
+
+}  // namespace
+
+std::size_t Frames::payload_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < payload_count; ++i)
+    bytes += payload[i].size();
+  return bytes;
+}
+
+Frames encode(const ControlMessage& message) {
+  GOSSAMER_CHECK(!fault_of(message));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  write_control(message, builder.initRoot<wire::Header>());
+  Frames frames;
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+Frames encode(const Message& message) {
+  GOSSAMER_CHECK(!fault_of(message));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  auto header = builder.initRoot<wire::Header>();
+  Frames frames;
+  std::visit([&](const auto& m) { write(m, header, frames); }, message);
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+Frames encode(const MembershipMessage& message) {
+  GOSSAMER_CHECK(valid(message));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  write_membership(message, builder.initRoot<wire::Header>().initMembership());
+  Frames frames;
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+Frames encode(const BulkPart& part) {
+  GOSSAMER_CHECK(!fault_of(part));
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  Frames frames;
+  write(part, builder.initRoot<wire::Header>(), frames);
+  frames.header = bytes_of(builder);
+  return frames;
+}
+
+std::expected<Packet, DecodeError> decode(const Frames& frames) {
+  if (frames.header.empty() || frames.header.size() > max_header_bytes || frames.header.size() % word_bytes != 0) {
+    return malformed("the header frame has a wrong size");
+  }
+  for (std::size_t i = 0; i < frames.payload_count; ++i) {
+    if (frames.payload[i].size() > max_payload_frame_bytes) return malformed("a payload frame is too large");
+  }
+  const std::size_t count = frames.header.size() / word_bytes;
+  if (reinterpret_cast<std::uintptr_t>(frames.header.data.data()) % alignof(capnp::word) == 0) {
+    return decode_words({reinterpret_cast<const capnp::word*>(frames.header.data.data()), count}, frames);
+  }
+  std::vector<capnp::word> aligned(count);
+  std::memcpy(static_cast<void*>(aligned.data()), frames.header.data.data(), frames.header.size());
+  return decode_words({aligned.data(), count}, frames);
+}
+
+Channel channel_of(const Message& message) {
+  const bool bulk = std::holds_alternative<ExchangeRequest>(message) ||
+                    std::holds_alternative<ExchangeReply>(message) || std::holds_alternative<PullRequest>(message) ||
+                    std::holds_alternative<PullReply>(message);
+  return bulk ? Channel::bulk : Channel::control;
+}
+
+}  // namespace gossamer::peer

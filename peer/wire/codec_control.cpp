@@ -1,0 +1,276 @@
+#include <algorithm>
+
+#include "peer/limits.hpp"
+#include "peer/wire/codec_parts.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+template <std::size_t n>
+capnp::Data::Reader data_of(const std::array<std::uint8_t, n>& bytes) {
+  return {bytes.data(), bytes.size()};
+}
+capnp::Text::Reader text_of(const std::string& text) {
+  return {text.c_str(), text.size()};
+}
+
+template <std::size_t n>
+bool read_data(capnp::Data::Reader data, std::array<std::uint8_t, n>& bytes) {
+  if (data.size() != n) return false;
+  std::ranges::copy(data, bytes.begin());
+  return true;
+}
+bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out) {
+  if (text.size() > max_bytes) return false;
+  out.assign(text.cStr(), text.size());
+  return true;
+}
+
+template <class Parent>
+void write_members(const std::vector<Member>& members, Parent parent) {
+  auto list = parent.initMembers(static_cast<unsigned>(members.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    list[i].setNode(data_of(members[i].node.bytes));
+    list[i].setAddress(text_of(members[i].address));
+  }
+}
+bool read_members(capnp::List<wire::Member>::Reader list, std::size_t most, std::vector<Member>& out) {
+  if (list.size() > most) return false;
+  out.resize(list.size());
+  for (unsigned i = 0; i < list.size(); ++i) {
+    if (!read_data(list[i].getNode(), out[i].node.bytes)) return false;
+    if (!read_text(list[i].getAddress(), max_address_bytes, out[i].address)) return false;
+  }
+  return true;
+}
+
+void write(const Hello& hello, wire::Header::Builder header) {
+  auto out = header.initHello();
+  out.setVersionLow(hello.version_low);
+  out.setVersionHigh(hello.version_high);
+  out.setPublicKey(data_of(hello.public_key));
+  out.setIncarnation(hello.incarnation);
+  out.setNonce(data_of(hello.nonce));
+  out.setLink(hello.link);
+  out.setChannel(static_cast<std::uint16_t>(hello.channel));
+  out.setAddress(text_of(hello.address));
+  out.setName(text_of(hello.name));
+  out.setFeatures(hello.features);
+  out.setProof(data_of(hello.proof));
+}
+std::optional<ControlMessage> read(wire::Hello::Reader in) {
+  Hello hello;
+  hello.version_low = in.getVersionLow();
+  hello.version_high = in.getVersionHigh();
+  hello.incarnation = in.getIncarnation();
+  hello.link = in.getLink();
+  hello.features = in.getFeatures();
+  if (in.getChannel() >= channel_count) return std::nullopt;
+  hello.channel = static_cast<Channel>(in.getChannel());
+  if (!read_data(in.getPublicKey(), hello.public_key) || !read_data(in.getNonce(), hello.nonce) ||
+      !read_data(in.getProof(), hello.proof) || !read_text(in.getAddress(), max_address_bytes, hello.address) ||
+      !read_text(in.getName(), max_name_bytes, hello.name)) {
+    return std::nullopt;
+  }
+  return hello;
+}
+
+void write(const Welcome& welcome, wire::Header::Builder header) {
+  auto out = header.initWelcome();
+  out.setVersion(welcome.version);
+  out.setPublicKey(data_of(welcome.public_key));
+  out.setIncarnation(welcome.incarnation);
+  out.setAddress(text_of(welcome.address));
+  out.setName(text_of(welcome.name));
+  write_members(welcome.members, out);
+  out.setFeatures(welcome.features);
+  out.setProof(data_of(welcome.proof));
+}
+std::optional<ControlMessage> read(wire::Welcome::Reader in) {
+  Welcome welcome;
+  welcome.version = in.getVersion();
+  welcome.incarnation = in.getIncarnation();
+  welcome.features = in.getFeatures();
+  if (!read_data(in.getPublicKey(), welcome.public_key) || !read_data(in.getProof(), welcome.proof) ||
+      !read_text(in.getAddress(), max_address_bytes, welcome.address) ||
+      !read_text(in.getName(), max_name_bytes, welcome.name) ||
+      !read_members(in.getMembers(), max_members_in_welcome, welcome.members)) {
+    return std::nullopt;
+  }
+  return welcome;
+}
+
+void write(const Rejected& rejected, wire::Header::Builder header) {
+  auto out = header.initRejected();
+  out.setReason(static_cast<std::uint16_t>(rejected.reason));
+  out.setText(text_of(rejected.text));
+}
+std::optional<ControlMessage> read(wire::Rejected::Reader in) {
+  Rejected rejected;
+  rejected.reason = static_cast<RejectReason>(in.getReason());
+  if (!read_text(in.getText(), max_text_bytes, rejected.text)) return std::nullopt;
+  return rejected;
+}
+
+void write(const Ping& ping, wire::Header::Builder header) {
+  auto out = header.initPing();
+  out.setSentAt(ping.sent_at);
+  write_members(ping.members, out);
+}
+std::optional<ControlMessage> read(wire::Ping::Reader in) {
+  Ping ping;
+  ping.sent_at = in.getSentAt();
+  if (!read_members(in.getMembers(), max_members_in_ping, ping.members)) return std::nullopt;
+  return ping;
+}
+
+void write(const Pong& pong, wire::Header::Builder header) {
+  header.initPong().setSentAt(pong.sent_at);
+}
+
+void write(const Goodbye& goodbye, wire::Header::Builder header) {
+  header.initGoodbye().setText(text_of(goodbye.text));
+}
+std::optional<ControlMessage> read(wire::Goodbye::Reader in) {
+  Goodbye goodbye;
+  if (!read_text(in.getText(), max_text_bytes, goodbye.text)) return std::nullopt;
+  return goodbye;
+}
+
+void write(const DenialList& list, wire::Header::Builder header) {
+  auto records = header.initDenials().initRecords(static_cast<unsigned>(list.records.size()));
+  for (unsigned i = 0; i < records.size(); ++i) {
+    const Denial& denial = list.records[i];
+    records[i].setNode(data_of(denial.node.bytes));
+    records[i].setDenied(denial.denied);
+    records[i].setDecidedAt(denial.decided_at);
+    records[i].setReason(text_of(denial.reason));
+  }
+}
+std::optional<ControlMessage> read(wire::Denials::Reader in) {
+  const auto records = in.getRecords();
+  if (records.size() > max_denials_in_message) return std::nullopt;
+  DenialList list;
+  list.records.resize(records.size());
+  for (unsigned i = 0; i < records.size(); ++i) {
+    Denial& denial = list.records[i];
+    denial.denied = records[i].getDenied();
+    denial.decided_at = records[i].getDecidedAt();
+    if (!read_data(records[i].getNode(), denial.node.bytes) ||
+        !read_text(records[i].getReason(), max_text_bytes, denial.reason)) {
+      return std::nullopt;
+    }
+  }
+  return list;
+}
+
+void write_ring(const RingState& ring, wire::KeyRing::Builder out) {
+  auto keys = out.initKeys(static_cast<unsigned>(ring.keys.size()));
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    const auto secret = ring.keys[i].key.key.bytes();
+    keys[i].setKey({secret.data(), secret.size()});
+    keys[i].setMadeAt(ring.keys[i].made_at);
+  }
+  auto retired = out.initRetired(static_cast<unsigned>(ring.retired.size()));
+  for (unsigned i = 0; i < retired.size(); ++i) {
+    retired[i].setFingerprint(data_of(ring.retired[i].fingerprint));
+    retired[i].setRetiredAt(ring.retired[i].retired_at);
+  }
+}
+bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
+  const auto keys = in.getKeys();
+  const auto retired = in.getRetired();
+  if (keys.size() > max_cluster_keys || retired.size() > max_retired_keys) return false;
+  for (const auto key : keys) {
+    const auto bytes = key.getKey();
+    RingKey& read = ring.keys.emplace_back();
+    if (bytes.size() != key_bytes) return false;
+    std::ranges::copy(bytes, read.key.key.writable().begin());
+    read.made_at = key.getMadeAt();
+  }
+  for (const auto key : retired) {
+    RetiredKey& read = ring.retired.emplace_back();
+    read.retired_at = key.getRetiredAt();
+    if (!read_data(key.getFingerprint(), read.fingerprint)) return false;
+  }
+  return true;
+}
+
+void write(const RingState& ring, wire::Header::Builder header) {
+  write_ring(ring, header.initKeyRing());
+}
+std::optional<ControlMessage> read(wire::KeyRing::Reader in) {
+  RingState ring;
+  if (!read_ring(in, ring)) return std::nullopt;
+  return ring;
+}
+
+void write(const InvitationClaim& claim, wire::Header::Builder header) {
+  auto out = header.initInvitationClaim();
+  out.setInvitation(data_of(claim.invitation));
+  out.setExpiresAt(claim.expires_at);
+  out.setPublicKey(data_of(claim.public_key));
+  out.setNonce(data_of(claim.nonce));
+  out.setProof(data_of(claim.proof));
+}
+std::optional<ControlMessage> read(wire::InvitationClaim::Reader in) {
+  InvitationClaim claim;
+  claim.expires_at = in.getExpiresAt();
+  if (!read_data(in.getInvitation(), claim.invitation) || !read_data(in.getPublicKey(), claim.public_key) ||
+      !read_data(in.getNonce(), claim.nonce) || !read_data(in.getProof(), claim.proof)) {
+    return std::nullopt;
+  }
+  return claim;
+}
+
+void write(const InvitationGrant& grant, wire::Header::Builder header) {
+  write_ring(grant.ring, header.initInvitationGrant().initRing());
+}
+std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
+  InvitationGrant grant;
+  if (!read_ring(in.getRing(), grant.ring)) return std::nullopt;
+  return grant;
+}
+
+void write(const BulkAck& ack, wire::Header::Builder header) {
+  auto out = header.initBulkAck();
+  out.setReceived(ack.received_bytes);
+  out.setReceivedAt(ack.received_at);
+}
+
+}  // namespace
+
+void write_control(const ControlMessage& message, wire::Header::Builder header) {
+  std::visit([&](const auto& m) { write(m, header); }, message);
+}
+
+std::optional<ControlMessage> read_control(wire::Header::Reader header) {
+  switch (header.which()) {
+    case wire::Header::HELLO:
+      return read(header.getHello());
+    case wire::Header::WELCOME:
+      return read(header.getWelcome());
+    case wire::Header::REJECTED:
+      return read(header.getRejected());
+    case wire::Header::PING:
+      return read(header.getPing());
+    case wire::Header::PONG:
+      return Pong{header.getPong().getSentAt()};
+    case wire::Header::GOODBYE:
+      return read(header.getGoodbye());
+    case wire::Header::DENIALS:
+      return read(header.getDenials());
+    case wire::Header::KEY_RING:
+      return read(header.getKeyRing());
+    case wire::Header::INVITATION_CLAIM:
+      return read(header.getInvitationClaim());
+    case wire::Header::INVITATION_GRANT:
+      return read(header.getInvitationGrant());
+    case wire::Header::BULK_ACK:
+      return BulkAck{header.getBulkAck().getReceived(), header.getBulkAck().getReceivedAt()};
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace gossamer::peer

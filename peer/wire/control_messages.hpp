@@ -1,0 +1,153 @@
+// What overlays say to each other about the link itself and the cluster: admission, liveness, flow of bulk, leaving,
+// who is denied, which keys admit. Values; peer/wire/codec.hpp turns them into frames and back and holds them to their
+// limits, peer/admission/admission.hpp makes and checks the proofs.
+
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "peer/keys/cluster_keys.hpp"
+#include "peer/limits.hpp"
+
+namespace gossamer::peer {
+
+/// A link is two connections, so that a heartbeat never queues behind a megabyte.
+enum class Channel : std::uint8_t { control = 0, bulk = 1 };
+inline constexpr std::size_t channel_count = 2;
+
+using Nonce = std::array<std::uint8_t, 32>;
+using Proof = std::array<std::uint8_t, 32>;
+
+struct Member {
+  NodeId node;
+  std::string address;
+
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+struct Hello {
+  std::uint16_t version_low = 0;
+  std::uint16_t version_high = 0;
+  PublicKey public_key{};
+  std::uint64_t incarnation = 0;
+  Nonce nonce{};
+  std::uint64_t link = 0;
+  Channel channel = Channel::control;
+  std::string address;  ///< empty: cannot be dialled
+  std::string name;
+  std::uint64_t features = 0;
+  Proof proof{};
+};
+
+struct Welcome {
+  std::uint16_t version = 0;
+  PublicKey public_key{};
+  std::uint64_t incarnation = 0;
+  std::string address;
+  std::string name;
+  std::vector<Member> members;
+  std::uint64_t features = 0;
+  Proof proof{};
+};
+
+/// Why a node was not let in, or is put out. Unknown numbers are kept as they are.
+enum class RejectReason : std::uint16_t {
+  bad_proof = 0,   ///< the cluster keys differ, or a field was tampered with
+  version = 1,     ///< no protocol version in common
+  denied = 2,      ///< the node is on the deny list
+  self = 3,        ///< the dialler has dialled itself
+  full = 4,        ///< max_links
+  duplicate = 5,   ///< the listener is making a link to this node itself, or has one
+  stale = 6,       ///< a later start of the same node is linked
+  misbehaved = 7,  ///< too many malformed messages
+  invitation = 8,  ///< expired, or made with a key that is no longer accepted
+};
+
+struct Rejected {
+  RejectReason reason = RejectReason::bad_proof;
+  std::string text;
+};
+
+struct Ping {
+  TimeUs sent_at = 0;
+  std::vector<Member> members;
+};
+struct Pong {
+  TimeUs sent_at = 0;
+};
+struct Goodbye {
+  std::string text;
+};
+
+/// A decision about a node. Of two about the same node the later one holds (peer/admission/denials.hpp).
+struct Denial {
+  NodeId node;
+  bool denied = false;    ///< false: allowed again
+  TimeUs decided_at = 0;  ///< microseconds since 1970
+  std::string reason;     ///< for people; at most max_text_bytes
+
+  friend bool operator==(const Denial&, const Denial&) = default;
+};
+struct DenialList {
+  std::vector<Denial> records;
+};
+
+/// A cluster key and when it was made (microseconds since 1970; 0: not known).
+struct RingKey {
+  ClusterKey key;
+  TimeUs made_at = 0;
+};
+struct RetiredKey {
+  Fingerprint fingerprint{};
+  TimeUs retired_at = 0;
+
+  friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
+};
+/// What a node's key ring holds (peer/admission/key_ring.hpp); the first key is the one it listens with.
+struct RingState {
+  std::vector<RingKey> keys;
+  std::vector<RetiredKey> retired;
+};
+
+using InvitationId = std::array<std::uint8_t, 16>;
+/// "I hold that invitation": all that a node without a cluster key can say (peer/admission/invitation.hpp).
+struct InvitationClaim {
+  InvitationId invitation{};
+  TimeUs expires_at = 0;  ///< microseconds since 1970
+  PublicKey public_key{};
+  Nonce nonce{};
+  Proof proof{};
+};
+struct InvitationGrant {
+  RingState ring;
+};
+
+/// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
+struct BulkAck {
+  std::uint64_t received_bytes = 0;
+  TimeUs received_at = 0;  ///< the last of them, by the sender's own clock, which counts from any moment; 0: not told
+};
+
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, BulkAck, DenialList, RingState,
+                                    InvitationClaim, InvitationGrant>;
+
+/// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
+struct BulkPart {
+  std::uint64_t message = 0;
+  std::uint64_t offset = 0;                ///< in the message's payload, frame after frame
+  std::vector<std::uint32_t> frame_bytes;  ///< first part only: sizes of the message's payload frames
+  Bytes header;                            ///< first part only: the message's header frame
+  std::array<Bytes, max_payload_frames> slices;
+  std::size_t slice_count = 0;
+
+  [[nodiscard]] std::size_t payload_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < slice_count; ++i)
+      bytes += slices[i].size();
+    return bytes;
+  }
+};
+
+}  // namespace gossamer::peer

@@ -1,0 +1,304 @@
+#include "peer/wire/validate.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "gossip/replica/job_clock.hpp"
+#include "peer/address.hpp"
+#include "peer/limits.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+using Fault = std::optional<std::string_view>;
+
+bool is_codec(Codec codec) {
+  return codec == Codec::f32 || codec == Codec::q8 || codec == Codec::q4;
+}
+bool is_shift(std::uint8_t shift) {
+  return shift >= min_shift_bound && shift <= max_shift_bound;
+}
+bool is_reason(RefuseReason reason) {
+  return static_cast<std::uint8_t>(reason) <= max_refuse_reason;
+}
+bool is_exponent(std::int8_t exponent) {
+  return exponent >= min_step_exponent && exponent <= max_step_exponent;
+}
+
+std::size_t count_bits(std::span<const std::byte> bitmap) {
+  std::size_t count = 0;
+  for (const std::byte b : bitmap)
+    count += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(b)));
+  return count;
+}
+
+/// The bits of the last byte that stand for no block are zero.
+bool is_tail_clear(std::span<const std::byte> bitmap, std::size_t blocks) {
+  return blocks % 8 == 0 || (std::to_integer<unsigned>(bitmap.back()) >> blocks % 8) == 0;
+}
+
+bool is_side_sound(const ExchangeRequest& request) {
+  const auto exponents = request.side.as<std::int8_t>().first(request.block_count);
+  const bool pad_is_zero = request.block_count % 2 == 0 || request.side.data[request.block_count] == std::byte{0};
+  return pad_is_zero && std::ranges::all_of(exponents, is_exponent);
+}
+
+bool is_sound(const std::optional<TracerValues>& tracer) {
+  return !tracer || (tracer->round > 0 && std::ranges::all_of(tracer->values, [](double value) {
+                       return std::abs(value) <= max_tracer_value;  // false for what is no number
+                     }));
+}
+
+Fault check(const ExchangeRequest& request) {
+  if (!is_codec(request.codec)) return "unknown codec";
+  if (request.fragment >= max_fragments) return "fragment index out of bounds";
+  if (!is_shift(request.min_shift)) return "shift out of bounds";
+  if (request.clock > gossip::max_clock_samples) return "clock out of bounds";
+  if (!(request.clip >= 0) || std::isinf(request.clip)) return "clip out of bounds";
+  if (request.block_count == 0 || request.block_count > max_fragment_blocks) return "block count out of bounds";
+  if (!request.blocks.empty()) {
+    if (request.blocks.size() > bitmap_bytes(max_fragment_blocks)) return "block bitmap too long";
+    if (count_bits(request.blocks.data) != request.block_count) return "block bitmap and block count disagree";
+  }
+  if (request.side.size() != side_bytes(request.codec, request.block_count)) return "side frame has a wrong size";
+  if (request.values.size() != request.block_count * codec_block_bytes(request.codec)) {
+    return "value frame has a wrong size";
+  }
+  if (!is_side_sound(request)) return "step exponent out of bounds";
+  if (!is_sound(request.tracer)) return "tracer out of bounds";
+  return {};
+}
+
+Fault check_done(const ExchangeReply& reply) {
+  if (reply.reason != RefuseReason::none) return "a reply that is done gives a reason";
+  if (!is_sound(reply.tracer)) return "tracer out of bounds";
+  if (!is_shift(reply.shift)) return "shift out of bounds";
+  if (reply.block_count == 0) return "block count out of bounds";
+  if (reply.differences.size() != reply.block_count * codec_block_bytes(reply.codec)) {
+    return "difference frame has a wrong size";
+  }
+  const bool lattice = reply.codec != Codec::f32;
+  if (!lattice && !(reply.wide.empty() && reply.asked.empty())) return "an f32 reply has wide blocks";
+  if (reply.wide.empty()) return reply.asked.empty() ? Fault{} : "steps are asked for and no block is wide";
+  if (reply.wide.size() != bitmap_bytes(reply.block_count)) return "wide bitmap has a wrong size";
+  if (!is_tail_clear(reply.wide.data, reply.block_count)) return "wide bitmap has bits beyond the last block";
+  if (reply.asked.size() != reply.block_count) return "asked frame has a wrong size";
+  if (!std::ranges::all_of(reply.asked.as<std::int8_t>(), is_exponent)) return "step exponent out of bounds";
+  return {};
+}
+
+Fault check(const ExchangeReply& reply) {
+  if (!is_codec(reply.codec)) return "unknown codec";
+  if (static_cast<std::uint8_t>(reply.status) > static_cast<std::uint8_t>(ReplyStatus::refused))
+    return "unknown status";
+  if (!is_reason(reply.reason)) return "unknown reason";
+  if (reply.fragment >= max_fragments) return "fragment index out of bounds";
+  if (reply.block_count > max_fragment_blocks) return "block count out of bounds";
+  if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
+  if (reply.status == ReplyStatus::done) return check_done(reply);
+  if (reply.status == ReplyStatus::refused && reply.reason == RefuseReason::none) return "refused without a reason";
+  if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty())) {
+    return "a reply that is not done has payload";
+  }
+  return {};
+}
+
+Fault check(const ExchangeAck& ack) {
+  return static_cast<std::uint8_t>(ack.outcome) > max_outcome ? "unknown outcome" : Fault{};
+}
+
+Fault check(const ExchangeInquiry& inquiry) {
+  return inquiry.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
+}
+
+Fault check(const JobInfo& info) {
+  if (!is_plain_text(info.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
+  if (static_cast<std::uint8_t>(info.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
+  if (info.clock > gossip::max_clock_samples) return "clock out of bounds";
+  if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
+  if (info.fragment_elements == 0) {
+    return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
+  }
+  if (info.fragment_elements > max_fragment_elements || info.fragment_elements % block_elements != 0) {
+    return "fragment size out of bounds";
+  }
+  if (info.elements > std::uint64_t{max_fragments} * info.fragment_elements) return "too many elements";
+  if (info.fragments != (info.elements + info.fragment_elements - 1) / info.fragment_elements) {
+    return "fragment count and elements disagree";
+  }
+  return {};
+}
+
+Fault check(const JobQuery&) {
+  return {};
+}
+
+Fault check(const PullRequest& request) {
+  if (request.fragment >= max_fragments) return "fragment index out of bounds";
+  return {};
+}
+
+Fault check(const PullReply& reply) {
+  if (reply.fragment >= max_fragments) return "fragment index out of bounds";
+  if (!is_reason(reply.reason)) return "unknown reason";
+  if (reply.reason != RefuseReason::none && !reply.values.empty()) return "values beside a refusal";
+  if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
+  if (reply.cursor.size() > max_cursor_bytes) return "the cursor is too long";
+  if (!reply.cursor.empty() && reply.values.empty()) return "a cursor without values";
+  if (reply.values.size() > max_payload_frame_bytes || reply.values.size() % codec_block_bytes(Codec::f32) != 0) {
+    return "value frame has a wrong size";
+  }
+  return {};
+}
+
+Fault check(const JobSummary& job) {
+  if (!is_plain_text(job.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
+  if (static_cast<std::uint8_t>(job.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
+  if (!std::isfinite(job.consensus) || job.consensus < 0) return "a distance that is no number";
+  if (!std::isfinite(job.mixing_per_s) || job.mixing_per_s < 0) return "a rate that is no number";
+  return {};
+}
+
+Fault check(const NodeSummary& summary) {
+  if (!is_plain_text(summary.name, max_summary_name_bytes)) return "name is too long or not plain UTF-8";
+  if (summary.age_ms > max_summary_age_ms) return "a summary is too old";
+  if (summary.jobs.size() > max_summary_jobs) return "too many jobs";
+  for (const JobSummary& job : summary.jobs) {
+    if (const Fault fault = check(job)) return fault;
+  }
+  return {};
+}
+
+Fault check(const Summaries& summaries) {
+  if (summaries.nodes.size() > max_summaries) return "too many summaries";
+  for (const NodeSummary& summary : summaries.nodes) {
+    if (const Fault fault = check(summary)) return fault;
+  }
+  return {};
+}
+
+bool is_address(std::string_view address) {
+  return parse_address(address, AddressUse::listen).has_value();
+}
+
+Fault check_members(const std::vector<Member>& members, std::size_t most) {
+  if (members.size() > most) return "too many members";
+  if (!std::ranges::all_of(members, [](const Member& m) { return is_address(m.address); })) return "not an address";
+  return {};
+}
+
+Fault check_self_description(const std::string& address, const std::string& name) {
+  if (!address.empty() && !is_address(address)) return "not an address";
+  if (!is_plain_text(name, max_name_bytes)) return "name is too long or not plain UTF-8";
+  return {};
+}
+
+Fault check(const Hello& hello) {
+  if (hello.version_low > hello.version_high) return "version range is empty";
+  if (hello.channel != Channel::control && hello.channel != Channel::bulk) return "unknown channel";
+  return check_self_description(hello.address, hello.name);
+}
+Fault check(const Welcome& welcome) {
+  if (const Fault fault = check_self_description(welcome.address, welcome.name)) return fault;
+  return check_members(welcome.members, max_members_in_welcome);
+}
+Fault check(const Rejected& rejected) {
+  if (!is_plain_text(rejected.text, max_text_bytes)) return "text is too long or not plain UTF-8";
+  return {};
+}
+Fault check(const Ping& ping) {
+  return check_members(ping.members, max_members_in_ping);
+}
+Fault check(const Pong&) {
+  return {};
+}
+Fault check(const Goodbye& goodbye) {
+  if (!is_plain_text(goodbye.text, max_text_bytes)) return "text is too long or not plain UTF-8";
+  return {};
+}
+
+Fault check(const DenialList& list) {
+  if (list.records.size() > max_denials_in_message) return "too many denials";
+  const bool plain =
+      std::ranges::all_of(list.records, [](const Denial& d) { return is_plain_text(d.reason, max_text_bytes); });
+  if (!plain) return "text is too long or not plain UTF-8";
+  return {};
+}
+Fault check(const RingState& ring) {
+  if (ring.keys.empty() || ring.keys.size() > max_cluster_keys) return "number of keys out of bounds";
+  if (ring.retired.size() > max_retired_keys) return "too many retired keys";
+  const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
+  if (std::ranges::any_of(ring.keys, is_zero)) return "a key of zeros";
+  return {};
+}
+Fault check(const InvitationClaim&) {
+  return {};
+}
+Fault check(const InvitationGrant& grant) {
+  return check(grant.ring);
+}
+Fault check(const BulkAck& ack) {
+  // Differences between two such times must be numbers, too.
+  constexpr TimeUs most = std::numeric_limits<TimeUs>::max() / 4;
+  if (ack.received_at < 0 || ack.received_at > most) return "a time out of range";
+  return {};
+}
+
+/// Length of the UTF-8 sequence at the start of `text` (RFC 3629: no overlong forms, no surrogates); 0 if there is
+/// none.
+std::size_t sequence_bytes(std::string_view text) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = at(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char next = at(1);
+  if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
+      (lead == 0xf4 && next > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::optional<std::string_view> fault_of(const Message& message) {
+  return std::visit([](const auto& m) { return check(m); }, message);
+}
+std::optional<std::string_view> fault_of(const ControlMessage& message) {
+  return std::visit([](const auto& m) { return check(m); }, message);
+}
+
+std::optional<std::string_view> fault_of(const BulkPart& part) {
+  const bool first = part.offset == 0;
+  if (first == part.frame_bytes.empty() || first == part.header.empty())
+    return "a part begins no message and goes on with none";
+  if (part.frame_bytes.size() > max_payload_frames) return "too many frames";
+  if (std::ranges::any_of(part.frame_bytes, [](std::uint32_t bytes) { return bytes > max_payload_frame_bytes; })) {
+    return "a payload frame is too large";
+  }
+  if (part.header.size() > max_cut_header_bytes) return "the header of a message in parts is too large";
+  if (part.payload_bytes() == 0) return "a part without payload";
+  return {};
+}
+
+bool is_plain_text(std::string_view text, std::size_t max_bytes) {
+  if (text.size() > max_bytes) return false;
+  while (!text.empty()) {
+    const std::size_t length = sequence_bytes(text);
+    if (length == 0) return false;
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (length == 1 && (first < 0x20 || first == 0x7f)) return false;
+    // U+0080 to U+009F are control characters, too; some terminals obey them.
+    if (length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace gossamer::peer

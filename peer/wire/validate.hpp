@@ -1,0 +1,24 @@
+// Whether a message is within the limits of gossip/messages.hpp: enumerations, bounds, exact sizes of its frames.
+// Whether it fits the job at hand only its receiver knows.
+//
+// Called by the codec for every message received, and, asserted, for every message sent. Pure, any thread.
+
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "gossip/messages.hpp"
+#include "peer/wire/control_messages.hpp"
+
+namespace gossamer::peer {
+
+/// What is wrong; nothing if the message is valid.
+[[nodiscard]] std::optional<std::string_view> fault_of(const Message& message);
+[[nodiscard]] std::optional<std::string_view> fault_of(const ControlMessage& message);
+[[nodiscard]] std::optional<std::string_view> fault_of(const BulkPart& part);
+
+/// Valid UTF-8 without control characters, at most `max_bytes`: fit for a log and a table.
+[[nodiscard]] bool is_plain_text(std::string_view text, std::size_t max_bytes);
+
+}  // namespace gossamer::peer

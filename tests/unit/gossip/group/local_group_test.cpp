@@ -1,0 +1,591 @@
+// Clients of one job at one node, played: each trains and serves at its own speed, and the node's copy must be the mean
+// of what they have learned, exactly, whatever happens. Values are multiples of 2^-10 and the weights powers of two, so
+// that fp32 rounds nothing.
+
+#include "gossip/group/local_group.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "catch.hpp"
+#include "gossip/played_device.hpp"
+#include "gossip/random.hpp"
+#include "gossip/test_device.hpp"
+
+using namespace gossamer;
+using namespace gossamer::gossip;
+
+namespace {
+
+constexpr std::size_t elements = 2 * block_elements;
+constexpr float lattice = 1.0F / 1024;
+
+using Values = std::vector<float>;
+
+/// A client with the three buffers of one fragment.
+struct Trainer {
+  Values x = Values(elements);
+  std::array<Values, 3> buffers{Values(elements), Values(elements), Values(elements)};
+  std::array<float*, 3> on_device{there(buffers[0]), there(buffers[1]), there(buffers[2])};
+  std::uint8_t publication = 0;
+  std::uint8_t correction = 1;
+  bool valid = false;
+  bool replace = false;
+  bool was_corrected = false;
+  bool due = false;
+  double progress = 0;  // of element 0, since it takes part
+
+  [[nodiscard]] std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
+  void train(float step) {
+    for (float& value : x)
+      value += step;
+    progress += step;
+  }
+  void serve() {
+    for (std::size_t e = 0; e < elements; ++e) {
+      if (valid) x[e] = (replace ? 0.0F : x[e]) + buffers[correction][e];
+      buffers[spare()][e] = x[e];
+    }
+    if (replace) progress = 0;
+    was_corrected = valid && !replace;
+    publication = spare();
+    valid = replace = due = false;
+  }
+};
+
+/// The memory of some clients is out of reach at some tasks: nothing is taken of them and nothing written, or only
+/// that.
+class HalfDeaf final : public PlayedDevice {
+ public:
+  explicit HalfDeaf(std::uint64_t seed) : random_(seed) {}
+  double deaf = 0;  // how often a client is not reached,
+  double mute = 0;  // or its correction cannot be written
+
+  bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
+                  std::span<LocalMeanOutcome> outcomes) const override {
+    std::vector<ClientFragment> some(clients.begin(), clients.end());
+    std::vector<LocalMeanOutcome> lost(clients.size());
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      lost[i].reached = random_.uniform() >= deaf;
+      lost[i].written = lost[i].reached && (some[i].correction == nullptr || random_.uniform() >= mute);
+      if (!lost[i].reached) some[i].take = Take::nothing;
+      if (!lost[i].written) some[i].correction = nullptr;
+    }
+    if (!test_device().local_mean(some, y, outcomes)) return false;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      outcomes[i].reached = lost[i].reached;
+      outcomes[i].written = lost[i].written;
+    }
+    return true;
+  }
+
+ private:
+  mutable Random random_;
+};
+
+/// The node: one fragment, and what the daemon does with LocalGroup's decisions.
+struct Played {
+  Values y = Values(elements);
+  std::span<float> y_on_device{there(y), elements};
+  LocalGroup group{1, 0};
+  std::map<LocalGroup::ClientId, Trainer> trainers;
+  TimeUs now_us = 0;
+  bool broken_rule = false;  // a negative control: what comes late is taken in twice
+  const Device* device = &test_device();
+  std::uint32_t withheld = 0;
+  bool hands_over_all = false;  // a negative control: also what could not be written
+
+  explicit Played(std::size_t count) {
+    for (LocalGroup::ClientId id = 1; id <= count; ++id) {
+      trainers[id];
+      group.add(id, LocalGroup::Arrival::with_values, 0);
+    }
+    group.gathered(0, std::nullopt, false, now_us);
+  }
+  ClientFragment part_of(const LocalGroup::Part& part) {
+    Trainer& trainer = trainers.at(part.id);
+    ClientFragment fragment{
+        .snapshot = trainer.on_device[trainer.publication], .take = part.take, .weight = part.weight};
+    if (part.take == Take::progress) {
+      fragment.base = trainer.on_device[trainer.spare()];
+      fragment.base_correction = trainer.was_corrected ? trainer.on_device[trainer.correction] : nullptr;
+    }
+    if (part.offer) fragment.correction = trainer.on_device[trainer.spare()];
+    fragment.replace = part.replace;
+    return fragment;
+  }
+  void run(const LocalGroup::Work& work) {
+    LocalMeanTask task;
+    for (const auto& part : work.parts)
+      task.clients.push_back(part_of(part));
+    if (broken_rule) {
+      for (auto& client : task.clients)
+        client.base = client.base == nullptr ? nullptr : y_on_device.data();
+    }
+    const auto outcomes = task.run(y_on_device, *device);
+    group.done(0, work, outcomes);
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      if (!work.parts[i].offer) continue;
+      if (!outcomes[i].written && !hands_over_all) {
+        group.withheld(0, work.parts[i]);
+        ++withheld;
+        continue;
+      }
+      Trainer& trainer = trainers.at(work.parts[i].id);
+      if (outcomes[i].differs) trainer.correction = trainer.spare();
+      trainer.valid = outcomes[i].differs;
+      trainer.replace = outcomes[i].differs && work.parts[i].replace;
+      trainer.due = true;
+    }
+  }
+  void begin() {
+    if (group.under_way().empty()) run(group.begin(0, false, now_us));
+  }
+  void serve(LocalGroup::ClientId id) {
+    Trainer& trainer = trainers.at(id);
+    if (!trainer.due) return;
+    trainer.serve();
+    group.published(id, 0, now_us);
+  }
+  bool end_if_over() {
+    if (!group.over(0, now_us)) return false;
+    group.end(0);
+    run(group.take_in(0));
+    return true;
+  }
+  /// A round in which all serve, at once.
+  void round() {
+    begin();
+    for (auto& [id, trainer] : trainers)
+      serve(id);
+    REQUIRE(end_if_over());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what each client learned is in the node's copy by its share, and comes back to all") {
+  Played node(4);
+  for (int step = 0; step < 50; ++step) {
+    for (auto& [id, trainer] : node.trainers)
+      trainer.train(static_cast<float>(id) * lattice);
+    node.round();
+    CHECK(node.y[0] == static_cast<float>((step + 1) * (1 + 2 + 3 + 4)) * lattice / 4);
+    CHECK(node.y[elements - 1] == node.y[0]);
+  }
+  node.round();
+  node.round();
+  for (auto& [id, trainer] : node.trainers)
+    CHECK(trainer.x == node.y);
+}
+
+TEST_CASE("clients of any speed count with what they did, once") {
+  const bool broken = GENERATE(false, true);
+  Random random(7);
+  bool kept = true;
+  for (int life = 0; life < 20; ++life) {
+    Played node(2);
+    node.broken_rule = broken;
+    double exchanged = 0;
+    for (int turn = 0; turn < 300; ++turn) {
+      node.now_us += 1000;
+      const LocalGroup::ClientId id = random.uniform() < 0.9 ? 1 : 2;  // one is nine times as fast
+      node.trainers[id].train(static_cast<float>(random.next() % 8) * lattice);
+      node.serve(id);
+      node.end_if_over();
+      if (random.uniform() < 0.3) node.begin();
+      if (random.uniform() < 0.1) {  // an exchange with another node
+        const float moved = static_cast<float>(random.next() % 16) * lattice;
+        exchanged += moved;
+        for (float& value : node.y)
+          value += moved;
+      }
+    }
+    // The rest is served: then the copy is the mean of their progress and what was exchanged, and they hold it.
+    for (int i = 0; i < 4; ++i) {
+      node.begin();
+      node.serve(1);
+      node.serve(2);
+      node.now_us += 1000;
+      node.end_if_over();
+    }
+    const double expected = exchanged + (node.trainers[1].progress + node.trainers[2].progress) / 2;
+    kept = kept && node.y[0] == static_cast<float>(expected);
+    kept = kept && node.trainers[1].x == node.y && node.trainers[2].x == node.y;
+  }
+  CHECK(kept != broken);
+}
+
+TEST_CASE("clients whose memory is out of reach at times count with what they did, once") {
+  const bool broken = GENERATE(false, true);
+  bool kept = true;
+  std::uint32_t withheld = 0;
+  for (std::uint64_t life = 0; life < 40; ++life) {
+    Random random(life);
+    HalfDeaf device(life + 1000);
+    Played node(2);
+    node.device = &device;
+    node.hands_over_all = broken;
+    device.deaf = 0.3;
+    device.mute = life % 2 == 0 ? 0 : 0.3;
+    double exchanged = 0;
+    for (int turn = 0; turn < 300; ++turn) {
+      node.now_us += 1000;
+      const LocalGroup::ClientId id = random.uniform() < 0.7 ? 1 : 2;
+      node.trainers[id].train(static_cast<float>(random.next() % 8) * lattice);
+      node.serve(id);
+      node.end_if_over();
+      if (random.uniform() < 0.3) node.begin();
+      if (random.uniform() < 0.1) {  // an exchange with another node
+        const float moved = static_cast<float>(random.next() % 16) * lattice;
+        exchanged += moved;
+        for (float& value : node.y)
+          value += moved;
+      }
+    }
+    // Everything can be reached at last, and is served.
+    device.deaf = device.mute = 0;
+    for (int i = 0; i < 6; ++i) {
+      node.begin();
+      for (auto& [id, trainer] : node.trainers)
+        node.serve(id);
+      node.now_us += us_per_s;
+      node.end_if_over();
+    }
+    const double expected = exchanged + (node.trainers[1].progress + node.trainers[2].progress) / 2;
+    kept = kept && node.y[0] == static_cast<float>(expected);
+    kept = kept && node.trainers[1].x == node.y && node.trainers[2].x == node.y && node.group.even();
+    withheld += node.withheld;
+  }
+  CHECK(kept != broken);
+  CHECK((broken || withheld > 1000));
+}
+
+TEST_CASE("a client that joins while its memory is out of reach takes the copy over when it can, and is not pressed") {
+  HalfDeaf device(3);
+  Played node(2);
+  node.device = &device;
+  node.trainers[1].train(4 * lattice);
+  node.round();
+  node.trainers[3].train(-100);
+  node.group.add(3, LocalGroup::Arrival::without_values, 0);
+  device.deaf = 1;
+  node.round();
+  CHECK_FALSE(node.group.ready(3));
+  CHECK(node.group.lacking(3) == 1);
+  CHECK_FALSE(node.group.even());
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8).empty());
+  node.now_us += us_per_s;
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8).size() == 1);
+  device.deaf = 0;
+  node.round();
+  CHECK(node.group.ready(3));
+  CHECK(node.trainers[3].x == node.y);
+}
+
+TEST_CASE("what a client published that is gone is taken in when its memory can be reached, or given up in the end") {
+  HalfDeaf device(3);
+  Played node(2);
+  node.device = &device;
+  node.trainers[2].train(8 * lattice);
+  node.begin();
+  node.serve(1);
+  node.serve(2);
+  const bool while_taken = GENERATE(false, true);
+  device.deaf = 1;
+  if (while_taken) {
+    REQUIRE(node.group.over(0, node.now_us));
+    node.group.end(0);
+    const auto work = node.group.take_in(0);
+    node.group.remove(2);  // while a worker has it
+    CHECK(node.group.needs(2));
+    node.group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size(), {.reached = false}));
+  } else {
+    node.group.remove(2);
+    REQUIRE(node.end_if_over());
+  }
+  CHECK(node.group.needs(2));
+  node.now_us += us_per_s;
+  SECTION("it can be reached") {
+    device.deaf = 0;
+    node.round();
+    CHECK(node.y[0] == 4 * lattice);
+    CHECK_FALSE(node.group.needs(2));
+  }
+  SECTION("it cannot be") {
+    for (std::uint32_t i = 0; i < LocalGroup::farewell_tries; ++i) {
+      node.begin();
+      node.serve(1);
+      node.end_if_over();
+    }
+    CHECK_FALSE(node.group.needs(2));
+    CHECK(node.y[0] == 0);
+  }
+}
+
+TEST_CASE("a round ends when all have published, or after twice the time of the first") {
+  Played node(2);
+  node.now_us = 1000;
+  node.begin();
+  CHECK_FALSE(node.end_if_over());
+  node.now_us += 10'000;
+  node.serve(1);
+  CHECK_FALSE(node.end_if_over());
+  node.now_us += 10'001;
+  CHECK(node.end_if_over());
+
+  // Of the next round the slow one, which still has the fragment, is not part.
+  node.begin();
+  node.now_us += 5000;
+  node.serve(1);
+  CHECK(node.end_if_over());
+
+  SECTION("it comes late, and is handed the next one") {
+    node.serve(2);
+    node.begin();
+    node.serve(1);
+    CHECK_FALSE(node.end_if_over());
+    node.serve(2);
+    CHECK(node.end_if_over());
+  }
+  SECTION("nobody publishes") {
+    node.serve(2);
+    node.begin();
+    node.now_us += 60 * us_per_s;
+    CHECK_FALSE(node.end_if_over());
+    node.trainers[3];
+    node.group.add(3, LocalGroup::Arrival::without_values, 0);
+    CHECK(node.end_if_over());  // somebody waits for the values
+    node.begin();
+    CHECK(node.trainers[3].replace);
+  }
+}
+
+TEST_CASE("a client that joins takes the copy over and moves nobody") {
+  Played node(2);
+  node.trainers[1].train(4 * lattice);
+  node.round();
+  const Values before = node.y;
+  node.trainers[3].train(-100);
+  node.group.add(3, LocalGroup::Arrival::without_values, 50);
+  CHECK_FALSE(node.group.ready(3));
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8) == std::vector<std::uint32_t>{0});
+  node.round();
+  CHECK(node.group.ready(3));
+  CHECK(node.y == before);
+  CHECK(node.trainers[3].x == before);
+
+  // From then on it counts for a third.
+  node.trainers[3].train(3);
+  node.round();
+  CHECK(node.y[0] == Approx(before[0] + 1));
+
+  // One that died with its daemon while it joined may have the fragment: it is not asked for again and again.
+  node.trainers[4].due = true;
+  node.group.add(4, LocalGroup::Arrival::without_values, 0, {.due = {true}});
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8).empty());
+  node.serve(4);
+  CHECK_FALSE(node.group.ready(4));
+  CHECK(node.group.wanted(us_per_s, node.now_us, 8) == std::vector<std::uint32_t>{0});
+  node.round();
+  CHECK(node.trainers[4].x == node.y);
+}
+
+TEST_CASE("of a client that goes, what it published stays") {
+  Played node(2);
+  node.trainers[2].train(8 * lattice);
+  node.begin();
+  SECTION("before it published") {
+    node.group.remove(2);
+    CHECK_FALSE(node.group.needs(2));
+    node.serve(1);
+    CHECK(node.end_if_over());
+    CHECK(node.y[0] == 0);
+  }
+  SECTION("after that") {
+    node.serve(2);
+    node.group.remove(2);
+    CHECK(node.group.needs(2));  // its memory, until then
+    node.serve(1);
+    CHECK(node.end_if_over());
+    CHECK(node.y[0] == 4 * lattice);
+    CHECK_FALSE(node.group.needs(2));
+  }
+  CHECK(node.group.clients() == 1);
+  node.trainers[1].train(lattice);
+  const float before = node.y[0];
+  node.trainers.erase(2);
+  node.round();
+  CHECK(node.y[0] == before + lattice);  // it is the whole now
+}
+
+TEST_CASE("a client whose values are not finite is left out, whole, until they are") {
+  Played node(2);
+  node.round();
+  node.trainers[1].train(lattice);
+  node.trainers[2].train(2);
+  node.trainers[2].x[300] = GENERATE(std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity());
+  node.round();
+  CHECK(node.y == Values(elements, lattice / 2));  // it was known only now
+  CHECK(node.group.quarantined(2));
+  CHECK(node.group.quarantines() == 1);
+
+  node.trainers[1].train(lattice);
+  node.round();
+  CHECK(node.y == Values(elements, lattice * 3 / 2));
+  CHECK(node.trainers[2].x[0] == 2);  // nor is it moved
+
+  node.trainers[2].x[300] = 0;
+  node.round();
+  CHECK_FALSE(node.group.quarantined(2));
+  node.round();
+  CHECK(node.trainers[2].x == node.y);
+  node.trainers[2].train(2 * lattice);
+  node.round();
+  CHECK(node.y == Values(elements, lattice * 5 / 2));
+}
+
+TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on") {
+  Played node(1);
+  node.trainers[2].x.assign(elements, 4);
+  node.trainers[2].buffers[0].assign(elements, 4);
+  SECTION("its fragment with the daemon") {
+    node.group.add(2, LocalGroup::Arrival::back, 0);
+    CHECK(node.group.ready(2));
+    node.round();
+    CHECK(node.y == Values(elements, 0));
+  }
+  SECTION("its fragment in its hands, and trained on") {
+    node.trainers[2].due = true;
+    node.group.add(2, LocalGroup::Arrival::back, 0, {.due = {true}});
+    node.trainers[2].train(2);
+    node.serve(2);
+    node.round();
+    CHECK(node.y == Values(elements, 1));
+  }
+  node.round();
+  CHECK(node.trainers[2].x == node.y);
+  CHECK(node.trainers[1].x == node.y);
+}
+
+TEST_CASE("a copy that not all clients hold is handed to them, though nobody trains") {
+  LocalGroup group(1, 0);
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.add(2, LocalGroup::Arrival::with_values, 0);
+  const bool uneven = GENERATE(false, true);
+  group.gathered(0, std::nullopt, uneven, 0);
+  CHECK(group.even() != uneven);
+  CHECK(group.wanted(us_per_s, us_per_s, 1).size() == (uneven ? 1 : 0));
+}
+
+TEST_CASE("the group's clock is the mean of what its clients have trained, and never goes back") {
+  LocalGroup group(1, 100);
+  group.add(1, LocalGroup::Arrival::with_values, 40);
+  group.add(2, LocalGroup::Arrival::with_values, 7000);
+  group.add(3, LocalGroup::Arrival::with_values, 0);
+  group.observe_clock(1, 40 + 30);
+  CHECK(group.clock() == 110);
+  for (std::uint64_t clock = 7001; clock <= 7010; ++clock)
+    group.observe_clock(2, clock);  // thirds are not lost
+  CHECK(group.clock() == 113);
+  group.observe_clock(3, 2);
+  CHECK(group.clock() == 114);
+  group.observe_clock(1, 0);
+  CHECK(group.clock() == 114);
+  group.remove(2);
+  CHECK(group.clock() == 114);
+  group.observe_clock(3, 12);
+  CHECK(group.clock() == 119);
+  group.add(4, LocalGroup::Arrival::without_values, 5);
+  group.observe_clock(4, 1000);  // what it trains before it has the values does not count
+  CHECK(group.clock() == 119);
+}
+
+TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last") {
+  Played node(2);
+  const auto wanted = [&] { return !node.group.wanted(1000, node.now_us, 8).empty(); };
+  node.now_us = 5000;
+  CHECK_FALSE(wanted());
+  node.trainers[1].train(lattice);
+  node.group.observe_clock(1, 8);
+  CHECK(wanted());
+  node.round();
+  CHECK_FALSE(wanted());  // not yet
+  node.now_us += 1000;
+  CHECK(wanted());  // the other has not got it
+  node.round();
+  node.now_us += 1000;
+  CHECK_FALSE(wanted());
+  CHECK(node.trainers[2].x == node.y);
+
+  // One that publishes when its round is over is not forgotten, though nobody trains any more.
+  node.trainers[2].train(2 * lattice);
+  node.begin();
+  node.serve(1);
+  node.now_us += us_per_s;
+  CHECK(node.end_if_over());
+  node.now_us += 1000;
+  CHECK_FALSE(wanted());
+  node.serve(2);
+  CHECK(wanted());
+  node.round();
+  node.now_us += 1000;
+  CHECK_FALSE(wanted());  // it was in what this round handed out
+  CHECK(node.trainers[1].x == node.y);
+  CHECK(node.trainers[2].x == node.y);
+}
+
+TEST_CASE("a client that had the fragment in its hands while a round passed is handed what it missed") {
+  Played node(2);
+  node.now_us = 5000;
+  node.begin();  // to both; the second sits on it
+  node.trainers[1].train(lattice);
+  node.serve(1);
+  node.now_us += us_per_s;
+  REQUIRE(node.end_if_over());
+  node.begin();  // to the first only
+  node.serve(1);
+  node.now_us += us_per_s;
+  REQUIRE(node.end_if_over());
+  CHECK_FALSE(node.group.even());
+  CHECK(node.group.wanted(1000, node.now_us, 8).empty());  // nobody could be handed it
+  node.serve(2);                                           // without having trained
+  REQUIRE(node.group.wanted(1000, node.now_us, 8).size() == 1);
+  node.round();
+  CHECK(node.trainers[2].x == node.y);
+  CHECK(node.group.even());
+}
+
+TEST_CASE("what an exchange changed is handed to a client that had the fragment in its hands then") {
+  LocalGroup group(1, 0);
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.gathered(0, std::nullopt, false, 0);
+  CHECK(group.even());
+  const bool exchanged = GENERATE(false, true);
+  group.add(2, LocalGroup::Arrival::with_values, 0, {.due = {true}});
+  const auto work = group.begin(0, exchanged, us_per_s);
+  REQUIRE(work.parts.size() == 1);
+  group.done(0, work, std::vector<LocalMeanTask::Outcome>(1));
+  group.published(1, 0, us_per_s);
+  group.end(0);
+  const auto taken = group.take_in(0);
+  group.done(0, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size()));
+  CHECK(group.even() != exchanged);
+}
+
+TEST_CASE("whatever a client writes where it was looked at before, the copy stays finite") {
+  const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -3e38F);
+  Values y(elements, 1);
+  const Values snapshot(elements, 3);
+  Values base(elements, 2);
+  base[5] = bad;
+  const Values correction(elements, 0);
+  const LocalMeanTask task{{{.snapshot = snapshot.data(),
+                             .base = base.data(),
+                             .base_correction = correction.data(),
+                             .take = Take::progress,
+                             .weight = 0.5F}}};
+  CHECK(task.run(y, processor())[0].finite);
+  CHECK(y[4] == 1.5F);
+  CHECK(y[5] == 1);
+}

@@ -1,0 +1,156 @@
+// What a job's clock is where all are honest, and what one that lies can do to it.
+
+#include "gossip/replica/job_clock.hpp"
+#include "catch.hpp"
+
+using namespace gossamer;
+using namespace gossamer::gossip;
+
+namespace {
+
+NodeId node(std::uint8_t number) {
+  NodeId id;
+  id.bytes[0] = number;
+  return id;
+}
+
+/// This replica and others, each of which trains so many samples a second; looked at ten times a second, while the
+/// others tell where they stand once.
+struct Job {
+  JobClock clock = {};
+  double own = 0;
+  double own_pace = 100;
+  struct Other {
+    double at = 0;
+    double pace = 0;
+    std::uint64_t told = 0;
+    std::optional<std::uint64_t> lie = {};
+  };
+  std::vector<Other> others = {};
+  int looks = 0;
+  std::uint64_t least = 0;  ///< the clock never goes back
+
+  void train(double seconds) {
+    for (int i = 0; i < static_cast<int>(seconds * 10); ++i) {
+      own += own_pace / 10;
+      std::vector<JobClock::Claim> claims;
+      for (std::size_t n = 0; n < others.size(); ++n) {
+        Other& other = others[n];
+        other.at += other.pace / 10;
+        if (looks % 10 == static_cast<int>(n)) other.told = other.lie.value_or(static_cast<std::uint64_t>(other.at));
+        claims.push_back({node(static_cast<std::uint8_t>(n + 1)), other.told});
+      }
+      clock.look(looks++ * us_per_s / 10, static_cast<std::uint64_t>(own), std::move(claims));
+      REQUIRE(clock.value() >= least);
+      least = clock.value();
+    }
+  }
+  void steps_of(double seconds_each, int steps) {
+    const double pace = std::exchange(own_pace, 0);
+    for (int i = 0; i < steps; ++i) {
+      train(seconds_each);
+      own += pace * seconds_each;
+    }
+    own_pace = pace;
+  }
+  [[nodiscard]] double value() const { return static_cast<double>(clock.value()); }
+};
+
+}  // namespace
+
+TEST_CASE("the job's clock is that of the furthest, where none is much faster than all others") {
+  for (const double pace : {50.0, 100.0, 400.0, 700.0}) {
+    CAPTURE(pace);
+    Job job{.others = {{.pace = pace}, {.pace = 90}}};
+    job.train(100);
+    const double furthest = std::max(job.own, job.others[0].at);
+    CHECK(job.value() <= furthest);
+    CHECK(job.value() >= furthest - 3 * std::max(pace, job.own_pace));
+  }
+}
+
+TEST_CASE("a slow replica follows the fast ones, however slow it is") {
+  Job job{.own_pace = 0.01, .others = {{.pace = 1000}, {.pace = 300}}};
+  job.train(100);
+  CHECK(job.value() >= 98'000);
+}
+
+TEST_CASE("with steps of ten seconds the clock follows at each") {
+  Job job{.others = {{.pace = 400}}};
+  job.steps_of(10, 20);
+  job.train(3);
+  CHECK(job.value() >= job.others[0].at - 10 * 400 - 3 * 400);
+}
+
+TEST_CASE("a replica far ahead of all others is followed eight times as fast as they train") {
+  Job job{.others = {{.pace = 3000}}};
+  job.train(100);
+  CHECK(job.value() == Approx(8 * job.own).epsilon(0.02));
+  job.others[0].pace = 0;  // it waits for us
+  job.train(300);
+  CHECK(job.clock.value() == job.others[0].told);
+}
+
+TEST_CASE("one replica that lies does not move the job's clock, and nothing of it stays") {
+  const std::uint64_t lie = std::uint64_t{1} << GENERATE(53, 40, 24);
+  const bool from_the_beginning = GENERATE(true, false);
+  CAPTURE(lie, from_the_beginning);
+  Job job{.others = {{.pace = 100}, {.pace = 90}}};
+  if (from_the_beginning) job.others[1].lie = lie;
+  job.train(50);
+  job.others[1].lie = lie;
+  job.train(50);
+  CHECK(job.value() <= std::max(job.own, job.others[0].at));
+  REQUIRE(job.clock.disbelieved());
+  CHECK((job.clock.disbelieved()->node == node(2) && job.clock.disbelieved()->clock == lie));
+  // Corrected, or gone.
+  if (from_the_beginning) job.others[1].lie.reset();
+  if (!from_the_beginning) job.others.pop_back();
+  job.train(10);
+  CHECK(job.value() == Approx(job.own).epsilon(0.01));
+  CHECK_FALSE(job.clock.disbelieved());
+}
+
+TEST_CASE("with a partner only, one that lies is not believed, either") {
+  Job job{.others = {{.lie = max_clock_samples}}};
+  job.train(100);
+  CHECK(job.value() == job.own);
+}
+
+TEST_CASE("a lie within what is believed speeds the clock up eight times at most, while it lasts") {
+  Job job{.others = {{.pace = 100}, {.lie = 60'000}}};
+  job.train(10);
+  CHECK(job.value() <= 9 * job.own);
+  const double reached = job.value();
+  job.others.pop_back();
+  job.train(100);
+  CHECK(job.value() == Approx(std::max(reached, job.own)).epsilon(0.01));
+}
+
+TEST_CASE("two that say the same are believed") {
+  Job job{.own_pace = 1, .others = {{.at = 5'000'000, .pace = 100}, {.at = 4'900'000, .pace = 100}}};
+  job.train(1000);
+  CHECK_FALSE(job.clock.disbelieved());
+  CHECK(job.value() >= 700'000);
+}
+
+TEST_CASE("where nobody else trains, the only one that does is followed slowly, and not before a minute") {
+  Job job{.own = 1'000'000, .own_pace = 0, .others = {{.at = 1'000'000, .pace = 500}}};
+  job.train(59);
+  CHECK(job.value() == 1'000'000);
+  job.train(60);
+  CHECK(job.value() >= job.others[0].at - 1000);
+}
+
+TEST_CASE("clocks do not leave their range") {
+  CHECK(later_clock(5, 7) == 12);
+  CHECK(later_clock(max_clock_samples - 1, 1) == max_clock_samples);
+  CHECK(later_clock(max_clock_samples, std::uint64_t{1} << 63) == max_clock_samples);
+  CHECK(later_clock(1, max_clock_samples) == max_clock_samples);
+  CHECK(is_believable(free_lead_samples, 0));
+  CHECK_FALSE(is_believable(free_lead_samples + 1, 0));
+  CHECK(is_believable(max_lead * 1000 + free_lead_samples, 1000));
+  CHECK_FALSE(is_believable(max_lead * 1000 + free_lead_samples + 1, 1000));
+  CHECK(is_believable(max_clock_samples, max_clock_samples));
+  CHECK_FALSE(is_believable(max_clock_samples + 1, max_clock_samples));
+}

@@ -1,0 +1,1213 @@
+// One replica, its messages and tasks in the test's hands. Many of them together, under faults: tests/sim.
+
+#include "gossip/replica/replica.hpp"
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "catch.hpp"
+#include "gossip/test_device.hpp"
+
+using namespace gossamer;
+using namespace gossamer::gossip;
+
+namespace {
+
+NodeId node_id(std::uint8_t number) {
+  NodeId id;
+  id.bytes[0] = number;
+  return id;
+}
+
+/// A replica of small fragments, all zero. Its neighbours are made of messages.
+struct Lone {
+  static constexpr std::size_t blocks = 2;
+  std::vector<std::vector<std::vector<float>>> memory;
+  ExchangeCounter counter{1};
+  std::optional<Replica> replica;
+  Replica::Actions out = {};
+  TimeUs now_us = 1'000;
+  std::uint64_t asked = 0;
+
+  explicit Lone(ReplicaOptions options, std::size_t fragments = 1, std::uint8_t self = 100) {
+    options.codec = Codec::f32;
+    memory.assign(fragments, {3, std::vector<float>(blocks * block_elements)});
+    std::vector<FragmentBuffers> buffers;
+    for (auto& three : memory) {
+      buffers.emplace_back(std::array<float*, 3>{there(three[0]), there(three[1]), there(three[2])}, blocks,
+                           FragmentParts{.generation = 1}, test_device());
+    }
+    replica.emplace(options, node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
+    replica->set_state(ReplicaState::running, out);
+  }
+  static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
+
+  void meet(std::uint8_t number) {
+    replica->link_up(node_id(number), out);
+    replica->info(node_id(number), info(ReplicaState::running));
+  }
+  void tick(TimeUs later_us = 0) {
+    now_us += later_us;
+    replica->tick(now_us, out);
+  }
+  /// Every fragment the client holds is published.
+  void publish(std::uint64_t clock) {
+    replica->set_clock(clock);
+    for (std::uint32_t f = 0; f < memory.size(); ++f) {
+      const FragmentParts& parts = replica->buffers(f).parts();
+      if (parts.with_client) replica->published(f, parts.generation + 1, clock, now_us, out);
+    }
+  }
+  /// Runs what has been started and reports it.
+  void work() {
+    for (auto& [f, task] : std::exchange(out.encode, {}))
+      replica->encoded(f, std::move(task).run(replica->held(f)), now_us, out);
+    for (auto& run : std::exchange(out.answer, {}))
+      replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
+                        out);
+    for (auto& [f, task] : std::exchange(out.conclude, {}))
+      replica->concluded(f, std::move(task).run(replica->held(f)), now_us, out);
+    for (auto& [f, task] : std::exchange(out.undo, {}))
+      replica->undone(f, task.run(replica->held(f)), now_us, out);
+  }
+  /// Fragments that are to be taken back from the client, which has begun to serve them or not.
+  std::size_t recall(bool serves = false) {
+    const auto recalled = std::exchange(out.recall, {});
+    for (const std::uint32_t f : recalled) {
+      if (replica->buffers(f).out_of_hand()) replica->recalled(f, !serves, now_us, out);
+    }
+    return recalled.size();
+  }
+  /// An f32 request of a neighbour whose whole fragment is 1.
+  ExchangeRequest request(std::uint32_t f = 0) {
+    return {.counter = ++asked,
+            .job = {7, 9},
+            .fragment = f,
+            .codec = Codec::f32,
+            .block_count = blocks,
+            .side = Bytes::adopt(std::vector<std::int8_t>(side_bytes(Codec::f32, blocks), 10)),  // takes up to 2^10
+            .values = Bytes::adopt(std::vector<float>(blocks * block_elements, 1.0F))};
+  }
+  void ask(std::uint8_t from, ExchangeRequest message) {
+    replica->request(node_id(from), std::move(message), now_us, out);
+  }
+  void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
+  /// The neighbour's answer to a request: it, too, holds ones.
+  static ExchangeReply reply_to(const ExchangeRequest& request, ReplyStatus status = ReplyStatus::done) {
+    ExchangeReply reply{.counter = request.counter,
+                        .job = request.job,
+                        .fragment = request.fragment,
+                        .status = status,
+                        .codec = request.codec,
+                        .shift = request.min_shift};
+    if (status != ReplyStatus::done) return reply;
+    reply.block_count = request.block_count;
+    reply.differences = Bytes::adopt(std::vector<float>(request.block_count * block_elements, 1.0F));
+    return reply;
+  }
+  void hear(std::uint8_t from, ExchangeReply reply) { replica->reply(node_id(from), std::move(reply), now_us, out); }
+  /// What was sent of one kind since the last call; everything else sent is forgotten.
+  template <class Kind>
+  std::vector<std::pair<std::uint8_t, Kind>> sent() {
+    std::vector<std::pair<std::uint8_t, Kind>> found;
+    for (const auto& send : std::exchange(out.send, {})) {
+      if (const auto* message = std::get_if<Kind>(&send.message)) found.emplace_back(send.to.bytes[0], *message);
+    }
+    return found;
+  }
+  /// Starts an exchange of fragment 0; returns its request and whom it went to.
+  std::pair<std::uint8_t, ExchangeRequest> start_own() {
+    tick();
+    work();
+    const auto requests = sent<ExchangeRequest>();
+    REQUIRE(requests.size() == 1);
+    return requests[0];
+  }
+  float y() const {
+    const FragmentView view = here(const_cast<Replica&>(*replica).buffers(0).y());
+    return view.publication[0] + (view.correction == nullptr ? 0 : view.correction[0]);
+  }
+  const ReplicaCounters& counters() const { return replica->counters(); }
+};
+
+}  // namespace
+
+TEST_CASE("a request that does not fit is refused and changes nothing", "[replica]") {
+  Lone lone({}, 2);
+  lone.meet(1);
+  std::uint64_t counter = 1'000'000;
+  const auto ask = [&](auto change) {
+    ExchangeRequest request{.counter = counter++, .job = {7, 9}, .codec = Codec::q8, .block_count = 2};
+    request.side = Bytes::adopt(std::vector<std::byte>(side_bytes(Codec::q8, 2)));
+    request.values = Bytes::adopt(std::vector<std::byte>(2 * codec_block_bytes(Codec::q8)));
+    change(request);
+    Replica::Actions actions;
+    lone.replica->request(node_id(1), std::move(request), 1, actions);
+    CHECK(actions.answer.empty());
+    REQUIRE(actions.send.size() == 1);
+    const auto& reply = std::get<ExchangeReply>(actions.send[0].message);
+    CHECK(reply.status == ReplyStatus::refused);
+    return reply.reason;
+  };
+  CHECK(ask([](auto& r) { r.job.layout_hash = 1; }) == RefuseReason::layout_differs);
+  CHECK(ask([](auto& r) { r.fragment = 2; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.block_count = 1; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.values = {}; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.side = {}; }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>(9)); }) == RefuseReason::bad_request);
+  CHECK(ask([](auto& r) { r.blocks = Bytes::adopt(std::vector<std::byte>{std::byte{0xff}}); }) ==
+        RefuseReason::bad_request);
+  CHECK(ask([](auto& r) {
+          std::vector<std::byte> side(side_bytes(Codec::q8, 2));
+          side[0] = std::byte{0x7f};
+          r.side = Bytes::adopt(std::move(side));
+        }) == RefuseReason::bad_request);
+}
+
+TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
+  const float budget = GENERATE(1.0F, 0.5F);
+  Lone lone({.mixing_budget = budget});
+  lone.meet(1);
+  double weight = std::ldexp(1.0, -lone.start_own().second.min_shift);
+  std::size_t busy = 0;
+  for (std::uint8_t from = 2; from < 30; ++from) {
+    lone.meet(from);
+    lone.ask(from);
+    lone.recall();
+    lone.work();
+    const auto replies = lone.sent<ExchangeReply>();
+    REQUIRE(replies.size() == 1);
+    if (replies[0].second.status == ReplyStatus::done) {
+      weight += std::ldexp(1.0, -replies[0].second.shift);
+    } else {
+      REQUIRE(replies[0].second.status == ReplyStatus::busy);
+      ++busy;
+    }
+  }
+  CHECK(weight <= budget);
+  CHECK(weight > 0.9 * budget);
+  CHECK(busy == lone.counters().busy_sent);
+  CHECK(busy > 20);
+}
+
+TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
+  Lone lone({.in_flight = 3}, 8);
+  lone.meet(1);
+  lone.tick();
+  CHECK(lone.out.encode.size() == 3);
+  lone.work();
+  auto requests = lone.sent<ExchangeRequest>();
+  CHECK(requests.size() == 3);
+  CHECK(lone.replica->in_flight() == 3);
+  lone.tick();
+  CHECK(lone.out.encode.empty());
+  // Those waiting for a publication count, too.
+  lone.replica->set_clock(5);
+  lone.hear(1, Lone::reply_to(requests[0].second, ReplyStatus::refused));
+  for (int i = 0; i < 10; ++i)
+    lone.tick(1'000'000);
+  CHECK(lone.replica->in_flight() + lone.out.due.size() <= 3 + 1);
+  CHECK(lone.out.encode.size() <= 1);
+  lone.publish(6);
+  CHECK(lone.replica->in_flight() <= 3);
+}
+
+TEST_CASE("a slow link has few exchanges under way, and a full one none", "[replica]") {
+  const auto begun = [](LinkLoad load) {
+    Lone lone({.period_us = 0, .in_flight = 8}, 8);
+    lone.meet(1);
+    lone.replica->set_link(node_id(1), load);
+    lone.tick();
+    lone.work();
+    return lone.sent<ExchangeRequest>().size();
+  };
+  constexpr double fragment_bytes = Lone::blocks * block_elements * sizeof(float);
+  CHECK(begun({}) == 8);
+  CHECK(begun({.bytes_per_s = fragment_bytes}) == 2);  // one, and one more while it leaves
+  CHECK(begun({.bytes_per_s = 12 * fragment_bytes}) == 4);
+  CHECK(begun({.bytes_per_s = 1e9}) == 8);
+  CHECK(begun({.backlog_us = 260 * us_per_ms, .bytes_per_s = 1e9}) == 0);
+}
+
+TEST_CASE("a codec that adapts is q4 where the link cannot carry q8 within the period", "[replica]") {
+  const auto codec_over = [](double bytes_per_s, TimeUs period_us) {
+    Lone lone({.adapt_codec = true, .period_us = period_us});
+    lone.meet(1);
+    lone.replica->set_link(node_id(1), {.bytes_per_s = bytes_per_s});
+    return lone.start_own().second.codec;
+  };
+  // Twice 512 bytes in 10 ms, within half of the link: from 204,800 bytes a second it is carried.
+  CHECK(codec_over(0, 10'000) == Codec::q8);  // not known
+  CHECK(codec_over(204'000, 10'000) == Codec::q4);
+  CHECK(codec_over(206'000, 10'000) == Codec::q8);
+  CHECK(codec_over(204'000, 11'000) == Codec::q8);
+  CHECK(codec_over(100e6, 0) == Codec::q8);  // once a millisecond at most
+  CHECK(codec_over(1e6, 0) == Codec::q4);
+}
+
+TEST_CASE("one slow link does not hold up the others, and room comes back as exchanges end", "[replica]") {
+  Lone lone({.period_us = 0, .in_flight = 8}, 8);
+  lone.meet(1);
+  lone.meet(2);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s, .bytes_per_s = 1});
+  lone.tick();
+  lone.work();
+  auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 8);
+  for (const auto& [to, request] : requests)
+    CHECK(to == 2);
+  for (const auto& [to, request] : requests)
+    lone.hear(2, Lone::reply_to(request, ReplyStatus::busy));
+  lone.replica->set_link(node_id(1), {.bytes_per_s = 1});
+  lone.replica->set_link(node_id(2), {.backlog_us = us_per_s, .bytes_per_s = 1});
+  for (int round = 0; round < 2; ++round) {
+    lone.tick(us_per_s);
+    lone.work();
+    requests = lone.sent<ExchangeRequest>();
+    CHECK(requests.size() == 2);
+    for (const auto& [to, request] : requests) {
+      CHECK(to == 1);
+      lone.hear(1, Lone::reply_to(request, ReplyStatus::busy));
+    }
+  }
+}
+
+TEST_CASE("a request is answered with a second waiting for the link, and not with more", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s + 1});
+  lone.ask(1);
+  CHECK(lone.out.answer.empty());
+  REQUIRE(lone.sent<ExchangeReply>().at(0).second.status == ReplyStatus::busy);
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s});
+  lone.ask(1);
+  CHECK(lone.out.answer.size() == 1);
+}
+
+TEST_CASE("fragments take turns", "[replica]") {
+  const std::size_t in_flight = GENERATE(1, 2, 3, 7, 20);
+  CAPTURE(in_flight);
+  constexpr std::size_t fragments = 7;
+  Lone lone({.period_us = 1'000, .in_flight = in_flight}, fragments);
+  lone.meet(1);
+  std::vector<int> exchanges(fragments);
+  for (int i = 0; i < 500; ++i) {
+    lone.tick(2'000);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      ++exchanges[request.fragment];
+      lone.hear(to, Lone::reply_to(request));
+    }
+    lone.work();
+    lone.publish(static_cast<std::uint64_t>(i) + 1);
+  }
+  const auto [least, most] = std::minmax_element(exchanges.begin(), exchanges.end());
+  CAPTURE(exchanges);
+  CHECK(*least > 50);
+  CHECK(*most - *least <= 3);  // the only partner asks for nothing: its half only begins later
+}
+
+TEST_CASE("a copy for the node itself is of a publication that is not older than was asked for", "[replica]") {
+  Lone lone({}, 12);
+  lone.replica->set_clock(100);
+  REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
+  CHECK(lone.out.due == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});  // those that come next, too
+  // A client that stands still is waited for, however long that is.
+  lone.tick(60 * us_per_s);
+  CHECK(lone.out.snapshot.empty());
+  lone.publish(100);
+  REQUIRE(lone.out.snapshot.size() == 1);
+  CHECK(lone.out.snapshot[0].fragment == 0);
+  CHECK(lone.out.snapshot[0].to == node_id(100));
+  lone.out.snapshot.clear();
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());  // once
+  REQUIRE(lone.replica->copy(1, 100, lone.now_us, lone.out));
+  CHECK(lone.out.snapshot.size() == 1);  // published already
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  CHECK_FALSE(lone.replica->copy(2, 100, lone.now_us, lone.out));
+}
+
+TEST_CASE("a joiner does not wait for the node's own copy, nor that for a joiner", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_clock(100);
+  REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
+  lone.replica->pull(node_id(1), {.job = {7, 9}, .fragment = 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  lone.tick(4 * us_per_s);  // the joiner is not kept waiting by a client that stands still
+  REQUIRE(lone.out.snapshot.size() == 1);
+  CHECK(lone.out.snapshot[0].to == node_id(1));
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  lone.publish(100);
+  REQUIRE(lone.out.snapshot.size() == 2);
+  CHECK(lone.out.snapshot[1].to == node_id(100));
+}
+
+TEST_CASE("two replicas that have only each other begin with different fragments", "[replica]") {
+  const auto asked_for = [](Lone& lone) {
+    lone.tick();
+    lone.work();
+    std::vector<std::uint32_t> fragments;
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>())
+      fragments.push_back(request.fragment);
+    return fragments;
+  };
+  Lone smaller({.in_flight = 2}, 4, 1);
+  smaller.meet(100);
+  CHECK(asked_for(smaller) == std::vector<std::uint32_t>{0, 2});
+  Lone larger({.in_flight = 2}, 4, 200);
+  larger.meet(100);
+  CHECK(asked_for(larger) == std::vector<std::uint32_t>{1, 3});
+  // Where there is more to do than that, the other's half is not left alone.
+  Lone eager({.in_flight = 3}, 4, 200);
+  eager.meet(100);
+  CHECK(asked_for(eager) == std::vector<std::uint32_t>{1, 3, 0});
+  // With a third to choose from, the oldest goes first.
+  Lone social({.in_flight = 2}, 4, 200);
+  social.meet(100);
+  social.meet(101);
+  CHECK(asked_for(social) == std::vector<std::uint32_t>{0, 1});
+}
+
+TEST_CASE("a fragment is exchanged once a period", "[replica]") {
+  constexpr TimeUs period_us = 40'000;
+  Lone lone({.period_us = period_us});
+  lone.meet(1);
+  TimeUs last_us = -us_per_s;
+  int started = 0;
+  for (int i = 0; i < 2'000; ++i) {
+    lone.tick(1'000);
+    lone.publish(static_cast<std::uint64_t>(i) + 1);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      CHECK(lone.now_us - last_us >= period_us * 3 / 4 - 1'000);
+      last_us = lone.now_us;
+      ++started;
+      lone.hear(to, Lone::reply_to(request));
+      lone.work();
+    }
+  }
+  CHECK(started > 2'000 / 40 * 3 / 4);
+  CHECK(started < 2'000 / 40 * 5 / 4);
+  CHECK(lone.counters().initiated == static_cast<std::uint64_t>(started));
+  const AgeCounts& ages = lone.counters().ages;
+  CHECK(std::accumulate(ages.counts.begin(), ages.counts.end(), std::uint64_t{0}) == lone.counters().initiated);
+}
+
+TEST_CASE("ages are counted in publication intervals, each below its bound") {
+  AgeCounts ages;
+  ages.add({.samples = 100, .cadence = 0});  // no interval yet
+  ages.add({.samples = 100, .cadence = 100});
+  ages.add({.samples = 101, .cadence = 100});
+  ages.add({.samples = 1'600, .cadence = 100});
+  ages.add({.samples = 6'401, .cadence = 100});
+  CHECK(ages.counts == std::array<std::uint64_t, 7>{2, 1, 0, 0, 1, 0, 1});
+  CHECK(ages.sum == Approx(0 + 1 + 1.01 + 16 + 64.01));
+}
+
+TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
+  Lone lone({.period_us = 80'000});
+  lone.meet(1);
+  lone.meet(2);
+  for (int round = 0; round < 20; ++round) {
+    const auto [partner, request] = lone.start_own();
+    lone.hear(partner, Lone::reply_to(request, ReplyStatus::busy));
+    lone.tick(80'000 / 8 * 5 / 4);
+    lone.work();
+    const auto next = lone.sent<ExchangeRequest>();
+    REQUIRE(next.size() == 1);
+    CHECK(next[0].first != partner);
+    lone.hear(next[0].first, Lone::reply_to(next[0].second));
+    lone.work();
+    lone.sent<ExchangeAck>();
+    lone.now_us += us_per_s / 2;
+    lone.publish(static_cast<std::uint64_t>(round) + 1);
+  }
+  CHECK(lone.counters().busy_received == 20);
+}
+
+TEST_CASE("a partner in quarantine is let rest, and one that was busy is asked again", "[replica]") {
+  // One that had been busy was not asked again before an exchange was done, for which there was nobody else.
+  Lone lone({.period_us = 80'000});
+  lone.meet(1);
+  lone.meet(2);
+  const auto refuse = [&](const ExchangeRequest& request) {
+    ExchangeReply reply = Lone::reply_to(request, ReplyStatus::refused);
+    reply.reason = RefuseReason::quarantined;
+    lone.hear(2, reply);
+  };
+  std::map<std::uint8_t, int> asked;
+  std::uint64_t clock = 0;
+  const auto run_for = [&](TimeUs time_us) {
+    asked.clear();
+    for (const TimeUs end_us = lone.now_us + time_us; lone.now_us < end_us;) {
+      lone.tick(5'000);
+      lone.publish(++clock);
+      lone.work();
+      for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+        ++asked[to];
+        const bool busy = to == 1 && asked[1] % 2 == 1;
+        if (to == 2) {
+          refuse(request);
+        } else {
+          lone.hear(1, Lone::reply_to(request, busy ? ReplyStatus::busy : ReplyStatus::done));
+        }
+        lone.work();
+      }
+    }
+  };
+  const auto quarantined = [&] { return lone.replica->partner_reports()[1].quarantined_fragments; };
+  run_for(9 * us_per_s);
+  CHECK(asked[1] > 100);
+  CHECK(asked[2] == 1);
+  CHECK(quarantined() == 1);
+  run_for(9 * us_per_s);
+  CHECK(asked[2] == 1);  // after ten seconds
+  lone.ask(2);           // it is well, and says so by asking
+  CHECK(quarantined() == 0);
+  lone.work();
+  run_for(us_per_s);
+  CHECK(asked[2] == 1);
+  CHECK(quarantined() == 1);
+  lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
+  lone.meet(2);
+  CHECK(quarantined() == 0);
+}
+
+TEST_CASE("a fragment whose partners are all in quarantine does not hold up the others", "[replica]") {
+  Lone lone({.period_us = 80'000}, 3);
+  lone.meet(1);
+  std::vector<int> done(3);
+  for (std::uint64_t clock = 1; clock < 1'000; ++clock) {
+    lone.tick(5'000);
+    lone.publish(clock);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      ++done[request.fragment];
+      ExchangeReply reply = Lone::reply_to(request, request.fragment == 0 ? ReplyStatus::refused : ReplyStatus::done);
+      if (request.fragment == 0) reply.reason = RefuseReason::quarantined;
+      lone.hear(to, reply);
+      lone.work();
+    }
+  }
+  CHECK(done[0] == 1);
+  CHECK(done[1] > 40);
+  CHECK(done[2] > 40);
+}
+
+TEST_CASE("a neighbour that is new finds room among many whose links are gone", "[replica]") {
+  Lone lone({});
+  const auto many = [](std::uint32_t number) {
+    NodeId id;
+    id.bytes = {1, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
+    return id;
+  };
+  for (std::uint32_t number = 0; number < 3'000; ++number) {
+    lone.replica->link_up(many(number), lone.out);
+    lone.replica->info(many(number), Lone::info(ReplicaState::running));
+    REQUIRE(lone.replica->partners() == 1);
+    lone.replica->link_down(many(number));
+  }
+  CHECK(lone.replica->partner_reports().size() <= 1024);
+}
+
+TEST_CASE("of two requests that cross, the larger id answers", "[replica]") {
+  const bool larger = GENERATE(false, true);
+  Lone lone({}, 1, larger ? 200 : 1);
+  lone.meet(100);
+  const auto own = lone.start_own();
+  CHECK(own.first == 100);
+  lone.ask(100);
+  lone.work();
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.status == (larger ? ReplyStatus::done : ReplyStatus::busy));
+  if (larger) CHECK(replies[0].second.shift == 1);
+}
+
+TEST_CASE("an exchange without an answer ends with its lifetime, and is never taken", "[replica]") {
+  Lone lone({.lifetime_us = 5 * us_per_s});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.tick(5 * us_per_s - 1);
+  CHECK(lone.replica->in_flight() == 1);
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
+  lone.tick(2 * us_per_s);
+  CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{request.counter});
+  lone.hear(partner, Lone::reply_to(request));  // too late
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.y() == 0);
+  CHECK(lone.counters().unresolved == 0);
+}
+
+TEST_CASE("an answer that nobody acknowledges is asked after, and counted when nobody is left to tell", "[replica]") {
+  Lone lone({.lifetime_us = 5 * us_per_s});
+  lone.replica->link_up(node_id(1), lone.out);
+  lone.ask(1);
+  lone.work();
+  CHECK(lone.y() == 0.5F);
+  CHECK_FALSE(lone.replica->idle());
+  for (int i = 0; i < 20; ++i)
+    lone.tick(us_per_s);
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->orphaned_replies() == 1);
+  CHECK(lone.replica->idle());
+  for (int i = 0; i < 20; ++i)
+    lone.tick(60 * us_per_s);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->orphaned_replies() == 0);
+  const auto late = lone.asked;
+  auto request = lone.request();
+  request.counter = late;
+  lone.out.send.clear();
+  lone.ask(1, request);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::expired);
+  CHECK(lone.y() == 0.5F);
+}
+
+TEST_CASE("what is told of a replica that is gone ends nothing that its successor began", "[replica]") {
+  Lone lone({}, 2);
+  lone.replica->link_up(node_id(1), lone.out);
+  lone.ask(1);
+  lone.work();
+  auto absent = Lone::info(ReplicaState::absent);
+  auto successor = Lone::info(ReplicaState::running);
+  absent.first_exchange = successor.first_exchange = lone.asked + 1;
+  const auto of_successor = lone.request(1);
+  lone.ask(1, of_successor);  // overtakes what is told of the other
+  lone.work();
+  lone.replica->info(node_id(1), absent);
+  CHECK(lone.counters().unresolved == 1);
+  lone.sent<ExchangeReply>();
+  lone.ask(1, of_successor);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.status == ReplyStatus::done);
+
+  lone.replica->info(node_id(1), successor);
+  absent.first_exchange = 1;  // of another before them
+  lone.replica->info(node_id(1), absent);
+  CHECK(lone.replica->partners() == 1);
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->kept_replies() == 1);
+}
+
+TEST_CASE("of a node that dies its own exchanges are asked after, and those with it are given up", "[replica]") {
+  Lone lone({}, 3);
+  lone.meet(1);
+  lone.meet(2);
+  lone.replica->info(node_id(2), Lone::info(ReplicaState::joining));
+  lone.tick();
+  lone.work();  // three requests out to node 1
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 3);
+  lone.ask(2, 1);
+  lone.work();     // one answer to node 2, unacknowledged
+  lone.ask(2, 2);  // and one being computed
+  REQUIRE(lone.out.answer.size() == 1);
+  lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
+  lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
+  CHECK(lone.replica->orphaned_replies() == 1);
+  lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
+  CHECK(lone.replica->take_given_up().size() == 2);  // the reply that is here already is not lost
+  lone.work();
+  CHECK(lone.replica->orphaned_replies() == 2);  // committed for node 2, which is dead
+  lone.recall();
+  lone.work();
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.replica->idle());
+  for (int i = 0; i < 30; ++i)
+    lone.tick(us_per_s);
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->orphaned_replies() == 2);
+}
+
+TEST_CASE("an exchange whose partner dies while it is encoded is not sent", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.tick();
+  lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
+  lone.work();
+  CHECK(lone.sent<ExchangeRequest>().empty());
+  CHECK(lone.counters().unresolved == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("a request that could not be sent is no exchange", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.replica->send_failed(node_id(partner), request, lone.now_us);
+  CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.counters().unresolved == 0);
+  lone.tick(100'000);
+  CHECK(lone.out.encode.size() == 1);  // without a new publication
+}
+
+TEST_CASE("a repeated request that could not be sent does not end an exchange that may be answered", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.replica->link_down(node_id(1));
+  lone.replica->link_up(node_id(1), lone.out);
+  CHECK(lone.sent<ExchangeRequest>().size() == 1);
+  lone.replica->send_failed(node_id(1), request, lone.now_us);
+  CHECK(lone.replica->in_flight() == 1);
+  lone.tick();
+  CHECK(lone.sent<ExchangeRequest>().size() == 1);  // again
+  lone.hear(1, Lone::reply_to(request));            // of the first copy
+  lone.work();
+  CHECK(lone.y() == 0.5F);
+}
+
+TEST_CASE("an acknowledgement or a busy reply that could not be sent is sent later", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  lone.replica->send_failed(node_id(1), acks[0].second, lone.now_us);
+  CHECK_FALSE(lone.replica->idle());
+  lone.tick();
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.tick();
+  CHECK(lone.sent<ExchangeAck>().empty());
+
+  Replica::Actions ignored;
+  lone.replica->set_state(ReplicaState::joining, ignored);
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  REQUIRE(replies[0].second.status == ReplyStatus::busy);
+  lone.replica->send_failed(node_id(1), replies[0].second, lone.now_us);
+  lone.tick();
+  const auto again = lone.sent<ExchangeReply>();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].second.status == ReplyStatus::busy);
+  CHECK(again[0].second.counter == lone.asked);
+}
+
+TEST_CASE("a reply that does not fit its request is a violation and changes nothing", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  auto reply = Lone::reply_to(request);
+  reply.shift = 0;
+  lone.hear(1, reply);
+  lone.work();
+  CHECK(lone.y() == 0);
+  CHECK(lone.counters().violations == 1);
+  const auto acks = lone.sent<ExchangeAck>();  // so that the other end undoes what it may have done
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+  CHECK(lone.replica->in_flight() == 0);
+}
+
+TEST_CASE("replies of others, or to other exchanges, are not applied", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.meet(2);
+  const auto [partner, request] = lone.start_own();
+  auto reply = Lone::reply_to(request);
+  lone.hear(partner == 1 ? 2 : 1, reply);
+  reply.fragment = 7;
+  lone.hear(partner, reply);
+  reply.fragment = 0;
+  ++reply.counter;
+  lone.hear(partner, reply);
+  lone.work();
+  CHECK(lone.y() == 0);
+  CHECK(lone.replica->in_flight() == 1);
+  CHECK(lone.counters().violations == 0);
+}
+
+TEST_CASE("a reply is acknowledged when it is committed, not when its copy arrives before that", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.hear(partner, Lone::reply_to(request));
+  REQUIRE(lone.out.conclude.size() == 1);
+  lone.hear(partner, Lone::reply_to(request));
+  CHECK(lone.sent<ExchangeAck>().empty());
+  lone.work();
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.hear(partner, Lone::reply_to(request));
+  CHECK(lone.sent<ExchangeAck>().size() == 1);  // the first one may have been lost
+  CHECK(lone.y() == 0.5F);
+}
+
+TEST_CASE("wide blocks are followed up at once: wider, then in f32, then no more", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  ReplicaOptions options{.codec = Codec::q8, .period_us = us_per_s};
+  lone.replica->set_options(options);
+  lone.meet(1);
+  auto [partner, request] = lone.start_own();
+  const auto all_wide = [](const ExchangeRequest& to, int asked) {
+    auto reply = Lone::reply_to(to);
+    reply.differences = Bytes::adopt(std::vector<std::byte>(to.block_count * codec_block_bytes(to.codec)));
+    reply.wide = Bytes::adopt(std::vector<std::byte>{std::byte{0b10}});
+    reply.asked = Bytes::adopt(std::vector<std::int8_t>(to.block_count, static_cast<std::int8_t>(asked)));
+    return reply;
+  };
+  CHECK(request.codec == Codec::q8);
+  lone.hear(1, all_wide(request, -7));
+  lone.work();
+  lone.work();
+  auto follow_up = lone.sent<ExchangeRequest>();
+  REQUIRE(follow_up.size() == 1);
+  request = follow_up[0].second;
+  CHECK(request.codec == Codec::q8);
+  CHECK(request.block_count == 1);
+  CHECK(blocks_of(request.blocks.data, 2) == std::vector<std::uint32_t>{1});
+  CHECK(request.side.as<std::int8_t>()[0] == -7);
+  auto second = all_wide(request, 3);
+  second.wide = Bytes::adopt(std::vector<std::byte>{std::byte{1}});
+  lone.hear(1, second);
+  lone.work();
+  lone.work();
+  follow_up = lone.sent<ExchangeRequest>();
+  REQUIRE(follow_up.size() == 1);
+  request = follow_up[0].second;
+  CHECK(request.codec == Codec::f32);
+  CHECK(request.block_count == 1);
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  lone.work();
+  CHECK(lone.sent<ExchangeRequest>().empty());
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.counters().follow_ups == 2);
+  CHECK(lone.replica->in_flight() == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  lone.meet(1);
+  const auto [partner, request] = lone.start_own();
+  lone.meet(2);
+  lone.ask(2);
+  lone.work();  // an answer whose correction goes to the client
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  lone.ask(2);
+  CHECK(lone.out.answer.empty());
+  REQUIRE(lone.recall() == 1);
+  REQUIRE(lone.out.answer.size() == 1);  // held
+  lone.hear(1, Lone::reply_to(request));
+  for (int i = 0; i < 20; ++i)
+    lone.replica->pull(node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.out.snapshot.empty());
+  CHECK(lone.out.recall.empty());
+  lone.ask(2);
+  CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
+
+  for (auto& run : std::exchange(lone.out.answer, {}))
+    lone.replica->answered(0, run.to, run.place, std::move(run.task).run(lone.replica->held(0)), lone.now_us, lone.out);
+  REQUIRE(lone.out.conclude.size() == 1);  // first the reply
+  CHECK(lone.out.snapshot.empty());
+  lone.work();
+  int pulls = 0;
+  while (!lone.out.snapshot.empty()) {  // then the pulls, as many as may wait
+    ++pulls;
+    lone.out.snapshot.clear();
+    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  }
+  CHECK(pulls == 8);
+  CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
+}
+
+TEST_CASE("what a client serves waits for its publication; what it has not begun to serve is recalled", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  lone.meet(1);
+  lone.meet(2);
+  const auto [partner, request] = lone.start_own();
+  lone.ask(2);
+  lone.work();
+  REQUIRE(lone.replica->buffers(0).out_of_hand());
+  lone.hear(partner, Lone::reply_to(request));
+  lone.ask(2);  // both wait
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.out.answer.empty());
+  CHECK(lone.recall(true) == 2);  // in vain
+  CHECK(lone.out.conclude.empty());
+  CHECK(lone.replica->buffers(0).out_of_hand());
+  lone.out.store.clear();
+  lone.publish(3);
+  CHECK(lone.out.conclude.size() == 1);
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  REQUIRE(lone.out.answer.size() == 1);
+  CHECK(lone.sent<ExchangeAck>().size() == 1);
+  lone.work();
+  CHECK(lone.counters().initiated == 1);
+  CHECK(lone.counters().answered == 2);
+  CHECK(lone.replica->buffers(0).pending_bytes() == 0);
+}
+
+TEST_CASE("every commit is stored, with what a successor needs, before anything is sent on the strength of it",
+          "[replica]") {
+  Lone lone({.in_flight = 1});
+  lone.replica->set_record_places(4);
+  lone.meet(1);
+  lone.tick();
+  REQUIRE(lone.out.encode.size() == 1);
+  CHECK(lone.out.store.empty());
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);  // that it is about to be asked for
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  const ExchangeRequest& request = requests[0].second;
+  const auto half_of = [&](std::uint64_t counter) {
+    const OwnHalves& halves = lone.replica->own_halves(0);
+    return halves[0].counter == counter ? halves[0] : halves[1];
+  };
+  CHECK(half_of(request.counter) == OwnHalf{request.counter, OwnHalf::never});
+  lone.out.store.clear();
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  CHECK(half_of(request.counter).taken(lone.replica->buffers(0).parts().commits));
+  CHECK_FALSE(half_of(request.counter).taken(lone.replica->buffers(0).parts().commits - 1));
+  lone.out = {};
+  lone.ask(1);
+  lone.recall();
+  lone.work();
+  REQUIRE(lone.out.store.size() == 1);
+  REQUIRE(lone.out.store[0].answered);
+  const std::uint32_t place = *lone.out.store[0].answered;
+  CHECK(lone.replica->take_left_places().empty());
+  lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
+  CHECK(lone.replica->take_left_places() == std::vector<std::uint32_t>{place});
+}
+
+TEST_CASE("figures about a fragment that a task works on are those of before", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  CHECK(lone.replica->disagreement() == 0);
+  lone.ask(1);
+  REQUIRE(lone.out.answer.size() == 1);
+  const HeldFragment held = lone.replica->held(0);
+  Replica::Answer run = std::move(lone.out.answer[0]);
+  auto result = std::move(run.task).run(held);
+  REQUIRE(held.steps.mean() > 0);  // the task's: nobody else may look
+  CHECK(lone.replica->disagreement() == 0);
+  lone.replica->answered(run.fragment, run.to, run.place, std::move(result), lone.now_us, lone.out);
+  CHECK(lone.replica->disagreement() == Approx(held.steps.mean()));
+}
+
+TEST_CASE("a half that its initiator never took is undone, and what it took is not", "[replica]") {
+  const bool later = GENERATE(false, true);
+  Lone lone({.in_flight = 0, .lifetime_us = 2 * us_per_s});
+  lone.meet(1);
+  lone.ask(1);
+  lone.work();
+  REQUIRE(lone.y() == 0.5F);
+  REQUIRE(lone.replica->buffers(0).out_of_hand());
+  CHECK(lone.sent<ExchangeInquiry>().empty());
+  if (later) {  // its lifetime is over
+    for (int i = 0; i < 6; ++i)
+      lone.tick(us_per_s / 2);
+  } else {  // its daemon is dead, and has a successor
+    lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
+    lone.meet(1);
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.first_exchange = lone.asked + 1;
+    lone.replica->info(node_id(1), info);
+    lone.tick();
+  }
+  const auto inquiries = lone.sent<ExchangeInquiry>();
+  REQUIRE(!inquiries.empty());
+  CHECK(inquiries[0].first == 1);
+  CHECK(inquiries[0].second.counter == lone.asked);
+  CHECK(lone.replica->kept_replies() == 0);
+  CHECK(lone.replica->orphaned_replies() == 1);
+  SECTION("never") {
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+    CHECK(lone.recall() == 1);
+    lone.out.store.clear();
+    lone.work();
+    CHECK(lone.y() == 0);
+    REQUIRE(lone.out.store.size() == 1);
+    CHECK(lone.out.store[0].undone);
+    CHECK(lone.counters().undone == 1);
+    // Said once more, by a copy.
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+  }
+  SECTION("taken") {
+    lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
+    CHECK(lone.out.undo.empty());
+    CHECK(lone.y() == 0.5F);
+    CHECK(lone.counters().unresolved == 0);
+  }
+  SECTION("nobody knows") {
+    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::unknown}, lone.now_us, lone.out);
+    CHECK(lone.y() == 0.5F);
+    CHECK(lone.counters().unresolved == 1);
+  }
+  CHECK(lone.replica->orphaned_replies() == 0);
+  CHECK(lone.replica->idle());
+}
+
+TEST_CASE("an initiator says what has become of its exchanges, and its successor does", "[replica]") {
+  Lone lone({.period_us = 100 * us_per_ms, .in_flight = 1, .lifetime_us = us_per_s});
+  lone.meet(1);
+  const auto asked = [&](std::uint64_t counter) -> std::optional<Outcome> {
+    lone.out.send.clear();
+    lone.replica->inquired(node_id(1), {counter, {7, 9}, 0}, lone.out);
+    const auto acks = lone.sent<ExchangeAck>();
+    return acks.empty() ? std::nullopt : std::optional(acks[0].second.outcome);
+  };
+  const auto next = [&] {
+    for (int i = 0; i < 10 && lone.out.encode.empty(); ++i) {
+      lone.publish(++lone.asked);
+      lone.tick(50 * us_per_ms);
+    }
+    lone.work();
+    const auto requests = lone.sent<ExchangeRequest>();
+    REQUIRE(requests.size() == 1);
+    return requests[0].second;
+  };
+  const ExchangeRequest taken = next();
+  CHECK_FALSE(asked(taken.counter));  // it waits for the answer itself
+  lone.hear(1, Lone::reply_to(taken));
+  lone.work();
+  CHECK(asked(taken.counter) == Outcome::taken);
+  CHECK(asked(1) == Outcome::unknown);  // of a life before it
+  CHECK(asked(taken.counter + 1000) == Outcome::unknown);
+  const ExchangeRequest never = next();
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so that no other begins
+  lone.tick(2 * us_per_s);                                            // its lifetime is over
+  CHECK(asked(never.counter) == Outcome::never);
+  lone.hear(1, Lone::reply_to(never));  // late: the responder is to undo it
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::running));
+  const ExchangeRequest under_way = next();
+
+  // The daemon dies, and the next one finds what was stored.
+  const OwnHalves halves = lone.replica->own_halves(0);
+  const GivenUp given_up = lone.replica->given_up();
+  const FragmentParts parts = lone.replica->buffers(0).parts();
+  std::vector<FragmentBuffers> buffers;
+  auto& three = lone.memory[0];
+  buffers.emplace_back(std::array{there(three[0]), there(three[1]), there(three[2])}, Lone::blocks, parts,
+                       test_device());
+  lone.replica.emplace(ReplicaOptions{}, node_id(0), Lone::info(ReplicaState::running), std::move(buffers),
+                       lone.counter, Random(2));
+  lone.replica->remember(given_up);
+  lone.replica->remember(0, halves);
+  CHECK(asked(taken.counter) == Outcome::taken);
+  CHECK(asked(never.counter) == Outcome::never);
+  CHECK(asked(under_way.counter) == Outcome::never);
+  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{under_way.counter});
+}
+
+TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
+  Lone lone(ReplicaOptions{});
+  lone.meet(1);
+  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
+  lone.replica->set_clock(1000);                                      // trained, and never published
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  SECTION("its client publishes") {
+    lone.publish(1001);
+    REQUIRE(lone.out.snapshot.size() == 1);
+    CHECK(lone.out.snapshot[0].to == node_id(1));
+    // Fresh: the next one is served at once.
+    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+    lone.out = {};
+    lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+    CHECK(lone.out.snapshot.size() == 1);
+  }
+  SECTION("its client stands still, and is not waited for") {
+    lone.tick(2 * us_per_s);
+    CHECK(lone.out.snapshot.empty());
+    lone.tick(2 * us_per_s);
+    CHECK(lone.out.snapshot.size() == 1);
+  }
+}
+
+TEST_CASE("a pull is declined for a reason", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto reason = [&](const PullRequest& request) {
+    lone.replica->pull(node_id(1), request, lone.now_us, lone.out);
+    const auto replies = lone.sent<PullReply>();
+    REQUIRE(replies.size() == 1);
+    CHECK(replies[0].second.fragment == request.fragment);
+    CHECK(replies[0].second.values.empty());
+    return replies[0].second.reason;
+  };
+  CHECK(reason({{7, 9}, 1}) == RefuseReason::bad_request);
+  CHECK(reason({{7, 8}, 0}) == RefuseReason::layout_differs);
+  Replica::Actions ignored;
+  lone.replica->set_state(ReplicaState::draining, ignored);
+  CHECK(reason({{7, 9}, 0}) == RefuseReason::draining);
+  CHECK(lone.out.snapshot.empty());
+}
+
+TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  const auto told = lone.sent<JobInfo>();
+  REQUIRE_FALSE(told.empty());
+  CHECK(told.back().second.state == ReplicaState::draining);
+  lone.tick(us_per_s);
+  CHECK(lone.out.encode.empty());
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::draining);
+}
+
+TEST_CASE("a drained replica starts and answers nothing, gives its model, and comes back", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_drained(true, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::draining);
+  lone.tick(us_per_s);
+  CHECK(lone.out.encode.empty());
+  lone.ask(1);
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].second.reason == RefuseReason::draining);
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.size() == 1);
+  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  lone.replica->set_drained(false, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::running);
+  CHECK(lone.start_own().first == 1);
+}
+
+TEST_CASE("a drained replica that stops gives nothing any more", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_drained(true, lone.out);
+  lone.replica->set_state(ReplicaState::draining, lone.out);
+  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
+  CHECK(lone.out.snapshot.empty());
+  lone.replica->set_drained(false, lone.out);  // too late
+  CHECK(lone.replica->state() == ReplicaState::draining);
+}
+
+TEST_CASE("a leaver exchanges each fragment with partners of its own choice, then is done", "[replica]") {
+  Lone lone({.period_us = 10 * us_per_s}, 3);
+  for (const std::uint8_t neighbour : {1, 2, 3})
+    lone.meet(neighbour);
+  lone.sent<JobInfo>();
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::draining);
+  CHECK_FALSE(lone.replica->handed_over());
+  std::map<std::uint32_t, std::set<std::uint8_t>> partners;
+  for (int i = 0; i < 30; ++i) {
+    lone.tick(20'000);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      CHECK(partners[request.fragment].insert(to).second);
+      lone.hear(to, Lone::reply_to(request));
+    }
+    lone.recall();
+    lone.work();
+  }
+  CHECK(partners.size() == 3);
+  for (const auto& [fragment, asked] : partners)
+    CHECK(asked.size() == 2);  // of four replicas
+  CHECK(lone.replica->handed_over());
+  CHECK(lone.replica->idle());
+  CHECK(lone.replica->fragments_handed_over() == 3);
+  lone.ask(1);
+  CHECK(lone.sent<ExchangeReply>().at(0).second.reason == RefuseReason::draining);
+}
+
+TEST_CASE("a leaver waits for the client's training, but not for ever", "[replica]") {
+  const bool publishes = GENERATE(true, false);
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_clock(100);
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  lone.tick(10'000);
+  CHECK(lone.out.encode.empty());
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  if (publishes) {
+    lone.publish(100);
+  } else {
+    lone.tick(480'000);
+    CHECK(lone.out.encode.empty());
+    lone.tick(20'000);
+  }
+  CHECK(lone.out.encode.size() == 1);
+}
+
+TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand over", "[replica]") {
+  Lone alone({});
+  alone.replica->leave(alone.now_us, alone.now_us + us_per_s, alone.out);
+  alone.tick();
+  CHECK(alone.replica->handed_over());
+  Lone joining({});
+  joining.meet(1);
+  joining.replica->set_state(ReplicaState::joining, joining.out);
+  joining.replica->leave(joining.now_us, joining.now_us + us_per_s, joining.out);
+  joining.tick();
+  CHECK(joining.out.encode.empty());
+  CHECK(joining.replica->handed_over());
+  Lone busy({});
+  busy.meet(1);
+  busy.replica->leave(busy.now_us, busy.now_us + us_per_s, busy.out);
+  for (int i = 0; i < 60; ++i) {
+    busy.tick(20'000);
+    busy.work();
+    for (const auto& [to, request] : busy.sent<ExchangeRequest>())
+      busy.hear(to, Lone::reply_to(request, ReplyStatus::busy));
+  }
+  CHECK(busy.replica->handed_over());
+  CHECK(busy.replica->fragments_handed_over() == 0);
+  CHECK(busy.replica->idle());
+}
+
+TEST_CASE("a partner that was busy rests no longer than a new, shorter period says", "[replica]") {
+  Lone lone({.period_us = 60 * us_per_s});
+  lone.meet(1);
+  const auto asked = [&] {
+    lone.work();
+    std::optional<std::uint64_t> counter;
+    for (const auto& send : std::exchange(lone.out.send, {})) {
+      if (const auto* request = std::get_if<ExchangeRequest>(&send.message)) counter = request->counter;
+    }
+    return counter;
+  };
+  const auto ask = [&](TimeUs patience_us) {
+    std::optional<std::uint64_t> counter;
+    for (TimeUs waited_us = 0; !counter && waited_us < patience_us; waited_us += 10'000) {
+      lone.tick(10'000);
+      counter = asked();
+    }
+    return counter;
+  };
+  for (int i = 0; i < 8; ++i) {
+    const auto counter = ask(600 * us_per_s);
+    REQUIRE(counter);  // no rest is longer than a period
+    lone.replica->reply(
+        node_id(1),
+        {.counter = *counter, .job = {7, 9}, .fragment = 0, .status = ReplyStatus::busy, .codec = Codec::f32},
+        lone.now_us, lone.out);
+  }
+  CHECK_FALSE(ask(20 * us_per_s));
+  lone.replica->set_options({.codec = Codec::f32, .period_us = 50'000});
+  CHECK(ask(300'000));
+}

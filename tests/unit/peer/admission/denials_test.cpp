@@ -1,0 +1,140 @@
+// Denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
+// bounded and survives being written down.
+
+#include "peer/admission/denials.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "catch.hpp"
+#include "gossip/random.hpp"
+#include "peer/limits.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using Outcome = Denials::Outcome;
+
+namespace {
+
+constexpr TimeUs today = 1'800'000'000 * us_per_s;
+
+NodeId node(std::uint64_t number) {
+  NodeId id;
+  for (std::size_t i = 0; i < 8; ++i)
+    id.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+  return id;
+}
+Denial denial(std::uint64_t number, bool denied, TimeUs at, std::string reason = "") {
+  return {node(number), denied, at, std::move(reason)};
+}
+
+}  // namespace
+
+TEST_CASE("of two decisions about a node the later one holds") {
+  Denials denials;
+  CHECK_FALSE(denials.is_denied(node(1)));
+  CHECK(denials.merge(denial(1, true, today), today) == Outcome::news);
+  CHECK(denials.is_denied(node(1)));
+  CHECK(denials.merge(denial(1, true, today), today) == Outcome::known);
+  CHECK(denials.merge(denial(1, false, today - 1), today) == Outcome::known);
+  CHECK(denials.is_denied(node(1)));
+  CHECK(denials.merge(denial(1, false, today + 1), today) == Outcome::news);
+  CHECK_FALSE(denials.is_denied(node(1)));
+}
+
+TEST_CASE("members that hear the same decisions in another order come to hold the same") {
+  gossip::Random random(5);
+  std::vector<Denial> heard;
+  for (int i = 0; i < 60; ++i) {
+    // Few nodes and few times, so that many are equal.
+    heard.push_back(denial(random.below(4), random.below(2) == 0, today + static_cast<TimeUs>(random.below(3)),
+                           std::string(1, static_cast<char>('a' + random.below(3)))));
+  }
+  std::string first;
+  for (int order = 0; order < 20; ++order) {
+    Denials denials;
+    for (const Denial& record : heard)
+      (void)denials.merge(record, today);
+    if (order == 0) first = denials.text();
+    CHECK(denials.text() == first);
+    for (std::size_t i = 0; i + 1 < heard.size(); ++i)
+      std::swap(heard[i], heard[i + random.below(heard.size() - i)]);
+  }
+  CHECK(std::ranges::count(first, '\n') == 4);
+}
+
+TEST_CASE("a decision dated too far ahead is refused, and our own always counts") {
+  Denials denials;
+  CHECK(denials.merge(denial(1, true, today + max_ahead_us + 1), today) == Outcome::refused);
+  CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Outcome::refused);
+  CHECK(denials.entries().empty());
+  CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Outcome::news);
+  const auto ours = denials.decide(node(1), false, "ours", today);
+  REQUIRE(ours);
+  CHECK(ours->decided_at == today + max_ahead_us + 1);
+  CHECK_FALSE(denials.is_denied(node(1)));
+  CHECK(denials.decide(node(2), true, "", today)->decided_at == today);
+}
+
+TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
+  Denials denials;
+  for (std::uint64_t i = 0; i < max_denials; ++i)
+    CHECK(denials.merge(denial(i, i % 2 == 0, today + static_cast<TimeUs>(i)), today) == Outcome::news);
+  CHECK(denials.merge(denial(5000, false, today), today) == Outcome::refused);
+  for (std::uint64_t i = 0; i < max_denials / 2; ++i)
+    CHECK(denials.merge(denial(6000 + i, true, today), today) == Outcome::news);
+  CHECK(denials.entries().size() == max_denials);
+  CHECK(denials.merge(denial(7000, true, today), today) == Outcome::refused);
+  CHECK_FALSE(denials.decide(node(7000), true, "", today));
+  for (std::uint64_t i = 0; i < max_denials; i += 2)
+    CHECK(denials.is_denied(node(i)));
+}
+
+TEST_CASE("what is new since a change is told in its order, in parts") {
+  Denials denials;
+  for (std::uint64_t i = 0; i < 10; ++i)
+    (void)denials.merge(denial(9 - i, true, today), today);
+  std::uint64_t change = 0;
+  const auto first = denials.since(change, 4);
+  REQUIRE(first.size() == 4);
+  CHECK(first[0].node == node(9));
+  CHECK(denials.since(change, 100).size() == 6);
+  CHECK(change == denials.last_change());
+  CHECK(denials.since(change, 100).empty());
+  (void)denials.merge(denial(3, false, today + 1), today);
+  CHECK(denials.since(change, 100) == std::vector{denial(3, false, today + 1)});
+}
+
+TEST_CASE("denials survive being written down") {
+  Denials denials;
+  (void)denials.merge(denial(1, true, today, "stolen from the café"), today);
+  (void)denials.merge(denial(2, false, today - 5), today);
+  const auto read = Denials::parse(denials.text());
+  REQUIRE(read);
+  CHECK(read->text() == denials.text());
+  CHECK(read->is_denied(node(1)));
+  CHECK(read->entries().at(node(1)).denial.reason == "stolen from the café");
+  REQUIRE(Denials::parse(""));
+}
+
+TEST_CASE("a garbled file of denials is refused by line") {
+  const std::string id = node(1).full();
+  const std::string good = "denied " + id + " 5 why\n";
+  REQUIRE(Denials::parse(good));
+  for (const std::string& bad :
+       {std::string("what\n"), "Denied " + id + " 5\n", "denied " + id + "\n", "denied " + id + " \n",
+        "denied " + id + " x\n", "denied " + id + " 5x\n", "denied " + id.substr(1) + " 5\n", "denied " + id + "0 5\n",
+        "denied " + id + " 5 a\tb\n", std::string("\n"), "denied " + id + " 99999999999999999999\n"}) {
+    CAPTURE(bad);
+    const auto read = Denials::parse(good + bad);
+    REQUIRE_FALSE(read);
+    CHECK(read.error().find("line 2") == 0);
+  }
+  gossip::Random random(1);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = good;
+    text[random.below(text.size())] = static_cast<char>(random.next());
+    const auto read = Denials::parse(text);
+    if (read) CHECK(read->entries().size() <= 2);
+  }
+}

@@ -1,0 +1,216 @@
+// The key ring: merging converges, what is retired stays so, a node never loses its last key, and no liar decides for
+// ever.
+
+#include "peer/admission/key_ring.hpp"
+
+#include <algorithm>
+
+#include "catch.hpp"
+#include "gossip/random.hpp"
+#include "peer/limits.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+
+namespace {
+
+constexpr TimeUs today = 1'800'000'000 * us_per_s;
+
+ClusterKey key_of(std::uint8_t value) {
+  ClusterKey key;
+  std::ranges::fill(key.key.writable(), value);
+  return key;
+}
+KeyRing ring_of(std::vector<ClusterKey> keys) {
+  return KeyRing(ClusterKeys(std::move(keys)));
+}
+std::vector<std::string> fingerprints(const KeyRing& ring) {
+  std::vector<std::string> texts;
+  for (const RingKey& key : ring.keys())
+    texts.push_back(hex(key.key.fingerprint()));
+  std::ranges::sort(texts);
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("a fingerprint names a key and is derived as written down") {
+  // crypto_kdf (BLAKE2b) of 32 bytes of 7, number 4, context gsmrFPRT: computed with Python's hashlib.
+  CHECK(hex(key_of(7).fingerprint()) == "6408ac2ec11fafaa");
+  CHECK(key_of(7).fingerprint() != key_of(8).fingerprint());
+  CHECK(parse_fingerprint(hex(key_of(7).fingerprint())) == key_of(7).fingerprint());
+  for (const char* bad : {"", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeg", "0123456789abcd  "})
+    CHECK_FALSE(parse_fingerprint(bad));
+}
+
+TEST_CASE("a new key is accepted at once, listened with when it is promoted") {
+  KeyRing ring = ring_of({key_of(1)});
+  CHECK_FALSE(ring.successor());
+  const auto made = ring.rotate(today);
+  REQUIRE(made);
+  CHECK(ring.keys().size() == 2);
+  CHECK(ring.first().key.fingerprint() == key_of(1).fingerprint());
+  CHECK(ring.successor() == *made);
+  ring.promote(*made);
+  CHECK(ring.first().key.fingerprint() == *made);
+  CHECK(ring.cluster_keys().first().fingerprint() == *made);
+  CHECK_FALSE(ring.successor());
+  // A clock that has gone back makes no old key.
+  const auto next = ring.rotate(today - 1000);
+  CHECK(ring.successor() == *next);
+}
+
+TEST_CASE("keys of which nothing is known keep the order of their file") {
+  CHECK_FALSE(ring_of({key_of(1), key_of(2), key_of(3)}).successor());
+}
+
+TEST_CASE("a ring is bounded") {
+  KeyRing ring = ring_of({key_of(1)});
+  while (ring.keys().size() < max_cluster_keys)
+    REQUIRE(ring.rotate(today));
+  const auto full = ring.rotate(today);
+  REQUIRE_FALSE(full);
+  CHECK(full.error().find("key retire") != std::string::npos);
+  const auto merge = ring.merge({{{key_of(99), today}}, {}}, today);
+  CHECK(merge.refused);
+  CHECK_FALSE(merge.changed);
+  // One that is retired makes room for its successor in the same message.
+  const auto both = ring.merge({{{key_of(99), today}}, {{key_of(1).fingerprint(), today}}}, today);
+  CHECK(both.changed);
+  CHECK(ring.holds(key_of(99).fingerprint()));
+  CHECK_FALSE(ring.holds(key_of(1).fingerprint()));
+}
+
+TEST_CASE("retiring is refused where it would lock the node out") {
+  KeyRing ring = ring_of({key_of(1)});
+  CHECK(ring.retire(key_of(9).fingerprint(), today).error().find("no key") == 0);
+  CHECK(ring.retire(key_of(1).fingerprint(), today).error().find("only key") != std::string::npos);
+  const auto made = ring.rotate(today);
+  CHECK(ring.retire(key_of(1).fingerprint(), today).error().find("listens") != std::string::npos);
+  ring.promote(*made);
+  REQUIRE(ring.retire(key_of(1).fingerprint(), today));
+  CHECK(ring.keys().size() == 1);
+  // It does not come back by hearsay.
+  CHECK_FALSE(ring.merge({{{key_of(1), today + 5}}, {}}, today).changed);
+  CHECK(ring.keys().size() == 1);
+}
+
+TEST_CASE("a node that hears that its listening key is retired takes the successor") {
+  KeyRing teller = ring_of({key_of(1)});
+  const auto made = teller.rotate(today);
+  teller.promote(*made);
+  REQUIRE(teller.retire(key_of(1).fingerprint(), today));
+  KeyRing hearer = ring_of({key_of(1)});
+  CHECK(hearer.merge(teller.state(), today).changed);
+  CHECK(fingerprints(hearer) == fingerprints(teller));
+  CHECK(hearer.first().key.fingerprint() == *made);
+  CHECK_FALSE(hearer.merge(teller.state(), today).changed);
+}
+
+TEST_CASE("the last key stays, whatever is said about it") {
+  KeyRing ring = ring_of({key_of(1)});
+  const RingState liar{{{key_of(1), 0}}, {{key_of(1).fingerprint(), today}}};
+  CHECK_FALSE(ring.merge(liar, today).changed);
+  CHECK(ring.keys().size() == 1);
+  KeyRing two = ring_of({key_of(1), key_of(2)});
+  (void)two.merge({{{key_of(1), 0}}, {{key_of(1).fingerprint(), today}, {key_of(2).fingerprint(), today}}}, today);
+  CHECK(two.keys().size() == 1);
+}
+
+TEST_CASE("what is dated too far ahead is refused") {
+  KeyRing ring = ring_of({key_of(1), key_of(2)});
+  const TimeUs far = today + max_ahead_us + 1;
+  CHECK(ring.merge({{{key_of(3), far}}, {}}, today).refused);
+  CHECK(ring.merge({{{key_of(1), 0}}, {{key_of(2).fingerprint(), far}}}, today).refused);
+  CHECK(ring.keys().size() == 2);
+  // Nor is an old key made young again.
+  (void)ring.merge({{{key_of(1), today - 9}}, {}}, today);
+  CHECK_FALSE(ring.merge({{{key_of(1), today}}, {}}, today).changed);
+}
+
+TEST_CASE("members that tell each other come to hold the same ring, whatever was done where") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::size_t made = 1;
+    gossip::Random random(seed);
+    std::vector<KeyRing> rings(4, ring_of({key_of(1)}));
+    TimeUs now = today;
+    for (int event = 0; event < 60; ++event) {
+      now += static_cast<TimeUs>(random.below(1000));
+      KeyRing& ring = rings[random.below(rings.size())];
+      const auto key = ring.keys()[random.below(ring.keys().size())].key.fingerprint();
+      switch (random.below(6)) {
+        case 0:
+          if (made < max_cluster_keys && ring.rotate(now)) ++made;
+          break;
+        case 1:
+          (void)ring.retire(key, now);
+          break;
+        case 2:
+          if (const auto next = ring.successor()) ring.promote(*next);
+          break;
+        default:
+          (void)ring.merge(rings[random.below(rings.size())].state(), now);
+      }
+      CHECK(ring.keys().size() >= 1);
+      CHECK(ring.keys().size() <= max_cluster_keys);
+    }
+    for (int round = 0; round < 3; ++round) {
+      for (KeyRing& ring : rings) {
+        for (const KeyRing& other : rings)
+          (void)ring.merge(other.state(), now);
+      }
+    }
+    for (KeyRing& ring : rings) {
+      CAPTURE(seed);
+      CHECK(fingerprints(ring) == fingerprints(rings[0]));
+      if (const auto next = ring.successor()) ring.promote(*next);
+      CHECK(ring.first().key.fingerprint() == rings[0].first().key.fingerprint());
+    }
+  }
+}
+
+TEST_CASE("retired keys are remembered up to a bound, the latest ones") {
+  KeyRing ring = ring_of({key_of(1)});
+  for (std::size_t i = 0; i < 3 * max_retired_keys; ++i) {
+    Fingerprint fingerprint{};
+    fingerprint[0] = static_cast<std::uint8_t>(i);
+    (void)ring.merge({{{key_of(1), 0}}, {{fingerprint, today + static_cast<TimeUs>(i)}}}, today);
+  }
+  CHECK(ring.state().retired.size() == max_retired_keys);
+  CHECK(ring.state().retired.front().retired_at == today + 2 * static_cast<TimeUs>(max_retired_keys));
+}
+
+TEST_CASE("a ring survives a restart, and what was retired does not come back with an old file") {
+  KeyRing ring = ring_of({key_of(1)});
+  const auto made = ring.rotate(today);
+  ring.promote(*made);
+  const auto before = KeyRing::restore(ring.cluster_keys(), ring.notes());
+  REQUIRE(before);
+  CHECK(before->notes() == ring.notes());
+  const ClusterKeys old_file = ring.cluster_keys();
+  REQUIRE(ring.retire(key_of(1).fingerprint(), today));
+  const auto after = KeyRing::restore(old_file, ring.notes());
+  REQUIRE(after);
+  CHECK(fingerprints(*after) == fingerprints(ring));
+  const auto none = KeyRing::restore(ClusterKeys({key_of(1)}), ring.notes());
+  REQUIRE_FALSE(none);
+  CHECK(none.error().find("invitation") != std::string::npos);
+}
+
+TEST_CASE("garbled notes are refused") {
+  const ClusterKeys keys({key_of(1)});
+  const std::string name = hex(key_of(2).fingerprint());
+  REQUIRE(KeyRing::restore(keys, "made " + name + " 5\nretired " + name + " 6\n"));
+  for (const std::string& bad : {std::string("x"), "made " + name, "made " + name + " ", "made " + name + " 5 6",
+                                 "retired " + name.substr(1) + " 5", "forgot " + name + " 5", std::string("\n")}) {
+    CAPTURE(bad);
+    CHECK_FALSE(KeyRing::restore(keys, bad));
+  }
+}
+
+TEST_CASE("a ring that is given is checked") {
+  REQUIRE(KeyRing::adopt({{{key_of(1), 0}}, {}}));
+  CHECK_FALSE(KeyRing::adopt({{}, {}}));
+  CHECK_FALSE(KeyRing::adopt({{{key_of(1), 0}}, {{key_of(1).fingerprint(), 0}}}));
+  CHECK(KeyRing::adopt({{{key_of(1), 0}, {key_of(1), 0}}, {}})->keys().size() == 1);
+}

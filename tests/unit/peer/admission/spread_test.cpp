@@ -1,0 +1,161 @@
+// What neighbours are told: everything at first, news after that, in bounded parts, and again when it could not be
+// sent; and when a new key is listened with.
+
+#include "peer/admission/spread.hpp"
+
+#include <algorithm>
+
+#include "catch.hpp"
+#include "peer/limits.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+
+namespace {
+
+constexpr TimeUs today = 1'800'000'000 * us_per_s;
+
+NodeId node(std::uint64_t number) {
+  NodeId id;
+  for (std::size_t i = 0; i < 8; ++i)
+    id.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+  return id;
+}
+KeyRing a_ring() {
+  return KeyRing(ClusterKeys({ClusterKey::generate()}));
+}
+
+/// Everything that `from` has to say to `to`, said.
+std::size_t tell(Spread& from, const NodeId& from_id, Spread& to, const NodeId& to_id, TimeUs now = 0) {
+  std::size_t told = 0;
+  while (const auto message = from.next_for(to_id, now)) {
+    from.said(to_id);
+    ++told;
+    if (const auto* ring = std::get_if<RingState>(&*message)) (void)to.heard(from_id, *ring, today, now);
+    if (const auto* list = std::get_if<DenialList>(&*message)) (void)to.heard(from_id, *list, today, now);
+  }
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("a neighbour is told everything once, then what is new") {
+  Spread a(a_ring(), {});
+  CHECK_FALSE(a.next_for(node(2), 0));  // no link
+  a.link_up(node(2), 0);
+  const auto first = a.next_for(node(2), 0);
+  REQUIRE(first);
+  CHECK(std::holds_alternative<RingState>(*first));
+  CHECK(a.next_for(node(2), 0));  // not said yet: it comes again
+  a.said(node(2));
+  CHECK_FALSE(a.next_for(node(2), 0));
+  for (std::uint64_t i = 0; i < 3 * max_denials_in_message - 1; ++i)
+    REQUIRE(a.decide(node(100 + i), true, "", today));
+  for (int part = 0; part < 3; ++part) {
+    const auto message = a.next_for(node(2), 0);
+    REQUIRE(message);
+    CHECK(std::get<DenialList>(*message).records.size() == max_denials_in_message - (part == 2 ? 1 : 0));
+    a.said(node(2));
+  }
+  CHECK_FALSE(a.next_for(node(2), 0));
+  REQUIRE(a.decide(node(100), false, "", today));
+  CHECK(std::get<DenialList>(*a.next_for(node(2), 0)).records.size() == 1);
+  a.said(node(2));
+  // A new link, and a long time: everything again.
+  CHECK_FALSE(a.next_for(node(2), retell_us - 1));
+  CHECK(a.next_for(node(2), retell_us));
+  a.link_down(node(2));
+  CHECK_FALSE(a.next_for(node(2), 0));
+}
+
+TEST_CASE("news goes through a chain of nodes, and comes to rest") {
+  std::vector<Spread> nodes;
+  const KeyRing ring = a_ring();
+  for (int i = 0; i < 5; ++i)
+    nodes.emplace_back(ring, Denials{});
+  for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+    nodes[i].link_up(node(i + 1), 0);
+    nodes[i + 1].link_up(node(i), 0);
+  }
+  REQUIRE(nodes[0].decide(node(77), true, "why", today));
+  KeyRing rotated = nodes[4].ring();
+  REQUIRE(rotated.rotate(today));
+  nodes[4].set_ring(rotated, 0);
+  std::size_t told = 0;
+  std::size_t last_round = 1;
+  for (int round = 0; round < 20 && last_round != 0; ++round) {
+    last_round = 0;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (i > 0) last_round += tell(nodes[i], node(i), nodes[i - 1], node(i - 1));
+      if (i + 1 < nodes.size()) last_round += tell(nodes[i], node(i), nodes[i + 1], node(i + 1));
+    }
+    told += last_round;
+  }
+  CHECK(last_round == 0);
+  CHECK(told <= 40);
+  for (const Spread& each : nodes) {
+    CHECK(each.denials().is_denied(node(77)));
+    CHECK(each.ring().keys().size() == 2);
+  }
+}
+
+TEST_CASE("a new key is listened with when all neighbours hold it, or after a while") {
+  const KeyRing ring = a_ring();
+  Spread a(ring, {});
+  Spread b(ring, {});
+  a.link_up(node(2), 0);
+  a.link_up(node(3), 0);  // says nothing: an older version
+  b.link_up(node(1), 0);
+  KeyRing rotated = ring;
+  const auto made = rotated.rotate(today);
+  a.set_ring(rotated, 1000);
+  CHECK_FALSE(a.promotion(1000));
+  tell(a, node(1), b, node(2));
+  CHECK(b.ring().keys().size() == 2);
+  CHECK(a.holders(*made) == 0);
+  tell(b, node(2), a, node(1));
+  CHECK(a.holders(*made) == 1);
+  CHECK_FALSE(a.promotion(1000 + promote_after_us - 1));
+  CHECK(a.promotion(1000 + promote_after_us) == *made);
+  a.link_down(node(3));
+  CHECK(a.promotion(1000) == *made);
+  CHECK(b.promotion(0) == *made);
+}
+
+TEST_CASE("the first key is listened with most of the time, and each other one some of it") {
+  KeyRing ring = a_ring();
+  CHECK(Spread(ring, {}).key_slot(12345678) == 0);
+  REQUIRE(ring.rotate(today));
+  REQUIRE(ring.rotate(today));
+  const Spread spread(ring, {});
+  std::array<TimeUs, 3> shares{};
+  for (TimeUs t = 0; t < 120 * us_per_s; t += us_per_s / 10)
+    shares[spread.key_slot(t)] += us_per_s / 10;
+  CHECK(spread.key_slot(0) == 0);
+  CHECK(shares[0] == 80 * us_per_s);
+  CHECK(shares[1] == 20 * us_per_s);
+  CHECK(shares[2] == 20 * us_per_s);
+}
+
+TEST_CASE("a member that changes its mind all the time is not listened to for ever") {
+  Spread a(a_ring(), {});
+  a.link_up(node(2), 0);
+  std::uint32_t rings = 0;
+  std::uint32_t denials = 0;
+  for (std::uint32_t i = 0; i < 2 * denial_change_burst; ++i) {
+    Fingerprint fingerprint{};
+    fingerprint[0] = static_cast<std::uint8_t>(i);
+    fingerprint[1] = static_cast<std::uint8_t>(i >> 8);
+    const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, today + i}}};
+    rings += a.heard(node(2), state, today, 0) == Spread::Outcome::news;
+    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Spread::Outcome::news;
+  }
+  CHECK(rings == ring_change_burst);
+  CHECK(denials == denial_change_burst);
+  // What was refused is heard later: it is told again.
+  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Spread::Outcome::news);
+  // And who has no link is not listened to at all.
+  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) ==
+        Spread::Outcome::known);
+  CHECK(a.denials().is_denied(node(9)));
+}

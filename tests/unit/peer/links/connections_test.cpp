@@ -1,0 +1,76 @@
+// Which connections to the listening port are closed, by the numbers.
+
+#include "peer/links/connections.hpp"
+#include "catch.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+
+TEST_CASE("one stranger too many: the oldest goes of the host that has the most") {
+  Connections connections(4, 100);
+  CHECK_FALSE(connections.opened(10, {"a", 1}, 0));
+  CHECK_FALSE(connections.opened(11, {"b", 1}, 0));
+  CHECK_FALSE(connections.opened(9, {"b", 2}, 0));
+  CHECK_FALSE(connections.opened(12, {"c", 1}, 0));
+  const auto flood = connections.opened(13, {"b", 3}, 0);
+  REQUIRE(flood);
+  CHECK((flood->descriptor == 11 && flood->end == Connections::End{"b", 1} && !flood->late));
+  // Another host's newcomer does not cost those their place who have one connection.
+  const auto newcomer = connections.opened(14, {"d", 1}, 0);
+  REQUIRE(newcomer);
+  CHECK(newcomer->descriptor == 9);
+  // All have one: the oldest of them.
+  const auto oldest = connections.opened(15, {"e", 1}, 0);
+  REQUIRE(oldest);
+  CHECK(oldest->descriptor == 10);
+  CHECK(connections.strangers() == 4);
+}
+
+TEST_CASE("a stranger that is admitted has all the time, until it is dismissed") {
+  Connections connections(2, 100);
+  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
+  CHECK_FALSE(connections.opened(4, {"a", 2}, 50));
+  connections.admit(3, {"a", 1}, "name");
+  CHECK(connections.strangers() == 1);
+  CHECK(connections.take_late(149).empty());
+  const auto late = connections.take_late(150);
+  REQUIRE(late.size() == 1);
+  CHECK((late[0].descriptor == 4 && late[0].late));
+  CHECK(connections.take_late(1000).empty());
+  connections.dismiss("name", 1000);
+  connections.dismiss("name", 1050);
+  connections.dismiss({}, 1050);
+  CHECK(connections.take_late(1099).empty());
+  CHECK(connections.take_late(1100).size() == 1);
+}
+
+TEST_CASE("the end of an admitted connection is told apart, and a descriptor may come again") {
+  Connections connections(2, 100);
+  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
+  connections.admit(3, {"a", 1}, "name");
+  CHECK(connections.closed(3));
+  CHECK_FALSE(connections.closed(3));
+  CHECK_FALSE(connections.opened(3, {"a", 2}, 10));
+  CHECK(connections.strangers() == 1);
+  CHECK_FALSE(connections.closed(3));
+  // Told of late: the connection that has the number now counts.
+  CHECK_FALSE(connections.opened(5, {"a", 3}, 20));
+  CHECK_FALSE(connections.opened(5, {"b", 1}, 30));
+  CHECK(connections.strangers() == 1);
+  CHECK(connections.take_late(130).at(0).end.host == "b");
+}
+
+TEST_CASE("a connection may be admitted before it is told of") {
+  Connections connections(2, 100);
+  connections.admit(3, {"a", 1}, "name");
+  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
+  CHECK(connections.strangers() == 0);
+  CHECK(connections.take_late(1000).empty());
+  CHECK(connections.closed(3));
+  // Its descriptor is another's by now, and its end was not told.
+  connections.admit(4, {"a", 2}, "another");
+  CHECK_FALSE(connections.opened(4, {"b", 1}, 1000));
+  CHECK(connections.strangers() == 1);
+  connections.dismiss("another", 1050);
+  CHECK(connections.take_late(1100).size() == 1);
+}

@@ -1,0 +1,278 @@
+// Real overlays agree: denials spread and are enforced, keys are changed while links stay up, invited nodes get in.
+
+#include <algorithm>
+#include <optional>
+
+#include "peer/admission/invitation.hpp"
+#include "peer/admission/spread.hpp"
+#include "tests/unit/peer/cluster.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using namespace gossamer::peer::test;
+
+namespace {
+
+/// Three nodes in a chain of dialling, which is a full mesh soon.
+struct Three {
+  explicit Three(const ClusterKeys& ring = new_keys()) : keys(ring) {
+    for (int i = 0; i < 3; ++i) {
+      std::vector<std::string> peers;
+      for (const auto& other : nodes)
+        peers.push_back(other->overlay->address());
+      nodes.push_back(Node::started(loop, keys, with_peers(peers)));
+    }
+    run_until(loop, [&] { return all_linked(); });
+  }
+  [[nodiscard]] bool all_linked() const {
+    for (const auto& a : nodes) {
+      for (const auto& b : nodes) {
+        if (a != b && !a->linked(*b)) return false;
+      }
+    }
+    return true;
+  }
+  [[nodiscard]] std::uint64_t links_lost() const {
+    std::uint64_t lost = 0;
+    for (const auto& node : nodes)
+      lost += node->overlay->counters().links_lost;
+    return lost;
+  }
+  [[nodiscard]] bool all_listen_with(const Fingerprint& fingerprint) const {
+    return std::ranges::all_of(nodes, [&](const auto& node) {
+      const auto ring = node->overlay->key_ring();
+      return ring.front().fingerprint == fingerprint;
+    });
+  }
+  [[nodiscard]] std::size_t ring_size(std::size_t index) const { return nodes[index]->overlay->key_ring().size(); }
+
+  asio::io_context loop;
+  ClusterKeys keys;
+  std::vector<std::unique_ptr<Node>> nodes;
+};
+
+/// The error of joining, "" for success.
+std::string join(asio::io_context& loop, Node& node, const std::string& line) {
+  const auto invitation = parse_invitation(line);
+  REQUIRE(invitation);
+  std::optional<std::expected<void, std::string>> result;
+  const auto begun =
+      node.overlay->join(*invitation, [&](std::expected<void, std::string> ended) { result = std::move(ended); });
+  if (!begun) return begun.error();
+  run_until(loop, [&] { return result.has_value(); });
+  return *result ? std::string() : result->error();
+}
+
+}  // namespace
+
+TEST_CASE("a denial spreads, is enforced at once, and an allow takes it back") {
+  Three three;
+  const auto& a = three.nodes[0];
+  const auto& b = three.nodes[1];
+  const auto& c = three.nodes[2];
+  REQUIRE(a->overlay->decide(c->id, true, "stolen"));
+  run_until(three.loop, [&] { return !a->linked(*c) && !b->linked(*c); });
+  CHECK(b->overlay->denials().is_denied(c->id));
+  run_until(three.loop, [&] { return a->count("dead", *c) == 1 && b->count("dead", *c) == 1; });
+  CHECK(a->linked(*b));
+  const auto attempts = c->overlay->counters().attempts;
+  run_until(three.loop, [&] { return c->overlay->counters().attempts > attempts + 4; });
+  CHECK_FALSE(c->linked(*a));
+  CHECK_FALSE(c->linked(*b));
+  REQUIRE(b->overlay->decide(c->id, false, ""));
+  run_until(three.loop, [&] { return three.all_linked(); });
+  CHECK_FALSE(a->overlay->denials().is_denied(c->id));
+}
+
+TEST_CASE("what one node denies by configuration no member can allow") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const Identity unwanted = Identity::generate();
+  OverlayOptions options = quick_options();
+  options.denied = {unwanted.node};
+  const auto a = Node::started(loop, keys, options);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  const auto c = Node::started(loop, keys, with_peers({a->overlay->address(), b->overlay->address()}), unwanted);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*c); });
+  REQUIRE(b->overlay->decide(c->id, false, ""));
+  run_until(loop, [&] { return a->overlay->denials().entries().size() == 1; });
+  const auto attempts = c->overlay->counters().attempts;
+  run_until(loop, [&] { return c->overlay->counters().attempts > attempts + 3; });
+  CHECK_FALSE(a->linked(*c));
+}
+
+TEST_CASE("a node that was away hears who is denied, and keeps what it knew") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const NodeId gone = Identity::generate().node;
+  REQUIRE(a->overlay->decide(gone, true, "why"));
+  OverlayOptions options = with_peers({a->overlay->address()});
+  const NodeId other = Identity::generate().node;
+  REQUIRE(options.denials.decide(other, true, "", 5));
+  const auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return b->overlay->denials().is_denied(gone) && a->overlay->denials().is_denied(other); });
+  CHECK(a->denial_changes >= 1);
+  CHECK_FALSE(a->overlay->decide(a->id, true, ""));
+  CHECK_FALSE(a->overlay->decide(gone, true, "a\nb"));
+}
+
+TEST_CASE("the key is changed and the old one retired while every link stays up") {
+  Three three;
+  const Fingerprint old_key = three.keys.first().fingerprint();
+  const auto lost = three.links_lost();
+  const auto made = three.nodes[1]->overlay->rotate_key();
+  REQUIRE(made);
+  run_until(three.loop, [&] { return three.all_listen_with(*made); });
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(three.ring_size(i) == 2);
+    CHECK(three.nodes[i]->kept_ring.find(hex(*made)) != std::string::npos);
+  }
+  // A newcomer with the new key alone, at each of them.
+  const ClusterKeys new_only({three.nodes[1]->kept_keys->first()});
+  const auto young = Node::started(three.loop, new_only, with_peers({three.nodes[0]->overlay->address()}));
+  run_until(three.loop, [&] { return young->linked(*three.nodes[0]); });
+
+  CHECK_FALSE(three.nodes[2]->overlay->retire_key(*made));
+  REQUIRE(three.nodes[2]->overlay->retire_key(old_key));
+  run_until(three.loop, [&] { return three.ring_size(0) == 1 && three.ring_size(1) == 1; });
+  CHECK(three.links_lost() == lost);
+  CHECK(three.all_linked());
+  // Messages still go through links that were made under the old key.
+  const auto before = three.nodes[0]->link(*three.nodes[2]).messages_received;
+  run_until(three.loop, [&] { return three.nodes[0]->link(*three.nodes[2]).messages_received > before + 5; });
+
+  const auto late = Node::started(three.loop, three.keys, with_peers({three.nodes[0]->overlay->address()}));
+  run_until(three.loop, [&] { return late->overlay->counters().attempts_failed >= 3; });
+  CHECK_FALSE(late->linked(*three.nodes[0]));
+  CHECK(late->logged("needs an invitation") >= 1);
+  CHECK(three.links_lost() == lost);
+}
+
+TEST_CASE("a node that was away while the key changed gets in with the old one, and learns the new one") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto made = a->overlay->rotate_key();
+  REQUIRE(made);
+  run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
+  // It dials out only: nobody can come to it with the new key. Its own tries fall into the old key's share of the time.
+  OverlayOptions options = with_peers({a->overlay->address()});
+  options.advertise = "none";
+  const auto b = Node::started(loop, keys, options);
+  a->clock_offset_us += first_key_slot_us - us_per_s;  // nearly there
+  run_until(loop, [&] { return b->linked(*a) && b->overlay->key_ring().size() == 2; });
+  run_until(loop, [&] { return b->overlay->key_ring().front().fingerprint == *made; });
+}
+
+TEST_CASE("keys are changed again and again, and links stay up") {
+  Three three;
+  const auto lost = three.links_lost();
+  for (std::size_t round = 0; round < 5; ++round) {
+    Node& node = *three.nodes[round % 3];
+    const Fingerprint old_key = node.overlay->key_ring().front().fingerprint;
+    const auto made = node.overlay->rotate_key();
+    REQUIRE(made);
+    run_until(three.loop, [&] { return three.all_listen_with(*made); });
+    REQUIRE(node.overlay->retire_key(old_key));
+    run_until(three.loop,
+              [&] { return three.ring_size(0) == 1 && three.ring_size(1) == 1 && three.ring_size(2) == 1; });
+  }
+  CHECK(three.links_lost() == lost);
+  CHECK(three.all_linked());
+}
+
+TEST_CASE("a ring that cannot be kept is not changed here") {
+  asio::io_context loop;
+  const auto a = Node::started(loop, new_keys());
+  a->keep_error = "the disk is full";
+  const auto made = a->overlay->rotate_key();
+  REQUIRE_FALSE(made);
+  CHECK(made.error() == "the disk is full");
+  CHECK(a->overlay->key_ring().size() == 1);
+}
+
+TEST_CASE("a node that is invited gets the keys and joins everyone") {
+  Three three;
+  REQUIRE(three.nodes[0]->overlay->rotate_key());
+  run_until(three.loop, [&] { return three.ring_size(1) == 2; });
+  const auto line = three.nodes[1]->overlay->invite(us_per_s, {});
+  REQUIRE(line);
+  const auto d = Node::started(three.loop, new_keys());
+  CHECK(join(three.loop, *d, *line).empty());
+  CHECK(d->overlay->key_ring().size() == 2);
+  CHECK(d->kept_keys->all().size() == 2);
+  run_until(three.loop, [&] {
+    return std::ranges::all_of(three.nodes, [&](const auto& node) { return node->linked(*d) && d->linked(*node); });
+  });
+  CHECK(three.links_lost() == 0);
+  CHECK(join(three.loop, *d, *line).find("linked to others") != std::string::npos);
+  // The key that it made for itself before is nobody's.
+  CHECK(three.ring_size(0) == 2);
+}
+
+TEST_CASE("invitations that do not count any more say so") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto joiner = Node::started(loop, new_keys());
+  const auto line = a->overlay->invite(3600 * us_per_s, {});
+  REQUIRE(line);
+  a->time_of_day += 3600 * us_per_s;  // the member's clock decides, not the joiner's
+  const std::string expired = join(loop, *joiner, *line);
+  CHECK(expired.find("expired at 2027-01-15 09:00 UTC") != std::string::npos);
+  CHECK(expired.find("gossamerctl invite") != std::string::npos);
+  a->time_of_day -= 1;
+  CHECK(joiner->overlay->key_ring().size() == 1);
+
+  REQUIRE(a->overlay->decide(joiner->id, true, ""));
+  CHECK_THAT(join(loop, *joiner, *line), Catch::Contains("denies this node"));
+  REQUIRE(a->overlay->decide(joiner->id, false, ""));
+  CHECK_THAT(join(loop, *joiner, *line), Catch::Equals(""));
+}
+
+TEST_CASE("an invitation from nowhere, and one to another cluster") {
+  asio::io_context loop;
+  const auto joiner = Node::started(loop, new_keys());
+  const Address nowhere{"127.0.0.1", 1};
+  const auto a = Node::started(loop, new_keys());
+  const auto unreachable = a->overlay->invite(3600 * us_per_s, {nowhere});
+  REQUIRE(unreachable);
+  CHECK(join(loop, *joiner, *unreachable).find("nobody answers at tcp://127.0.0.1:1") != std::string::npos);
+  // The second address answers.
+  const auto both =
+      a->overlay->invite(3600 * us_per_s, {nowhere, *parse_address(a->overlay->address(), AddressUse::dial)});
+  CHECK(join(loop, *joiner, *both).empty());
+}
+
+TEST_CASE("claims that are not proven give nothing away") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto joiner = Node::started(loop, new_keys());
+  auto forged = parse_invitation(*a->overlay->invite(us_per_s, {}));
+  REQUIRE(forged);
+  forged->expires_at += 3600 * us_per_s;  // by who holds the line
+  CHECK(join(loop, *joiner, invitation_line(*forged)).find("no longer accepted") != std::string::npos);
+  CHECK(a->overlay->counters().admissions_refused == 1);
+  CHECK(a->logged("gave the cluster keys") == 0);
+}
+
+TEST_CASE("where nobody can be dialled an invitation needs an address") {
+  asio::io_context loop;
+  OverlayOptions options = quick_options();
+  options.advertise = "none";
+  const auto a = Node::started(loop, new_keys(), options);
+  const auto none = a->overlay->invite(us_per_s, {});
+  REQUIRE_FALSE(none);
+  CHECK(none.error().find("--address") != std::string::npos);
+  OverlayOptions everywhere = quick_options();
+  everywhere.listen = "tcp://0.0.0.0:0";
+  const auto b = Node::started(loop, new_keys(), everywhere);
+  const auto line = b->overlay->invite(us_per_s, {});
+  REQUIRE(line);
+  const auto invitation = parse_invitation(*line);
+  REQUIRE(invitation);
+  for (const Address& address : invitation->addresses)
+    CHECK_FALSE(address.is_wildcard());
+}

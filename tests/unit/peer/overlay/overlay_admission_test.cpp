@@ -1,0 +1,463 @@
+// Who gets in and who does not: other cluster keys, rings of keys, denied nodes, garbage, plain ZeroMQ, insiders.
+
+#include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "peer/admission/admission.hpp"
+#include "tests/unit/peer/cluster.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+using namespace gossamer::peer::test;
+
+namespace {
+
+/// Not the loopback interface, but up; empty if there is none.
+std::string another_interface() {
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net")) {
+    std::string state;
+    if (std::ifstream(entry.path() / "operstate") >> state && state == "up") return entry.path().filename();
+  }
+  return {};
+}
+
+asio::ip::tcp::endpoint endpoint_of(const Node& node) {
+  const std::string address = node.overlay->address();
+  return {asio::ip::address_v4::loopback(),
+          static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)))};
+}
+
+/// A ZeroMQ client of ours that knows the cluster key and says what it likes: an insider that misbehaves.
+class Insider {
+ public:
+  Insider(const Node& target, const ClusterKeys& keys, const std::string& routing_id = {})
+      : socket_(context_, zmq::socket_type::dealer) {
+    if (!routing_id.empty()) socket_.set(zmq::sockopt::routing_id, routing_id);
+    const KeyPair server = keys.first().listening_keys();
+    const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) { return zmq::const_buffer(key.data(), 32); };
+    socket_.set(zmq::sockopt::curve_serverkey, buffer(server.public_key));
+    socket_.set(zmq::sockopt::curve_publickey, buffer(identity.keys.public_key));
+    socket_.set(zmq::sockopt::curve_secretkey, buffer(identity.keys.secret_key.bytes()));
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.connect(target.overlay->address());
+  }
+  void send(const Frames& frames) {
+    std::vector<Bytes> parts{frames.header};
+    parts.insert(parts.end(), frames.payload.begin(), frames.payload.begin() + static_cast<long>(frames.payload_count));
+    send_raw(parts);
+  }
+  void send_raw(const std::vector<Bytes>& parts) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      socket_.send(zmq::message_t(parts[i].data.data(), parts[i].size()),
+                   i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+  /// The next answer, if one has come.
+  std::optional<Packet> receive() {
+    zmq::message_t part;
+    if (!socket_.recv(part, zmq::recv_flags::dontwait)) return std::nullopt;
+    const auto* data = static_cast<const std::byte*>(part.data());
+    Frames frames;
+    frames.header = Bytes::adopt(std::vector<std::byte>(data, data + part.size()));
+    auto packet = decode(frames);
+    return packet ? std::optional(std::move(*packet)) : std::nullopt;
+  }
+  Hello hello(const ClusterKeys& keys, Channel channel) {
+    Hello hello;
+    hello.version_low = protocol_version_low;
+    hello.version_high = protocol_version_high;
+    hello.public_key = identity.keys.public_key;
+    hello.incarnation = 1;
+    hello.nonce = random_nonce();
+    hello.link = 4711;
+    hello.channel = channel;
+    hello.proof = hello_proof(keys.first(), hello);
+    return hello;
+  }
+  std::optional<Rejected> rejection(asio::io_context& loop) {
+    std::optional<Packet> packet;
+    run_until(loop, [&] { return (packet = receive()).has_value(); });
+    const auto* control = std::get_if<ControlMessage>(&*packet);
+    const auto* rejected = control ? std::get_if<Rejected>(control) : nullptr;
+    return rejected ? std::optional(*rejected) : std::nullopt;
+  }
+
+  Identity identity = Identity::generate();
+
+ private:
+  zmq::context_t context_;
+  zmq::socket_t socket_;
+};
+
+}  // namespace
+
+TEST_CASE("another cluster key: no link, and one clear line at each end") {
+  asio::io_context loop;
+  const auto a = Node::started(loop, new_keys());
+  const auto b = Node::started(loop, new_keys(), with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return b->overlay->counters().attempts_failed >= 4; });
+  CHECK(b->overlay->settled());
+  CHECK(a->events.empty());
+  CHECK(b->events.empty());
+  CHECK(b->logged("[warning] no link: the node at " + a->overlay->address() +
+                  " does not hold our cluster key (or we not its)") == 1);
+  CHECK(a->overlay->counters().handshakes_failed >= 1);
+  CHECK(a->logged("another cluster key") >= 1);
+  CHECK(b->overlay->links().at(0).last_error.find("cluster key") != std::string::npos);
+}
+
+TEST_CASE("while the key is changed, nodes with overlapping rings find each other") {
+  asio::io_context loop;
+  const ClusterKey old_key = ClusterKey::generate();
+  const ClusterKey new_key = ClusterKey::generate();
+  const auto a = Node::started(loop, ClusterKeys({old_key, new_key}));
+  const auto b = Node::started(loop, ClusterKeys({new_key, old_key}), with_peers({a->overlay->address()}));
+  const auto c = Node::started(loop, ClusterKeys({new_key}), with_peers({b->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && b->linked(*c); });
+  // a listens with the old key, which c does not hold; but a can dial c.
+  run_until(loop, [&] { return a->linked(*c) && c->linked(*a); });
+}
+
+TEST_CASE("a denied node gets no link, whoever dials") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const Identity unwanted = Identity::generate();
+  OverlayOptions options = quick_options();
+  options.denied = {unwanted.node};
+  const auto a = Node::started(loop, keys, options);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}), unwanted);
+  run_until(loop, [&] { return b->overlay->counters().attempts_failed >= 2; });
+  CHECK(b->logged("denies this node") >= 1);
+  REQUIRE(a->overlay->add_peer(b->overlay->address()));
+  run_until(loop, [&] { return a->overlay->counters().attempts_failed >= 2; });
+  CHECK(a->logged("is denied here") == 1);
+  CHECK(a->events.empty());
+  CHECK(b->events.empty());
+}
+
+TEST_CASE("a node denied while linked is put out") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  a->overlay->set_denied({b->id});
+  CHECK(a->count("down", *b) == 0);  // events come from the loop only
+  run_until(loop, [&] { return a->count("down", *b) == 1 && b->count("down", *a) == 1; });
+  const auto attempts = b->overlay->counters().attempts;
+  run_until(loop, [&] { return b->overlay->counters().attempts > attempts + 2; });
+  CHECK(a->count("up", *b) == 1);
+  a->overlay->set_denied({});
+  run_until(loop, [&] { return a->count("up", *b) == 2; });
+}
+
+TEST_CASE("a port in use is a clear error") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  OverlayOptions options = quick_options();
+  options.listen = a->overlay->address();
+  Node b(loop, keys, options);
+  const auto started = b.overlay->start();
+  REQUIRE_FALSE(started);
+  CHECK(started.error().find("in use") != std::string::npos);
+  CHECK(started.error().find(options.listen) != std::string::npos);
+}
+
+TEST_CASE("options that cannot be are refused with a reason") {
+  asio::io_context loop;
+  const auto error_of = [&](auto change) {
+    OverlayOptions options = quick_options();
+    change(options);
+    Node node(loop, new_keys(), options);
+    const auto started = node.overlay->start();
+    return started ? std::string() : started.error();
+  };
+  CHECK(error_of([](auto& o) { o.listen = "nonsense"; }).find("listen address 'nonsense'") == 0);
+  CHECK(error_of([](auto& o) { o.listen = "tcp://192.0.2.1:0"; }).find("no such address") != std::string::npos);
+  CHECK(error_of([](auto& o) { o.peers = {"tcp://host"}; }).find("peer address") == 0);
+  CHECK(error_of([](auto& o) { o.advertise = "?"; }).find("advertised address") == 0);
+  CHECK(error_of([](auto& o) { o.name = "a\nb"; }).find("name") != std::string::npos);
+  const std::string unknown = error_of([](auto& o) { o.interface = "no-such-one"; });
+  CHECK(unknown.find("network interface 'no-such-one': this machine has no such; it has ") == 0);
+  CHECK(unknown.find("lo") != std::string::npos);
+  CHECK(error_of([](auto& o) { o.interface = std::string(200, 'x'); }).find("no such; it has ") != std::string::npos);
+}
+
+TEST_CASE("a node that is held to a network interface has links through that one only") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions inside = quick_options();
+  inside.interface = "lo";
+  const auto a = Node::started(loop, keys, inside);
+  inside.peers = {a->overlay->address()};
+  const auto b = Node::started(loop, keys, inside);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+
+  const std::string other = another_interface();
+  if (other.empty()) {
+    WARN("skipped in part: this machine has no network interface but lo");
+    return;
+  }
+  OverlayOptions outside = with_peers({a->overlay->address()});
+  outside.interface = other;
+  const auto c = Node::started(loop, keys, outside);
+  const auto d = Node::started(loop, keys, with_peers({c->overlay->address()}));
+  const auto given_up = [](const Node& node) {
+    const auto links = node.overlay->links();
+    return !links.empty() && !links.front().up && !links.front().last_error.empty();
+  };
+  run_until(loop, [&] { return given_up(*c) && given_up(*d); });
+}
+
+TEST_CASE("garbage on the port and plain ZeroMQ clients do no harm") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  gossip::Random random(3);
+  std::vector<asio::ip::tcp::socket> sockets;
+  for (int i = 0; i < 40; ++i) {
+    asio::ip::tcp::socket socket(loop);
+    socket.connect(endpoint_of(*a));
+    std::string noise(random.below(5000), '\0');
+    for (char& c : noise)
+      c = static_cast<char>(random.next());
+    if (i % 4 == 0) noise = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    // A ZMTP 3 greeting that asks for CURVE, then noise.
+    if (i % 4 == 1)
+      noise = std::string(
+                  "\xff\0\0\0\0\0\0\0\x01\x7f\x03\x00"
+                  "CURVE",
+                  17) +
+              std::string(47, '\0') + noise;
+    asio::error_code error;
+    asio::write(socket, asio::buffer(noise), error);
+    sockets.push_back(std::move(socket));
+  }
+  zmq::context_t context;
+  zmq::socket_t plain(context, zmq::socket_type::dealer);
+  plain.set(zmq::sockopt::linger, 0);
+  plain.connect(a->overlay->address());
+  plain.send(zmq::str_buffer("hello"), zmq::send_flags::none);
+
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  const auto before = a->link(*b).messages_received;
+  run_until(loop, [&] { return a->link(*b).messages_received > before + 10; });
+  CHECK(a->events.size() == 1);
+  CHECK(a->messages.empty());
+}
+
+TEST_CASE("a link that is being made hears nothing but its welcomes, whatever else ends at the port") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  Insider insider(*a, keys);
+  insider.send(encode(ControlMessage(insider.hello(keys, Channel::control))));
+  run_until(loop, [&] { return insider.receive().has_value(); });
+  {
+    asio::ip::tcp::socket stranger(loop);
+    stranger.connect(endpoint_of(*a));
+  }
+  const auto before = b->link(*a).messages_received;
+  run_until(loop, [&] { return b->link(*a).messages_received > before + 10; });
+  CHECK_FALSE(insider.receive());
+}
+
+TEST_CASE("from a connection that is not admitted nothing but a hello is read") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider insider(*a, keys);
+  insider.send(encode(Message(JobQuery{{1, 2}})));
+  insider.send(encode(ControlMessage(peer::Ping{})));
+  insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(100'000, 7))});
+  insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
+  run_until(loop, [&] { return a->overlay->counters().strangers == 4; });
+  CHECK(a->messages.empty());
+  CHECK(a->overlay->links().empty());
+}
+
+TEST_CASE("hellos with something wrong are refused with a reason") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider insider(*a, keys);
+  const auto answer = [&](auto change, bool prove_again) {
+    Hello hello = insider.hello(keys, Channel::control);
+    change(hello);
+    if (prove_again) hello.proof = hello_proof(keys.first(), hello);
+    insider.send(encode(ControlMessage(hello)));
+    const auto rejected = insider.rejection(loop);
+    REQUIRE(rejected);
+    return rejected->reason;
+  };
+  CHECK(answer([](Hello& h) { h.proof[0] ^= 1; }, false) == RejectReason::bad_proof);
+  CHECK(answer([](Hello& h) { h.name = "another"; }, false) == RejectReason::bad_proof);
+  CHECK(answer([](Hello& h) { h.version_low = h.version_high = 99; }, true) == RejectReason::version);
+  // Somebody else's key, with a sound proof of the cluster key: the connection belongs to another key.
+  CHECK(answer([](Hello& h) { h.public_key = Identity::generate().keys.public_key; }, true) == RejectReason::bad_proof);
+  CHECK(answer([](Hello& h) { h.channel = Channel::bulk; }, true) == RejectReason::duplicate);
+  CHECK(a->overlay->counters().admissions_refused == 4);
+  CHECK(a->overlay->links().empty());
+}
+
+TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its other end claims") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider first(*a, keys, "the same");
+  Insider second(*a, keys, "the same");
+  for (Insider* insider : {&first, &second}) {
+    insider->send(encode(ControlMessage(insider->hello(keys, Channel::bulk))));
+    // ZeroMQ ignores the second of two connections of the same name.
+    CHECK(insider->rejection(loop)->reason == RejectReason::duplicate);
+  }
+}
+
+TEST_CASE("a connection that is not admitted in time is closed, and links stay") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.stranger_patience_us = 300 * us_per_ms;
+  const auto a = Node::started(loop, keys, options);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  const auto links_up = a->overlay->counters().links_up;
+  asio::ip::tcp::socket silent(loop);
+  silent.connect(endpoint_of(*a));
+  Insider secured(*a, keys);
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed >= 2; });
+  asio::error_code error;
+  char byte = 0;
+  silent.non_blocking(true);
+  run_until(loop, [&] {
+    (void)silent.read_some(asio::buffer(&byte, 1), error);
+    return error == asio::error::eof || error == asio::error::connection_reset;
+  });
+  // Put out, it has that time to hear why.
+  Insider put_out(*a, keys);
+  put_out.send(encode(ControlMessage(put_out.hello(keys, Channel::control))));
+  run_until(loop, [&] { return put_out.receive().has_value(); });
+  const auto before = a->overlay->counters().strangers_closed;
+  for (std::uint32_t i = 0; i <= max_malformed_messages; ++i)
+    put_out.send_raw({Bytes::adopt(std::vector<std::uint8_t>(8, 1))});
+  CHECK(put_out.rejection(loop)->reason == RejectReason::misbehaved);
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed > before; });
+  CHECK(a->overlay->counters().links_up == links_up);
+  CHECK(a->linked(*b));
+  CHECK(a->overlay->counters().links_lost == 0);
+}
+
+TEST_CASE("who floods the port closes his own connections, and others come in") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.max_strangers = 8;
+  const auto a = Node::started(loop, keys, options);
+  std::vector<asio::ip::tcp::socket> flood;
+  for (int i = 0; i < 40; ++i) {
+    flood.emplace_back(loop);
+    flood.back().connect(endpoint_of(*a));
+  }
+  run_until(loop, [&] { return a->overlay->counters().strangers_closed >= 32; });
+  CHECK(a->overlay->counters().strangers_closed == 32);
+  CHECK(a->logged("too many are not admitted") > 0);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+}
+
+TEST_CASE("hellos are looked at only so often") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider insider(*a, keys);
+  Hello hello = insider.hello(keys, Channel::control);
+  hello.proof[0] ^= 1;
+  const Frames frames = encode(ControlMessage(hello));
+  for (std::uint32_t i = 0; i < 4 * hello_burst; ++i)
+    insider.send(frames);
+  run_until(loop, [&] {
+    const auto counters = a->overlay->counters();
+    return counters.admissions_refused + counters.hellos_throttled == 4 * hello_burst;
+  });
+  CHECK(a->overlay->counters().hellos_throttled > 0);
+  CHECK(a->logged("turned away") <= 30);
+}
+
+TEST_CASE("an admitted node that sends nonsense is put out and kept out") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider control(*a, keys);
+  control.send(encode(ControlMessage(control.hello(keys, Channel::control))));
+  run_until(loop, [&] { return control.receive().has_value(); });
+  for (std::uint32_t i = 0; i <= max_malformed_messages; ++i) {
+    control.send_raw({Bytes::adopt(std::vector<std::uint8_t>(16, 0xee))});
+  }
+  const auto rejected = control.rejection(loop);
+  REQUIRE(rejected);
+  CHECK(rejected->reason == RejectReason::misbehaved);
+  CHECK(a->overlay->counters().malformed == max_malformed_messages + 1);
+  control.send(encode(ControlMessage(control.hello(keys, Channel::control))));
+  const auto again = control.rejection(loop);
+  REQUIRE(again);
+  CHECK(again->reason == RejectReason::misbehaved);
+}
+
+TEST_CASE("a newer node is spoken to in the version both know, and what is not understood of it is counted") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  Insider newer(*a, keys);
+  Hello hello = newer.hello(keys, Channel::control);
+  hello.version_high = 9;
+  hello.features = ~std::uint64_t{0};
+  hello.proof = hello_proof(keys.first(), hello);
+  newer.send(encode(ControlMessage(hello)));
+  std::optional<Packet> packet;
+  run_until(loop, [&] { return (packet = newer.receive()).has_value(); });
+  const auto& welcome = std::get<Welcome>(std::get<ControlMessage>(*packet));
+  CHECK(welcome.version == protocol_version_high);
+  CHECK(welcome.features == spoken_features);
+  std::vector<std::uint8_t> future(24);
+  future[4] = 2;     // words of the one segment
+  future[12] = 1;    // the root: a struct of one word of data
+  future[16] = 250;  // the union's tag
+  for (std::uint32_t i = 0; i < 2 * max_malformed_messages; ++i)
+    newer.send_raw({Bytes::adopt(std::vector(future)), Bytes::adopt(std::vector<std::uint8_t>(100))});
+  run_until(loop, [&] { return a->overlay->counters().unknown == 2 * max_malformed_messages; });
+  CHECK(a->overlay->counters().malformed == 0);
+}
+
+TEST_CASE("links are bounded") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlayOptions options = quick_options();
+  options.max_links = 2;
+  const auto a = Node::started(loop, keys, options);
+  std::vector<std::unique_ptr<Insider>> insiders;
+  std::size_t refused = 0;
+  for (int i = 0; i < 4; ++i) {
+    insiders.push_back(std::make_unique<Insider>(*a, keys));
+    insiders.back()->send(encode(ControlMessage(insiders.back()->hello(keys, Channel::control))));
+    const auto rejected = insiders.back()->rejection(loop);
+    refused += rejected && rejected->reason == RejectReason::full;
+  }
+  CHECK(refused == 2);
+}
+
+TEST_CASE("a node key used by two processes is noticed") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  OverlayOptions options = with_peers({a->overlay->address()});
+  options.incarnation = 2;
+  const auto b = Node::started(loop, keys, options, a->identity);
+  run_until(loop, [&] { return a->logged("another process uses this node's key") >= 1; });
+  CHECK(a->events.empty());
+}

@@ -104,22 +104,19 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       home_(client->memory().device()),
       home_opened_(client->memory().opened()),
       clients_{client},
-      first_(std::move(client)),
-      node_memory_(first_->session().kept()),
+      memory_(client, client->session().kept(), counter.next()),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       copying_(replica_.fragment_count()),
-      copies_(replica_.fragment_count(), counter.next()),  // above every one of an earlier life
       started_us_(host.now_us()) {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    replica_.outer_state(f).leave_out(first_->memory().statistics(f));
-    copies_[f] = std::max(copies_[f], first_->last_noted(f));
-  }
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    replica_.outer_state(f).leave_out(memory_.first()->memory().statistics(f));
   if (Checkpoints* checkpoints = host.checkpoints()) {
     CheckpointSource& source = *this;
-    checkpoint_writing_ = std::make_shared<CheckpointWriting>(
-        *checkpoints, source, host.log(), name(), first_->memory().model(), first_->memory().fragment_elements());
+    checkpoint_writing_ =
+        std::make_shared<CheckpointWriting>(*checkpoints, source, host.log(), name(), memory_.first()->memory().model(),
+                                            memory_.first()->memory().fragment_elements());
   }
-  if (first_->memory().lean()) replica_.keep_lean(first_->memory().window_fragments());
+  if (memory_.first()->memory().lean()) replica_.keep_lean(memory_.first()->memory().window_fragments());
   take_copies_over();
   remember();
 }
@@ -132,58 +129,60 @@ bool Job::keeps_copies() const {
 void Job::take_copies_over() {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
     if (!keeps_copies()) {
-      node_memory_->clear_copy(f);
+      memory_.node()->clear_copy(f);
       continue;
     }
     gossip::FragmentBuffers& buffers = replica_.buffers(f);
-    buffers.keep_copy_in({node_memory_->buffer(f, 0), node_memory_->buffer(f, 1)});
-    const std::optional<NodeMemory::Copy> copy = node_memory_->copy(f);
+    buffers.keep_copy_in({memory_.node()->buffer(f, 0), memory_.node()->buffer(f, 1)});
+    const std::optional<NodeMemory::Copy> copy = memory_.node()->copy(f);
     if (!copy) continue;
     buffers.take_copy_over(copy->buffer, copy->commits);
-    copies_[f] = std::max(copies_[f], copy->number);
-    if (!group_) group_.emplace(replica_.fragment_count(), first_->clock());
+    memory_.number(f) = std::max(memory_.number(f), copy->number);
+    if (!group_) group_.emplace(replica_.fragment_count(), memory_.first()->clock());
     group_->gathered(f, std::nullopt, true, host_.now_us());
   }
 }
 
 /// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
 void Job::remember() {
-  replica_.set_record_places(node_memory_->record_places());
+  replica_.book().replies().set_capacity(memory_.node()->record_places());
   std::vector<std::uint32_t> commits;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     commits.push_back(replica_.buffers(f).parts().commits);
-  const bool known = first_->is_holder(*node_memory_);  // else what they count is in another's memory
-  for (std::uint32_t place = 0; place < node_memory_->record_places(); ++place) {
+  const bool known = memory_.first()->is_holder(*memory_.node());  // else what they count is in another's memory
+  for (std::uint32_t place = 0; place < memory_.node()->record_places(); ++place) {
     if (!known) {
-      clear_record(*node_memory_, place);
-    } else if (auto record = read_record(*node_memory_, place, first_->memory(), commits)) {
-      records_.insert(place);
-      replica_.remember(record->id, place, std::move(record->reply), std::move(record->half), host_.now_us());
+      clear_record(*memory_.node(), place);
+    } else if (auto record = read_record(*memory_.node(), place, memory_.first()->memory(), commits)) {
+      executor_.note_record(place);
+      replica_.book().replies().restore(record->id, place, std::move(record->reply), std::move(record->half),
+                                        host_.now_us());
     }
   }
   // Counters are times of day: a clock that was set back would give those of former exchanges anew.
-  const auto given_up = known ? node_memory_->given_up() : std::nullopt;
-  if (given_up && given_up->floor < replica_.given_up().floor) {
-    replica_.remember(*given_up);
+  const auto given_up = known ? memory_.node()->given_up() : std::nullopt;
+  if (given_up && given_up->floor < replica_.book().given_up().floor) {
+    replica_.book().remember(*given_up);
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
-      replica_.remember(f, node_memory_->own_halves(f));
+      replica_.remember(f, memory_.node()->own_halves(f));
   }
-  node_memory_->begin_given_up(replica_.given_up());
+  memory_.node()->begin_given_up(replica_.book().given_up());
   // Several clients' copy that is not kept is made of what any of them holds.
-  node_memory_->set_holder(keeps_copies() || first_->were() <= 1 ? first_->memory().inode() : 0);
+  memory_.node()->set_holder(keeps_copies() || memory_.first()->were() <= 1 ? memory_.first()->memory().inode() : 0);
 }
 
 void Job::start() {
-  const ClientMemory& memory = first_->memory();
-  host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), first_->pid(),
-                   first_->session().resume() ? "is back" : "attached", memory.elements(), memory.fragment_count(),
+  const ClientMemory& memory = memory_.first()->memory();
+  host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), memory_.first()->pid(),
+                   memory_.first()->session().resume() ? "is back" : "attached", memory.elements(),
+                   memory.fragment_count(),
                    memory.lean()        ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20)
                    : memory.on_device() ? fmt::format(", in the memory of {}", memory.gpu())
                                         : "");
   // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
   // says so all the time, or a successor would take it for a newcomer.
-  if (first_->joins()) {
-    first_->memory().set_state(layout::RunState::joining);
+  if (memory_.first()->joins()) {
+    memory_.first()->memory().set_state(layout::RunState::joining);
     if (host_.checkpoints() != nullptr) return search_checkpoints();
   }
   begin();
@@ -191,23 +190,23 @@ void Job::start() {
 
 /// From here on the others are told of the job. Neighbours linked already are met here.
 void Job::begin() {
-  const ClientMemory& memory = first_->memory();
+  const ClientMemory& memory = memory_.first()->memory();
   // Founders agree by what they would begin with.
   const std::uint64_t clock =
-      std::max(first_->clock(), candidates_.empty() ? 0 : candidates_.front().description.clock);
+      std::max(memory_.first()->clock(), candidates_.empty() ? 0 : candidates_.front().description.clock);
   replica_.set_clock(clock);
-  if (first_->joins()) {
+  if (memory_.first()->joins()) {
     std::vector<std::uint32_t> blocks;
     for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
       blocks.push_back(memory.block_count(f));
     joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
   } else {
-    await_those_with(*first_);
+    await_those_with(*memory_.first());
   }
-  decide([&](Actions& out) { replica_.set_state(ReplicaState::joining, out); });
+  decide([&](Actions& out) { replica_.enter(gossip::Phase::joining, out); });
   for (const NodeId& node : host_.neighbours())
     link_up(node);
-  woken(first_->session());
+  woken(memory_.first()->session());
 }
 
 void Job::set_options(const GossipOptions& options) {
@@ -228,7 +227,8 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
                     "order: give this one another job name, or the same model",
                     name()));
   }
-  if (ended_ || leaving_ || (replica_.state() == ReplicaState::draining && !replica_.drained()))
+  if (ended_ || leaving_ ||
+      (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)))
     return refused(AttachStatus::stopping, "this daemon is stopping");
   if (memory.lean() || replica_.lean()) {
     return refused(AttachStatus::limit_reached,
@@ -244,7 +244,7 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
         AttachStatus::no_device,
         fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
   }
-  if (joined_us_ == 0 && client_of(first_->session()) == nullptr)
+  if (joined_us_ == 0 && client_of(memory_.first()->session()) == nullptr)
     return refused(AttachStatus::job_busy, "the job's first client left while it joined: try again");
   if (clients_.size() >= gossip::LocalGroup::max_clients) {
     return refused(AttachStatus::limit_reached,
@@ -265,10 +265,9 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
                    client->session().resume() ? "is back" : "attached", clients_.size() + 1);
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
   if (!client->joins() && joined_us_ == 0) await_those_with(*client);
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
-    copies_[f] = std::max(copies_[f], client->last_noted(f));
+  memory_.advance_numbers(*client);
   if (is_elsewhere(*client)) include_gpu_of(*client);
-  client->session().keep(node_memory_);
+  client->session().keep(memory_.node());
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // until the node itself has joined
@@ -350,15 +349,14 @@ void Job::woken(const ClientSession& session) {
 }
 
 void Job::published(JobClient& client, std::uint32_t f) {
-  if (&client == first_.get() && !replica_.buffers(f).gathered()) {
-    if (group_) client.note_copy(f, copies_[f] + 1, false, false);  // it is about to be gathered, without this
+  if (&client == memory_.first().get() && !replica_.buffers(f).gathered()) {
+    if (group_) client.note_copy(f, memory_.number(f) + 1, false, false);  // it is about to be gathered, without this
     const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
     decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
-    mirror(f);
   } else if (group_) {
     // The next copy contains it, also if the client goes before that, and comes back.
     // Until all are back it is not known which copy contains it: none does that there was before.
-    if (joined_us_ > 0) client.note_copy(f, copies_[f] + 1, false, false);
+    if (joined_us_ > 0) client.note_copy(f, memory_.number(f) + 1, false, false);
     group_->published(client.number(), f, host_.now_us());
     end_round_if_over(f);
     tell_readiness(client);
@@ -375,7 +373,7 @@ void Job::read_clock() {
 }
 
 std::uint64_t Job::clock() const {
-  return group_ ? group_->clock() : first_->clock();
+  return group_ ? group_->clock() : memory_.first()->clock();
 }
 
 bool Job::detached(const ClientSession& session) {
@@ -394,9 +392,9 @@ bool Job::detached(const ClientSession& session) {
   tell_places();
   if (group_ && joined_us_ > 0) {
     remove_from_group(client);
-  } else if (client == first_ && !clients_.empty() && all_gathered()) {
-    first_ = clients_.front();  // nothing of the model is in its memory
-  } else if (client == first_) {
+  } else if (client == memory_.first() && !clients_.empty() && all_gathered()) {
+    memory_.set_first(clients_.front());  // nothing of the model is in its memory
+  } else if (client == memory_.first()) {
     // The model that was being pulled is in its memory: those that wait for it begin anew.
     for (const auto& waiting : clients_)
       waiting->session().close();
@@ -409,14 +407,14 @@ void Job::drain() {
   searching_ = false;
   restoring_.reset();
   tell_state(layout::RunState::draining);
-  if (replica_.state() == ReplicaState::draining && !replica_.drained()) return;
-  decide([&](Actions& out) { replica_.set_state(ReplicaState::draining, out); });
+  if (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)) return;
+  decide([&](Actions& out) { replica_.enter(gossip::Phase::stopping, out); });
 }
 
 void Job::set_drained(bool drained) {
   drained_ = drained;
   if (ended_ || client_gone()) return;
-  decide([&](Actions& out) { replica_.set_drained(drained, out); });
+  decide([&](Actions& out) { replica_.enter(drained ? gossip::Phase::drained : gossip::Phase::running, out); });
 }
 
 void Job::leave(TimeUs deadline_us) {
@@ -437,14 +435,14 @@ TimeUs Job::longest_step_us() const {
 }
 
 std::string Job::handover_text() const {
-  return fmt::format("handed over {} of {} fragments{}", replica_.fragments_handed_over(), replica_.fragment_count(),
-                     replica_.partners() == 0 ? "; nobody else in reach runs the job" : "");
+  return fmt::format("handed over {} of {} fragments{}", replica_.fragments().handed_over(), replica_.fragment_count(),
+                     replica_.neighbours().partners() == 0 ? "; nobody else in reach runs the job" : "");
 }
 
 bool Job::done() const {
   if (leaving_ && !replica_.handed_over()) return false;
   // Corrections that the client has still to collect are in its own memory; those kept here for it are waited for.
-  return replica_.idle() && (client_gone() || replica_.pending_bytes() == 0);
+  return replica_.idle() && (client_gone() || replica_.fragments().pending_bytes() == 0);
 }
 
 void Job::end() {
@@ -460,198 +458,43 @@ void Job::tell_state(layout::RunState state) {
   }
 }
 
-/// In the order that lets a successor tell what counts, whenever this daemon dies.
-void Job::store(Actions& actions) {
-  for (const std::uint64_t counter : replica_.take_given_up())
-    node_memory_->store_given_up(counter);
-  for (const gossip::Replica::Store& commit : std::exchange(actions.store, {})) {
-    const std::uint32_t f = commit.fragment;
-    const std::uint32_t commits = replica_.buffers(f).parts().commits;
-    if (commit.answered && records_.contains(*commit.answered)) seal_record(*node_memory_, *commit.answered, commits);
-    if (commit.undone && records_.contains(*commit.undone)) note_undone(*node_memory_, *commit.undone, commits);
-    node_memory_->store_own_halves(f, replica_.own_halves(f));
-    mirror(f);
-  }
-  for (const std::uint32_t place : replica_.take_left_places()) {
-    if (records_.erase(place) > 0) clear_record(*node_memory_, place);
-  }
+// --- what the replica's decisions need ----------------------------------------------------------------------------
+
+TimeUs Job::replica_now_us() const {
+  return host_.now_us();
 }
 
-void Job::recall(std::uint32_t f) {
-  if (!replica_.buffers(f).out_of_hand()) return;
-  const bool done = first_->due(f) && first_->recall(f);
-  decide([&](Actions& out) { replica_.recalled(f, done, host_.now_us(), out); });
+bool Job::send_message(const NodeId& to, const Message& message) {
+  return host_.send(to, message);
 }
 
-/// Stores a fragment's word if the daemon owns it and its parts have changed, or hands it over. What is gathered is no
-/// client's: of that, which buffer of the copy counts.
-void Job::mirror(std::uint32_t f) {
-  if (replica_.buffers(f).gathered()) {
-    if (const auto copy = node_memory_->copy(f)) store_copy(f, copy->number);
-    return;
-  }
-  const gossip::FragmentParts& parts = replica_.buffers(f).parts();
-  const layout::Word mirrored = first_->word(f);
-  if (word_of(parts).pack() == mirrored.pack() || mirrored.with_client) return;
-  if (mirrored.generation != parts.generation) return;  // a publication is known that the replica has still to take
-  if (parts.with_client) first_->note_alone(f, ++copies_[f]);
-  first_->store(f, word_of(parts));
+/// Runs the task on a worker; back on the loop, its result is reported, unless the job has ended.
+void Job::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
+  const std::shared_ptr<gossip::Task> shared = std::move(task);
+  const bool taken = host_.workers().submit(
+      Workers::Work([shared, fragment = replica_.held(f), self = shared_from_this()] { shared->run(fragment); }),
+      Workers::Work([shared, self = shared_from_this()] {
+        if (!self->ended_) shared->finish();
+      }));
+  // At most one task a fragment is under way, and the queue has room for that many.
+  GOSSAMER_CHECK(taken);
 }
 
-/// `number`: publications that were noted for copies up to this one are in it.
-void Job::store_copy(std::uint32_t f, std::uint64_t number) {
-  const gossip::FragmentBuffers& buffers = replica_.buffers(f);
-  if (!buffers.copy_is_kept()) return;
-  node_memory_->store_copy(f, {.buffer = buffers.copy(), .commits = buffers.parts().commits, .number = number});
+std::uint64_t Job::hash_of(std::span<const float> values) const {
+  return XXH3_64bits(values.data(), values.size_bytes());
 }
 
-// --- carrying out what was decided --------------------------------------------------------------------------------
-
-void Job::perform(Actions& actions) {
-  store(actions);
-  for (const std::uint32_t f : actions.due) {
-    if (replica_.buffers(f).gathered()) {
-      offer(f);
-    } else {
-      mirror(f);
-    }
-  }
-  if (first_) first_->tell_due();
-  for (auto& run : actions.encode) {
-    work(run.fragment, std::move(run.task),
-         [f = run.fragment](Job& job, gossip::EncodeTask::Result&& result, Actions& out) {
-           job.replica_.encoded(f, std::move(result), job.host_.now_us(), out);
-         });
-  }
-  for (auto& run : actions.answer) {
-    struct Answer {
-      struct Result {
-        gossip::AnswerTask::Result answer;
-        bool recorded;
-      };
-      gossip::AnswerTask task;
-      std::shared_ptr<NodeMemory> memory;
-      std::uint32_t place;
-      NodeId initiator;
-
-      Result run(gossip::HeldFragment fragment) && {
-        Result result{.answer = std::move(task).run(fragment), .recorded = false};
-        const gossip::AnswerTask::Result& answer = result.answer;
-        if (answer.commit && fragment.buffers.commits_are_kept())
-          result.recorded = write_record(*memory, place, initiator, answer.reply, answer.half);
-        return result;
-      }
-    };
-    work(run.fragment, Answer{std::move(run.task), node_memory_, run.place, run.to},
-         [f = run.fragment, to = run.to, place = run.place](Job& job, Answer::Result&& result, Actions& out) {
-           if (result.recorded) job.records_.insert(place);
-           job.replica_.answered(f, to, place, std::move(result.answer), job.host_.now_us(), out);
-         });
-  }
-  for (auto& run : actions.undo) {
-    work(run.fragment, std::move(run.task),
-         [f = run.fragment](Job& job, gossip::UndoTask::Result&& result, Actions& out) {
-           job.replica_.undone(f, result, job.host_.now_us(), out);
-         });
-  }
-  for (auto& run : actions.conclude) {
-    work(run.fragment, std::move(run.task),
-         [f = run.fragment](Job& job, gossip::ConcludeTask::Result&& result, Actions& out) {
-           job.replica_.concluded(f, std::move(result), job.host_.now_us(), out);
-         });
-  }
-  for (auto& run : actions.outer) {
-    work(run.fragment, run.task, [f = run.fragment](Job& job, gossip::OuterTask::Result&& result, Actions& out) {
-      job.replica_.outer_done(f, result, job.host_.now_us(), out);
-    });
-  }
-  for (const std::uint32_t f : actions.gather)
-    gather(f);
-  for (const std::uint32_t f : actions.provide)
-    provide(f);
-  for (const std::uint32_t f : actions.vacate)
-    vacate(f);
-  for (const std::uint32_t f : actions.fold)
-    take_in(f);
-  for (const auto& snapshot : actions.snapshot) {
-    if (snapshot.to == host_.id()) {
-      work_copy(snapshot.fragment);
-    } else {
-      work_snapshot(snapshot);
-    }
-  }
-  send(actions.send);
-  for (const std::uint32_t f : actions.recall)
-    recall(f);
+void Job::complete(PullReply& reply) {
+  reply.clock = clock();
+  if (reply.fragment == 0 && reply.reason == RefuseReason::none) reply.cursor = cursor();
 }
 
-// --- lean memory --------------------------------------------------------------------------------------------------
-
-void Job::provide(std::uint32_t f) {
-  struct Provide {
-    std::shared_ptr<JobClient> client;
-    std::uint32_t fragment;
-    int run(gossip::HeldFragment) && { return client->memory().provide(fragment); }
-  };
-  work(f, Provide{first_, f}, [f](Job& job, int error, Actions& out) {
-    if (error != 0) job.warn_of_no_memory(error);
-    job.replica_.provided(f, error == 0, job.host_.now_us(), out);
-  });
-}
-
-/// The word comes first: what a daemon that dies in between leaves, the next one gives back.
-void Job::vacate(std::uint32_t f) {
-  struct Vacate {
-    std::shared_ptr<JobClient> client;
-    std::uint32_t fragment;
-    bool run(gossip::HeldFragment) && {
-      client->memory().vacate(fragment);
-      return true;
-    }
-  };
-  mirror(f);
-  work(f, Vacate{first_, f}, [f](Job& job, bool, Actions& out) { job.replica_.vacated(f, job.host_.now_us(), out); });
-}
-
-void Job::warn_of_no_memory(int error) {
+void Job::lacks_memory(int error) {
   const TimeUs now_us = host_.now_us();
   if (warned_of_memory_us_ && now_us - *warned_of_memory_us_ < no_memory_warning_period_us) return;
   warned_of_memory_us_ = now_us;
   host_.log().warn("job {}: no memory for a fragment that is to be exchanged: {}; it is tried again once a second",
                    name(), std::strerror(error));
-}
-
-// --- what leaves --------------------------------------------------------------------------------------------------
-
-void Job::send(std::vector<gossip::Replica::Send>& messages) {
-  for (const auto& [to, message] : messages) {
-    if (!host_.send(to, message)) replica_.send_failed(to, message, host_.now_us());
-  }
-}
-
-void Job::work_snapshot(const gossip::Replica::Snapshot& snapshot) {
-  struct Sum {
-    std::uint32_t f;
-    JobKey key;
-    PullReply run(gossip::HeldFragment fragment) && {
-      PullReply reply{.job = key, .fragment = f};
-      std::vector<float> values(fragment.buffers.block_count() * block_elements);
-      if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) {
-        reply.reason = RefuseReason::quarantined;
-        return reply;
-      }
-      reply.hash = XXH3_64bits(values.data(), values.size() * sizeof(float));
-      reply.values = Bytes::adopt(std::move(values));
-      return reply;
-    }
-  };
-  work(snapshot.fragment, Sum{snapshot.fragment, key()},
-       [f = snapshot.fragment, to = snapshot.to](Job& job, PullReply&& reply, Actions& out) {
-         reply.clock = job.clock();
-         if (f == 0 && reply.reason == RefuseReason::none) reply.cursor = job.cursor();
-         out.send.push_back({to, std::move(reply)});
-         job.replica_.snapshot_taken(f, job.host_.now_us(), out);
-       });
 }
 
 // --- the overlay --------------------------------------------------------------------------------------------------
@@ -675,32 +518,19 @@ void Job::node_dead(const NodeId& node) {
 
 void Job::received(const NodeId& from, Message&& message) {
   const TimeUs now_us = host_.now_us();
-  if (auto* info = std::get_if<JobInfo>(&message)) {
-    replica_.info(from, *info);
-    warn_of_strangers();
-    decide_joining([&](gossip::Joining::Actions& out) { joining_->info(from, *info, now_us, out); });
-    return;
-  }
   if (auto* reply = std::get_if<PullReply>(&message)) return pulled(from, std::move(*reply));
-  decide([&](Actions& out) {
-    if (auto* request = std::get_if<ExchangeRequest>(&message)) {
-      payload_bytes_received_ += payload_bytes(*request);
-      replica_.request(from, std::move(*request), now_us, out);
-    } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
-      payload_bytes_received_ += payload_bytes(*reply);
-      replica_.reply(from, std::move(*reply), now_us, out);
-    } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
-      replica_.acknowledged(from, *ack, now_us, out);
-    } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(&message)) {
-      replica_.inquired(from, *inquiry, out);
-    } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
-      replica_.pull(from, *pull, now_us, out);
-    }
-  });
+  const auto* told = std::get_if<JobInfo>(&message);
+  const std::optional<JobInfo> info = told == nullptr ? std::nullopt : std::optional(*told);
+  if (const auto* request = std::get_if<ExchangeRequest>(&message)) payload_bytes_received_ += payload_bytes(*request);
+  if (const auto* reply = std::get_if<ExchangeReply>(&message)) payload_bytes_received_ += payload_bytes(*reply);
+  decide([&](Actions& out) { replica_.received(from, std::move(message), now_us, out); });
+  if (!info) return;
+  warn_of_strangers();
+  decide_joining([&](gossip::Joining::Actions& out) { joining_->info(from, *info, now_us, out); });
 }
 
 void Job::warn_of_strangers() {
-  const auto& stranger = replica_.layout_stranger();
+  const auto& stranger = replica_.neighbours().layout_stranger();
   if (!stranger || stranger == warned_of_) return;
   warned_of_ = stranger;
   host_.log().warn(
@@ -729,19 +559,18 @@ void Job::decide_joining(Feed feed) {
   for (const auto& ask : actions.ask)
     host_.send(ask.to, ask.message);  // asked again by time if it is lost
   for (const auto& take : actions.take) {
-    hand_over_values(take.fragment);
+    decide([&](Actions& out) { replica_.hand_over_taken(take.fragment, out); });
     pulled_bytes_ += take.values.size();
   }
-  first_->tell_due();
   if (actions.take.empty() && !actions.finished) return;
-  first_->memory().set_fragments_pulled(joining_->fragments_pulled());
+  memory_.first()->memory().set_fragments_pulled(joining_->fragments_pulled());
   if (!actions.finished) return;
   const std::uint32_t pulled = joining_->fragments_pulled();
   if (pulled > 0) {
     // The model has seen as many samples as its donors say, whatever the client had trained before on its own.
-    const std::uint64_t own = first_->memory().clock();
-    first_->memory().set_clock_base(joining_->clock() - std::min(joining_->clock(), own));
-    first_->take_cursor(joining_->cursor());
+    const std::uint64_t own = memory_.first()->memory().clock();
+    memory_.first()->memory().set_clock_base(joining_->clock() - std::min(joining_->clock(), own));
+    memory_.first()->take_cursor(joining_->cursor());
     host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", name(), pulled_bytes_,
                      static_cast<double>(host_.now_us() - started_us_) / us_per_s);
     if (!candidates_.empty() && candidates_.front().imported) {
@@ -783,7 +612,7 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
   const std::uint64_t hash = reply.hash;
   const bool taken = host_.workers().submit(
       [values, hash, target, f, blocks = buffers.block_count(), &device = buffers.device(), self = shared_from_this()] {
-        const ClientMemory& memory = self->first_->memory();
+        const ClientMemory& memory = self->memory_.first()->memory();
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Outcome{.memory_error = error};
         // Summed in place they stay as they are: it is to know whether they are finite.
         const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
@@ -795,9 +624,9 @@ void Job::pulled(const NodeId& from, PullReply&& reply) {
         const std::uint32_t f = reply.fragment;
         self->copying_[f] = false;
         if (self->ended_) return;
-        self->replica_.end_taking(f, outcome.memory_error == 0);
+        self->replica_.end_taking(f, {.there = outcome.memory_error == 0});
         if (outcome.memory_error != 0) {
-          self->warn_of_no_memory(outcome.memory_error);
+          self->lacks_memory(outcome.memory_error);
           return self->hold_back(from, std::move(reply));
         }
         if (!outcome.device_failure.empty()) {
@@ -820,7 +649,7 @@ void Job::finish_pull(const NodeId& from, PullReply&& reply) {
 
 /// Values that lean memory has no room for yet. A few are asked for at once; one that is let fall is asked for again.
 void Job::hold_back(const NodeId& from, PullReply&& reply) {
-  if (pulls_held_back_.size() < first_->memory().window_fragments())
+  if (pulls_held_back_.size() < memory_.first()->memory().window_fragments())
     pulls_held_back_.emplace_back(from, std::move(reply));
 }
 
@@ -843,17 +672,17 @@ void Job::run_if_joined() {
   if (searching_ || joining_ || restoring_ || ended_) return;
   if (replica_.state() != ReplicaState::joining || replaces_pending()) return;
   if (awaits_clients()) return;
-  replica_.set_clock(first_->clock());
+  replica_.set_clock(memory_.first()->clock());
   joined_us_ = host_.now_us();
   awaited_clients_ = 0;
   begin_copies();
-  decide([&](Actions& out) { replica_.set_state(ReplicaState::running, out); });
-  first_->set_joined();
+  decide([&](Actions& out) { replica_.enter(gossip::Phase::running, out); });
+  memory_.first()->set_joined();
   settle_import();
   tell_clients();
-  first_->memory().set_state(layout::RunState::running);
+  memory_.first()->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
-  host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.partners());
+  host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.neighbours().partners());
 }
 
 // --- time and status ----------------------------------------------------------------------------------------------
@@ -900,14 +729,14 @@ void Job::tell_clients() {
   const gossip::ReplicaCounters& counters = replica_.counters();
   global_clock_ = std::max(global_clock_, replica_.global_clock());
   warn_of_clock();
-  const auto partners = static_cast<std::uint32_t>(replica_.partners());
+  const auto partners = static_cast<std::uint32_t>(replica_.neighbours().partners());
   const ClientMemory::Statistics statistics{.bytes_sent = counters.payload_bytes_sent,
                                             .bytes_received = payload_bytes_received_,
-                                            .consensus = replica_.consensus(),
+                                            .consensus = replica_.fragments().consensus(),
                                             .age_samples = replica_.age_samples(),
                                             .unresolved = counters.unresolved,
                                             .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
-                                            .period_us = replica_.period_us(),
+                                            .period_us = replica_.pace().period_us(),
                                             .pulled_bytes = pulled_bytes_};
   for (const auto& client : clients_) {
     ClientMemory& memory = client->memory();
@@ -922,22 +751,22 @@ void Job::tell_clients() {
 
 /// The model is agreed on, and clients train it; whether it is exchanged or not.
 bool Job::runs() const {
-  return replica_.state() == ReplicaState::running || replica_.drained();
+  return replica_.state() == ReplicaState::running || (replica_.phase() == gossip::Phase::drained);
 }
 
 void Job::tell_run_state(JobClient& client) {
   if (!runs() || client.joins()) return;
-  const bool quarantined = replica_.quarantined() > 0 || (group_ && group_->quarantined(client.number()));
+  const bool quarantined = replica_.fragments().quarantined() > 0 || (group_ && group_->quarantined(client.number()));
   client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
 }
 
 ClientStatus Job::client_status(const JobClient& client) const {
   return {.pid = static_cast<std::uint64_t>(client.pid()),
-          .state = client.joins()                                   ? "joining"
-                   : replica_.state() == ReplicaState::draining     ? "draining"
-                   : group_ && group_->quarantined(client.number()) ? "quarantined"
-                   : !group_ && replica_.quarantined() > 0          ? "quarantined"
-                                                                    : "running",
+          .state = client.joins()                                      ? "joining"
+                   : replica_.state() == ReplicaState::draining        ? "draining"
+                   : group_ && group_->quarantined(client.number())    ? "quarantined"
+                   : !group_ && replica_.fragments().quarantined() > 0 ? "quarantined"
+                                                                       : "running",
           .clock = client.clock(),
           .steps = client.memory().steps(),
           .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,
@@ -971,7 +800,7 @@ JobStatus Job::status() const {
   status.job = name();
   status.state = replica_.state() == ReplicaState::joining    ? "joining"
                  : replica_.state() == ReplicaState::draining ? "draining"
-                 : replica_.quarantined() > 0                 ? "quarantined"
+                 : replica_.fragments().quarantined() > 0     ? "quarantined"
                                                               : "running";
   status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
@@ -985,7 +814,7 @@ JobStatus Job::status() const {
   status.global_clock = replica_.global_clock();
   status.elements = description_.elements;
   status.fragments = description_.fragments;
-  status.neighbours = static_cast<std::uint32_t>(replica_.partners());
+  status.neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners());
   status.publications = counters.publications;
   status.exchanges = exchanges;
   status.exchanges_initiated = counters.initiated;
@@ -994,23 +823,23 @@ JobStatus Job::status() const {
   status.refused = counters.refused_received;
   status.unresolved = counters.unresolved;
   status.undone = counters.undone;
-  status.asked_after = replica_.orphaned_replies();
+  status.asked_after = replica_.book().replies().orphans();
   status.violations = counters.violations;
   status.blocks = counters.blocks;
   status.wide_blocks = counters.wide_blocks;
   status.payload_bytes_sent = counters.payload_bytes_sent;
   status.payload_bytes_received = payload_bytes_received_;
   status.age_samples = static_cast<double>(replica_.age_samples());
-  status.quarantined_fragments = static_cast<std::uint32_t>(replica_.quarantined());
+  status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
   status.fragments_pulled = joining_ ? joining_->fragments_pulled()
                                      : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? description_.fragments : 0);
   status.donors = joining_ ? joining_->donors() : 0;
   status.pulled_bytes = pulled_bytes_;
   status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;
-  status.fragments_handed_over = replica_.fragments_handed_over();
+  status.fragments_handed_over = replica_.fragments().handed_over();
   status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
   status.mean_shift = mean(counters.shift_sum);
-  status.mean_disagreement = replica_.disagreement();
+  status.mean_disagreement = replica_.fragments().disagreement();
   status.busy_sent = counters.busy_sent;
   status.refused_sent = counters.refused_sent;
   status.follow_ups = counters.follow_ups;
@@ -1018,22 +847,22 @@ JobStatus Job::status() const {
   status.clipped = counters.clipped;
   status.outer_steps = counters.outer_steps;
   status.quarantines = counters.quarantines;
-  status.consensus = replica_.consensus();
-  if (const auto mixing = replica_.mixing(host_.now_us())) {
+  status.consensus = replica_.fragments().consensus();
+  if (const auto mixing = replica_.tracer().estimate(host_.now_us())) {
     status.mixing_per_s = mixing->per_s;
     status.spectral_gap = mixing->spectral_gap();
   }
   const auto& rounds = replica_.tracer().rounds();
   status.tracer_rounds.assign(rounds.begin(), rounds.end());
-  status.period_s = static_cast<double>(replica_.period_us()) / us_per_s;
+  status.period_s = static_cast<double>(replica_.pace().period_us()) / us_per_s;
   status.codec_error_sum = counters.codec_error_sum;
   status.age_sum = counters.ages.sum;
   if (joined_us_ > 0) {
-    const TimeUs since_us = std::max(joined_us_, replica_.oldest_exchange_us());
+    const TimeUs since_us = std::max(joined_us_, replica_.fragments().oldest_exchange_us());
     status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
   }
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
-  status.period_limit = period_limit_name(replica_.period_limit());
+  status.period_limit = period_limit_name(replica_.pace().period_limit());
   status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())
     status.partners.push_back(partner_status(report));
@@ -1055,7 +884,7 @@ JobStatus Job::status() const {
     const std::string trouble = host_.checkpoints()->trouble_text();
     if (!trouble.empty() && (checkpoint_writing_->under_way() || restoring_)) status.note = trouble;
   }
-  if (const auto& stranger = replica_.layout_stranger()) {
+  if (const auto& stranger = replica_.neighbours().layout_stranger()) {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }
   return status;

@@ -30,13 +30,13 @@
 #include "daemon/jobs/checkpoint_writing.hpp"
 #include "daemon/jobs/gpu_sums.hpp"
 #include "daemon/jobs/job_client.hpp"
+#include "daemon/jobs/job_memory.hpp"
 #include "daemon/report/status.hpp"
 #include "daemon/system/workers.hpp"
 #include "gossip/check.hpp"
 #include "gossip/group/local_group.hpp"
 #include "gossip/group/reunion.hpp"
 #include "gossip/replica/joining.hpp"
-#include "gossip/replica/replica.hpp"
 
 namespace gossamer::daemon {
 
@@ -69,7 +69,7 @@ class JobHost {
   [[nodiscard]] virtual std::string node_name() const { return {}; }
 };
 
-class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
+class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, private gossip::ReplicaHost {
  public:
   /// Refused if the client's words do not make sense.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
@@ -111,8 +111,8 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   /// False: where it stands is not known yet, and nobody is to be told anything.
   [[nodiscard]] bool has_begun() const { return !searching_; }
   /// See gossip::Replica: what one client's replica has answered, the next one's must not.
-  void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.add_seen(seen); }
-  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.begin_after(seen); }
+  void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.book().replies().add_seen(seen); }
+  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
 
   /// `settled`: every configured peer is linked or has failed once.
   void tick(bool settled);
@@ -145,28 +145,33 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
 
   static constexpr TimeUs return_us = std::chrono::microseconds(return_patience).count();
 
-  using Actions = gossip::Replica::Actions;
+  using Actions = gossip::Actions;
   /// Feeds the replica and carries out what it decides: `feed(actions)`.
   template <class Feed>
-  void decide(Feed feed);
-  void perform(Actions& actions);
-  void store(Actions& actions);
-  void recall(std::uint32_t fragment);
+  void decide(Feed feed) {
+    executor_.decide(feed);
+  }
+  template <class Task, class Report>
+  void work(std::uint32_t fragment, Task task, Report report);
   [[nodiscard]] bool keeps_copies() const;
   void take_copies_over();
   void remember();
-  void store_copy(std::uint32_t fragment, std::uint64_t number);
   [[nodiscard]] std::uint64_t number_of_change(std::uint32_t fragment) const;
-  void send(std::vector<gossip::Replica::Send>& messages);
-  template <class Task, class Report>
-  void work(std::uint32_t fragment, Task task, Report report);
-  void provide(std::uint32_t fragment);
-  void vacate(std::uint32_t fragment);
-  void warn_of_no_memory(int error);
-  void work_snapshot(const gossip::Replica::Snapshot& snapshot);
-  void mirror(std::uint32_t fragment);
+
+  // --- gossip::ReplicaHost
+  [[nodiscard]] TimeUs replica_now_us() const override;
+  bool send_message(const NodeId& to, const Message& message) override;
+  void run(std::uint32_t fragment, std::unique_ptr<gossip::Task> task) override;
+  [[nodiscard]] std::uint64_t hash_of(std::span<const float> values) const override;
+  void complete(PullReply& reply) override;
+  void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values,
+              std::uint64_t publication_clock) override;
+  void gather(std::uint32_t fragment) override;
+  void offer(std::uint32_t fragment) override;
+  void take_in(std::uint32_t fragment) override;
+  void lacks_memory(int error) override;
+
   [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
-  void work_copy(std::uint32_t fragment);
   [[nodiscard]] bool runs() const;
   void tell_state(layout::RunState state);
   void published(JobClient& client, std::uint32_t fragment);
@@ -183,7 +188,6 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void add_to_group(JobClient& client);
   void remove_from_group(const std::shared_ptr<JobClient>& client);
   void begin_copies();
-  void gather(std::uint32_t fragment);
   /// Clients that were a former daemon's group are waited for, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void await_those_with(const JobClient& client);
@@ -199,14 +203,12 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
                                                      const Clients& clients);
   bool hand_over(std::uint32_t fragment, JobClient& client, const gossip::LocalGroup::Part& part,
                  const gossip::LocalMeanTask::Outcome& outcome);
-  void offer(std::uint32_t fragment);
   void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round,
                   std::vector<gossip::LocalMeanTask::Outcome>&& taken);
   void mean_done(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
                  const std::vector<gossip::LocalMeanTask::Outcome>& outcomes, std::uint64_t number);
   void taken(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
              const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
-  void take_in(std::uint32_t fragment);
   void end_round_if_over(std::uint32_t fragment);
   void tick_group();
   [[nodiscard]] bool all_gathered();
@@ -225,7 +227,6 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   void searched(CheckpointsFound&& found);
   void stop_searching(TimeUs now_us);
   void restore_next();
-  void hand_over_values(std::uint32_t fragment);
   void restore_failed(const std::string& why);
   void restored();
   void settle_import();
@@ -268,17 +269,16 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   const gossip::Device& home_;
   std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor; until the replica's is released
   std::shared_ptr<device::NodeMean> node_mean_;    // once a client is on another GPU
-  Clients clients_;                   // attached, in the order of their coming; at most LocalGroup::max_clients
-  std::shared_ptr<JobClient> first_;  // in whose memory the replica is, as far as it is not gathered
-  const std::shared_ptr<NodeMemory> node_memory_;  // what outlives the daemon, beside the clients' memory
+  Clients clients_;   // attached, in the order of their coming; at most LocalGroup::max_clients
+  JobMemory memory_;  // what outlives the daemon
   gossip::Replica replica_;
+  gossip::Executor executor_{replica_, memory_, *this};
   std::optional<gossip::Joining> joining_;
   std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
   std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
   std::optional<TimeUs> warned_of_memory_us_;
   std::optional<gossip::LocalGroup> group_;
-  std::vector<std::uint64_t> copies_;  // for each fragment, the number of the copy that was handed out last
-  std::vector<bool> reuniting_;        // fragments that are to be gathered from clients that came back together
+  std::vector<bool> reuniting_;  // fragments that are to be gathered from clients that came back together
   std::vector<std::vector<gossip::Gap>> gaps_;  // for each fragment, from when the job began to run here on
   std::map<std::uint32_t, std::shared_ptr<Gather>> to_gather_again_;  // held fragments
   bool lacks_room_ = false;                                           // there is something to be gathered again
@@ -286,7 +286,6 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   TimeUs gather_again_at_us_ = 0;
   std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
   std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
-  std::set<std::uint32_t> records_;                               // places with a record in the node's memory
   bool drained_ = false;                                          // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;
@@ -311,29 +310,15 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource {
   bool import_pending_ = false;  // it begins with the imported file
 };
 
-template <class Feed>
-void Job::decide(Feed feed) {
-  Actions actions;
-  feed(actions);
-  perform(actions);
-}
-
-/// Runs a task over a held fragment on a worker; back on the loop, reports its result to the replica.
+/// Runs a task over a held fragment on a worker; back on the loop, reports its result.
 template <class Task, class Report>
 void Job::work(std::uint32_t f, Task task, Report report) {
-  const gossip::HeldFragment fragment = replica_.held(f);
-  using Result = decltype(std::move(task).run(fragment));
-  const bool taken = host_.workers().submit(
-      [task = std::move(task), fragment, self = shared_from_this()]() mutable { return std::move(task).run(fragment); },
-      [self = shared_from_this(), report = std::move(report)](Result&& result) mutable {
-        if (self->ended_) return;
-        self->decide([&](Actions& out) {
-          report(*self, std::move(result), out);
-          self->store(out);
-        });
+  using Result = decltype(std::move(task).run(replica_.held(f)));
+  executor_.work(
+      f, [task = std::move(task)](gossip::HeldFragment fragment) mutable { return std::move(task).run(fragment); },
+      [this, report = std::move(report)](Result&& result, Actions& out) mutable {
+        report(*this, std::move(result), out);
       });
-  // At most one task a fragment is under way, and the queue has room for that many.
-  GOSSAMER_CHECK(taken);
 }
 
 }  // namespace gossamer::daemon

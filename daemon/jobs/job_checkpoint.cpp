@@ -40,19 +40,8 @@ bool Job::copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) {
   return begun;
 }
 
-void Job::work_copy(std::uint32_t f) {
-  struct Copy {
-    std::optional<std::vector<float>> run(gossip::HeldFragment fragment) && {
-      std::vector<float> values(fragment.buffers.block_count() * block_elements);
-      if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) return std::nullopt;
-      return values;
-    }
-  };
-  const std::uint64_t publication_clock = replica_.publication_clock(f);
-  work(f, Copy{}, [f, publication_clock](Job& job, std::optional<std::vector<float>>&& values, Actions& out) {
-    job.replica_.snapshot_taken(f, job.host_.now_us(), out);
-    job.checkpoint_writing_->copied(f, std::move(values), publication_clock, job.host_.now_us());
-  });
+void Job::copied(std::uint32_t f, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock) {
+  checkpoint_writing_->copied(f, std::move(values), publication_clock, host_.now_us());
 }
 
 checkpoint::Description Job::describe() const {
@@ -74,12 +63,12 @@ checkpoint::Description Job::describe() const {
 
 void Job::search_checkpoints() {
   Checkpoints& checkpoints = *host_.checkpoints();
-  const ClientMemory& memory = first_->memory();
+  const ClientMemory& memory = memory_.first()->memory();
   CheckpointQuery query{.folder = checkpoints.options().folder / name(),
                         .job = name(),
                         .layout = key().layout_hash,
                         .model = memory.model(),
-                        .clock = first_->clock(),
+                        .clock = memory_.first()->clock(),
                         .restore = checkpoints.options().restore};
   searching_ = checkpoints.disk().submit(
       [query = std::move(query)] { return find_checkpoints(query); },
@@ -125,7 +114,7 @@ void Job::restore_next() {
     std::uint32_t fragment;
 
     std::string operator()() const {
-      const ClientMemory& memory = job->first_->memory();
+      const ClientMemory& memory = job->memory_.first()->memory();
       if (const int error = target != nullptr && memory.lean() ? memory.provide(fragment) : 0; error != 0)
         return fmt::format("there is no memory for a fragment of the model: {}", std::strerror(error));
       const bool in_place = target != nullptr && &device == &gossip::processor();
@@ -149,26 +138,16 @@ void Job::restore_next() {
             .fragment = f};
   const bool taken = host_.checkpoints()->disk().submit(
       std::move(task), [self = shared_from_this(), restoring = restoring_, f, given](std::string&& problem) {
-        if (!given) self->replica_.end_taking(f, true);
+        if (!given) self->replica_.end_taking(f, {.there = true});
         if (self->ended_ || self->restoring_ != restoring) return;
         if (!problem.empty()) return self->restore_failed(problem);
-        if (!given && self->replica_.lean()) {
-          self->hand_over_values(f);
-          self->first_->tell_due();
-        }
+        if (!given && self->replica_.lean())
+          self->decide([&](Actions& out) { self->replica_.hand_over_taken(f, out); });
         ++restoring->next;
-        self->first_->memory().set_fragments_pulled(restoring->next);
+        self->memory_.first()->memory().set_fragments_pulled(restoring->next);
         self->restore_next();
       });
   if (!taken) restore_failed("the daemon is stopping");
-}
-
-/// What stands in the fragment's spare is what the client takes over.
-void Job::hand_over_values(std::uint32_t f) {
-  gossip::FragmentBuffers& buffers = replica_.buffers(f);
-  buffers.finish_replace();
-  buffers.hand_over();
-  mirror(f);
 }
 
 void Job::restore_failed(const std::string& why) {
@@ -176,7 +155,7 @@ void Job::restore_failed(const std::string& why) {
   if (restoring_->checked) {
     // A part of it has been taken over: the client comes back, and all of it is tried again.
     restoring_.reset();
-    first_->session().close();
+    memory_.first()->session().close();
     return;
   }
   restoring_->candidates.erase(restoring_->candidates.begin());
@@ -193,24 +172,24 @@ void Job::restored() {
     if (auto checked = candidate.file->check(); !checked) return restore_failed(checked.error());
   }
   if (replica_.lean() && !std::exchange(restoring_->checked, true)) {
-    if (auto again = candidate.file->take(first_->memory().model()); !again) return restore_failed(again.error());
+    if (auto again = candidate.file->take(memory_.first()->memory().model()); !again)
+      return restore_failed(again.error());
     restoring_->next = 0;
     return restore_next();
   }
   restoring_.reset();
   for (std::uint32_t f = 0; f < replica_.fragment_count() && !replica_.lean(); ++f) {
     const gossip::FragmentParts& parts = replica_.buffers(f).parts();
-    if (!parts.with_client && !parts.replace) hand_over_values(f);
+    if (!parts.with_client && !parts.replace) decide([&](Actions& out) { replica_.hand_over_taken(f, out); });
   }
   // As for a model that was pulled.
-  const std::uint64_t own = first_->memory().clock();
+  const std::uint64_t own = memory_.first()->memory().clock();
   const std::uint64_t clock = candidate.description.clock;
-  first_->memory().set_clock_base(clock - std::min(clock, own));
-  first_->take_cursor(candidate.description.cursor);
+  memory_.first()->memory().set_clock_base(clock - std::min(clock, own));
+  memory_.first()->take_cursor(candidate.description.cursor);
   import_pending_ = candidate.imported;
   host_.log().info("job {}: begins with checkpoint {}, which has seen {} samples", name(),
                    candidate.file->path().string(), clock);
-  first_->tell_due();
   run_if_joined();
 }
 
@@ -219,7 +198,8 @@ void Job::settle_import() {
   if (!std::exchange(import_pending_, false)) return;
   const std::filesystem::path folder = host_.checkpoints()->options().folder / name();
   const bool taken = host_.checkpoints()->disk().submit(
-      [from = folder / checkpoint::import_name, to = folder / checkpoint::file_name(first_->clock(), "import")] {
+      [from = folder / checkpoint::import_name,
+       to = folder / checkpoint::file_name(memory_.first()->clock(), "import")] {
         std::error_code error;
         std::filesystem::rename(from, to, error);
         return error ? fmt::format("{}: cannot be renamed: {}; remove it, or the job will begin with it again",

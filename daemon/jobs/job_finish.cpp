@@ -35,7 +35,7 @@ void Job::tell_place(JobClient& client) {
       clients_.begin());
   // Those that are waited for count: this daemon may die before they are back.
   client.memory().set_place(index, std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_));
-  client.tell_members(replica_.members());
+  client.tell_members(replica_.neighbours().members());
 }
 
 void Job::tell_places() {

@@ -38,37 +38,38 @@ bool Job::awaits_clients() const {
 
 /// The replica has just joined. Clients that come back together after a restart make the node's copy of what they hold.
 void Job::begin_copies() {
-  const auto with_model = std::count_if(clients_.begin(), clients_.end(),
-                                        [this](const auto& client) { return client == first_ || !client->joins(); });
+  const auto with_model = std::count_if(clients_.begin(), clients_.end(), [this](const auto& client) {
+    return client == memory_.first() || !client->joins();
+  });
   reuniting_.assign(replica_.fragment_count(), false);
   gaps_.clear();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    if (const auto copy = node_memory_->copy(f)) {
-      node_memory_->add_gap(f, {.newest = copy->number, .begun = copies_[f]});
-      gaps_.push_back(node_memory_->gaps(f));
+    if (const auto copy = memory_.node()->copy(f)) {
+      memory_.node()->add_gap(f, {.newest = copy->number, .begun = memory_.number(f)});
+      gaps_.push_back(memory_.node()->gaps(f));
       continue;
     }
     reuniting_[f] = with_model > 1;
-    gossip::Gap gap{.begun = copies_[f]};
+    gossip::Gap gap{.begun = memory_.number(f)};
     for (const auto& client : clients_)
       gap.newest = std::max(gap.newest, client->joins() ? 0 : client->standing(f).number);
     gaps_.push_back({gap});
   }
   if (clients_.size() > 1 || group_) return begin_group();
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
-    first_->note_alone(f, ++copies_[f]);
+    memory_.first()->note_alone(f, ++memory_.number(f));
 }
 
 void Job::begin_group() {
   if (group_) {  // as a former daemon left it
-    group_->advance_clock(first_->clock());
-    add_to_group(*first_);
+    group_->advance_clock(memory_.first()->clock());
+    add_to_group(*memory_.first());
   } else {
-    group_.emplace(replica_.fragment_count(), first_->clock());
-    group_->add(first_->number(), gossip::LocalGroup::Arrival::with_values, first_->memory().clock());
+    group_.emplace(replica_.fragment_count(), memory_.first()->clock());
+    group_->add(memory_.first()->number(), gossip::LocalGroup::Arrival::with_values, memory_.first()->memory().clock());
   }
   for (const auto& client : clients_) {
-    if (client != first_) add_to_group(*client);
+    if (client != memory_.first()) add_to_group(*client);
   }
   host_.log().info("job {}: several clients: their mean is what is exchanged", name());
   decide([&](Actions& out) { replica_.gather(out); });
@@ -83,14 +84,14 @@ void Job::add_to_group(JobClient& client) {
                                     .were = client.were()};
   for (std::uint32_t f = 0; f < count && !client.joins(); ++f) {
     const bool gathered = replica_.buffers(f).gathered();
-    if (&client == first_.get() && !gathered) {  // when it is, what it holds is what it was gathered from
+    if (&client == memory_.first().get() && !gathered) {  // when it is, what it holds is what it was gathered from
       standings.due[f] = false;
       continue;
     }
     const gossip::Standing standing = client.standing(f);
     standings.unsound[f] = standings.due[f] && standing.kind == gossip::Standing::Kind::unknown;
     standings.untaken[f] = !reuniting_[f] && gossip::lacks(gaps_[f], standing);
-    if (standings.untaken[f] && gathered) client.note_untaken(f, copies_[f] + 1);
+    if (standings.untaken[f] && gathered) client.note_untaken(f, memory_.number(f) + 1);
   }
   group_->add(client.number(), client.joins() ? Arrival::without_values : Arrival::back, client.memory().clock(),
               standings);
@@ -181,12 +182,12 @@ struct Job::Gather {
 /// Of clients that came back together: the newest copy that one of them was handed, and what each has done since.
 Job::Gather Job::gathering(std::uint32_t f) {
   Gather gather;
-  gather.into = node_memory_;
+  gather.into = memory_.node();
   gather.f = f;
-  gather.number = copies_[f];
+  gather.number = memory_.number(f);
   gather.together = f < reuniting_.size() && reuniting_[f];
   for (const auto& client : clients_) {
-    if (client == first_ || (gather.together && !client->joins())) gather.clients.push_back(client);
+    if (client == memory_.first() || (gather.together && !client->joins())) gather.clients.push_back(client);
   }
   for (const auto& client : gather.clients)
     gather.was_due.push_back(client->due(f));
@@ -214,7 +215,7 @@ Job::Gather Job::gathering(std::uint32_t f) {
 }
 
 void Job::gather(std::uint32_t f) {
-  ++copies_[f];  // what is published from now on goes into the next
+  ++memory_.number(f);  // what is published from now on goes into the next
   const auto task = std::make_shared<Gather>(gathering(f));
   // Once more, if it is not finite, when there is no telling any more what has been published since.
   if (task->together) reuniting_[f] = false;
@@ -262,17 +263,18 @@ void Job::gathered(std::uint32_t f, const Gather& task, bool finite, Actions& ou
       if (!task.was_due[i] || holds) client.note_copy(f, task.number, false, false);
     }
     if (!replica_.buffers(f).copy_is_kept()) {
-      node_memory_->forget_exchanges();
-      node_memory_->set_holder(0);  // a successor goes on with what any of them was handed
+      memory_.node()->forget_exchanges();
+      memory_.node()->set_holder(0);  // a successor goes on with what any of them was handed
     }
-    group_->gathered(f, with_client ? std::optional(first_->number()) : std::nullopt, task.together, host_.now_us());
-    if (with_client && !first_->due(f)) {  // published meanwhile: the replica has that still before it
-      group_->published(first_->number(), f, host_.now_us());
+    group_->gathered(f, with_client ? std::optional(memory_.first()->number()) : std::nullopt, task.together,
+                     host_.now_us());
+    if (with_client && !memory_.first()->due(f)) {  // published meanwhile: the replica has that still before it
+      group_->published(memory_.first()->number(), f, host_.now_us());
       group_->end(f);
     }
   }
-  replica_.gathered(f, finite, host_.now_us(), out);
-  if (finite) store_copy(f, task.number);
+  replica_.finished(f, gossip::Gathered{.finite = finite}, host_.now_us(), out);
+  if (finite) memory_.store_copy(f, replica_.buffers(f), task.number);
   if (finite && with_client) end_round_if_over(f);
 }
 
@@ -308,15 +310,15 @@ Job::Mean Job::mean_of(std::uint32_t f, const gossip::LocalGroup::Work& work) {
 /// The number of the copy that a change beginning now makes. It stays the old one while former clients are awaited,
 /// since nothing of theirs is taken in before they are back.
 std::uint64_t Job::number_of_change(std::uint32_t f) const {
-  const auto copy = node_memory_->copy(f);
-  return joined_us_ == 0 && copy ? copy->number : copies_[f];
+  const auto copy = memory_.node()->copy(f);
+  return joined_us_ == 0 && copy ? copy->number : memory_.number(f);
 }
 
 /// `number` of the copy with what was taken.
 void Job::mean_done(std::uint32_t f, const gossip::LocalGroup::Work& work,
                     const std::vector<gossip::LocalMeanTask::Outcome>& outcomes, std::uint64_t number) {
   if (work.takes()) replica_.buffers(f).finish_change();
-  store_copy(f, number);
+  memory_.store_copy(f, replica_.buffers(f), number);
   taken(f, work, outcomes);
 }
 
@@ -345,9 +347,9 @@ std::optional<std::size_t> Job::note_copy(std::uint32_t f, const gossip::LocalGr
   }
   std::optional<std::size_t> first;
   if (!candidates.empty()) first = part_of[gossip::safest_to_overwrite(standings, candidates)];
-  ++copies_[f];
+  ++memory_.number(f);
   for (std::size_t i = 0; i < work.parts.size(); ++i) {
-    if (work.parts[i].offer) clients[i]->note_copy(f, copies_[f], work.parts[i].replace, i == first);
+    if (work.parts[i].offer) clients[i]->note_copy(f, memory_.number(f), work.parts[i].replace, i == first);
   }
   return first;
 }
@@ -361,7 +363,7 @@ bool Job::hand_over(std::uint32_t f, JobClient& client, const gossip::LocalGroup
     return false;
   }
   if (client_of(client.session()) == nullptr) return false;
-  client.offer(f, part, outcome, copies_[f]);
+  client.offer(f, part, outcome, memory_.number(f));
   client.tell_due();
   return true;
 }
@@ -404,7 +406,7 @@ void Job::offer(std::uint32_t f) {
              first && job.hand_over(f, *first_client, round.parts[*first], outcomes[*first]) && outcomes[*first].finite;
          for (std::size_t i = 0; i < rest_at.size(); ++i) {
            if (!shown && taken[i].reached && !kept)
-             rest.clients[i]->note_copy(f, job.copies_[f], rest_of_round.parts[i].replace, true);
+             rest.clients[i]->note_copy(f, job.memory_.number(f), rest_of_round.parts[i].replace, true);
          }
          job.offer_rest(f, std::move(rest), std::move(rest_of_round), std::move(taken));
        });
@@ -421,7 +423,7 @@ void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& ro
       outcomes[i].written = outcomes[i].written && taken[i].reached;
       job.hand_over(f, *clients[i], round.parts[i], outcomes[i]);
     }
-    job.replica_.offered(f, job.host_.now_us(), out);
+    job.replica_.finished(f, gossip::Done{}, job.host_.now_us(), out);
     job.end_round_if_over(f);
   };
   if (rest.clients.empty()) {
@@ -434,12 +436,12 @@ void Job::offer_rest(std::uint32_t f, Mean&& rest, gossip::LocalGroup::Work&& ro
 void Job::take_in(std::uint32_t f) {
   gossip::LocalGroup::Work part = group_->take_in(f);
   Mean mean = mean_of(f, part);
-  ++copies_[f];  // what is published from now on goes into the next
+  ++memory_.number(f);  // what is published from now on goes into the next
   work(f, std::move(mean),
        [f, number = number_of_change(f), part = std::move(part)](
            Job& job, std::vector<gossip::LocalMeanTask::Outcome>&& outcomes, Actions& out) {
          job.mean_done(f, part, outcomes, number);
-         job.replica_.folded(f, job.host_.now_us(), out);
+         job.replica_.finished(f, gossip::Done{}, job.host_.now_us(), out);
        });
 }
 
@@ -456,11 +458,13 @@ void Job::tick_group() {
     end_round_if_over(f);
   gather_again();
   if (!runs()) return;
-  const TimeUs period_us = all_stopped_ ? std::min(replica_.period_us(), gossip::finish_wait_us) : replica_.period_us();
+  const TimeUs period_us =
+      all_stopped_ ? std::min(replica_.pace().period_us(), gossip::finish_wait_us) : replica_.pace().period_us();
   for (const std::uint32_t f : group_->wanted(period_us, host_.now_us(), rounds_per_tick))
     decide([&](Actions& out) { replica_.want_publication(f, out); });
-  if (first_ && first_.use_count() == 1 && client_of(first_->session()) == nullptr && all_gathered()) {
-    first_.reset();  // gone, and its memory is not needed any more
+  if (memory_.first() && memory_.first().use_count() == 1 && client_of(memory_.first()->session()) == nullptr &&
+      all_gathered()) {
+    memory_.set_first(nullptr);  // gone, and its memory is not needed any more
   }
 }
 

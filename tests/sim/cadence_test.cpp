@@ -122,7 +122,7 @@ class World {
   void set_rate(double bytes_per_s) { network_.set_default(path(bytes_per_s)); }
   void run(TimeUs duration_us) { cluster_.run_until(schedule_.now_us() + duration_us); }
   [[nodiscard]] std::uint64_t bytes_sent(std::size_t i) const { return network_.bytes_sent(i); }
-  [[nodiscard]] TimeUs period_us(std::size_t i) const { return cluster_.node(i).replica->period_us(); }
+  [[nodiscard]] TimeUs period_us(std::size_t i) const { return cluster_.node(i).replica->pace().period_us(); }
 
  private:
   static PathConditions path(double bytes_per_s) { return {.latency_us = 200, .bytes_per_s = bytes_per_s}; }

@@ -126,7 +126,7 @@ double handed_over(bool leaves, int seed) {
   const gossip::Replica& leaver = *cluster.node(0).replica;
   CHECK(leaver.idle());
   CHECK(leaver.handed_over() == leaves);
-  CHECK(leaver.fragments_handed_over() == (leaves ? 2 : 0));
+  CHECK(leaver.fragments().handed_over() == (leaves ? 2 : 0));
   cluster.settle();
   CHECK(world.drift(before) < 10 * rounding);
   CHECK(cluster.count(&gossip::ReplicaCounters::unresolved) == 0);
@@ -163,7 +163,7 @@ TEST_CASE("Leaving is over in time, with nobody there or a client that stands st
   cluster.run_until(1'300'000);
   CHECK(cluster.node(0).replica->handed_over());
   CHECK(cluster.node(0).replica->idle());
-  CHECK(cluster.node(0).replica->fragments_handed_over() == (alone ? 0 : 2));
+  CHECK(cluster.node(0).replica->fragments().handed_over() == (alone ? 0 : 2));
 }
 
 }  // namespace gossamer::sim

@@ -178,7 +178,7 @@ TEST_CASE("What a leaver in lean memory learned stays with the others") {
   const gossip::Replica& leaver = *cluster.node(0).replica;
   CHECK(leaver.idle());
   CHECK(leaver.handed_over());
-  CHECK(leaver.fragments_handed_over() == 16);
+  CHECK(leaver.fragments().handed_over() == 16);
   CHECK((sum_of_others() - others_before) / 0.125 > 0.5);
   cluster.settle();
   CHECK(world.drift(before) < 4 * rounding);

@@ -147,7 +147,7 @@ TEST_CASE("A period that the cadence shortens counts at once") {
   };
   set_capacity(100);
   world.cluster.run_until(20 * us_per_s);
-  REQUIRE(world.cluster.node(0).replica->period_us() > 60 * us_per_s);
+  REQUIRE(world.cluster.node(0).replica->pace().period_us() > 60 * us_per_s);
   set_capacity(1e9);
   // A second until the cadence is looked at, and a period.
   CHECK(time_of_a_round(world, 10 * us_per_s) <= 1'100'000);
@@ -191,7 +191,7 @@ TEST_CASE("The cadence keeps gossip to its share of the training's time") {
   cluster.run_until(90 * us_per_s);
   for (std::size_t i = 0; i < 4; ++i) {
     const double share = static_cast<double>(cluster.node(i).client.served_us - before[i]) / (60.0 * us_per_s);
-    CAPTURE(i, share, cluster.node(i).replica->period_us());
+    CAPTURE(i, share, cluster.node(i).replica->pace().period_us());
     CHECK(share < 0.022);
     CHECK(share > 0.012);
   }
@@ -230,7 +230,7 @@ TEST_CASE("The first round of a large model keeps to its share of the training's
   cluster.run_until(60 * us_per_s);
   for (std::size_t i = 0; i < 2; ++i) {
     const double share = static_cast<double>(cluster.node(i).client.served_us - before[i]) / (40.0 * us_per_s);
-    CAPTURE(i, share, cluster.node(i).replica->period_us());
+    CAPTURE(i, share, cluster.node(i).replica->pace().period_us());
     CHECK(share < 0.025);
     CHECK(cluster.node(i).replica->counters().initiated > 40);
   }

@@ -459,7 +459,7 @@ TEST_CASE("a killed node costs the others only its own exchanges") {
   CHECK(cluster.distance() < 1e-8);
   CHECK(cluster.count(&ReplicaCounters::unresolved) <= 2 * 4 * 2);
   for (std::size_t i = 0; i < 5; ++i) {
-    if (i != 2) CHECK(cluster.node(i).replica->partners() == 3);
+    if (i != 2) CHECK(cluster.node(i).replica->neighbours().partners() == 3);
   }
 }
 
@@ -512,7 +512,7 @@ TEST_CASE("NaN stays at home") {
   }
   cluster.node(1).client.model[5] = 0;
   cluster.run_until(2 * us_per_s);
-  CHECK(cluster.node(1).replica->quarantined() == 0);
+  CHECK(cluster.node(1).replica->fragments().quarantined() == 0);
   CHECK(cluster.distance() < 1e-6);
 }
 
@@ -551,7 +551,7 @@ TEST_CASE("replicas with NaN that stays keep nobody else from exchanging") {
     cluster.node(i).client.model[5] = 0;
   world.run_for(us_per_s);  // who is well asks by itself
   for (std::size_t i = 0; i < nodes; ++i)
-    CHECK(cluster.node(i).replica->quarantined() == 0);
+    CHECK(cluster.node(i).replica->fragments().quarantined() == 0);
   for (const auto& report : cluster.node(0).replica->partner_reports())
     CHECK(report.quarantined_fragments == 0);
 }
@@ -566,7 +566,7 @@ void watch(World& world) {
     if (event.kind != Cluster::Event::Kind::turned) return;
     const Replica& replica = *world.cluster.node(event.node).replica;
     if (replica.in_flight() > world.options.replica.in_flight) FAIL("more exchanges under way than allowed");
-    if (replica.pending_bytes() > world.elements() * sizeof(float)) FAIL("more memory than the model's");
+    if (replica.fragments().pending_bytes() > world.elements() * sizeof(float)) FAIL("more memory than the model's");
   };
 }
 

@@ -41,7 +41,7 @@ struct World {
   double mean_estimate() {
     double sum = 0;
     for (std::size_t i = 0; i < cluster.size(); ++i) {
-      const auto estimate = cluster.node(i).replica->mixing(cluster.now_us());
+      const auto estimate = cluster.node(i).replica->tracer().estimate(cluster.now_us());
       REQUIRE(estimate);
       sum += estimate->per_s / static_cast<double>(cluster.size());
     }

@@ -12,13 +12,10 @@ namespace gossamer::sim {
 
 namespace {
 
-using gossip::AnswerTask;
-using gossip::ConcludeTask;
-using gossip::EncodeTask;
 using gossip::FragmentBuffers;
 using gossip::FragmentParts;
 using gossip::Joining;
-using gossip::OuterTask;
+using gossip::Phase;
 using gossip::Replica;
 
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
@@ -69,6 +66,119 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
       fragments_(
           static_cast<std::uint32_t>((options.elements + options.fragment_elements - 1) / options.fragment_elements)) {
   GOSSAMER_CHECK(options.elements > 0 && options.fragment_elements % block_elements == 0);
+}
+
+// --- a node's machine ---------------------------------------------------------------------------------------------
+
+/// A task's arithmetic runs when its time is over, and reports at once: the fragment is held, so nothing else touches
+/// it in between, and what changes changes in one event.
+class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHost {
+ public:
+  Machine(Cluster& cluster, std::size_t i) : cluster_(cluster), i_(i) {}
+
+  void store_given_up(std::uint64_t counter) override { client().given_up.add(counter); }
+  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override { client().own_halves[f] = halves; }
+  bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
+                    const gossip::AnsweredHalf& half) override {
+    client().records[place] = {{initiator, reply.counter}, reply, half};
+    return true;
+  }
+  void seal_record(std::uint32_t place, std::uint32_t commits) override {
+    client().records.at(place).commits = commits;
+  }
+  void note_undone(std::uint32_t place, std::uint32_t commits) override { client().records.at(place).undone = commits; }
+  void clear_record(std::uint32_t place) override { client().records.erase(place); }
+  /// The shared word follows the daemon's parts, unless the client has it or has just given it back.
+  void store_parts(std::uint32_t f, const FragmentBuffers& buffers) override {
+    FragmentParts& word = client().words[f];
+    if (word.with_client || word.generation != buffers.parts().generation) return;
+    const bool adopted = buffers.parts().replace && !word.replace;
+    word = buffers.parts();
+    if (adopted) cluster_.say({.kind = Event::Kind::adopted, .node = i_, .fragment = f});
+  }
+  void tell_due() override {}
+  bool recall(std::uint32_t f) override {
+    if (!client().words[f].with_client || client().serving[f]) return false;
+    client().words[f].with_client = false;
+    return true;
+  }
+  int provide(std::uint32_t f) override {
+    for (std::vector<float>& buffer : client().buffers[f])
+      std::fill(buffer.begin(), buffer.end(), 0.0F);
+    return 0;
+  }
+  void vacate(std::uint32_t f) override { forget(client().buffers[f]); }
+
+  [[nodiscard]] TimeUs replica_now_us() const override { return cluster_.now_us(); }
+  bool send_message(const NodeId& to, const Message& message) override {
+    cluster_.deliver(i_, number_of(to), message);
+    return true;
+  }
+  void run(std::uint32_t f, std::unique_ptr<gossip::Task> task) override {
+    const TimeUs end_us = cluster_.now_us() + cluster_.task_time_us(cluster_.elements_of(f));
+    cluster_.at_replica(i_, end_us, [this, f, task = std::shared_ptr<gossip::Task>(std::move(task))] {
+      task->run(cluster_.nodes_[i_].replica->held(f));
+      task->finish();
+    });
+  }
+  [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
+  void complete(PullReply& reply) override { reply.clock = client().clock_base + client().clock; }
+  void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
+  void gather(std::uint32_t) override {}
+  void offer(std::uint32_t) override {}
+  void take_in(std::uint32_t) override {}
+  void lacks_memory(int) override {}
+
+  void begun(const gossip::Actions::Run& run) override {
+    Event event{.kind = Event::Kind::outer, .node = i_, .fragment = run.fragment};
+    if (const auto* answer = std::get_if<gossip::Actions::Answer>(&run.work)) {
+      event.exchange = {answer->to, answer->task.request.counter};
+      event.other = number_of(answer->to);
+      event.kind = Event::Kind::answering;
+      cluster_.say(event);
+      event.kind = Event::Kind::answered;
+    } else if (const auto* conclude = std::get_if<gossip::ConcludeTask>(&run.work)) {
+      event.exchange = {id_of(i_), conclude->reply.counter};
+      event.kind = Event::Kind::concluded;
+    } else if (const auto* undo = std::get_if<gossip::UndoTask>(&run.work)) {
+      event.exchange = client().records.at(undo->place).id;
+      event.kind = Event::Kind::undone;
+    } else if (!std::holds_alternative<gossip::OuterTask>(run.work)) {
+      return;
+    }
+    under_way_[run.fragment] = event;
+  }
+  void over(std::uint32_t f, bool done, bool commit) override {
+    const auto found = under_way_.find(f);
+    if (found == under_way_.end()) return;
+    Event event = found->second;
+    under_way_.erase(found);
+    event.done = done;
+    event.commit = commit;
+    cluster_.say(event);
+  }
+  void turned() override {
+    cluster_.nodes_[i_].replica->check_invariants();
+    cluster_.say({.kind = Event::Kind::turned, .node = i_});
+  }
+
+ private:
+  [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
+
+  Cluster& cluster_;
+  std::size_t i_;
+  std::map<std::uint32_t, Event> under_way_;  ///< what is said when the work on the fragment is over
+};
+
+Cluster::Node::Node() = default;
+Cluster::Node::~Node() = default;
+Cluster::~Cluster() = default;
+
+void Cluster::replace_replica(std::size_t i, std::unique_ptr<Replica> replica) {
+  Node& node = nodes_[i];
+  node.machine = std::make_unique<Machine>(*this, i);
+  node.replica = std::move(replica);
+  node.executor = std::make_unique<gossip::Executor>(*node.replica, *node.machine, *node.machine);
 }
 
 // --- nodes --------------------------------------------------------------------------------------------------------
@@ -148,21 +258,19 @@ void Cluster::attach(std::size_t i, bool joins) {
                            node.client.words[f]);
   }
   ++node.replica_life;
-  node.replica = std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
-                                           *node.counter, gossip::Random(random_.next()));
+  replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
+                                               *node.counter, gossip::Random(random_.next())));
   if (options_.lean_window > 0) {
     vacate_unused(node.client);
     node.replica->keep_lean(options_.lean_window);
   }
-  node.replica->begin_after(node.seen);
+  node.replica->book().replies().begin_after(node.seen);
   remember(i);
   const std::uint64_t clock = node.client.clock_base + node.client.clock;
   node.replica->set_clock(clock);
   node.joining.reset();
   if (joins) node.joining.emplace(options_.joining, id_of(i), job, clock, std::move(blocks));
-  Actions actions;
-  node.replica->set_state(ReplicaState::joining, actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { node.replica->enter(Phase::joining, out); });
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) told_of_link(i, j);
   }
@@ -173,19 +281,21 @@ void Cluster::attach(std::size_t i, bool joins) {
 /// What a former daemon has stored for this one.
 void Cluster::remember(std::size_t i) {
   Node& node = nodes_[i];
-  node.replica->set_record_places(record_places);
-  if (node.client.given_up.floor > 0) node.replica->remember(node.client.given_up);
+  node.replica->book().replies().set_capacity(record_places);
+  if (node.client.given_up.floor > 0) node.replica->book().remember(node.client.given_up);
   for (std::uint32_t f = 0; f < fragments_; ++f)
     node.replica->remember(f, node.client.own_halves[f]);
-  node.client.given_up = node.replica->given_up();
+  node.client.given_up = node.replica->book().given_up();
   std::erase_if(node.client.records, [&](const auto& item) {
     const Record& record = item.second;
     const std::uint32_t commits = node.client.words[record.reply.fragment].commits;
     return !record.commits || !gossip::reached(commits, *record.commits) ||
            (record.undone && gossip::reached(commits, *record.undone));
   });
-  for (const auto& [place, record] : node.client.records)
-    node.replica->remember(record.id, place, record.reply, record.half, now_us());
+  for (const auto& [place, record] : node.client.records) {
+    node.executor->note_record(place);
+    node.replica->book().replies().restore(record.id, place, record.reply, record.half, now_us());
+  }
 }
 
 void Cluster::kill_daemon(std::size_t i) {
@@ -226,7 +336,7 @@ void Cluster::let_go(std::size_t i) {
     if (linked(i, j)) deliver(i, j, absent);
   }
   say({.kind = Event::Kind::let_go, .node = i});
-  node.replica->add_seen(node.seen);
+  node.replica->book().replies().add_seen(node.seen);
   ++node.replica_life;
   node.replica.reset();
   node.joining.reset();
@@ -267,25 +377,19 @@ void Cluster::resume(std::size_t i) {
 void Cluster::drain(std::size_t i) {
   if (!nodes_[i].replica) return;
   nodes_[i].joining.reset();
-  Actions actions;
-  nodes_[i].replica->set_state(ReplicaState::draining, actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::stopping, out); });
 }
 
 void Cluster::leave(std::size_t i, TimeUs patience_us) {
   if (!nodes_[i].replica) return;
   nodes_[i].joining.reset();
-  Actions actions;
-  nodes_[i].replica->leave(now_us(), now_us() + patience_us, actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { nodes_[i].replica->leave(now_us(), now_us() + patience_us, out); });
 }
 
 void Cluster::finish(std::size_t i, bool on) {
   nodes_[i].client.finishing = on;
   if (!nodes_[i].replica) return;
-  Actions actions;
-  nodes_[i].replica->set_finishing(on, now_us(), actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { nodes_[i].replica->set_finishing(on, now_us(), out); });
 }
 
 void Cluster::pull(std::size_t i, std::size_t j, std::uint32_t f) {
@@ -312,9 +416,7 @@ void Cluster::link(std::size_t i, std::size_t j) {
 }
 
 void Cluster::told_of_link(std::size_t i, std::size_t j) {
-  Actions actions;
-  nodes_[i].replica->link_up(id_of(j), actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { nodes_[i].replica->link_up(id_of(j), out); });
   if (!nodes_[i].joining) return;
   Joining::Actions asks;
   nodes_[i].joining->link_up(id_of(j), now_us(), asks);
@@ -348,9 +450,7 @@ void Cluster::declare_dead(std::size_t i, std::size_t j) {
   in_daemon(i, nodes_[i].daemon_life, [this, i, j] {
     say({.kind = Event::Kind::dead, .node = i, .other = j});
     if (!nodes_[i].replica) return;
-    Actions actions;
-    nodes_[i].replica->node_dead(id_of(j), now_us(), actions);
-    perform(i, actions);
+    decide(i, [&](Actions& out) { nodes_[i].replica->node_dead(id_of(j), now_us(), out); });
   });
 }
 
@@ -532,9 +632,7 @@ void Cluster::publish(std::size_t i, std::uint32_t f) {
       .generation = generation, .publication = parts.spare(), .correction = parts.correction, .commits = parts.commits};
   const std::uint64_t clock = client.clock_base + client.clock;
   in_replica(i, node.replica_life, [this, i, f, generation, clock] {
-    Actions actions;
-    nodes_[i].replica->published(f, generation, clock, now_us(), actions);
-    perform(i, actions);
+    decide(i, [&](Actions& out) { nodes_[i].replica->published(f, generation, clock, now_us(), out); });
   });
 }
 
@@ -577,9 +675,7 @@ void Cluster::tick(std::size_t i) {
     perform(i, asks);
   }
   tell_time_taken(i);
-  Actions actions;
-  node.replica->tick(now_us(), actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { node.replica->tick(now_us(), out); });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;
   if (!node.client.alive && (node.replica->idle() || given_up)) return let_go(i);
   at_replica(i, now_us() + options_.tick_us, [this, i] { tick(i); });
@@ -607,32 +703,17 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
   say({.kind = Event::Kind::delivered, .node = to, .other = from, .message = &message});
   Node& node = nodes_[to];
   if (!node.replica) return receive_without_job(from, to, message);
-  Replica& replica = *node.replica;
   const NodeId sender = id_of(from);
-  Actions actions;
-  if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
-    replica.request(sender, ExchangeRequest(*request), now_us(), actions);
-  } else if (const auto* reply = std::get_if<ExchangeReply>(&message)) {
-    replica.reply(sender, ExchangeReply(*reply), now_us(), actions);
-  } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
-    replica.acknowledged(sender, *ack, now_us(), actions);
-  } else if (const auto* inquiry = std::get_if<ExchangeInquiry>(&message)) {
-    replica.inquired(sender, *inquiry, actions);
-  } else if (const auto* info = std::get_if<JobInfo>(&message)) {
-    replica.info(sender, *info);
-    if (node.joining) {
-      Joining::Actions asks;
-      node.joining->info(sender, *info, now_us(), asks);
-      perform(to, asks);
-    }
-  } else if (std::get_if<JobQuery>(&message) != nullptr) {
-    actions.send.push_back({sender, replica.own_info()});
-  } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
-    replica.pull(sender, *pull, now_us(), actions);
-  } else if (const auto* pulled = std::get_if<PullReply>(&message)) {
-    receive_pulled(to, sender, *pulled);
-  }
-  perform(to, actions);
+  if (const auto* pulled = std::get_if<PullReply>(&message)) return receive_pulled(to, sender, *pulled);
+  decide(to, [&](Actions& out) {
+    if (std::get_if<JobQuery>(&message) != nullptr) out.send.push_back({sender, node.replica->own_info()});
+    node.replica->received(sender, Message(message), now_us(), out);
+  });
+  const auto* info = std::get_if<JobInfo>(&message);
+  if (info == nullptr || !node.joining) return;
+  Joining::Actions asks;
+  node.joining->info(sender, *info, now_us(), asks);
+  perform(to, asks);
 }
 
 /// As daemon/node.cpp answers for a job that has no client there.
@@ -664,7 +745,7 @@ void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply&
   }
   if (reply.reason == RefuseReason::none && reply.values.size() == padded_of(reply.fragment) * sizeof(float))
     std::memcpy(buffers.begin_replace(), reply.values.data.data(), reply.values.size());
-  node.replica->end_taking(reply.fragment, true);
+  node.replica->end_taking(reply.fragment, {.there = true});
   Joining::Actions asks;
   node.joining->pulled(from, reply, now_us(), asks);
   perform(i, asks);
@@ -675,12 +756,8 @@ void Cluster::perform(std::size_t i, Joining::Actions& actions) {
   for (auto& ask : actions.ask) {
     if (linked(i, number_of(ask.to))) deliver(i, number_of(ask.to), std::move(ask.message));
   }
-  for (const auto& take : actions.take) {
-    node.replica->buffers(take.fragment).finish_replace();
-    node.replica->buffers(take.fragment).hand_over();
-    mirror(i, take.fragment);
-    say({.kind = Event::Kind::adopted, .node = i, .fragment = take.fragment});
-  }
+  for (const auto& take : actions.take)
+    decide(i, [&](Actions& out) { node.replica->hand_over_taken(take.fragment, out); });
   if (!actions.finished) return;
   if (node.joining->fragments_pulled() > 0) node.client.clock_base = node.joining->clock();
   node.joining.reset();
@@ -694,173 +771,13 @@ void Cluster::run_if_joined(std::size_t i) {
     if (node.replica->buffers(f).parts().replace) return;
   }
   node.replica->set_clock(node.client.clock_base + node.client.clock);
-  Actions actions;
-  node.replica->set_state(ReplicaState::running, actions);
-  perform(i, actions);
+  decide(i, [&](Actions& out) { node.replica->enter(Phase::running, out); });
 }
 
 TimeUs Cluster::task_time_us(std::size_t elements) {
   const double bytes = static_cast<double>(elements * sizeof(float)) * options_.byte_scale;
   return between(random_, options_.task_us, 2 * options_.task_us) +
          static_cast<TimeUs>(bytes / options_.task_bytes_per_s * us_per_s);
-}
-
-/// Runs a task's arithmetic when its time is over and reports at once: the fragment is held, so nothing else touches it
-/// in between, and what changes changes in one event.
-template <class Task, class Report>
-void Cluster::work(std::size_t i, std::uint32_t f, Task task, Report report) {
-  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, task = std::move(task), report]() mutable {
-    auto result = std::move(task).run(nodes_[i].replica->held(f));
-    Actions actions;
-    report(*nodes_[i].replica, std::move(result), actions);
-    perform(i, actions);
-  });
-}
-
-/// As a replica asks for it: docs of Replica::Store.
-void Cluster::store(std::size_t i, Actions& actions) {
-  Client& client = nodes_[i].client;
-  Replica& replica = *nodes_[i].replica;
-  for (const std::uint64_t counter : replica.take_given_up())
-    client.given_up.add(counter);
-  for (const Replica::Store& commit : std::exchange(actions.store, {})) {
-    const std::uint32_t commits = replica.buffers(commit.fragment).parts().commits;
-    if (commit.answered) client.records.at(*commit.answered).commits = commits;
-    if (commit.undone) client.records.at(*commit.undone).undone = commits;
-    client.own_halves[commit.fragment] = replica.own_halves(commit.fragment);
-    mirror(i, commit.fragment);
-  }
-  for (const std::uint32_t place : replica.take_left_places())
-    client.records.erase(place);
-}
-
-void Cluster::recall(std::size_t i, std::uint32_t f) {
-  Client& client = nodes_[i].client;
-  if (!nodes_[i].replica->buffers(f).out_of_hand()) return;
-  const bool done = client.words[f].with_client && !client.serving[f];
-  if (done) client.words[f].with_client = false;
-  Actions actions;
-  nodes_[i].replica->recalled(f, done, now_us(), actions);
-  perform(i, actions);
-}
-
-void Cluster::answer(std::size_t i, Replica::Answer run) {
-  Event event{.kind = Event::Kind::answering,
-              .node = i,
-              .fragment = run.fragment,
-              .exchange = {run.to, run.task.request.counter},
-              .other = number_of(run.to)};
-  say(event);
-  event.kind = Event::Kind::answered;
-  work(i, run.fragment, std::move(run.task),
-       [this, event, to = run.to, place = run.place](Replica& replica, AnswerTask::Result&& result,
-                                                     Actions& out) mutable {
-         event.done = result.reply.status == ReplyStatus::done;
-         event.commit = result.commit;
-         if (result.commit) nodes_[event.node].client.records[place] = {event.exchange, result.reply, result.half};
-         replica.answered(event.fragment, to, place, std::move(result), now_us(), out);
-         store(event.node, out);
-         say(event);
-       });
-}
-
-void Cluster::undo(std::size_t i, std::uint32_t f, gossip::UndoTask task) {
-  Event event{.kind = Event::Kind::undone, .node = i, .fragment = f};
-  event.exchange = nodes_[i].client.records.at(task.place).id;
-  work(i, f, std::move(task), [this, event](Replica& replica, gossip::UndoTask::Result&& result, Actions& out) mutable {
-    event.done = event.commit = result.commit;
-    replica.undone(event.fragment, result, now_us(), out);
-    store(event.node, out);
-    say(event);
-  });
-}
-
-void Cluster::perform(std::size_t i, Actions& actions) {
-  store(i, actions);
-  for (const std::uint32_t f : actions.due)
-    mirror(i, f);
-  for (auto& [f, task] : actions.encode) {
-    work(i, f, std::move(task), [this, f = f](Replica& replica, EncodeTask::Result&& result, Actions& out) {
-      replica.encoded(f, std::move(result), now_us(), out);
-    });
-  }
-  for (auto& run : actions.answer)
-    answer(i, std::move(run));
-  for (auto& [f, task] : actions.undo)
-    undo(i, f, std::move(task));
-  for (auto& [f, task] : actions.conclude)
-    conclude(i, f, std::move(task));
-  for (const auto& [f, task] : actions.outer) {
-    work(i, f, task, [this, i, f = f](Replica& replica, OuterTask::Result&& result, Actions& out) {
-      replica.outer_done(f, result, now_us(), out);
-      store(i, out);
-      say({.kind = Event::Kind::outer, .node = i, .fragment = f});
-    });
-  }
-  for (const auto& [f, to] : actions.snapshot)
-    take_snapshot(i, f, number_of(to));
-  for (const std::uint32_t f : actions.provide)
-    provide(i, f);
-  for (const std::uint32_t f : actions.vacate)
-    vacate(i, f);
-  for (auto& send : actions.send)
-    deliver(i, number_of(send.to), std::move(send.message));
-  say({.kind = Event::Kind::turned, .node = i});
-  for (const std::uint32_t f : actions.recall)
-    recall(i, f);
-}
-
-void Cluster::provide(std::size_t i, std::uint32_t f) {
-  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
-    for (std::vector<float>& buffer : nodes_[i].client.buffers[f])
-      std::fill(buffer.begin(), buffer.end(), 0.0F);
-    Actions out;
-    nodes_[i].replica->provided(f, true, now_us(), out);
-    perform(i, out);
-  });
-}
-
-void Cluster::vacate(std::size_t i, std::uint32_t f) {
-  mirror(i, f);
-  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f] {
-    forget(nodes_[i].client.buffers[f]);
-    Actions out;
-    nodes_[i].replica->vacated(f, now_us(), out);
-    perform(i, out);
-  });
-}
-
-void Cluster::conclude(std::size_t i, std::uint32_t f, ConcludeTask task) {
-  Event event{.kind = Event::Kind::concluded, .node = i, .fragment = f, .exchange = {id_of(i), task.reply.counter}};
-  work(i, f, std::move(task), [this, event](Replica& replica, ConcludeTask::Result&& result, Actions& out) mutable {
-    event.done = result.accepted;
-    event.commit = result.commit;
-    replica.concluded(event.fragment, std::move(result), now_us(), out);
-    store(event.node, out);
-    say(event);
-  });
-}
-
-/// The shared word follows the daemon's parts, unless the client has it or has just given it back.
-void Cluster::mirror(std::size_t i, std::uint32_t f) {
-  const FragmentParts& parts = nodes_[i].replica->buffers(f).parts();
-  FragmentParts& word = nodes_[i].client.words[f];
-  if (!word.with_client && word.generation == parts.generation) word = parts;
-}
-
-void Cluster::take_snapshot(std::size_t i, std::uint32_t f, std::size_t to) {
-  std::vector<float> values(padded_of(f));
-  const bool finite = gossip::sum(nodes_[i].replica->buffers(f).y(), values.size() / block_elements, values.data());
-  PullReply reply{.job = job, .fragment = f, .reason = finite ? RefuseReason::none : RefuseReason::quarantined};
-  if (finite) reply.values = Bytes::adopt(std::move(values));
-  at_replica(i, now_us() + task_time_us(elements_of(f)), [this, i, f, to, reply = std::move(reply)]() mutable {
-    const Client& client = nodes_[i].client;
-    reply.clock = client.clock_base + client.clock;
-    deliver(i, to, std::move(reply));
-    Actions out;
-    nodes_[i].replica->snapshot_taken(f, now_us(), out);
-    perform(i, out);
-  });
 }
 
 }  // namespace gossamer::sim

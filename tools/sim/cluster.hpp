@@ -21,8 +21,8 @@
 #include <span>
 #include <vector>
 
+#include "gossip/replica/executor.hpp"
 #include "gossip/replica/joining.hpp"
-#include "gossip/replica/replica.hpp"
 #include "tools/sim/network.hpp"
 
 namespace gossamer::sim {
@@ -127,12 +127,19 @@ class Cluster {
     TimeUs told_served_us = 0;
     TrainStep train;
   };
+  /// The memory and the processor of a node, as its replica's executor sees them.
+  class Machine;
   struct Node {
+    Node();
+    ~Node();
+
     Client client;
     std::unique_ptr<gossip::ExchangeCounter> counter;
     gossip::ReplyCache::Seen seen;             ///< by replicas of this daemon that are gone
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
+    std::unique_ptr<gossip::Executor> executor;
+    std::unique_ptr<Machine> machine;
     std::optional<gossip::Joining> joining;
     bool paused = false;
     bool settled = true;
@@ -148,6 +155,7 @@ class Cluster {
   Cluster(ClusterOptions options, Schedule& schedule, Network& network);
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
+  ~Cluster();
 
   // --- nodes
   /// A client with this model and no daemon yet. Nodes are numbered from 0, as the network's.
@@ -167,6 +175,8 @@ class Cluster {
   /// A new client process at a node without one.
   void start_client(std::size_t i, std::span<const float> model);
   void kill_node(std::size_t i);
+  /// Puts another replica in the place of node i's: it has the same memory, and knows of no exchange.
+  void replace_replica(std::size_t i, std::unique_ptr<gossip::Replica> replica);
   /// The daemon stands still (SIGSTOP), then goes on with all that came meanwhile.
   void pause(std::size_t i);
   void resume(std::size_t i);
@@ -238,7 +248,7 @@ class Cluster {
   double full_probability = 0;
 
  private:
-  using Actions = gossip::Replica::Actions;
+  using Actions = gossip::Actions;
 
   void say(const Event& event) {
     if (on_event) on_event(event);
@@ -270,21 +280,13 @@ class Cluster {
   void let_go(std::size_t i);
   void told_of_link(std::size_t i, std::size_t j);
   void receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply);
-  void perform(std::size_t i, Actions& actions);
+  template <class Feed>
+  void decide(std::size_t i, Feed feed) {
+    nodes_[i].executor->decide(feed);
+  }
   void perform(std::size_t i, gossip::Joining::Actions& actions);
-  void conclude(std::size_t i, std::uint32_t f, gossip::ConcludeTask task);
   void run_if_joined(std::size_t i);
-  void mirror(std::size_t i, std::uint32_t f);
-  void store(std::size_t i, Actions& actions);
-  void answer(std::size_t i, gossip::Replica::Answer run);
-  void undo(std::size_t i, std::uint32_t f, gossip::UndoTask task);
-  void recall(std::size_t i, std::uint32_t f);
   void remember(std::size_t i);
-  void take_snapshot(std::size_t i, std::uint32_t f, std::size_t to);
-  void provide(std::size_t i, std::uint32_t f);
-  void vacate(std::size_t i, std::uint32_t f);
-  template <class Task, class Report>
-  void work(std::size_t i, std::uint32_t f, Task task, Report report);
 
   ClusterOptions options_;
   Schedule& schedule_;

@@ -200,9 +200,9 @@ void ExchangeRules::turned(std::size_t i) {
   std::erase_if(state.kept, [&](const auto& item) {
     return cluster_.now_us() - item.second >= options_.lifetime_us + patience_us;
   });
-  if (replica.kept_replies() <= state.kept.size()) return;
+  if (replica.book().replies().unacknowledged() <= state.kept.size()) return;
   fail(fmt::format("kept replies: node {} keeps {} though only {} are neither acknowledged nor past their lifetime", i,
-                   replica.kept_replies(), state.kept.size()),
+                   replica.book().replies().unacknowledged(), state.kept.size()),
        i, 0, {}, i);
 }
 

@@ -402,21 +402,23 @@ void Invariants::check_bounds(std::size_t i) const {
   }
   // Each linked node, and each not yet known to be dead, has its share of the reply cache.
   const std::size_t most_kept = gossip::ReplyCache::max_unacknowledged * cluster_.size();
-  if (replica.kept_replies() > most_kept) {
-    fail(fmt::format("bounds: node {} keeps {} replies", i, replica.kept_replies()), here);
+  if (replica.book().replies().unacknowledged() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} replies", i, replica.book().replies().unacknowledged()), here);
   }
-  if (replica.unsent_acks() > most_kept) {
-    fail(fmt::format("bounds: node {} keeps {} acknowledgements to send", i, replica.unsent_acks()), here);
+  if (replica.book().unsent_acks() > most_kept) {
+    fail(fmt::format("bounds: node {} keeps {} acknowledgements to send", i, replica.book().unsent_acks()), here);
   }
   std::size_t most = 0;
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f)
     most += node.client.buffers[f][0].size() * sizeof(float);
-  if (replica.pending_bytes() > most) {
-    fail(fmt::format("bounds: node {} keeps {} bytes of corrections, more than a model", i, replica.pending_bytes()),
+  if (replica.fragments().pending_bytes() > most) {
+    fail(fmt::format("bounds: node {} keeps {} bytes of corrections, more than a model", i,
+                     replica.fragments().pending_bytes()),
          here);
   }
-  if (replica.partners() > nodes_[i].linked.size()) {
-    fail(fmt::format("partners: node {} has {} partners and {} links", i, replica.partners(), nodes_[i].linked.size()),
+  if (replica.neighbours().partners() > nodes_[i].linked.size()) {
+    fail(fmt::format("partners: node {} has {} partners and {} links", i, replica.neighbours().partners(),
+                     nodes_[i].linked.size()),
          here);
   }
 }
@@ -512,7 +514,7 @@ void Invariants::finish() {
   }
   std::uint64_t orphans = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i)
-    orphans += cluster_.node(i).replica ? cluster_.node(i).replica->orphaned_replies() : 0;
+    orphans += cluster_.node(i).replica ? cluster_.node(i).replica->book().replies().orphans() : 0;
   if (unresolved() + orphans < countable) {
     throw Violation(fmt::format("exactly once: {} exchanges were committed at one end only with a survivor, but "
                                 "survivors counted {} unresolved",

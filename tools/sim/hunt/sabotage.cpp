@@ -161,23 +161,24 @@ Sabotage nan_from_nowhere(const Swarm&) {
 /// Nothing if exchanges are under way: they could not go on.
 void forget_replies(Cluster& cluster, std::size_t i, const gossip::ReplicaOptions& options) {
   auto& node = cluster.node(i);
-  if (node.replica->in_flight() > 0 || node.replica->pending_bytes() > 0) return;
+  const auto held = [](const gossip::Fragment& fragment) { return fragment.is_held(); };
+  if (node.replica->in_flight() > 0 || std::ranges::any_of(node.replica->fragments(), held)) return;
   std::vector<gossip::FragmentBuffers> fragments;
   for (std::uint32_t f = 0; f < cluster.fragments(); ++f) {
     auto& three = node.client.buffers[f];
     fragments.emplace_back(std::array{three[0].data(), three[1].data(), three[2].data()},
                            three[0].size() / block_elements, node.replica->buffers(f).parts());
   }
-  gossip::Replica::Actions ignored;
+  gossip::Actions ignored;
   auto fresh = std::make_unique<gossip::Replica>(options, id_of(i), node.replica->own_info(), std::move(fragments),
                                                  *node.counter, gossip::Random(1));
-  fresh->set_state(ReplicaState::running, ignored);
+  fresh->enter(gossip::Phase::running, ignored);
   for (std::size_t j = 0; j < cluster.size(); ++j) {
     if (!cluster.linked(i, j)) continue;
     fresh->link_up(id_of(j), ignored);
-    fresh->info(id_of(j), cluster.node(j).replica->own_info());
+    fresh->received(id_of(j), cluster.node(j).replica->own_info(), cluster.now_us(), ignored);
   }
-  node.replica = std::move(fresh);
+  cluster.replace_replica(i, std::move(fresh));
 }
 
 Sabotage forgotten_replies(const Swarm& swarm) {

@@ -562,7 +562,7 @@ void World::leave(std::size_t i) {
 void World::wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us) {
   const Cluster::Node& node = cluster_.node(i);
   if (!node.replica || node.daemon_life != life || calm_) return;
-  const bool leaving = node.replica->leaving() && !node.replica->handed_over();
+  const bool leaving = node.replica->phase() == gossip::Phase::leaving && !node.replica->handed_over();
   if ((leaving || !node.replica->idle()) && schedule_.now_us() < deadline_us) {
     return schedule_.after(20'000, [this, i, life, deadline_us] { wait_for_leave(i, life, deadline_us); });
   }
@@ -602,7 +602,7 @@ std::string World::missing() const {
   std::size_t reached = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     if (cluster_.node(i).replica->state() != ReplicaState::running) return fmt::format("node {} does not run", i);
-    if (cluster_.node(i).replica->quarantined() > 0) return fmt::format("node {} is in quarantine", i);
+    if (cluster_.node(i).replica->fragments().quarantined() > 0) return fmt::format("node {} is in quarantine", i);
     for (std::size_t j = i + 1; j < cluster_.size(); ++j) {
       if (!may_link(i, j)) continue;
       if (!cluster_.linked(i, j)) {

@@ -7,7 +7,7 @@
 
 #include "catch.hpp"
 #include "gossip/exchange/exchange.hpp"
-#include "gossip/replica/replica.hpp"
+#include "gossip/replica/executor.hpp"
 #include "gossip/untouchable_device.hpp"
 #include "gossip/values.hpp"
 
@@ -311,7 +311,7 @@ NodeId node_id(std::size_t number) {
 }
 
 /// A replica with its client, as the daemon carries it out.
-struct Node {
+struct Node : ReplicaMemory, ReplicaHost {
   static constexpr std::uint32_t fragments = 2;
 
   Node(const Place& where, std::size_t number) : place(where) {
@@ -330,6 +330,7 @@ struct Node {
                                  .network_share = 0};
     replica.emplace(options, node_id(number), info(ReplicaState::running), std::move(buffers), counter,
                     Random(number + 1));
+    executor.emplace(*replica, *this, *this);
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -337,7 +338,8 @@ struct Node {
   static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
 
   /// A step: the client trains, and serves what it holds.
-  void step(std::uint64_t clock, TimeUs now_us, values::Random& random) {
+  void step(std::uint64_t clock, TimeUs time_us, values::Random& random) {
+    now_us = time_us;
     replica->set_clock(clock);
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const FragmentParts parts = replica->buffers(f).parts();
@@ -348,59 +350,56 @@ struct Node {
         if (parts.correction_valid) x[f][e] = (parts.replace ? 0.0F : x[f][e]) + memory[3 * f + parts.correction][e];
         memory[3 * f + parts.spare()][e] = x[f][e];
       }
-      replica->published(f, parts.generation + 1, clock, now_us, out);
+      executor->decide([&](Actions& out) { replica->published(f, parts.generation + 1, clock, now_us, out); });
     }
   }
 
   /// Runs what was started, until there is nothing more; `send` is given each message.
   template <class Send>
-  void work(TimeUs now_us, Send send) {
-    for (bool any = true; any;) {
-      Replica::Actions todo = std::exchange(out, {});
-      any = false;
-      const auto each = [&](auto& list, auto&& act) {
-        for (auto& item : list) {
-          act(item);
-          any = true;
-        }
-      };
-      each(todo.encode, [&](auto& run) {
-        replica->encoded(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
-      });
-      each(todo.answer, [&](auto& run) {
-        replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
-                          out);
-      });
-      each(todo.conclude, [&](auto& run) {
-        replica->concluded(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
-      });
-      each(todo.outer, [&](auto& run) {
-        replica->outer_done(run.fragment, std::move(run.task).run(replica->held(run.fragment)), now_us, out);
-      });
-      each(todo.undo,
-           [&](auto& run) { replica->undone(run.fragment, run.task.run(replica->held(run.fragment)), now_us, out); });
-      each(todo.snapshot, [&](const Replica::Snapshot& snapshot) {
-        const HeldFragment fragment = replica->held(snapshot.fragment);
-        Values values(elements);
-        PullReply reply{.job = {7, 9}, .fragment = snapshot.fragment};
-        if (!fragment.device.read(fragment.buffers.y(), blocks, values)) reply.reason = RefuseReason::quarantined;
-        reply.values = Bytes::adopt(std::move(values));
-        send(snapshot.to, Message(std::move(reply)));
-        replica->snapshot_taken(snapshot.fragment, now_us, out);
-      });
-      for (auto& message : todo.send)
-        send(message.to, std::move(message.message));
-      each(todo.recall, [&](std::uint32_t f) { replica->recalled(f, true, now_us, out); });
+  void work(Send send) {
+    while (!tasks.empty() || !sent.empty()) {
+      for (auto& [f, task] : std::exchange(tasks, {})) {
+        task->run(replica->held(f));
+        task->finish();
+      }
+      for (auto& [to, message] : std::exchange(sent, {}))
+        send(to, std::move(message));
     }
   }
+
+  // What outlives a daemon is not looked at here.
+  void store_given_up(std::uint64_t) override {}
+  void store_own_halves(std::uint32_t, const OwnHalves&) override {}
+  bool write_record(std::uint32_t, const NodeId&, const ExchangeReply&, const AnsweredHalf&) override { return true; }
+  void seal_record(std::uint32_t, std::uint32_t) override {}
+  void note_undone(std::uint32_t, std::uint32_t) override {}
+  void clear_record(std::uint32_t) override {}
+  void store_parts(std::uint32_t, const FragmentBuffers&) override {}
+  void tell_due() override {}
+  bool recall(std::uint32_t) override { return true; }
+  int provide(std::uint32_t) override { return 0; }
+  void vacate(std::uint32_t) override {}
+
+  [[nodiscard]] TimeUs replica_now_us() const override { return now_us; }
+  bool send_message(const NodeId& to, const Message& message) override {
+    sent.emplace_back(to, message);
+    return true;
+  }
+  void run(std::uint32_t f, std::unique_ptr<Task> task) override { tasks.emplace_back(f, std::move(task)); }
+  [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
+  void complete(PullReply&) override {}
+  void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
+  void gather(std::uint32_t) override {}
+  void offer(std::uint32_t) override {}
+  void take_in(std::uint32_t) override {}
+  void lacks_memory(int) override {}
 
   /// Values that the client is to take over.
   bool take(const PullReply& reply) {
     FragmentBuffers& buffers = replica->buffers(reply.fragment);
     if (reply.reason != RefuseReason::none || buffers.parts().with_client) return false;
     if (!place.device().upload(buffers.begin_replace(), reply.values.as<float>())) return false;
-    buffers.finish_replace();
-    buffers.hand_over();
+    executor->decide([&](Actions& out) { replica->hand_over_taken(reply.fragment, out); });
     return true;
   }
 
@@ -409,7 +408,10 @@ struct Node {
   std::vector<Values> x;
   ExchangeCounter counter{1};
   std::optional<Replica> replica;
-  Replica::Actions out;
+  std::optional<Executor> executor;
+  TimeUs now_us = 0;
+  std::vector<std::pair<std::uint32_t, std::unique_ptr<Task>>> tasks;
+  std::vector<std::pair<NodeId, Message>> sent;
 };
 
 /// Two replicas that run and exchange, the second after it has pulled the model of the first.
@@ -420,40 +422,33 @@ struct Pair {
     const std::size_t other = 1 - from;
     if (to != node_id(other)) return;
     Node& node = nodes[other];
-    if (auto* request = std::get_if<ExchangeRequest>(&message)) {
-      node.replica->request(node_id(from), std::move(*request), now_us, node.out);
-    } else if (auto* reply = std::get_if<ExchangeReply>(&message)) {
-      node.replica->reply(node_id(from), std::move(*reply), now_us, node.out);
-    } else if (const auto* ack = std::get_if<ExchangeAck>(&message)) {
-      node.replica->acknowledged(node_id(from), *ack, now_us, node.out);
-    } else if (const auto* info = std::get_if<JobInfo>(&message)) {
-      node.replica->info(node_id(from), *info);
-    } else if (const auto* pull = std::get_if<PullRequest>(&message)) {
-      node.replica->pull(node_id(from), *pull, now_us, node.out);
-    } else if (const auto* pulled = std::get_if<PullReply>(&message)) {
+    if (const auto* pulled = std::get_if<PullReply>(&message)) {
       taken += node.take(*pulled) ? 1 : 0;
+      return;
     }
+    node.executor->decide(
+        [&](Actions& out) { node.replica->received(node_id(from), std::move(message), now_us, out); });
   }
   void turn() {
     now_us += 5 * us_per_ms;
     for (std::size_t i = 0; i < 2; ++i) {
       nodes[i].step(static_cast<std::uint64_t>(now_us / us_per_ms), now_us, random);
-      nodes[i].replica->tick(now_us, nodes[i].out);
+      nodes[i].executor->decide([&](Actions& out) { nodes[i].replica->tick(now_us, out); });
     }
     for (int round = 0; round < 8; ++round) {
       for (std::size_t i = 0; i < 2; ++i)
-        nodes[i].work(now_us, [&](const NodeId& to, Message&& message) { deliver(i, to, std::move(message)); });
+        nodes[i].work([&](const NodeId& to, Message&& message) { deliver(i, to, std::move(message)); });
     }
   }
   Trace run(int turns) {
     for (std::size_t i = 0; i < 2; ++i)
-      nodes[i].replica->link_up(node_id(1 - i), nodes[i].out);
-    nodes[0].replica->set_state(ReplicaState::running, nodes[0].out);
+      nodes[i].executor->decide([&](Actions& out) { nodes[i].replica->link_up(node_id(1 - i), out); });
+    nodes[0].executor->decide([&](Actions& out) { nodes[0].replica->enter(Phase::running, out); });
     for (std::uint32_t f = 0; f < Node::fragments; ++f)
       deliver(1, node_id(0), PullRequest{.job = {7, 9}, .fragment = f});
     for (int wait = 0; wait < 20 && taken < Node::fragments; ++wait)
       turn();
-    nodes[1].replica->set_state(ReplicaState::running, nodes[1].out);
+    nodes[1].executor->decide([&](Actions& out) { nodes[1].replica->enter(Phase::running, out); });
     for (int t = 0; t < turns; ++t)
       turn();
     Trace trace;

@@ -27,11 +27,12 @@ struct Lone {
   std::vector<std::vector<std::vector<float>>> memory;
   ExchangeCounter counter{1};
   std::optional<Replica> replica;
-  Replica::Actions out = {};
+  Actions out = {};
   TimeUs now_us = 1'000;
   std::uint64_t asked = 0;
 
-  explicit Lone(ReplicaOptions options, std::size_t fragments = 1, std::uint8_t self = 100) {
+  explicit Lone(ReplicaOptions options, std::size_t fragments = 1, std::uint8_t self = 100,
+                Phase phase = Phase::running) {
     options.codec = Codec::f32;
     memory.assign(fragments, {3, std::vector<float>(blocks * block_elements)});
     std::vector<FragmentBuffers> buffers;
@@ -40,13 +41,13 @@ struct Lone {
                            FragmentParts{.generation = 1}, test_device());
     }
     replica.emplace(options, node_id(self), info(ReplicaState::running), std::move(buffers), counter, Random(1));
-    replica->set_state(ReplicaState::running, out);
+    replica->enter(phase, out);
   }
   static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
 
   void meet(std::uint8_t number) {
     replica->link_up(node_id(number), out);
-    replica->info(node_id(number), info(ReplicaState::running));
+    hear(number, info(ReplicaState::running));
   }
   void tick(TimeUs later_us = 0) {
     now_us += later_us;
@@ -60,17 +61,37 @@ struct Lone {
       if (parts.with_client) replica->published(f, parts.generation + 1, clock, now_us, out);
     }
   }
-  /// Runs what has been started and reports it.
+  /// Runs what has been started of the kinds that a client's death does not change, and reports it.
   void work() {
-    for (auto& [f, task] : std::exchange(out.encode, {}))
-      replica->encoded(f, std::move(task).run(replica->held(f)), now_us, out);
-    for (auto& run : std::exchange(out.answer, {}))
-      replica->answered(run.fragment, run.to, run.place, std::move(run.task).run(replica->held(run.fragment)), now_us,
-                        out);
-    for (auto& [f, task] : std::exchange(out.conclude, {}))
-      replica->concluded(f, std::move(task).run(replica->held(f)), now_us, out);
-    for (auto& [f, task] : std::exchange(out.undo, {}))
-      replica->undone(f, task.run(replica->held(f)), now_us, out);
+    for (const auto kind : {&Lone::run_all<EncodeTask>, &Lone::run_all<Actions::Answer>, &Lone::run_all<ConcludeTask>,
+                            &Lone::run_all<UndoTask>})
+      (this->*kind)();
+  }
+  template <class Kind>
+  void run_all() {
+    for (auto& [f, work] : take<Kind>()) {
+      if constexpr (std::is_same_v<Kind, Actions::Answer>) {
+        done(f, std::move(work.task).run(replica->held(f)));
+      } else {
+        done(f, std::move(work).run(replica->held(f)));
+      }
+    }
+  }
+  void done(std::uint32_t f, Finished&& result) { replica->finished(f, std::move(result), now_us, out); }
+  /// What has been started of one kind and not been taken yet.
+  template <class Kind>
+  std::vector<std::pair<std::uint32_t, Kind>> begun() const {
+    std::vector<std::pair<std::uint32_t, Kind>> found;
+    for (const Actions::Run& run : out.run) {
+      if (const auto* work = std::get_if<Kind>(&run.work)) found.emplace_back(run.fragment, *work);
+    }
+    return found;
+  }
+  template <class Kind>
+  std::vector<std::pair<std::uint32_t, Kind>> take() {
+    auto taken = begun<Kind>();
+    std::erase_if(out.run, [](const Actions::Run& run) { return std::holds_alternative<Kind>(run.work); });
+    return taken;
   }
   /// Fragments that are to be taken back from the client, which has begun to serve them or not.
   std::size_t recall(bool serves = false) {
@@ -90,9 +111,8 @@ struct Lone {
             .side = Bytes::adopt(std::vector<std::int8_t>(side_bytes(Codec::f32, blocks), 10)),  // takes up to 2^10
             .values = Bytes::adopt(std::vector<float>(blocks * block_elements, 1.0F))};
   }
-  void ask(std::uint8_t from, ExchangeRequest message) {
-    replica->request(node_id(from), std::move(message), now_us, out);
-  }
+  void hear(std::uint8_t from, Message message) { replica->received(node_id(from), std::move(message), now_us, out); }
+  void ask(std::uint8_t from, ExchangeRequest message) { hear(from, std::move(message)); }
   void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
   /// The neighbour's answer to a request: it, too, holds ones.
   static ExchangeReply reply_to(const ExchangeRequest& request, ReplyStatus status = ReplyStatus::done) {
@@ -107,7 +127,6 @@ struct Lone {
     reply.differences = Bytes::adopt(std::vector<float>(request.block_count * block_elements, 1.0F));
     return reply;
   }
-  void hear(std::uint8_t from, ExchangeReply reply) { replica->reply(node_id(from), std::move(reply), now_us, out); }
   /// What was sent of one kind since the last call; everything else sent is forgotten.
   template <class Kind>
   std::vector<std::pair<std::uint8_t, Kind>> sent() {
@@ -143,9 +162,9 @@ TEST_CASE("a request that does not fit is refused and changes nothing", "[replic
     request.side = Bytes::adopt(std::vector<std::byte>(side_bytes(Codec::q8, 2)));
     request.values = Bytes::adopt(std::vector<std::byte>(2 * codec_block_bytes(Codec::q8)));
     change(request);
-    Replica::Actions actions;
-    lone.replica->request(node_id(1), std::move(request), 1, actions);
-    CHECK(actions.answer.empty());
+    Actions actions;
+    lone.replica->received(node_id(1), std::move(request), 1, actions);
+    CHECK(actions.run.empty());
     REQUIRE(actions.send.size() == 1);
     const auto& reply = std::get<ExchangeReply>(actions.send[0].message);
     CHECK(reply.status == ReplyStatus::refused);
@@ -196,20 +215,20 @@ TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
   Lone lone({.in_flight = 3}, 8);
   lone.meet(1);
   lone.tick();
-  CHECK(lone.out.encode.size() == 3);
+  CHECK(lone.begun<EncodeTask>().size() == 3);
   lone.work();
   auto requests = lone.sent<ExchangeRequest>();
   CHECK(requests.size() == 3);
   CHECK(lone.replica->in_flight() == 3);
   lone.tick();
-  CHECK(lone.out.encode.empty());
+  CHECK(lone.begun<EncodeTask>().empty());
   // Those waiting for a publication count, too.
   lone.replica->set_clock(5);
   lone.hear(1, Lone::reply_to(requests[0].second, ReplyStatus::refused));
   for (int i = 0; i < 10; ++i)
     lone.tick(1'000'000);
   CHECK(lone.replica->in_flight() + lone.out.due.size() <= 3 + 1);
-  CHECK(lone.out.encode.size() <= 1);
+  CHECK(lone.begun<EncodeTask>().size() <= 1);
   lone.publish(6);
   CHECK(lone.replica->in_flight() <= 3);
 }
@@ -279,11 +298,11 @@ TEST_CASE("a request is answered with a second waiting for the link, and not wit
   lone.meet(1);
   lone.replica->set_link(node_id(1), {.backlog_us = us_per_s + 1});
   lone.ask(1);
-  CHECK(lone.out.answer.empty());
+  CHECK(lone.begun<Actions::Answer>().empty());
   REQUIRE(lone.sent<ExchangeReply>().at(0).second.status == ReplyStatus::busy);
   lone.replica->set_link(node_id(1), {.backlog_us = us_per_s});
   lone.ask(1);
-  CHECK(lone.out.answer.size() == 1);
+  CHECK(lone.begun<Actions::Answer>().size() == 1);
 }
 
 TEST_CASE("fragments take turns", "[replica]") {
@@ -316,17 +335,17 @@ TEST_CASE("a copy for the node itself is of a publication that is not older than
   CHECK(lone.out.due == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});  // those that come next, too
   // A client that stands still is waited for, however long that is.
   lone.tick(60 * us_per_s);
-  CHECK(lone.out.snapshot.empty());
+  CHECK(lone.begun<Actions::Snapshot>().empty());
   lone.publish(100);
-  REQUIRE(lone.out.snapshot.size() == 1);
-  CHECK(lone.out.snapshot[0].fragment == 0);
-  CHECK(lone.out.snapshot[0].to == node_id(100));
-  lone.out.snapshot.clear();
-  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
-  CHECK(lone.out.snapshot.empty());  // once
+  REQUIRE(lone.begun<Actions::Snapshot>().size() == 1);
+  CHECK(lone.begun<Actions::Snapshot>()[0].first == 0);
+  CHECK(lone.begun<Actions::Snapshot>()[0].second.to == node_id(100));
+  lone.take<Actions::Snapshot>();
+  lone.done(0, Done{});
+  CHECK(lone.begun<Actions::Snapshot>().empty());  // once
   REQUIRE(lone.replica->copy(1, 100, lone.now_us, lone.out));
-  CHECK(lone.out.snapshot.size() == 1);  // published already
-  lone.replica->set_state(ReplicaState::draining, lone.out);
+  CHECK(lone.begun<Actions::Snapshot>().size() == 1);  // published already
+  lone.replica->enter(Phase::stopping, lone.out);
   CHECK_FALSE(lone.replica->copy(2, 100, lone.now_us, lone.out));
 }
 
@@ -335,15 +354,15 @@ TEST_CASE("a joiner does not wait for the node's own copy, nor that for a joiner
   lone.meet(1);
   lone.replica->set_clock(100);
   REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
-  lone.replica->pull(node_id(1), {.job = {7, 9}, .fragment = 0}, lone.now_us, lone.out);
-  CHECK(lone.out.snapshot.empty());
+  lone.hear(1, PullRequest{.job = {7, 9}, .fragment = 0});
+  CHECK(lone.begun<Actions::Snapshot>().empty());
   lone.tick(4 * us_per_s);  // the joiner is not kept waiting by a client that stands still
-  REQUIRE(lone.out.snapshot.size() == 1);
-  CHECK(lone.out.snapshot[0].to == node_id(1));
-  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+  REQUIRE(lone.begun<Actions::Snapshot>().size() == 1);
+  CHECK(lone.begun<Actions::Snapshot>()[0].second.to == node_id(1));
+  lone.done(0, Done{});
   lone.publish(100);
-  REQUIRE(lone.out.snapshot.size() == 2);
-  CHECK(lone.out.snapshot[1].to == node_id(100));
+  REQUIRE(lone.begun<Actions::Snapshot>().size() == 2);
+  CHECK(lone.begun<Actions::Snapshot>()[1].second.to == node_id(100));
 }
 
 TEST_CASE("two replicas that have only each other begin with different fragments", "[replica]") {
@@ -507,8 +526,8 @@ TEST_CASE("a neighbour that is new finds room among many whose links are gone", 
   };
   for (std::uint32_t number = 0; number < 3'000; ++number) {
     lone.replica->link_up(many(number), lone.out);
-    lone.replica->info(many(number), Lone::info(ReplicaState::running));
-    REQUIRE(lone.replica->partners() == 1);
+    lone.replica->received(many(number), Lone::info(ReplicaState::running), lone.now_us, lone.out);
+    REQUIRE(lone.replica->neighbours().partners() == 1);
     lone.replica->link_down(many(number));
   }
   CHECK(lone.replica->partner_reports().size() <= 1024);
@@ -534,15 +553,15 @@ TEST_CASE("an exchange without an answer ends with its lifetime, and is never ta
   const auto [partner, request] = lone.start_own();
   lone.tick(5 * us_per_s - 1);
   CHECK(lone.replica->in_flight() == 1);
-  lone.replica->info(node_id(1), Lone::info(ReplicaState::absent));  // so that no other begins
+  lone.hear(1, Lone::info(ReplicaState::absent));  // so that no other begins
   lone.tick(2 * us_per_s);
   CHECK(lone.replica->in_flight() == 0);
-  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{request.counter});
+  CHECK(lone.replica->book().take_given_up() == std::vector<std::uint64_t>{request.counter});
   lone.hear(partner, Lone::reply_to(request));  // too late
   const auto acks = lone.sent<ExchangeAck>();
   REQUIRE(acks.size() == 1);
   CHECK(acks[0].second.outcome == Outcome::never);
-  CHECK(lone.out.conclude.empty());
+  CHECK(lone.begun<ConcludeTask>().empty());
   CHECK(lone.y() == 0);
   CHECK(lone.counters().unresolved == 0);
 }
@@ -557,12 +576,12 @@ TEST_CASE("an answer that nobody acknowledges is asked after, and counted when n
   for (int i = 0; i < 20; ++i)
     lone.tick(us_per_s);
   CHECK(lone.counters().unresolved == 0);
-  CHECK(lone.replica->orphaned_replies() == 1);
+  CHECK(lone.replica->book().replies().orphans() == 1);
   CHECK(lone.replica->idle());
   for (int i = 0; i < 20; ++i)
     lone.tick(60 * us_per_s);
   CHECK(lone.counters().unresolved == 1);
-  CHECK(lone.replica->orphaned_replies() == 0);
+  CHECK(lone.replica->book().replies().orphans() == 0);
   const auto late = lone.asked;
   auto request = lone.request();
   request.counter = late;
@@ -585,7 +604,7 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   const auto of_successor = lone.request(1);
   lone.ask(1, of_successor);  // overtakes what is told of the other
   lone.work();
-  lone.replica->info(node_id(1), absent);
+  lone.hear(1, absent);
   CHECK(lone.counters().unresolved == 1);
   lone.sent<ExchangeReply>();
   lone.ask(1, of_successor);
@@ -593,19 +612,19 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].second.status == ReplyStatus::done);
 
-  lone.replica->info(node_id(1), successor);
+  lone.hear(1, successor);
   absent.first_exchange = 1;  // of another before them
-  lone.replica->info(node_id(1), absent);
-  CHECK(lone.replica->partners() == 1);
+  lone.hear(1, absent);
+  CHECK(lone.replica->neighbours().partners() == 1);
   CHECK(lone.counters().unresolved == 1);
-  CHECK(lone.replica->kept_replies() == 1);
+  CHECK(lone.replica->book().replies().unacknowledged() == 1);
 }
 
 TEST_CASE("of a node that dies its own exchanges are asked after, and those with it are given up", "[replica]") {
   Lone lone({}, 3);
   lone.meet(1);
   lone.meet(2);
-  lone.replica->info(node_id(2), Lone::info(ReplicaState::joining));
+  lone.hear(2, Lone::info(ReplicaState::joining));
   lone.tick();
   lone.work();  // three requests out to node 1
   const auto requests = lone.sent<ExchangeRequest>();
@@ -613,14 +632,14 @@ TEST_CASE("of a node that dies its own exchanges are asked after, and those with
   lone.ask(2, 1);
   lone.work();     // one answer to node 2, unacknowledged
   lone.ask(2, 2);  // and one being computed
-  REQUIRE(lone.out.answer.size() == 1);
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);
   lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
   lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
-  CHECK(lone.replica->orphaned_replies() == 1);
+  CHECK(lone.replica->book().replies().orphans() == 1);
   lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
-  CHECK(lone.replica->take_given_up().size() == 2);  // the reply that is here already is not lost
+  CHECK(lone.replica->book().take_given_up().size() == 2);  // the reply that is here already is not lost
   lone.work();
-  CHECK(lone.replica->orphaned_replies() == 2);  // committed for node 2, which is dead
+  CHECK(lone.replica->book().replies().orphans() == 2);  // committed for node 2, which is dead
   lone.recall();
   lone.work();
   CHECK(lone.counters().initiated == 1);
@@ -628,7 +647,7 @@ TEST_CASE("of a node that dies its own exchanges are asked after, and those with
   for (int i = 0; i < 30; ++i)
     lone.tick(us_per_s);
   CHECK(lone.counters().unresolved == 0);
-  CHECK(lone.replica->orphaned_replies() == 2);
+  CHECK(lone.replica->book().replies().orphans() == 2);
 }
 
 TEST_CASE("an exchange whose partner dies while it is encoded is not sent", "[replica]") {
@@ -650,7 +669,7 @@ TEST_CASE("a request that could not be sent is no exchange", "[replica]") {
   CHECK(lone.replica->in_flight() == 0);
   CHECK(lone.counters().unresolved == 0);
   lone.tick(100'000);
-  CHECK(lone.out.encode.size() == 1);  // without a new publication
+  CHECK(lone.begun<EncodeTask>().size() == 1);  // without a new publication
 }
 
 TEST_CASE("a repeated request that could not be sent does not end an exchange that may be answered", "[replica]") {
@@ -684,18 +703,18 @@ TEST_CASE("an acknowledgement or a busy reply that could not be sent is sent lat
   lone.tick();
   CHECK(lone.sent<ExchangeAck>().empty());
 
-  Replica::Actions ignored;
-  lone.replica->set_state(ReplicaState::joining, ignored);
-  lone.ask(1);
-  const auto replies = lone.sent<ExchangeReply>();
+  Lone joining({}, 1, 100, Phase::joining);
+  joining.meet(1);
+  joining.ask(1);
+  const auto replies = joining.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
   REQUIRE(replies[0].second.status == ReplyStatus::busy);
-  lone.replica->send_failed(node_id(1), replies[0].second, lone.now_us);
-  lone.tick();
-  const auto again = lone.sent<ExchangeReply>();
+  joining.replica->send_failed(node_id(1), replies[0].second, joining.now_us);
+  joining.tick();
+  const auto again = joining.sent<ExchangeReply>();
   REQUIRE(again.size() == 1);
   CHECK(again[0].second.status == ReplyStatus::busy);
-  CHECK(again[0].second.counter == lone.asked);
+  CHECK(again[0].second.counter == joining.asked);
 }
 
 TEST_CASE("a reply that does not fit its request is a violation and changes nothing", "[replica]") {
@@ -737,7 +756,7 @@ TEST_CASE("a reply is acknowledged when it is committed, not when its copy arriv
   lone.meet(1);
   const auto [partner, request] = lone.start_own();
   lone.hear(partner, Lone::reply_to(request));
-  REQUIRE(lone.out.conclude.size() == 1);
+  REQUIRE(lone.begun<ConcludeTask>().size() == 1);
   lone.hear(partner, Lone::reply_to(request));
   CHECK(lone.sent<ExchangeAck>().empty());
   lone.work();
@@ -800,28 +819,27 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   lone.work();  // an answer whose correction goes to the client
   REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
   lone.ask(2);
-  CHECK(lone.out.answer.empty());
+  CHECK(lone.begun<Actions::Answer>().empty());
   REQUIRE(lone.recall() == 1);
-  REQUIRE(lone.out.answer.size() == 1);  // held
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);  // held
   lone.hear(1, Lone::reply_to(request));
   for (int i = 0; i < 20; ++i)
-    lone.replica->pull(node_id(3), {{7, 9}, 0}, lone.now_us, lone.out);
-  CHECK(lone.out.conclude.empty());
-  CHECK(lone.out.snapshot.empty());
+    lone.hear(3, PullRequest{{7, 9}, 0});
+  CHECK(lone.begun<ConcludeTask>().empty());
+  CHECK(lone.begun<Actions::Snapshot>().empty());
   CHECK(lone.out.recall.empty());
   lone.ask(2);
   CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
 
-  for (auto& run : std::exchange(lone.out.answer, {}))
-    lone.replica->answered(0, run.to, run.place, std::move(run.task).run(lone.replica->held(0)), lone.now_us, lone.out);
-  REQUIRE(lone.out.conclude.size() == 1);  // first the reply
-  CHECK(lone.out.snapshot.empty());
+  lone.run_all<Actions::Answer>();
+  REQUIRE(lone.begun<ConcludeTask>().size() == 1);  // first the reply
+  CHECK(lone.begun<Actions::Snapshot>().empty());
   lone.work();
   int pulls = 0;
-  while (!lone.out.snapshot.empty()) {  // then the pulls, as many as may wait
+  while (!lone.begun<Actions::Snapshot>().empty()) {  // then the pulls, as many as may wait
     ++pulls;
-    lone.out.snapshot.clear();
-    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+    lone.take<Actions::Snapshot>();
+    lone.done(0, Done{});
   }
   CHECK(pulls == 8);
   CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
@@ -837,17 +855,17 @@ TEST_CASE("what a client serves waits for its publication; what it has not begun
   REQUIRE(lone.replica->buffers(0).out_of_hand());
   lone.hear(partner, Lone::reply_to(request));
   lone.ask(2);  // both wait
-  CHECK(lone.out.conclude.empty());
-  CHECK(lone.out.answer.empty());
+  CHECK(lone.begun<ConcludeTask>().empty());
+  CHECK(lone.begun<Actions::Answer>().empty());
   CHECK(lone.recall(true) == 2);  // in vain
-  CHECK(lone.out.conclude.empty());
+  CHECK(lone.begun<ConcludeTask>().empty());
   CHECK(lone.replica->buffers(0).out_of_hand());
   lone.out.store.clear();
   lone.publish(3);
-  CHECK(lone.out.conclude.size() == 1);
+  CHECK(lone.begun<ConcludeTask>().size() == 1);
   lone.work();
   REQUIRE(lone.out.store.size() == 1);
-  REQUIRE(lone.out.answer.size() == 1);
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);
   CHECK(lone.sent<ExchangeAck>().size() == 1);
   lone.work();
   CHECK(lone.counters().initiated == 1);
@@ -858,10 +876,10 @@ TEST_CASE("what a client serves waits for its publication; what it has not begun
 TEST_CASE("every commit is stored, with what a successor needs, before anything is sent on the strength of it",
           "[replica]") {
   Lone lone({.in_flight = 1});
-  lone.replica->set_record_places(4);
+  lone.replica->book().replies().set_capacity(4);
   lone.meet(1);
   lone.tick();
-  REQUIRE(lone.out.encode.size() == 1);
+  REQUIRE(lone.begun<EncodeTask>().size() == 1);
   CHECK(lone.out.store.empty());
   lone.work();
   REQUIRE(lone.out.store.size() == 1);  // that it is about to be asked for
@@ -869,7 +887,7 @@ TEST_CASE("every commit is stored, with what a successor needs, before anything 
   REQUIRE(requests.size() == 1);
   const ExchangeRequest& request = requests[0].second;
   const auto half_of = [&](std::uint64_t counter) {
-    const OwnHalves& halves = lone.replica->own_halves(0);
+    const OwnHalves& halves = lone.replica->fragments()[0].own_halves;
     return halves[0].counter == counter ? halves[0] : halves[1];
   };
   CHECK(half_of(request.counter) == OwnHalf{request.counter, OwnHalf::never});
@@ -886,24 +904,23 @@ TEST_CASE("every commit is stored, with what a successor needs, before anything 
   REQUIRE(lone.out.store.size() == 1);
   REQUIRE(lone.out.store[0].answered);
   const std::uint32_t place = *lone.out.store[0].answered;
-  CHECK(lone.replica->take_left_places().empty());
-  lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
-  CHECK(lone.replica->take_left_places() == std::vector<std::uint32_t>{place});
+  CHECK(lone.replica->book().replies().take_left().empty());
+  lone.hear(1, ExchangeAck{lone.asked});
+  CHECK(lone.replica->book().replies().take_left() == std::vector<std::uint32_t>{place});
 }
 
 TEST_CASE("figures about a fragment that a task works on are those of before", "[replica]") {
   Lone lone({});
   lone.meet(1);
-  CHECK(lone.replica->disagreement() == 0);
+  CHECK(lone.replica->fragments().disagreement() == 0);
   lone.ask(1);
-  REQUIRE(lone.out.answer.size() == 1);
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);
   const HeldFragment held = lone.replica->held(0);
-  Replica::Answer run = std::move(lone.out.answer[0]);
-  auto result = std::move(run.task).run(held);
+  auto result = std::move(lone.take<Actions::Answer>()[0].second.task).run(held);
   REQUIRE(held.steps.mean() > 0);  // the task's: nobody else may look
-  CHECK(lone.replica->disagreement() == 0);
-  lone.replica->answered(run.fragment, run.to, run.place, std::move(result), lone.now_us, lone.out);
-  CHECK(lone.replica->disagreement() == Approx(held.steps.mean()));
+  CHECK(lone.replica->fragments().disagreement() == 0);
+  lone.done(0, std::move(result));
+  CHECK(lone.replica->fragments().disagreement() == Approx(held.steps.mean()));
 }
 
 TEST_CASE("a half that its initiator never took is undone, and what it took is not", "[replica]") {
@@ -923,18 +940,18 @@ TEST_CASE("a half that its initiator never took is undone, and what it took is n
     lone.meet(1);
     JobInfo info = Lone::info(ReplicaState::running);
     info.first_exchange = lone.asked + 1;
-    lone.replica->info(node_id(1), info);
+    lone.hear(1, info);
     lone.tick();
   }
   const auto inquiries = lone.sent<ExchangeInquiry>();
   REQUIRE(!inquiries.empty());
   CHECK(inquiries[0].first == 1);
   CHECK(inquiries[0].second.counter == lone.asked);
-  CHECK(lone.replica->kept_replies() == 0);
-  CHECK(lone.replica->orphaned_replies() == 1);
+  CHECK(lone.replica->book().replies().unacknowledged() == 0);
+  CHECK(lone.replica->book().replies().orphans() == 1);
   SECTION("never") {
-    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
-    CHECK(lone.out.undo.empty());
+    lone.hear(1, ExchangeAck{lone.asked, Outcome::never});
+    CHECK(lone.begun<UndoTask>().empty());
     CHECK(lone.recall() == 1);
     lone.out.store.clear();
     lone.work();
@@ -943,21 +960,21 @@ TEST_CASE("a half that its initiator never took is undone, and what it took is n
     CHECK(lone.out.store[0].undone);
     CHECK(lone.counters().undone == 1);
     // Said once more, by a copy.
-    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::never}, lone.now_us, lone.out);
-    CHECK(lone.out.undo.empty());
+    lone.hear(1, ExchangeAck{lone.asked, Outcome::never});
+    CHECK(lone.begun<UndoTask>().empty());
   }
   SECTION("taken") {
-    lone.replica->acknowledged(node_id(1), {lone.asked}, lone.now_us, lone.out);
-    CHECK(lone.out.undo.empty());
+    lone.hear(1, ExchangeAck{lone.asked});
+    CHECK(lone.begun<UndoTask>().empty());
     CHECK(lone.y() == 0.5F);
     CHECK(lone.counters().unresolved == 0);
   }
   SECTION("nobody knows") {
-    lone.replica->acknowledged(node_id(1), {lone.asked, Outcome::unknown}, lone.now_us, lone.out);
+    lone.hear(1, ExchangeAck{lone.asked, Outcome::unknown});
     CHECK(lone.y() == 0.5F);
     CHECK(lone.counters().unresolved == 1);
   }
-  CHECK(lone.replica->orphaned_replies() == 0);
+  CHECK(lone.replica->book().replies().orphans() == 0);
   CHECK(lone.replica->idle());
 }
 
@@ -966,12 +983,12 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
   lone.meet(1);
   const auto asked = [&](std::uint64_t counter) -> std::optional<Outcome> {
     lone.out.send.clear();
-    lone.replica->inquired(node_id(1), {counter, {7, 9}, 0}, lone.out);
+    lone.hear(1, ExchangeInquiry{counter, {7, 9}, 0});
     const auto acks = lone.sent<ExchangeAck>();
     return acks.empty() ? std::nullopt : std::optional(acks[0].second.outcome);
   };
   const auto next = [&] {
-    for (int i = 0; i < 10 && lone.out.encode.empty(); ++i) {
+    for (int i = 0; i < 10 && lone.begun<EncodeTask>().empty(); ++i) {
       lone.publish(++lone.asked);
       lone.tick(50 * us_per_ms);
     }
@@ -988,19 +1005,19 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
   CHECK(asked(1) == Outcome::unknown);  // of a life before it
   CHECK(asked(taken.counter + 1000) == Outcome::unknown);
   const ExchangeRequest never = next();
-  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so that no other begins
-  lone.tick(2 * us_per_s);                                            // its lifetime is over
+  lone.hear(1, Lone::info(ReplicaState::joining));  // so that no other begins
+  lone.tick(2 * us_per_s);                          // its lifetime is over
   CHECK(asked(never.counter) == Outcome::never);
   lone.hear(1, Lone::reply_to(never));  // late: the responder is to undo it
   const auto acks = lone.sent<ExchangeAck>();
   REQUIRE(acks.size() == 1);
   CHECK(acks[0].second.outcome == Outcome::never);
-  lone.replica->info(node_id(1), Lone::info(ReplicaState::running));
+  lone.hear(1, Lone::info(ReplicaState::running));
   const ExchangeRequest under_way = next();
 
   // The daemon dies, and the next one finds what was stored.
-  const OwnHalves halves = lone.replica->own_halves(0);
-  const GivenUp given_up = lone.replica->given_up();
+  const OwnHalves halves = lone.replica->fragments()[0].own_halves;
+  const GivenUp given_up = lone.replica->book().given_up();
   const FragmentParts parts = lone.replica->buffers(0).parts();
   std::vector<FragmentBuffers> buffers;
   auto& three = lone.memory[0];
@@ -1008,37 +1025,37 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
                        test_device());
   lone.replica.emplace(ReplicaOptions{}, node_id(0), Lone::info(ReplicaState::running), std::move(buffers),
                        lone.counter, Random(2));
-  lone.replica->remember(given_up);
+  lone.replica->book().remember(given_up);
   lone.replica->remember(0, halves);
   CHECK(asked(taken.counter) == Outcome::taken);
   CHECK(asked(never.counter) == Outcome::never);
   CHECK(asked(under_way.counter) == Outcome::never);
-  CHECK(lone.replica->take_given_up() == std::vector<std::uint64_t>{under_way.counter});
+  CHECK(lone.replica->book().take_given_up() == std::vector<std::uint64_t>{under_way.counter});
 }
 
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);
-  lone.replica->info(node_id(1), Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
-  lone.replica->set_clock(1000);                                      // trained, and never published
-  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
-  CHECK(lone.out.snapshot.empty());
+  lone.hear(1, Lone::info(ReplicaState::joining));  // so nothing else asks for a publication
+  lone.replica->set_clock(1000);                    // trained, and never published
+  lone.hear(1, PullRequest{{7, 9}, 0});
+  CHECK(lone.begun<Actions::Snapshot>().empty());
   REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
   SECTION("its client publishes") {
     lone.publish(1001);
-    REQUIRE(lone.out.snapshot.size() == 1);
-    CHECK(lone.out.snapshot[0].to == node_id(1));
+    REQUIRE(lone.begun<Actions::Snapshot>().size() == 1);
+    CHECK(lone.begun<Actions::Snapshot>()[0].second.to == node_id(1));
     // Fresh: the next one is served at once.
-    lone.replica->snapshot_taken(0, lone.now_us, lone.out);
+    lone.done(0, Done{});
     lone.out = {};
-    lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
-    CHECK(lone.out.snapshot.size() == 1);
+    lone.hear(1, PullRequest{{7, 9}, 0});
+    CHECK(lone.begun<Actions::Snapshot>().size() == 1);
   }
   SECTION("its client stands still, and is not waited for") {
     lone.tick(2 * us_per_s);
-    CHECK(lone.out.snapshot.empty());
+    CHECK(lone.begun<Actions::Snapshot>().empty());
     lone.tick(2 * us_per_s);
-    CHECK(lone.out.snapshot.size() == 1);
+    CHECK(lone.begun<Actions::Snapshot>().size() == 1);
   }
 }
 
@@ -1046,7 +1063,7 @@ TEST_CASE("a pull is declined for a reason", "[replica]") {
   Lone lone({});
   lone.meet(1);
   const auto reason = [&](const PullRequest& request) {
-    lone.replica->pull(node_id(1), request, lone.now_us, lone.out);
+    lone.hear(1, request);
     const auto replies = lone.sent<PullReply>();
     REQUIRE(replies.size() == 1);
     CHECK(replies[0].second.fragment == request.fragment);
@@ -1055,21 +1072,21 @@ TEST_CASE("a pull is declined for a reason", "[replica]") {
   };
   CHECK(reason({{7, 9}, 1}) == RefuseReason::bad_request);
   CHECK(reason({{7, 8}, 0}) == RefuseReason::layout_differs);
-  Replica::Actions ignored;
-  lone.replica->set_state(ReplicaState::draining, ignored);
+  Actions ignored;
+  lone.replica->enter(Phase::stopping, ignored);
   CHECK(reason({{7, 9}, 0}) == RefuseReason::draining);
-  CHECK(lone.out.snapshot.empty());
+  CHECK(lone.begun<Actions::Snapshot>().empty());
 }
 
 TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]") {
   Lone lone({});
   lone.meet(1);
-  lone.replica->set_state(ReplicaState::draining, lone.out);
+  lone.replica->enter(Phase::stopping, lone.out);
   const auto told = lone.sent<JobInfo>();
   REQUIRE_FALSE(told.empty());
   CHECK(told.back().second.state == ReplicaState::draining);
   lone.tick(us_per_s);
-  CHECK(lone.out.encode.empty());
+  CHECK(lone.begun<EncodeTask>().empty());
   lone.ask(1);
   const auto replies = lone.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
@@ -1079,18 +1096,18 @@ TEST_CASE("a draining replica starts nothing and refuses requests", "[replica]")
 TEST_CASE("a drained replica starts and answers nothing, gives its model, and comes back", "[replica]") {
   Lone lone({});
   lone.meet(1);
-  lone.replica->set_drained(true, lone.out);
+  lone.replica->enter(Phase::drained, lone.out);
   CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::draining);
   lone.tick(us_per_s);
-  CHECK(lone.out.encode.empty());
+  CHECK(lone.begun<EncodeTask>().empty());
   lone.ask(1);
   const auto replies = lone.sent<ExchangeReply>();
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].second.reason == RefuseReason::draining);
-  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
-  CHECK(lone.out.snapshot.size() == 1);
-  lone.replica->snapshot_taken(0, lone.now_us, lone.out);
-  lone.replica->set_drained(false, lone.out);
+  lone.hear(1, PullRequest{{7, 9}, 0});
+  CHECK(lone.begun<Actions::Snapshot>().size() == 1);
+  lone.done(0, Done{});
+  lone.replica->enter(Phase::running, lone.out);
   CHECK(lone.sent<JobInfo>().back().second.state == ReplicaState::running);
   CHECK(lone.start_own().first == 1);
 }
@@ -1098,11 +1115,11 @@ TEST_CASE("a drained replica starts and answers nothing, gives its model, and co
 TEST_CASE("a drained replica that stops gives nothing any more", "[replica]") {
   Lone lone({});
   lone.meet(1);
-  lone.replica->set_drained(true, lone.out);
-  lone.replica->set_state(ReplicaState::draining, lone.out);
-  lone.replica->pull(node_id(1), {{7, 9}, 0}, lone.now_us, lone.out);
-  CHECK(lone.out.snapshot.empty());
-  lone.replica->set_drained(false, lone.out);  // too late
+  lone.replica->enter(Phase::drained, lone.out);
+  lone.replica->enter(Phase::stopping, lone.out);
+  lone.hear(1, PullRequest{{7, 9}, 0});
+  CHECK(lone.begun<Actions::Snapshot>().empty());
+  lone.replica->enter(Phase::running, lone.out);  // too late
   CHECK(lone.replica->state() == ReplicaState::draining);
 }
 
@@ -1130,7 +1147,7 @@ TEST_CASE("a leaver exchanges each fragment with partners of its own choice, the
     CHECK(asked.size() == 2);  // of four replicas
   CHECK(lone.replica->handed_over());
   CHECK(lone.replica->idle());
-  CHECK(lone.replica->fragments_handed_over() == 3);
+  CHECK(lone.replica->fragments().handed_over() == 3);
   lone.ask(1);
   CHECK(lone.sent<ExchangeReply>().at(0).second.reason == RefuseReason::draining);
 }
@@ -1142,16 +1159,16 @@ TEST_CASE("a leaver waits for the client's training, but not for ever", "[replic
   lone.replica->set_clock(100);
   lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
   lone.tick(10'000);
-  CHECK(lone.out.encode.empty());
+  CHECK(lone.begun<EncodeTask>().empty());
   REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
   if (publishes) {
     lone.publish(100);
   } else {
     lone.tick(480'000);
-    CHECK(lone.out.encode.empty());
+    CHECK(lone.begun<EncodeTask>().empty());
     lone.tick(20'000);
   }
-  CHECK(lone.out.encode.size() == 1);
+  CHECK(lone.begun<EncodeTask>().size() == 1);
 }
 
 TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand over", "[replica]") {
@@ -1159,12 +1176,11 @@ TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand ov
   alone.replica->leave(alone.now_us, alone.now_us + us_per_s, alone.out);
   alone.tick();
   CHECK(alone.replica->handed_over());
-  Lone joining({});
+  Lone joining({}, 1, 100, Phase::joining);
   joining.meet(1);
-  joining.replica->set_state(ReplicaState::joining, joining.out);
   joining.replica->leave(joining.now_us, joining.now_us + us_per_s, joining.out);
   joining.tick();
-  CHECK(joining.out.encode.empty());
+  CHECK(joining.begun<EncodeTask>().empty());
   CHECK(joining.replica->handed_over());
   Lone busy({});
   busy.meet(1);
@@ -1176,7 +1192,7 @@ TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand ov
       busy.hear(to, Lone::reply_to(request, ReplyStatus::busy));
   }
   CHECK(busy.replica->handed_over());
-  CHECK(busy.replica->fragments_handed_over() == 0);
+  CHECK(busy.replica->fragments().handed_over() == 0);
   CHECK(busy.replica->idle());
 }
 
@@ -1202,10 +1218,9 @@ TEST_CASE("a partner that was busy rests no longer than a new, shorter period sa
   for (int i = 0; i < 8; ++i) {
     const auto counter = ask(600 * us_per_s);
     REQUIRE(counter);  // no rest is longer than a period
-    lone.replica->reply(
-        node_id(1),
-        {.counter = *counter, .job = {7, 9}, .fragment = 0, .status = ReplyStatus::busy, .codec = Codec::f32},
-        lone.now_us, lone.out);
+    lone.hear(1,
+              ExchangeReply{
+                  .counter = *counter, .job = {7, 9}, .fragment = 0, .status = ReplyStatus::busy, .codec = Codec::f32});
   }
   CHECK_FALSE(ask(20 * us_per_s));
   lone.replica->set_options({.codec = Codec::f32, .period_us = 50'000});

@@ -1,0 +1,79 @@
+#include "daemon/jobs/job_memory.hpp"
+
+#include <algorithm>
+
+#include "daemon/clients/reply_records.hpp"
+
+namespace gossamer::daemon {
+
+JobMemory::JobMemory(std::shared_ptr<JobClient> first, std::shared_ptr<NodeMemory> node, std::uint64_t number)
+    : first_(std::move(first)), node_(std::move(node)), numbers_(first_->memory().fragment_count(), number) {
+  advance_numbers(*first_);
+}
+
+void JobMemory::advance_numbers(const JobClient& client) {
+  for (std::uint32_t f = 0; f < numbers_.size(); ++f)
+    numbers_[f] = std::max(numbers_[f], client.last_noted(f));
+}
+
+void JobMemory::store_copy(std::uint32_t f, const gossip::FragmentBuffers& buffers, std::uint64_t number) {
+  if (!buffers.copy_is_kept()) return;
+  node_->store_copy(f, {.buffer = buffers.copy(), .commits = buffers.parts().commits, .number = number});
+}
+
+void JobMemory::store_given_up(std::uint64_t counter) {
+  node_->store_given_up(counter);
+}
+
+void JobMemory::store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) {
+  node_->store_own_halves(f, halves);
+}
+
+bool JobMemory::write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
+                             const gossip::AnsweredHalf& half) {
+  return daemon::write_record(*node_, place, initiator, reply, half);
+}
+
+void JobMemory::seal_record(std::uint32_t place, std::uint32_t commits) {
+  daemon::seal_record(*node_, place, commits);
+}
+
+void JobMemory::note_undone(std::uint32_t place, std::uint32_t commits) {
+  daemon::note_undone(*node_, place, commits);
+}
+
+void JobMemory::clear_record(std::uint32_t place) {
+  daemon::clear_record(*node_, place);
+}
+
+/// A gathered fragment is no client's: of that, which buffer of the copy counts.
+void JobMemory::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
+  if (buffers.gathered()) {
+    if (const auto copy = node_->copy(f)) store_copy(f, buffers, copy->number);
+    return;
+  }
+  const gossip::FragmentParts& parts = buffers.parts();
+  const layout::Word stored = first_->word(f);
+  if (word_of(parts).pack() == stored.pack() || stored.with_client) return;
+  if (stored.generation != parts.generation) return;  // a publication is known that the replica has still to take
+  if (parts.with_client) first_->note_alone(f, ++numbers_[f]);
+  first_->store(f, word_of(parts));
+}
+
+void JobMemory::tell_due() {
+  if (first_) first_->tell_due();
+}
+
+bool JobMemory::recall(std::uint32_t f) {
+  return first_->due(f) && first_->recall(f);
+}
+
+int JobMemory::provide(std::uint32_t f) {
+  return first_->memory().provide(f);
+}
+
+void JobMemory::vacate(std::uint32_t f) {
+  first_->memory().vacate(f);
+}
+
+}  // namespace gossamer::daemon

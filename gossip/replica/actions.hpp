@@ -1,0 +1,64 @@
+// What a replica decides, as values. gossip/replica/executor.hpp carries them out, and says in which order.
+
+#pragma once
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gossip/exchange/exchange.hpp"
+
+namespace gossamer::gossip {
+
+struct Actions {
+  struct Send {
+    NodeId to;
+    Message message;
+  };
+  /// A fragment's parts are to be stored where they outlive the daemon, with what belongs to the commit.
+  struct Store {
+    std::uint32_t fragment;
+    std::optional<std::uint32_t> answered = {};  ///< the place of a record whose reply counts from this commit on
+    std::optional<std::uint32_t> undone = {};    ///< the place of a record whose half is undone by this commit
+  };
+
+  // Work on a fragment that is held for it. Its result goes to Replica::finished().
+  struct Answer {
+    NodeId to;
+    std::uint32_t place;  ///< of the record of the reply, which outlives the daemon
+    AnswerTask task;
+  };
+  struct Snapshot {  ///< read y for a joiner, or for this node itself: see Replica::copy()
+    NodeId to;
+  };
+  struct Provide {};  ///< take memory for the fragment's buffers
+  struct Vacate {};   ///< store the fragment's parts, then give its buffers' memory back
+  struct Gather {};   ///< several clients: move y into the node's own memory
+  struct Offer {};    ///< several clients: hand each of them its part of a round
+  struct TakeIn {};   ///< several clients: take what they have published into y
+  using Work = std::variant<EncodeTask, Answer, ConcludeTask, UndoTask, OuterTask, Snapshot, Provide, Vacate, Gather,
+                            Offer, TakeIn>;
+  struct Run {
+    std::uint32_t fragment;
+    Work work;
+  };
+
+  std::vector<Store> store;
+  std::vector<std::uint32_t> due;  ///< fragments that are the client's now: store their parts
+  std::vector<Run> run;
+  std::vector<Send> send;
+  std::vector<std::uint32_t> recall;  ///< take them back unless the client serves them, then Replica::recalled()
+};
+
+/// What came of some work, for Replica::finished().
+struct Provided {
+  bool there;  ///< false: there is no memory to be had
+};
+struct Gathered {
+  bool finite;  ///< false: y holds NaN or infinity, or there is no room; it stays where it was
+};
+struct Done {};  ///< of all other work that has no result
+using Finished = std::variant<EncodeTask::Result, AnswerTask::Result, ConcludeTask::Result, UndoTask::Result,
+                              OuterTask::Result, Provided, Gathered, Done>;
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,534 @@
+#include "gossip/replica/initiator.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr int last_follow_up = 2;                         // the one in f32, which leaves no block out
+constexpr std::size_t schedule_window = 64;               // startable fragments of which the oldest is taken
+constexpr TimeUs others_turn_divisor = 2;                 // of a fragment's age, where the only partner is to begin
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
+constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
+constexpr int quiet_rounds_least = 16;                    // exchanges that found no difference, before a fragment rests
+constexpr int quiet_doublings_most = 16;
+constexpr TimeUs quiet_most_us = 5 * us_per_s;
+
+/// The partner holds NaN in the fragment, and was asked not long ago. It asks by itself when its values are finite.
+bool rests_at(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
+  const auto quarantined = fragment.quarantined_at.find(partner);
+  return quarantined != fragment.quarantined_at.end() && now_us < quarantined->second;
+}
+
+}  // namespace
+
+// --- beginning one ------------------------------------------------------------------------------------------------
+
+void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
+  if (data_.leaving) return start_last_exchanges(now_us, out);
+  if (!data_.runs()) return;
+  const std::size_t count = data_.fragments.count();
+  std::size_t passed_over = 0;
+  while (has_room() && may_spend(now_us) && (data_.finish || data_.pace.may_begin(now_us) >= 0)) {
+    const auto f = oldest_startable(now_us);
+    if (!f) return;
+    Fragment& fragment = data_.fragments[*f];
+    const auto partner = choose_partner(fragment, now_us);
+    if (!partner) {
+      // Another fragment may have to ask another partner.
+      const bool hurry = data_.hurries(fragment);
+      if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
+      if (hurry) {
+        fragment.turn.start_at(now_us + finish_wait_us);
+      } else {
+        data_.pace.rest(fragment.turn, data_.jitter() / busy_wait_divisor, now_us);
+      }
+      next_fragment_ = (*f + 1) % count;
+      continue;
+    }
+    next_fragment_ = (*f + 1) % count;
+    if (!wait_for_publication(*f, out)) begin(*f, *partner, now_us, out);
+  }
+}
+
+void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  ++fragment.begun;
+  fragment.was_busy.reset();  // it counts for one try, whatever comes of that
+  data_.pace.note_spent(Pace::Spent::on_request);
+  data_.pace.count_begins(1, now_us);
+  if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
+  start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
+}
+
+bool Initiator::wait_for_publication(std::uint32_t f, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  const bool recent = fragment.freshness == Fragment::Freshness::fresh || fragment.publication_clock == data_.clock;
+  if (!fragment.buffers.empty() && recent) return false;
+  // Old values would be averaged: the client's publication starts the exchange.
+  fragment.waiting.start = Waiting::Start::with_publication;
+  ++starting_count_;
+  client_.want_publication(f, out);
+  return true;
+}
+
+void Initiator::note_publication(Fragment& fragment) {
+  if (fragment.waiting.start != Waiting::Start::with_publication) return;
+  fragment.waiting.start = Waiting::Start::now;
+  --starting_count_;
+}
+
+void Initiator::begin_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  if (fragment.waiting.start != Waiting::Start::now) return;
+  fragment.waiting.start = Waiting::Start::none;
+  if (!has_room() || !may_spend(now_us)) return;
+  if (data_.leaving) return start_last_exchange(f, now_us, out);
+  if (!data_.runs() || !may_start(fragment, now_us)) return;
+  if (const auto partner = choose_partner(fragment, now_us)) begin(f, *partner, now_us, out);
+}
+
+/// In the order of the fragments, within a bounded look.
+void Initiator::start_last_exchanges(TimeUs now_us, Actions& out) {
+  Leaving& leaving = *data_.leaving;
+  const std::uint32_t count = data_.fragments.count();
+  while (leaving.first < count && data_.fragments[leaving.first].handover.over(leaving.replicas))
+    ++leaving.first;
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(count, leaving.first + schedule_window));
+  for (std::uint32_t f = leaving.first; f < end && may_spend(now_us); ++f) {
+    if (data_.fragments[f].waiting.start == Waiting::Start::with_publication || has_room())
+      start_last_exchange(f, now_us, out);
+  }
+}
+
+void Initiator::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out) {
+  const Leaving& leaving = *data_.leaving;
+  Fragment& fragment = data_.fragments[f];
+  const bool empty = fragment.buffers.empty();
+  if (fragment.waiting.start == Waiting::Start::with_publication &&
+      now_us >= (empty ? leaving.deadline_us : leaving.publications_until_us)) {
+    fragment.waiting.start = Waiting::Start::none;
+    --starting_count_;
+    fragment.freshness = Fragment::Freshness::fresh;
+  }
+  if (fragment.handover.over(leaving.replicas) || !may_start(fragment, now_us)) return;
+  if (now_us >= leaving.deadline_us || fragment.is_quarantined() || !somebody_left_to_ask(fragment))
+    return fragment.handover.give_up();
+  const auto partner = choose_partner(fragment, now_us);
+  if (!partner) return;  // those left are let rest, or have had their rate
+  if ((empty || now_us < leaving.publications_until_us) && wait_for_publication(f, out)) return;
+  begin(f, *partner, now_us, out);
+}
+
+bool Initiator::somebody_left_to_ask(const Fragment& fragment) const {
+  return std::ranges::any_of(data_.neighbours, [&](const auto& item) {
+    return data_.neighbours.is_partner(item.second) && fragment.handover.may_ask(item.first) &&
+           !fragment.quarantined_at.contains(item.first);
+  });
+}
+
+bool Initiator::may_spend(TimeUs now_us) const {
+  const std::size_t fragment_bytes = data_.fragments.count() == 0 ? 0 : data_.sent_bytes(data_.fragments[0]);
+  return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
+}
+
+// --- of which fragment, and with whom -----------------------------------------------------------------------------
+
+std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
+  const std::size_t count = data_.fragments.count();
+  const auto others_turn = turn_of_only_partner();
+  std::optional<std::uint32_t> oldest;
+  TimeUs oldest_age_us = 0;
+  std::size_t seen = 0;
+  // From where the last one was: those behind it have waited longest, and a look at all of a large model's would be
+  // long.
+  for (std::size_t i = 0; i < count && seen < schedule_window; ++i) {
+    const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
+    const Fragment& fragment = data_.fragments[f];
+    if (!may_start(fragment, now_us)) continue;
+    ++seen;
+    const bool left_to_other = others_turn == f % 2 && fragment.exchanged_as == Fragment::Role::responder;
+    const TimeUs age_us = (now_us - fragment.exchanged_us) / (left_to_other ? others_turn_divisor : 1);
+    if (oldest && age_us <= oldest_age_us) continue;
+    oldest = f;
+    oldest_age_us = age_us;
+  }
+  return oldest;
+}
+
+/// Of two replicas that have only each other the oldest fragment is the same, so both would ask for it at once, and
+/// every second request be turned down. One prefers the even fragments, the other the odd ones, as long as the other
+/// does ask for its own. Gives which the other's are, as a remainder of 2.
+std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
+  const NodeId* only = data_.neighbours.only_partner();
+  if (only == nullptr) return std::nullopt;
+  return data_.self < *only ? 1 : 0;
+}
+
+bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
+  if (data_.finish && data_.finish->stage == Finishing::over) return false;
+  // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
+  if (data_.finish && client_.is_lean() && data_.finish->stage == Finishing::settled) return false;
+  if (fragment.pending().any({Pending::work, Pending::own}) ||
+      fragment.waiting.start == Waiting::Start::with_publication)
+    return false;
+  return data_.pace.due(fragment.turn, now_us) && !rests(fragment, now_us);
+}
+
+bool Initiator::rests(const Fragment& fragment, TimeUs now_us) const {
+  return now_us < fragment.quiet.until_us && fragment.quiet.stir == data_.stir && !data_.leaving &&
+         !data_.hurries(fragment);
+}
+
+void Initiator::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us) {
+  if (!agrees(measure)) ++data_.stir;
+  Quiet& quiet = fragment.quiet;
+  if (quiet.stir != data_.stir) quiet = {.stir = data_.stir};
+  if (!agrees(measure) || fragment.publication_clock != data_.clock || ++quiet.rounds < quiet_rounds_least) return;
+  const int doublings = std::min(quiet.rounds - quiet_rounds_least, quiet_doublings_most);
+  quiet.until_us = now_us + std::min(data_.pace.period_us() << doublings, quiet_most_us);
+}
+
+/// q4 where the link cannot carry, within its share, what the period asks of it with q8: each fragment once begun here
+/// and once answered, dealt out over the partners. On fast links processors are the bottleneck, and q8 mixes better.
+Codec Initiator::codec_for(const NodeId& partner) const {
+  const ReplicaOptions& options = data_.options;
+  if (!options.adapt_codec) return options.codec;
+  const Neighbour* neighbour = data_.neighbours.find(partner);
+  const double rate = neighbour == nullptr ? 0 : neighbour->load.bytes_per_s;
+  if (rate <= 0 || rate >= fast_link_bytes_per_s) return Codec::q8;
+  const auto period_us = static_cast<double>(std::max(options.period_us, us_per_ms));
+  const double asked = 2 * static_cast<double>(data_.fragments.block_count() * codec_block_bytes(Codec::q8)) /
+                       period_us * us_per_s /
+                       static_cast<double>(std::max<std::size_t>(data_.neighbours.partners(), 1));
+  const double share = options.network_share > 0 ? options.network_share : 1;
+  return asked > share * rate ? Codec::q4 : Codec::q8;
+}
+
+std::optional<NodeId> Initiator::choose_partner(const Fragment& fragment, TimeUs now_us) {
+  std::vector<Candidate> candidates;
+  std::size_t in_reach = 0;
+  const bool hurry = data_.hurries(fragment);
+  const Neighbours& neighbours = data_.neighbours;
+  for (const auto& [node, neighbour] : neighbours) {
+    if (neighbour.info.job != data_.description.job) continue;
+    if (data_.leaving && !fragment.handover.may_ask(node)) continue;
+    if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
+    if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;
+    const bool reach =
+        neighbours.is_partner(neighbour) && neighbour.budget.open(now_us) &&
+        now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
+        Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us);
+    in_reach += reach ? 1 : 0;
+    candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
+  }
+  // Not again the one that was busy, if there is a choice.
+  if (in_reach > 1 && fragment.was_busy) {
+    for (Candidate& candidate : candidates) {
+      if (candidate.id == *fragment.was_busy) candidate.in_reach = false;
+    }
+  }
+  const auto chosen =
+      gossip::choose_partner(data_.options.partners, data_.self, candidates, fragment.begun, data_.random);
+  if (!chosen) return std::nullopt;
+  return candidates[*chosen].id;
+}
+
+// --- one exchange -------------------------------------------------------------------------------------------------
+
+void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec,
+                      std::vector<std::uint32_t> blocks, std::vector<std::int8_t> exponents, TimeUs now_us,
+                      Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  fragment.hold(stage::Encoding{});
+  fragment.freshness = Fragment::Freshness::used;
+  ExchangeRequest request{.counter = data_.book.take_counter(),
+                          .job = data_.description.job,
+                          .fragment = f,
+                          .codec = codec,
+                          .seed = data_.random.next(),
+                          .min_shift = static_cast<std::uint8_t>(fragment.budget.begin_own()),
+                          .clock = data_.clock,
+                          .age = data_.age_of(fragment)};
+  if (f == 0 && follow_up == 0) request.tracer = data_.tracer.say();
+  const float factor = data_.factor_for(fragment, partner);
+  fragment.own = OwnExchange{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
+  fragment.own->request.counter = request.counter;
+  ++own_count_;
+  if (Neighbour* neighbour = data_.neighbours.find(partner)) ++neighbour->own_count;
+  out.run.push_back({f, EncodeTask{.request = std::move(request),
+                                   .blocks = std::move(blocks),
+                                   .exponents = std::move(exponents),
+                                   .range = data_.options.range,
+                                   .factor = factor,
+                                   .clip = data_.clip_for(fragment, partner)}});
+}
+
+void Initiator::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  OwnExchange& own = *fragment.own;
+  if (!result.finite) {
+    data_.quarantine(fragment);
+    return end_own(fragment, 1, now_us);
+  }
+  if (own.stage == OwnExchange::Stage::abandoned) return end_own(fragment, 0, now_us);
+  fragment.health = Fragment::Health::sound;
+  own.stage = OwnExchange::Stage::awaiting;
+  own.request = std::move(result.request);
+  own.blocks = std::move(result.blocks);
+  own.exponents = std::move(result.exponents);
+  own.factor = result.factor;
+  if (own.follow_up == 0) data_.pace.note_request(payload_bytes(own.request));
+  note_begun(f, own.request.counter, out);
+  send_request(own, now_us, out);
+}
+
+void Initiator::send_request(OwnExchange& own, TimeUs now_us, Actions& out) {
+  own.sent_us = now_us;
+  data_.pace.spend_own(payload_bytes(own.request), now_us);
+  data_.spend(own.partner, payload_bytes(own.request), now_us);
+  out.send.push_back({own.partner, own.request});
+}
+
+OwnExchange* Initiator::own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter) {
+  if (f >= data_.fragments.count()) return nullptr;
+  Fragment& fragment = data_.fragments[f];
+  if (!fragment.unanswered() || fragment.own->partner != from || fragment.own->request.counter != counter)
+    return nullptr;
+  return &*fragment.own;
+}
+
+bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
+  OwnExchange* const own = own_of(from, reply.fragment, reply.counter);
+  const bool done = reply.status == ReplyStatus::done;
+  const ExchangeInquiry about{reply.counter, reply.job, reply.fragment};
+  if (own == nullptr) {
+    // A repeated reply, or one that came too late. None yet to what is being concluded: a node that is killed meanwhile
+    // would have acknowledged what it never took.
+    if (done) inquired(from, about, out);
+    return false;
+  }
+  Fragment& fragment = data_.fragments[reply.fragment];
+  if (!fits(reply, own->request)) {
+    ++data_.counters.violations;
+    give_up_own(fragment, 1, now_us);
+    if (done) inquired(from, about, out);
+    return false;
+  }
+  fragment.quarantined_at.erase(from);
+  if (!done) {
+    turned_down(fragment, from, reply, now_us);
+    return false;
+  }
+  // Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
+  if (own->sent == OwnExchange::Sent::once && own->follow_up == 0)
+    data_.neighbours.observe_answer(from, payload_bytes(own->request) + payload_bytes(reply), now_us - own->sent_us);
+  if (Neighbour* partner = data_.neighbours.find(from)) partner->busy_in_a_row = 0;
+  own->stage = OwnExchange::Stage::replied;
+  own->reply = std::move(reply);
+  return true;
+}
+
+/// Nothing came of the exchange: no new publication is needed for the next.
+void Initiator::turned_down(Fragment& fragment, const NodeId& from, const ExchangeReply& reply, TimeUs now_us) {
+  data_.pace.count_begins(-1, now_us);
+  if (reply.status == ReplyStatus::busy) {
+    ++data_.counters.busy_received;
+    fragment.was_busy = from;
+    data_.neighbours.note_busy(from, now_us);
+    end_own(fragment, data_.jitter() / busy_wait_divisor, now_us);
+  } else {
+    ++data_.counters.refused_received;
+    // The first copy may have been committed by a replica that is gone, or is no longer remembered.
+    const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
+    const bool quarantined = reply.reason == RefuseReason::quarantined;
+    if (quarantined && data_.neighbours.find(from) != nullptr)
+      fragment.quarantined_at[from] = now_us + quarantine_rest_us;
+    const double rest_periods = quarantined ? data_.jitter() / busy_wait_divisor : data_.jitter();
+    if (forgotten && fragment.own->sent != OwnExchange::Sent::once) {
+      give_up_own(fragment, rest_periods, now_us);
+    } else {
+      end_own(fragment, rest_periods, now_us);
+    }
+  }
+  fragment.freshness = Fragment::Freshness::fresh;
+}
+
+bool Initiator::conclude_next(std::uint32_t f, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  if (!fragment.own || fragment.own->stage != OwnExchange::Stage::replied || !client_.at_hand(f, out)) return false;
+  OwnExchange& own = *fragment.own;
+  ExchangeReply reply = *std::exchange(own.reply, std::nullopt);
+  own.stage = OwnExchange::Stage::concluding;
+  own.replied = reply.tracer;
+  data_.neighbours.observe_age(own.partner, reply.age);
+  fragment.hold(stage::Concluding{});
+  out.run.push_back({f, ConcludeTask{.reply = std::move(reply),
+                                     .blocks = own.blocks,
+                                     .exponents = own.exponents,
+                                     .factor = own.factor,
+                                     .clip = own.request.clip,
+                                     .witness = data_.witness_for(fragment, own.partner)}});
+  return true;
+}
+
+void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  const OwnExchange own = *std::move(fragment.own);
+  const bool proper = own.follow_up == 0;
+  fragment.exchanged_us = now_us;
+  if (result.commit) {
+    fragment.buffers.finish_commit();
+    std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =
+        fragment.buffers.parts().commits;
+    data_.store_commit({.fragment = f}, out);
+  }
+  if (result.accepted) {
+    ++(proper ? data_.counters.initiated : data_.counters.follow_ups);
+    data_.pace.add_work(proper ? ExchangeCost::Work{.exchanges = 1} : ExchangeCost::Work{.follow_ups = 1});
+    if (proper && f == 0) data_.tracer.conclude(own.request.tracer, own.replied, result.shift, now_us);
+    data_.learn(fragment, own.partner, result.measure, result.shift, proper);
+    if (data_.leaving && proper) fragment.handover.exchanged(own.partner, result.shift);
+    if (proper) rest_if_quiet(fragment, result.measure, now_us);
+  } else {
+    ++data_.counters.violations;
+  }
+  fragment.exchanged_as = Fragment::Role::initiator;
+  fragment.wide_at.reset();
+  const double due_at = std::exchange(fragment.turn.due_at, std::nullopt).value_or(data_.pace.passed(own.begun_us));
+  end_own(fragment, data_.pace.rest_periods(due_at, data_.jitter(), now_us), now_us);
+  if (!result.accepted) data_.book.give_up(own.request.counter);
+  out.send.push_back(
+      {own.partner, ExchangeAck{own.request.counter, result.accepted ? Outcome::taken : Outcome::never}});
+  if (result.wide.empty() || own.follow_up >= last_follow_up || !data_.neighbours.is_linked(own.partner) ||
+      !(data_.runs() || data_.leaving) || fragment.waiting.publication)
+    return;
+  const bool last = own.follow_up + 1 == last_follow_up;
+  start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
+        last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
+  fragment.turn.due_at = due_at;  // both are one exchange, as far as the period goes
+}
+
+void Initiator::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
+  // A neighbour that died and came back meanwhile counts anew.
+  Neighbour* const neighbour = data_.neighbours.find(fragment.own->partner);
+  if (neighbour != nullptr && neighbour->own_count > 0) --neighbour->own_count;
+  fragment.own.reset();
+  fragment.budget.end_own();
+  data_.pace.rest(fragment.turn, rest_periods, now_us);
+  if (data_.leaving) data_.pace.start_by(fragment.turn, now_us + last_exchange_wait_us);
+  if (data_.hurries(fragment)) {
+    const auto wait_us = static_cast<TimeUs>(static_cast<double>(finish_wait_us) * data_.random.uniform());
+    data_.pace.start_by(fragment.turn, now_us + wait_us);
+  }
+  --own_count_;
+}
+
+void Initiator::give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
+  data_.book.give_up(fragment.own->request.counter);
+  end_own(fragment, rest_periods, now_us);
+}
+
+/// A daemon that takes over has to know that it may be answered.
+void Initiator::note_begun(std::uint32_t f, std::uint64_t counter, Actions& out) {
+  *std::ranges::min_element(data_.fragments[f].own_halves, {}, &OwnHalf::counter) = {.counter = counter};
+  data_.store_commit({.fragment = f}, out);
+}
+
+// --- what may be lost ---------------------------------------------------------------------------------------------
+
+void Initiator::remember(std::uint32_t f, const OwnHalves& halves) {
+  Fragment& fragment = data_.fragments[f];
+  fragment.own_halves = halves;
+  for (const OwnHalf& half : halves) {
+    // It was under way when the daemon died, or was turned down.
+    if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) data_.book.give_up(half.counter);
+  }
+}
+
+void Initiator::inquired(const NodeId& from, const ExchangeInquiry& inquiry, Actions& out) const {
+  if (inquiry.job != data_.description.job) return;
+  const bool known = inquiry.fragment < data_.fragments.count();
+  const auto* const own =
+      known && data_.fragments[inquiry.fragment].own ? &*data_.fragments[inquiry.fragment].own : nullptr;
+  if (own != nullptr && own->request.counter == inquiry.counter) return;
+  out.send.push_back(
+      {from, ExchangeAck{inquiry.counter, known ? data_.book.outcome_of(inquiry.counter) : Outcome::unknown}});
+}
+
+void Initiator::send_failed(const NodeId& to, const ExchangeRequest& request, TimeUs now_us) {
+  OwnExchange* const own = own_of(to, request.fragment, request.counter);
+  if (own == nullptr) return;
+  if (own->sent != OwnExchange::Sent::once) {  // the first copy may have been answered: only the partner can end it
+    own->sent = OwnExchange::Sent::to_be_again;
+    return;
+  }
+  Fragment& fragment = data_.fragments[request.fragment];
+  fragment.freshness = Fragment::Freshness::fresh;
+  end_own(fragment, data_.jitter() / busy_wait_divisor, now_us);
+}
+
+/// What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
+void Initiator::link_up(const NodeId& node, Actions& out) {
+  for (Fragment& fragment : data_.fragments) {
+    if (!fragment.unanswered() || fragment.own->partner != node) continue;
+    fragment.own->sent = OwnExchange::Sent::repeated;
+    out.send.push_back({node, fragment.own->request});
+  }
+}
+
+void Initiator::node_dead(const NodeId& node, TimeUs now_us) {
+  for (Fragment& fragment : data_.fragments) {
+    if (!fragment.own || fragment.own->partner != node) continue;
+    if (fragment.unanswered()) {  // else its answer may be here, and only wait for the fragment
+      give_up_own(fragment, 0, now_us);
+    } else if (fragment.own->stage == OwnExchange::Stage::encoding) {
+      fragment.own->stage = OwnExchange::Stage::abandoned;
+    }
+  }
+}
+
+void Initiator::expire(TimeUs now_us) {
+  for (Fragment& fragment : data_.fragments) {
+    if (fragment.unanswered() && now_us - fragment.own->begun_us >= data_.options.lifetime_us)
+      give_up_own(fragment, 0, now_us);
+  }
+}
+
+/// Nothing is begun towards the end of an exchange's lifetime: an answer that came after it would be committed at one
+/// end only.
+void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
+  const ReplicaOptions& options = data_.options;
+  for (Fragment& fragment : data_.fragments) {
+    if (!fragment.unanswered()) continue;
+    OwnExchange& own = *fragment.own;
+    if (own.sent == OwnExchange::Sent::to_be_again || !data_.neighbours.is_linked(own.partner)) continue;
+    if (now_us - own.begun_us > options.lifetime_us / 2) continue;
+    if (now_us - own.sent_us < data_.neighbours.patience_us(own.partner, options.info_period_us, options.lifetime_us))
+      continue;
+    own.sent = OwnExchange::Sent::repeated;
+    ++data_.counters.repeats_sent;
+    send_request(own, now_us, out);
+  }
+}
+
+void Initiator::send_again(Actions& out) {
+  for (const auto& [to, ack] : data_.book.take_unsent()) {
+    if (data_.neighbours.is_linked(to)) out.send.push_back({to, ack});  // else its reply comes again with the next link
+  }
+  for (Fragment& fragment : data_.fragments) {
+    // If its answer has come meanwhile, by the first copy: a partner that has lost its memory would answer again.
+    if (!fragment.unanswered() || fragment.own->sent != OwnExchange::Sent::to_be_again) continue;
+    if (!data_.neighbours.is_linked(fragment.own->partner)) continue;
+    fragment.own->sent = OwnExchange::Sent::repeated;
+    out.send.push_back({fragment.own->partner, fragment.own->request});
+  }
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,212 @@
+#include "gossip/replica/neighbours.hpp"
+
+#include <algorithm>
+
+#include "gossip/replica/finishing.hpp"
+#include "gossip/replica/pace.hpp"
+#include "gossip/smoothed.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
+constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
+constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
+constexpr int max_rest_doublings = 8;
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // no rest is longer than a period, or this
+constexpr TimeUs max_rest_us = 30 * us_per_s;              // nor than this, unless a busy wait is
+constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is said again
+
+}  // namespace
+
+Neighbour* Neighbours::find(const NodeId& node) {
+  const auto found = table_.find(node);
+  return found == table_.end() ? nullptr : &found->second;
+}
+
+const Neighbour* Neighbours::find(const NodeId& node) const {
+  const auto found = table_.find(node);
+  return found == table_.end() ? nullptr : &found->second;
+}
+
+// --- coming and going ---------------------------------------------------------------------------------------------
+
+Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced) {
+  if (table_.size() >= max_neighbours && !table_.contains(node)) {
+    const auto unlinked = std::ranges::find_if(table_, [](const auto& item) { return !item.second.linked; });
+    if (unlinked == table_.end()) return nullptr;
+    displaced = unlinked->first;
+    table_.erase(unlinked);
+  }
+  Neighbour& neighbour = table_[node];
+  neighbour.linked = true;
+  neighbour.budget.set_rate(bytes_per_s);
+  return &neighbour;
+}
+
+void Neighbours::link_down(const NodeId& node) {
+  if (Neighbour* neighbour = find(node)) neighbour->linked = false;
+}
+
+void Neighbours::erase(const NodeId& node) {
+  table_.erase(node);
+  if (layout_stranger_ == node) layout_stranger_.reset();
+}
+
+Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, const JobInfo& info) {
+  const JobInfo& before = neighbour.info;
+  const bool stirring = info.clock != before.clock || info.state != before.state ||
+                        info.finishing != before.finishing || info.quarantined != before.quarantined ||
+                        info.job != before.job;
+  neighbour.info = info;
+  if (info.job == job_ || info.state == ReplicaState::absent) {
+    if (layout_stranger_ == from) layout_stranger_.reset();
+  } else {
+    layout_stranger_ = from;
+  }
+  return stirring ? News::stirring : News::nothing;
+}
+
+void Neighbours::set_rates(double bytes_per_s) {
+  for (auto& [node, neighbour] : table_)
+    neighbour.budget.set_rate(bytes_per_s);
+}
+
+void Neighbours::set_link(const NodeId& node, const LinkLoad& load) {
+  if (Neighbour* neighbour = find(node)) neighbour->load = load;
+}
+
+// --- who they are -------------------------------------------------------------------------------------------------
+
+bool Neighbours::is_linked(const NodeId& node) const {
+  const Neighbour* neighbour = find(node);
+  return neighbour != nullptr && neighbour->linked;
+}
+
+bool Neighbours::is_partner(const Neighbour& neighbour) const {
+  return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == ReplicaState::running;
+}
+
+bool Neighbours::finishes(const Neighbour& neighbour) const {
+  return is_partner(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.info.quarantined;
+}
+
+std::size_t Neighbours::partners() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(table_, [this](const auto& item) { return is_partner(item.second); }));
+}
+
+std::size_t Neighbours::finishing_partners() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(table_, [this](const auto& item) { return finishes(item.second); }));
+}
+
+const NodeId* Neighbours::only_partner() const {
+  const NodeId* only = nullptr;
+  for (const auto& [node, neighbour] : table_) {
+    if (!is_partner(neighbour)) continue;
+    if (only != nullptr) return nullptr;
+    only = &node;
+  }
+  return only;
+}
+
+std::vector<NodeId> Neighbours::members() const {
+  std::vector<NodeId> members{self_};
+  for (const auto& [node, neighbour] : table_) {
+    if (is_partner(neighbour)) members.push_back(node);
+  }
+  std::ranges::sort(members);
+  return members;
+}
+
+// --- what exchanges with them teach -------------------------------------------------------------------------------
+
+void Neighbours::note_busy(const NodeId& node, TimeUs now_us) {
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr) return;
+  ++neighbour->busy;
+  ++neighbour->busy_in_a_row;
+  neighbour->busy_us = now_us;
+}
+
+TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry) {
+  if (neighbour.busy_in_a_row < busy_tolerated) return neighbour.busy_us;
+  const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
+  const TimeUs busy_us = period_us / busy_wait_divisor;
+  const TimeUs base_us = hurry ? std::min(busy_us, finish_wait_us) : busy_us;
+  const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
+  const TimeUs longest_us = std::min(std::max(period_us, least_longest_rest_us), max_rest_us);
+  return neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us));
+}
+
+void Neighbours::observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us) {
+  Neighbour* neighbour = find(from);
+  if (neighbour == nullptr || took_us <= 0) return;
+  const double rate = static_cast<double>(bytes) / static_cast<double>(took_us) * us_per_s;
+  neighbour->answer_us = smoothed(neighbour->answer_us, static_cast<double>(took_us));
+  neighbour->goodput = smoothed(neighbour->goodput, rate);
+}
+
+void Neighbours::observe_age(const NodeId& partner, const Age& age) {
+  Neighbour* neighbour = find(partner);
+  if (neighbour == nullptr || age.cadence == 0) return;
+  const double intervals = static_cast<double>(age.samples) / static_cast<double>(age.cadence);
+  neighbour->age_intervals = smoothed(neighbour->age_intervals, intervals);
+}
+
+bool Neighbours::has_room(const Neighbour& neighbour, std::size_t fragment_bytes) {
+  const LinkLoad& load = neighbour.load;
+  if (load.backlog_us > begin_backlog_us) return false;
+  if (load.bytes_per_s <= 0 || neighbour.own_count == 0) return true;
+  // One more than what leaves in that time: then its answer is here when the next has left.
+  const double fit =
+      load.bytes_per_s * static_cast<double>(begin_backlog_us) / us_per_s / static_cast<double>(fragment_bytes);
+  return static_cast<double>(neighbour.own_count) < 1 + fit;
+}
+
+bool Neighbours::may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us) {
+  if (!neighbour.budget.open_in_debt(now_us, debt_bytes)) return false;
+  const LinkLoad& load = neighbour.load;
+  const double debt_us = load.bytes_per_s > 0 ? static_cast<double>(debt_bytes) / load.bytes_per_s * us_per_s : 0;
+  return static_cast<double>(load.backlog_us) <= std::max(static_cast<double>(answer_backlog_us), debt_us);
+}
+
+TimeUs Neighbours::patience_us(const NodeId& node, TimeUs info_period_us, TimeUs lifetime_us) const {
+  const Neighbour* neighbour = find(node);
+  const double usual_us = neighbour == nullptr ? 0 : neighbour->answer_us;
+  return std::clamp(static_cast<TimeUs>(usual_us * patience_answers), info_period_us,
+                    std::max(lifetime_us / 4, info_period_us));
+}
+
+void Neighbours::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
+  if (Neighbour* neighbour = find(to)) neighbour->budget.spend(bytes, now_us);
+}
+
+double Neighbours::goodput(const NodeId& node) const {
+  const Neighbour* neighbour = find(node);
+  return neighbour == nullptr ? 0 : neighbour->goodput;
+}
+
+std::vector<PartnerReport> Neighbours::reports() const {
+  std::vector<PartnerReport> reports;
+  for (const auto& [node, neighbour] : table_)
+    reports.push_back({.node = node,
+                       .info = neighbour.info,
+                       .linked = neighbour.linked,
+                       .other_layout = neighbour.info.state != ReplicaState::absent && neighbour.info.job != job_,
+                       .exchanges = neighbour.exchanges,
+                       .busy = neighbour.busy,
+                       .exchanged_us = neighbour.exchanged_us,
+                       .answer_us = neighbour.answer_us,
+                       .bytes_per_s = neighbour.goodput,
+                       .relative_distance = neighbour.relative_distance,
+                       .blocks = neighbour.blocks,
+                       .wide_blocks = neighbour.wide_blocks,
+                       .unresolved = neighbour.unresolved,
+                       .age_intervals = neighbour.age_intervals});
+  return reports;
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,107 @@
+// The nodes that a replica has met, and what it knows of each: where its replica stands, what its link carries, how
+// exchanges with it went. It says who is a partner, and who may be asked now.
+//
+// At most max_neighbours: a new one takes the place of one without a link. Owned by a replica, on its thread.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "gossip/codec/influence.hpp"
+#include "gossip/exchange/steps.hpp"
+#include "gossip/replica/byte_budget.hpp"
+#include "gossip/replica/link_load.hpp"
+#include "gossip/replica/replica_report.hpp"
+
+namespace gossamer::gossip {
+
+inline constexpr std::size_t max_neighbours = 1024;
+
+struct Neighbour {
+  bool linked = false;
+  JobInfo info;
+  LinkFactor factor;
+  ByteBudget budget;
+  double answer_us = 0;  ///< smoothed time from request to reply
+  double goodput = 0;    ///< smoothed bytes per second of the same exchanges
+  int busy_in_a_row = 0;
+  TimeUs busy_us = 0;  ///< when it last turned a request down: see Neighbours::rests_until_us()
+  LinkLoad load;
+  std::size_t own_count = 0;  ///< exchanges that the node has under way with it
+  ClipRecord clips;
+  std::uint64_t exchanges = 0;  ///< for this and the following see PartnerReport
+  std::uint64_t busy = 0;
+  TimeUs exchanged_us = 0;
+  double relative_distance = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t wide_blocks = 0;
+  std::uint64_t unresolved = 0;
+  double age_intervals = 0;
+};
+
+class Neighbours {
+ public:
+  Neighbours(const NodeId& self, const JobKey& job) : self_(self), job_(job) {}
+
+  [[nodiscard]] auto begin() const { return table_.begin(); }
+  [[nodiscard]] auto end() const { return table_.end(); }
+  /// Null: it is not known.
+  [[nodiscard]] Neighbour* find(const NodeId& node);
+  [[nodiscard]] const Neighbour* find(const NodeId& node) const;
+
+  // --- coming and going
+  /// A link to it is up. Null: there is no room for it. `displaced` is the neighbour whose place it took.
+  Neighbour* link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced);
+  void link_down(const NodeId& node);
+  void erase(const NodeId& node);
+  /// It has told where it stands.
+  enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
+  News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
+  void set_rates(double bytes_per_s);
+  void set_link(const NodeId& node, const LinkLoad& load);
+
+  // --- who they are
+  [[nodiscard]] bool is_linked(const NodeId& node) const;
+  /// Linked, and runs this job with this layout: it can be exchanged with.
+  [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
+  /// A partner that finishes, too, and is not quarantined.
+  [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
+  [[nodiscard]] std::size_t partners() const;
+  [[nodiscard]] std::size_t finishing_partners() const;
+  /// Null: there is none, or more than one.
+  [[nodiscard]] const NodeId* only_partner() const;
+  /// This node and its partners, ascending.
+  [[nodiscard]] std::vector<NodeId> members() const;
+  /// A neighbour with another layout under the job's name, if there is one.
+  [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
+
+  // --- what exchanges with them teach
+  void note_busy(const NodeId& node, TimeUs now_us);
+  /// It turned down one request after another and has no room for more: each would cost bytes for nothing.
+  /// `hurry`: this node finishes.
+  [[nodiscard]] static TimeUs rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry);
+  /// A request of so many bytes, its reply included, took so long.
+  void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
+  void observe_age(const NodeId& partner, const Age& age);
+  /// Another exchange of so many bytes with it would not only wait for its link.
+  [[nodiscard]] static bool has_room(const Neighbour& neighbour, std::size_t fragment_bytes);
+  /// An answer of so many bytes is affordable on its link.
+  [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);
+  /// How long nothing may be heard of a message to it before it is said again.
+  [[nodiscard]] TimeUs patience_us(const NodeId& node, TimeUs info_period_us, TimeUs lifetime_us) const;
+  void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
+  /// Bytes per second that exchanges with it have shown; 0: not known.
+  [[nodiscard]] double goodput(const NodeId& node) const;
+
+  [[nodiscard]] std::vector<PartnerReport> reports() const;
+
+ private:
+  NodeId self_;
+  JobKey job_;
+  std::map<NodeId, Neighbour> table_;
+  std::optional<NodeId> layout_stranger_;
+};
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,142 @@
+#include "gossip/replica/replica_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gossip/smoothed.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+constexpr double growth_max = 64;         // of the expected disagreement, for a node that was silent for long
+constexpr double quiet_tolerance = 1e-5;  // of the norm: what rounding leaves is a twentieth of it
+constexpr std::uint64_t tracer_seed = 0x7261636572;  // apart from the replica's other random numbers
+
+}  // namespace
+
+bool agrees(const ExchangeMeasure& measure) {
+  return measure.wide_blocks == 0 && relative_distance(measure) < quiet_tolerance;
+}
+
+ReplicaData::ReplicaData(const ReplicaOptions& with, const NodeId& node, JobInfo job,
+                         std::vector<FragmentBuffers> buffers, ExchangeCounter& counter, Random chance)
+    : options(with),
+      self(node),
+      description(std::move(job)),
+      fragments(std::move(buffers), with.mixing_budget),
+      neighbours(node, description.job),
+      pace(with, fragments.count()),
+      book(counter, with.lifetime_us),
+      random(chance),
+      tracer(Random(chance.next() ^ tracer_seed)) {}
+
+bool ReplicaData::settled(const Fragment& fragment) const {
+  return fragment.agreement.settled(finish ? finish->partners : 0);
+}
+
+bool ReplicaData::hurries(const Fragment& fragment) const {
+  return finish && finish->is_sound() && !settled(fragment);
+}
+
+std::size_t ReplicaData::sent_bytes(const Fragment& fragment) const {
+  return fragment.buffers.block_count() * codec_block_bytes(options.adapt_codec ? Codec::q8 : options.codec);
+}
+
+void ReplicaData::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
+  counters.payload_bytes_sent += bytes;
+  pace.spend(bytes, now_us);
+  neighbours.spend(to, bytes, now_us);
+}
+
+Age ReplicaData::age_of(const Fragment& fragment) const {
+  return {.samples = clock - std::min(clock, fragment.publication_clock),
+          .cadence = static_cast<std::uint64_t>(std::llround(fragment.cadence))};
+}
+
+Witness ReplicaData::witness_for(const Fragment& fragment, const NodeId& partner) const {
+  Witness witness = fragment.distances.witness(partner);
+  // Others will be met: better not believe the first.
+  if (neighbours.partners() >= witnesses_least) witness.alone = false;
+  return witness;
+}
+
+Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
+  if (!(options.clip > 0)) return {};
+  const float median = fragment.distances.median().value_or(0.0F);
+  const Neighbour* neighbour = neighbours.find(partner);
+  const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
+  const float multiple = std::ldexp(options.clip, -extra);
+  return {.threshold = std::min(multiple * median, std::numeric_limits<float>::max()), .multiple = multiple};
+}
+
+float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) const {
+  double growth = 1;
+  if (fragment.exchange_interval > 0) {
+    const auto since = static_cast<double>(clock - std::min(clock, fragment.exchange_clock));
+    growth = std::clamp(since / fragment.exchange_interval, 1.0, growth_max);
+  }
+  const Neighbour* neighbour = neighbours.find(partner);
+  const float link = neighbour == nullptr ? 1.0F : neighbour->factor.value();
+  return link * static_cast<float>(growth);
+}
+
+void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift,
+                        bool counts) {
+  Neighbour* const neighbour = neighbours.find(partner);
+  if (neighbour != nullptr && measure.blocks > 0) {
+    const double usual = options.clip * fragment.distances.median().value_or(0.0F);
+    if (usual > 0 && measure.blocks > measure.wide_blocks) {
+      neighbour->clips.observe(measure.distance / usual);
+      if (measure.distance > usual) ++counters.clipped;
+    }
+    neighbour->factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
+                                                 static_cast<float>(measure.blocks));
+  }
+  if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
+    fragment.distances.observe(partner, measure.distance);
+    if (const double relative = relative_distance(measure); std::isfinite(relative)) {
+      fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
+      if (neighbour != nullptr) neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);
+    }
+  }
+  if (!counts) return;
+  if (neighbour != nullptr) {
+    ++neighbour->exchanges;
+    neighbour->blocks += measure.blocks;
+    neighbour->wide_blocks += measure.wide_blocks;
+    neighbour->exchanged_us = fragment.exchanged_us;
+  }
+  if (finish) {
+    const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+    fragment.agreement.observe(partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
+                               neighbour != nullptr && neighbour->info.finishing != Finishing::no);
+  }
+  ++fragment.outer_exchanges;
+  counters.blocks += measure.blocks;
+  counters.wide_blocks += measure.wide_blocks;
+  counters.shift_sum += shift;
+  counters.mean_abs_sum += measure.mean_abs;
+  counters.codec_error_sum += measure.codec_error;
+  counters.ages.add(age_of(fragment));
+  const auto interval = static_cast<double>(clock - std::min(clock, fragment.exchange_clock));
+  fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
+  fragment.exchange_clock = clock;
+}
+
+void ReplicaData::count_unresolved(const NodeId& initiator) {
+  ++counters.unresolved;
+  if (Neighbour* neighbour = neighbours.find(initiator)) ++neighbour->unresolved;
+}
+
+void ReplicaData::quarantine(Fragment& fragment) {
+  if (!fragment.is_quarantined()) ++counters.quarantines;
+  fragment.health = Fragment::Health::quarantined;
+}
+
+void ReplicaData::store_commit(const Actions::Store& commit, Actions& out) const {
+  if (fragments[commit.fragment].buffers.commits_are_kept()) out.store.push_back(commit);
+}
+
+}  // namespace gossamer::gossip

@@ -1,0 +1,257 @@
+#include "gossip/replica/responder.hpp"
+
+#include <algorithm>
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// Of an exchange's lifetime: a request waits no longer for a publication. Its initiator sends it in the first half of
+/// the lifetime, so that the answer comes before it is given up.
+constexpr TimeUs asked_lifetime_divisor = 3;
+
+/// Both ends have asked each other.
+bool crosses(const Fragment& fragment, const NodeId& from) {
+  using Stage = OwnExchange::Stage;
+  return fragment.own && (fragment.own->stage == Stage::awaiting || fragment.own->stage == Stage::replied) &&
+         fragment.own->partner == from;
+}
+
+}  // namespace
+
+void Responder::request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out) {
+  take_request(from, std::move(request), Waited::no, now_us, out);
+}
+
+bool Responder::answer_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  if (!fragment.waiting.request || fragment.buffers.empty() || !client_.at_hand(f, out)) return false;
+  Waiting::Request asked = *std::exchange(fragment.waiting.request, std::nullopt);
+  take_request(asked.from, std::move(asked.request), Waited::yes, now_us, out);
+  return fragment.is_held();
+}
+
+bool Responder::is_known(const NodeId& from, const ExchangeRequest& request, TimeUs now_us, Actions& out) {
+  ReplyCache& replies = data_.book.replies();
+  const ExchangeId id{from, request.counter};
+  switch (replies.standing(id)) {
+    case ReplyCache::Standing::fresh:
+      return false;
+    case ReplyCache::Standing::working:
+    case ReplyCache::Standing::acknowledged:
+      ++data_.counters.repeated_requests;
+      return true;
+    case ReplyCache::Standing::answered:
+      ++data_.counters.repeated_requests;
+      out.send.push_back({from, replies.reply(id)});
+      return true;
+    case ReplyCache::Standing::expired:
+      turn_down(from, request, ReplyStatus::refused, RefuseReason::expired, now_us, out);
+      return true;
+    case ReplyCache::Standing::declined:
+    case ReplyCache::Standing::full:
+      turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
+      return true;
+  }
+  return true;
+}
+
+void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Waited waited, TimeUs now_us,
+                             Actions& out) {
+  if (is_known(from, request, now_us, out)) return;
+  const RefuseReason reason = objection(request);
+  // What is asked for is finite there. Where both are quarantined, the one that is well first must be free to ask.
+  if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
+    data_.fragments[request.fragment].quarantined_at.erase(from);
+  if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
+  Fragment& fragment = data_.fragments[request.fragment];
+  const auto& asked = fragment.waiting.request;
+  if (asked && asked->from == from && asked->request.counter == request.counter) {
+    ++data_.counters.repeated_requests;
+    return;
+  }
+  if (let_wait(from, request, now_us, out)) return;
+  // Both ends asked each other: the larger id answers, the smaller declines.
+  const bool crossing = crosses(fragment, from);
+  const auto shift = fragment.budget.answer_shift(crossing);
+  const Neighbour* const neighbour = data_.neighbours.find(from);
+  if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
+      (client_.is_crowded() && waited == Waited::no) || neighbour == nullptr ||
+      (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
+      !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
+    return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
+  }
+  if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since it last told
+  if (!client_.at_hand(request.fragment, out)) {
+    fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
+    return;
+  }
+  answer(from, std::move(request), *shift, now_us, out);
+}
+
+void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift, TimeUs now_us, Actions& out) {
+  const std::uint32_t f = request.fragment;
+  Fragment& fragment = data_.fragments[f];
+  const std::uint32_t place = data_.book.replies().begin({from, request.counter}, now_us);
+  const int aged = data_.options.age_damping ? std::max(age_shift(request.age), age_shift(data_.age_of(fragment))) : 0;
+  const int weight = std::max<int>(shift, request.min_shift) + aged;
+  fragment.hold(
+      stage::Answering{.initiator = from,
+                       .place = place,
+                       .part = follows_up(fragment, from, now_us) ? ExchangePart::follow_up : ExchangePart::proper,
+                       .asked = f == 0 ? request.tracer : std::nullopt});
+  data_.neighbours.observe_age(from, request.age);
+  out.run.push_back({f, Actions::Answer{from, place,
+                                        AnswerTask{.request = std::move(request),
+                                                   .shift = std::min<int>(weight, max_shift_bound),
+                                                   .range = data_.options.range,
+                                                   .factor = data_.factor_for(fragment, from),
+                                                   .clip = data_.clip_for(fragment, from),
+                                                   .witness = data_.witness_for(fragment, from)}}});
+}
+
+RefuseReason Responder::objection(const ExchangeRequest& request) const {
+  if (request.job != data_.description.job) return RefuseReason::layout_differs;
+  if (state_of(data_.phase) == ReplicaState::draining) return RefuseReason::draining;
+  if (request.fragment >= data_.fragments.count()) return RefuseReason::bad_request;
+  const Fragment& fragment = data_.fragments[request.fragment];
+  if (!fits(request, fragment.buffers.block_count())) return RefuseReason::bad_request;
+  return fragment.is_quarantined() ? RefuseReason::quarantined : RefuseReason::none;
+}
+
+bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out) {
+  const std::uint32_t f = request.fragment;
+  Fragment& fragment = data_.fragments[f];
+  if (!fragment.buffers.empty() || fragment.waiting.request || !data_.runs() || !client_.may_provide(f)) return false;
+  const Neighbour* const neighbour = data_.neighbours.find(from);
+  if (neighbour == nullptr || !affordable(*neighbour, fragment, now_us)) return false;
+  fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
+  client_.want_publication(f, out);
+  return true;
+}
+
+/// An answer costs as much as a request, but turning one down wastes what it took to send: a little debt is made. Two
+/// fragments' worth in any case, or two nodes that both have just asked would turn each other down for ever.
+bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
+  const std::size_t debt_bytes = 2 * data_.sent_bytes(fragment);
+  return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
+}
+
+/// By all that can be known here: a request does not say so.
+bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
+  return fragment.wide_at == from && now_us - fragment.exchanged_us < data_.pace.period_us() / 2;
+}
+
+void Responder::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
+                          TimeUs now_us, Actions& out) {
+  if (reason != RefuseReason::expired) data_.book.replies().decline({from, request.counter}, now_us);
+  ++(status == ReplyStatus::busy ? data_.counters.busy_sent : data_.counters.refused_sent);
+  out.send.push_back({from, ExchangeReply{.counter = request.counter,
+                                          .job = request.job,
+                                          .fragment = request.fragment,
+                                          .status = status,
+                                          .reason = reason,
+                                          .codec = request.codec,
+                                          .clock = data_.clock}});
+}
+
+void Responder::answered(std::uint32_t f, stage::Answering&& at, AnswerTask::Result&& result, TimeUs now_us,
+                         Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  ReplyCache& replies = data_.book.replies();
+  if (result.commit) {
+    fragment.buffers.finish_commit();
+    data_.store_commit({.fragment = f, .answered = at.place}, out);
+  }
+  ExchangeReply& reply = result.reply;
+  const ExchangeId id{at.initiator, reply.counter};
+  reply.clock = data_.clock;
+  reply.age = data_.age_of(fragment);
+  if (reply.status == ReplyStatus::done) {
+    fragment.budget.answered(reply.shift);
+    ++data_.counters.answered;
+    data_.pace.add_work(at.part == ExchangePart::proper ? ExchangeCost::Work{.exchanges = 1}
+                                                        : ExchangeCost::Work{.follow_ups = 1});
+    data_.spend(at.initiator, payload_bytes(reply), now_us);
+    data_.pace.note_spent(Pace::Spent::on_answer);
+    fragment.exchanged_us = now_us;
+    fragment.exchanged_as = Fragment::Role::responder;
+    fragment.wide_at.reset();
+    if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;
+    if (!agrees(result.measure)) ++data_.stir;
+    data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
+    if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
+    if (!replies.store(id, reply, std::move(result.half), now_us)) {
+      replies.leave_place(at.place);
+      data_.count_unresolved(at.initiator);
+    }
+  } else {
+    replies.decline(id, now_us);
+    replies.leave_place(at.place);
+    ++data_.counters.refused_sent;
+    if (result.own_not_finite) data_.quarantine(fragment);
+  }
+  out.send.push_back({at.initiator, std::move(reply)});
+}
+
+// --- after the answer ---------------------------------------------------------------------------------------------
+
+std::optional<std::uint32_t> Responder::acknowledged(const NodeId& from, const ExchangeAck& ack) {
+  ReplyCache& replies = data_.book.replies();
+  const ExchangeId id{from, ack.counter};
+  if (ack.outcome != Outcome::never) {
+    if (replies.acknowledge(id) && ack.outcome == Outcome::unknown) data_.count_unresolved(from);
+    return std::nullopt;
+  }
+  auto undo = replies.take_back(id);
+  if (!undo) return std::nullopt;
+  const std::uint32_t f = undo->reply.fragment;
+  Fragment& fragment = data_.fragments[f];
+  fragment.waiting.undo.push_back(*std::move(undo));
+  if (fragment.buffers.empty()) fragment.waiting.wish = Waiting::Wish::publication;
+  return f;
+}
+
+bool Responder::undo_next(std::uint32_t f, Actions& out) {
+  Fragment& fragment = data_.fragments[f];
+  if (fragment.waiting.undo.empty() || fragment.buffers.empty() || !client_.at_hand(f, out)) return false;
+  UndoTask task = std::move(fragment.waiting.undo.front());
+  fragment.waiting.undo.pop_front();
+  fragment.hold(stage::Undoing{.place = task.place});
+  out.run.push_back({f, std::move(task)});
+  return true;
+}
+
+void Responder::undone(std::uint32_t f, const stage::Undoing& at, const UndoTask::Result& result, Actions& out) {
+  if (result.commit) {
+    data_.fragments[f].buffers.finish_commit();
+    data_.store_commit({.fragment = f, .undone = at.place}, out);
+    ++data_.counters.undone;
+  } else {
+    ++data_.counters.unresolved;
+  }
+  data_.book.replies().leave_place(at.place);
+}
+
+void Responder::turn_down_in_vain(Fragment& fragment, TimeUs now_us, Actions& out) {
+  const auto& asked = fragment.waiting.request;
+  const TimeUs patience_us = data_.options.lifetime_us / asked_lifetime_divisor;
+  if (asked && (!data_.runs() || now_us - asked->since_us >= patience_us)) turn_down_waiting(fragment, now_us, out);
+}
+
+void Responder::turn_down_waiting(Fragment& fragment, TimeUs now_us, Actions& out) {
+  auto& asked = fragment.waiting.request;
+  if (!asked) return;
+  turn_down(asked->from, asked->request, ReplyStatus::busy, RefuseReason::none, now_us, out);
+  asked.reset();
+}
+
+void Responder::inquire(Actions& out) const {
+  for (auto& [node, inquiry] : data_.book.replies().inquiries()) {
+    const Neighbour* const neighbour = data_.neighbours.find(node);
+    if (neighbour == nullptr || !neighbour->linked || neighbour->info.job != data_.description.job) continue;
+    if (neighbour->info.state != ReplicaState::absent) out.send.push_back({node, inquiry});
+  }
+}
+
+}  // namespace gossamer::gossip

@@ -228,10 +228,6 @@ void NodeMemory::begin_given_up(const gossip::GivenUp& given_up) {
   }
 }
 
-void NodeMemory::forget_exchanges() {
-  given_up_page().floor.store(exchanges_forgotten, std::memory_order_release);
-}
-
 std::span<std::byte> NodeMemory::record(std::uint32_t place) const {
   GOSSAMER_CHECK(place < plan_.record_places);
   return {base_ + plan_.records_offset + place * plan_.record_stride, plan_.record_stride};

@@ -9,7 +9,7 @@
 // The copy of a fragment has two buffers. A change is written beside what counts, and one store of the copy's word
 // makes it count, so that a death in between loses it whole or not at all. The word says how many commits are in it, as
 // a client's word does (sdk/layout/shared_memory.hpp), and each buffer has a number: client's publications that were
-// noted for a copy up to this one are in it (gossip/group/reunion.hpp).
+// noted for a copy up to this one are in it (gossip/group/receipts.hpp).
 //
 // Buffers and records take memory when they are first used. The floats, and the record in a place that is nobody
 // else's, may be written by workers; all else is the loop's.
@@ -29,7 +29,7 @@
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/system/unique_fd.hpp"
 #include "gossip/exchange/own_halves.hpp"
-#include "gossip/group/reunion.hpp"
+#include "gossip/group/group.hpp"
 #include "gossip/messages.hpp"
 
 namespace gossamer::daemon {
@@ -64,13 +64,11 @@ class NodeMemory {
   /// The last ones of a fragment that the node began. Stored before the word whose commits they name.
   [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t f) const;
   void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves);
-  /// And those it has given up. None: no daemon has begun any, or what it took did not outlive it.
+  /// And those it has given up. None: no daemon has begun any.
   [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
   void store_given_up(std::uint64_t counter);
   /// For a daemon that begins: of earlier exchanges it knows these only.
   void begin_given_up(const gossip::GivenUp& given_up);
-  /// What exchanges come to from now on does not outlive the daemon.
-  void forget_exchanges();
 
   /// Records of replies, in numbered places (daemon/clients/reply_records.hpp).
   [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
@@ -78,16 +76,12 @@ class NodeMemory {
   [[nodiscard]] std::span<std::byte> record(std::uint32_t place) const;
 
   // --- the copy
-  struct Copy {
-    std::uint8_t buffer = 0;
-    std::uint32_t commits = 0;  ///< modulo gossip::commits_modulus
-    std::uint64_t number = 0;
-  };
+  using Copy = gossip::CopyMemory::Copy;
   /// None: the fragment is not gathered.
   [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const;
   /// From now on that buffer counts, with that number.
   void store_copy(std::uint32_t f, const Copy& copy);
-  /// It is not gathered, or where it does not outlive the daemon.
+  /// It is not gathered.
   void clear_copy(std::uint32_t f);
   /// Numbers that no copy of the fragment has: of the last few daemons' lives.
   [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const;

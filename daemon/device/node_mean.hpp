@@ -27,10 +27,11 @@
 
 #include "daemon/device/node_sums.hpp"
 #include "gossip/exchange/device.hpp"
+#include "gossip/group/group.hpp"
 
 namespace gossamer::device {
 
-class NodeMean {
+class NodeMean : public gossip::MeanOver {
  public:
   using Device = gossip::Device;
 
@@ -46,7 +47,8 @@ class NodeMean {
   void include(std::shared_ptr<const Device> device);
 
   /// As gossip::LocalMeanTask::run(), with the clients on the devices that they say. y is at home.
-  [[nodiscard]] std::vector<gossip::LocalMeanOutcome> run(const gossip::LocalMeanTask& task, std::span<float> y) const;
+  [[nodiscard]] std::vector<gossip::LocalMeanOutcome> run(const gossip::LocalMeanTask& task,
+                                                          std::span<float> y) const override;
 
   struct Counters {
     std::uint64_t summed = 0;        ///< tasks over several GPUs that were

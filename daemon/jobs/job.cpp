@@ -90,10 +90,14 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   fragments.reserve(memory.fragment_count());
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
     fragments.emplace_back(std::array<float*, 3>{memory.buffer(f, 0), memory.buffer(f, 1), memory.buffer(f, 2)},
-                           memory.block_count(f), parts_of(client->word(f)), memory.device());
+                           memory.block_count(f), client->word(f), memory.device());
   }
   if (memory.lean()) memory.vacate_unused();
-  return std::shared_ptr<Job>(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
+  const std::shared_ptr<Job> job(new Job(host, std::move(client), options, counter, seed, std::move(fragments)));
+  if (!job->group_.take_copies_over(job->memory_.first()->clock()))
+    return wait_for("the GPU has no room for the node's copy of the model: give the training processes a little less");
+  job->remember();
+  return job;
 }
 
 Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& options,
@@ -108,6 +112,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       copying_(replica_.fragment_count()),
       started_us_(host.now_us()) {
+  group_.set_first(memory_.first());
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     replica_.outer_state(f).leave_out(memory_.first()->memory().statistics(f));
   if (Checkpoints* checkpoints = host.checkpoints()) {
@@ -117,30 +122,6 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
                                             memory_.first()->memory().fragment_elements());
   }
   if (memory_.first()->memory().lean()) replica_.keep_lean(memory_.first()->memory().window_fragments());
-  take_copies_over();
-  remember();
-}
-
-bool Job::keeps_copies() const {
-  return &home_ == &gossip::processor() && host_.keeps_copies();
-}
-
-/// Takes over the copies that a former daemon has made. Those in a GPU's memory died with it.
-void Job::take_copies_over() {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    if (!keeps_copies()) {
-      memory_.node()->clear_copy(f);
-      continue;
-    }
-    gossip::FragmentBuffers& buffers = replica_.buffers(f);
-    buffers.keep_copy_in({memory_.node()->buffer(f, 0), memory_.node()->buffer(f, 1)});
-    const std::optional<NodeMemory::Copy> copy = memory_.node()->copy(f);
-    if (!copy) continue;
-    buffers.take_copy_over(copy->buffer, copy->commits);
-    memory_.number(f) = std::max(memory_.number(f), copy->number);
-    if (!group_) group_.emplace(replica_.fragment_count(), memory_.first()->clock());
-    group_->gathered(f, std::nullopt, true, host_.now_us());
-  }
 }
 
 /// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
@@ -167,8 +148,7 @@ void Job::remember() {
       replica_.remember(f, memory_.node()->own_halves(f));
   }
   memory_.node()->begin_given_up(replica_.book().given_up());
-  // Several clients' copy that is not kept is made of what any of them holds.
-  memory_.node()->set_holder(keeps_copies() || memory_.first()->were() <= 1 ? memory_.first()->memory().inode() : 0);
+  memory_.node()->set_holder(memory_.first()->memory().inode());
 }
 
 void Job::start() {
@@ -255,7 +235,7 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
 
 std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
   if (auto objection = objection_to(session->memory())) return std::unexpected(*std::move(objection));
-  if (session->resume() && !departed_.empty()) {
+  if (session->resume() && group_.awaits_departed()) {
     return std::unexpected(AttachRefusal{
         layout::AttachStatus::job_busy, "what a process of the job had published when it broke off is taken in first"});
   }
@@ -268,14 +248,13 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   memory_.advance_numbers(*client);
   if (is_elsewhere(*client)) include_gpu_of(*client);
   client->session().keep(memory_.node());
+  client->set_home(home_);
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // until the node itself has joined
-  if (group_) {
-    add_to_group(*client);
-  } else {
-    begin_group();
-  }
+  const bool shared = group_.is_shared();
+  group_.add(client, memory_.first()->clock());
+  if (!shared) tell_of_group();
   return {};
 }
 
@@ -288,10 +267,6 @@ void Job::gpu_failed(const gossip::Device& gpu) {
   for (const auto& client : clients_) {
     if (&gpu == &home_ || &gpu == &client->memory().device()) client->session().close();
   }
-}
-
-const gossip::Device* Job::elsewhere(const JobClient& client) const {
-  return is_elsewhere(client) ? &client.memory().device() : nullptr;
 }
 
 void Job::include_gpu_of(const JobClient& client) {
@@ -349,31 +324,20 @@ void Job::woken(const ClientSession& session) {
 }
 
 void Job::published(JobClient& client, std::uint32_t f) {
-  if (&client == memory_.first().get() && !replica_.buffers(f).gathered()) {
-    if (group_) client.note_copy(f, memory_.number(f) + 1, false, false);  // it is about to be gathered, without this
-    const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
-    decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
-  } else if (group_) {
-    // The next copy contains it, also if the client goes before that, and comes back.
-    // Until all are back it is not known which copy contains it: none does that there was before.
-    if (joined_us_ > 0) client.note_copy(f, memory_.number(f) + 1, false, false);
-    group_->published(client.number(), f, host_.now_us());
-    end_round_if_over(f);
-    tell_readiness(client);
-  }
+  if (!group_.published(client, f)) return;
+  const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
+  decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
 }
 
 /// While joining it stands still: newcomers compare their clocks to agree who begins, and must all see the same.
 void Job::read_clock() {
-  if (group_) {
-    for (const auto& client : clients_)
-      group_->observe_clock(client->number(), client->memory().clock());
-  }
+  for (const auto& client : clients_)
+    group_.observe_clock(*client);
   if (!joining_ && !restoring_) replica_.set_clock(clock());
 }
 
 std::uint64_t Job::clock() const {
-  return group_ ? group_->clock() : memory_.first()->clock();
+  return group_.is_shared() ? group_.local().clock() : memory_.first()->clock();
 }
 
 bool Job::detached(const ClientSession& session) {
@@ -390,10 +354,11 @@ bool Job::detached(const ClientSession& session) {
   clients_.erase(found);
   leave_gpu_of(*client);
   tell_places();
-  if (group_ && joined_us_ > 0) {
-    remove_from_group(client);
-  } else if (client == memory_.first() && !clients_.empty() && all_gathered()) {
-    memory_.set_first(clients_.front());  // nothing of the model is in its memory
+  client->set_detached();
+  if (group_.is_shared() && joined_us_ > 0) {
+    group_.remove(*client);
+  } else if (client == memory_.first() && !clients_.empty() && group_.all_gathered()) {
+    set_first(clients_.front());  // nothing of the model is in its memory
   } else if (client == memory_.first()) {
     // The model that was being pulled is in its memory: those that wait for it begin anew.
     for (const auto& waiting : clients_)
@@ -675,7 +640,8 @@ void Job::run_if_joined() {
   replica_.set_clock(memory_.first()->clock());
   joined_us_ = host_.now_us();
   awaited_clients_ = 0;
-  begin_copies();
+  group_.begin({clients_.begin(), clients_.end()}, memory_.first()->clock());
+  tell_of_group();
   decide([&](Actions& out) { replica_.enter(gossip::Phase::running, out); });
   memory_.first()->set_joined();
   settle_import();
@@ -706,10 +672,23 @@ void Job::tick(bool settled) {
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
   decide([&](Actions& out) { replica_.tick(now_us, out); });
-  if (group_) tick_group();
+  tick_group();
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
   watch_finishing();
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
+}
+
+void Job::tick_group() {
+  const TimeUs period_us = replica_.pace().period_us();
+  group_.tick(all_stopped_ ? std::min(period_us, gossip::finish_wait_us) : period_us, runs());
+  const auto& first = memory_.first();
+  if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
+    memory_.set_first(nullptr);  // gone, and its memory is not needed any more
+}
+
+void Job::set_first(std::shared_ptr<JobClient> client) {
+  group_.set_first(client);
+  memory_.set_first(std::move(client));
 }
 
 /// How much time the client that lost most says that it spent serving fragments, for the cadence.
@@ -730,14 +709,15 @@ void Job::tell_clients() {
   global_clock_ = std::max(global_clock_, replica_.global_clock());
   warn_of_clock();
   const auto partners = static_cast<std::uint32_t>(replica_.neighbours().partners());
-  const ClientMemory::Statistics statistics{.bytes_sent = counters.payload_bytes_sent,
-                                            .bytes_received = payload_bytes_received_,
-                                            .consensus = replica_.fragments().consensus(),
-                                            .age_samples = replica_.age_samples(),
-                                            .unresolved = counters.unresolved,
-                                            .quarantines = counters.quarantines + (group_ ? group_->quarantines() : 0),
-                                            .period_us = replica_.pace().period_us(),
-                                            .pulled_bytes = pulled_bytes_};
+  const ClientMemory::Statistics statistics{
+      .bytes_sent = counters.payload_bytes_sent,
+      .bytes_received = payload_bytes_received_,
+      .consensus = replica_.fragments().consensus(),
+      .age_samples = replica_.age_samples(),
+      .unresolved = counters.unresolved,
+      .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
+      .period_us = replica_.pace().period_us(),
+      .pulled_bytes = pulled_bytes_};
   for (const auto& client : clients_) {
     ClientMemory& memory = client->memory();
     memory.set_global_clock(global_clock_);
@@ -756,17 +736,17 @@ bool Job::runs() const {
 
 void Job::tell_run_state(JobClient& client) {
   if (!runs() || client.joins()) return;
-  const bool quarantined = replica_.fragments().quarantined() > 0 || (group_ && group_->quarantined(client.number()));
+  const bool quarantined = replica_.fragments().quarantined() > 0 || group_.is_quarantined(client);
   client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
 }
 
 ClientStatus Job::client_status(const JobClient& client) const {
   return {.pid = static_cast<std::uint64_t>(client.pid()),
-          .state = client.joins()                                      ? "joining"
-                   : replica_.state() == ReplicaState::draining        ? "draining"
-                   : group_ && group_->quarantined(client.number())    ? "quarantined"
-                   : !group_ && replica_.fragments().quarantined() > 0 ? "quarantined"
-                                                                       : "running",
+          .state = client.joins()                                                  ? "joining"
+                   : replica_.state() == ReplicaState::draining                    ? "draining"
+                   : group_.is_quarantined(client)                                 ? "quarantined"
+                   : !group_.is_shared() && replica_.fragments().quarantined() > 0 ? "quarantined"
+                                                                                   : "running",
           .clock = client.clock(),
           .steps = client.memory().steps(),
           .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,

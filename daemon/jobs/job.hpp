@@ -34,8 +34,6 @@
 #include "daemon/report/status.hpp"
 #include "daemon/system/workers.hpp"
 #include "gossip/check.hpp"
-#include "gossip/group/local_group.hpp"
-#include "gossip/group/reunion.hpp"
 #include "gossip/replica/joining.hpp"
 
 namespace gossamer::daemon {
@@ -63,13 +61,14 @@ class JobHost {
   [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
   /// Null: what is on several GPUs is summed through the host's memory.
   [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
-  /// False: the copy that several clients have dies with the daemon, as in a GPU's memory.
-  [[nodiscard]] virtual bool keeps_copies() const { return true; }
   /// What people call the node.
   [[nodiscard]] virtual std::string node_name() const { return {}; }
 };
 
-class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, private gossip::ReplicaHost {
+class Job : public std::enable_shared_from_this<Job>,
+            private CheckpointSource,
+            private gossip::ReplicaHost,
+            private gossip::GroupHost {
  public:
   /// Refused if the client's words do not make sense.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
@@ -151,12 +150,7 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, 
   void decide(Feed feed) {
     executor_.decide(feed);
   }
-  template <class Task, class Report>
-  void work(std::uint32_t fragment, Task task, Report report);
-  [[nodiscard]] bool keeps_copies() const;
-  void take_copies_over();
   void remember();
-  [[nodiscard]] std::uint64_t number_of_change(std::uint32_t fragment) const;
 
   // --- gossip::ReplicaHost
   [[nodiscard]] TimeUs replica_now_us() const override;
@@ -166,10 +160,14 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, 
   void complete(PullReply& reply) override;
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values,
               std::uint64_t publication_clock) override;
-  void gather(std::uint32_t fragment) override;
-  void offer(std::uint32_t fragment) override;
-  void take_in(std::uint32_t fragment) override;
+  void gather(std::uint32_t fragment) override { group_.gather(fragment); }
+  void offer(std::uint32_t fragment) override { group_.offer(fragment); }
+  void take_in(std::uint32_t fragment) override { group_.take_in(fragment); }
   void lacks_memory(int error) override;
+  // --- gossip::GroupHost
+  void lacking(gossip::Member& member, std::uint32_t fragments) override;
+  void lacks_room() override;
+  [[nodiscard]] std::shared_ptr<const gossip::MeanOver> mean_over() const override;
 
   [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
   [[nodiscard]] bool runs() const;
@@ -180,39 +178,15 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, 
   using Clients = std::vector<std::shared_ptr<JobClient>>;
   /// Clients on another GPU than home()'s (daemon/device/node_mean.hpp).
   [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
-  [[nodiscard]] const gossip::Device* elsewhere(const JobClient& client) const;
   [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
   void include_gpu_of(const JobClient& client);
   void leave_gpu_of(const JobClient& client);
-  void begin_group();
-  void add_to_group(JobClient& client);
-  void remove_from_group(const std::shared_ptr<JobClient>& client);
-  void begin_copies();
   /// Clients that were a former daemon's group are waited for, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void await_those_with(const JobClient& client);
-  struct Gather;
-  [[nodiscard]] Gather gathering(std::uint32_t fragment);
-  void gather(std::uint32_t fragment, const std::shared_ptr<Gather>& task);
-  void gathered(std::uint32_t fragment, const Gather& task, bool finite, Actions& out);
-  void warn_of_no_room();
-  void gather_again();
-  struct Mean;
-  [[nodiscard]] Mean mean_of(std::uint32_t fragment, const gossip::LocalGroup::Work& work);
-  [[nodiscard]] std::optional<std::size_t> note_copy(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
-                                                     const Clients& clients);
-  bool hand_over(std::uint32_t fragment, JobClient& client, const gossip::LocalGroup::Part& part,
-                 const gossip::LocalMeanTask::Outcome& outcome);
-  void offer_rest(std::uint32_t fragment, Mean&& rest, gossip::LocalGroup::Work&& round,
-                  std::vector<gossip::LocalMeanTask::Outcome>&& taken);
-  void mean_done(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
-                 const std::vector<gossip::LocalMeanTask::Outcome>& outcomes, std::uint64_t number);
-  void taken(std::uint32_t fragment, const gossip::LocalGroup::Work& work,
-             const std::vector<gossip::LocalMeanTask::Outcome>& outcomes);
-  void end_round_if_over(std::uint32_t fragment);
+  void tell_of_group();
   void tick_group();
-  [[nodiscard]] bool all_gathered();
-  void tell_readiness(JobClient& client);
+  void set_first(std::shared_ptr<JobClient> client);
 
   // --- what the job begins with (job_checkpoint.cpp)
   struct Restoring {
@@ -273,20 +247,14 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, 
   JobMemory memory_;  // what outlives the daemon
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
+  gossip::Group group_{replica_, executor_, memory_, *this};
   std::optional<gossip::Joining> joining_;
   std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
   std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
   std::optional<TimeUs> warned_of_memory_us_;
-  std::optional<gossip::LocalGroup> group_;
-  std::vector<bool> reuniting_;  // fragments that are to be gathered from clients that came back together
-  std::vector<std::vector<gossip::Gap>> gaps_;  // for each fragment, from when the job began to run here on
-  std::map<std::uint32_t, std::shared_ptr<Gather>> to_gather_again_;  // held fragments
-  bool lacks_room_ = false;                                           // there is something to be gathered again
   bool warned_of_no_room_ = false;
-  TimeUs gather_again_at_us_ = 0;
-  std::uint32_t awaited_clients_ = 0;                             // of a former daemon's group
-  std::map<std::uint64_t, std::shared_ptr<JobClient>> departed_;  // of whom something is still to be taken in
-  bool drained_ = false;                                          // as told; the replica is once it has joined
+  std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
+  bool drained_ = false;               // as told; the replica is once it has joined
   bool leaving_ = false;
   bool ended_ = false;
   TimeUs started_us_ = 0;
@@ -309,16 +277,5 @@ class Job : public std::enable_shared_from_this<Job>, private CheckpointSource, 
   std::shared_ptr<Restoring> restoring_;
   bool import_pending_ = false;  // it begins with the imported file
 };
-
-/// Runs a task over a held fragment on a worker; back on the loop, reports its result.
-template <class Task, class Report>
-void Job::work(std::uint32_t f, Task task, Report report) {
-  using Result = decltype(std::move(task).run(replica_.held(f)));
-  executor_.work(
-      f, [task = std::move(task)](gossip::HeldFragment fragment) mutable { return std::move(task).run(fragment); },
-      [this, report = std::move(report)](Result&& result, Actions& out) mutable {
-        report(*this, std::move(result), out);
-      });
-}
 
 }  // namespace gossamer::daemon

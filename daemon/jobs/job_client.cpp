@@ -5,6 +5,9 @@
 
 namespace gossamer::daemon {
 
+namespace {
+
+/// The same facts, as the two sides of the daemon call them.
 gossip::FragmentParts parts_of(const layout::Word& word) {
   return {.generation = word.generation,
           .publication = word.publication,
@@ -27,24 +30,24 @@ layout::Word word_of(const gossip::FragmentParts& parts) {
           .commits = parts.commits};
 }
 
+}  // namespace
+
 JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
     : session_(std::move(session)),
-      words_(memory().load_words()),
-      was_corrected_(memory().fragment_count()),
-      were_(std::min<std::uint32_t>(memory().place().count, gossip::LocalGroup::max_clients)),
+      words_found_(memory().load_words()),
       published_us_(now_us),
       time_taken_at_us_(now_us),
       serving_ns_then_(memory().serving_ns()),
       stepped_us_(now_us),
       steps_then_(memory().steps()) {
-  // A model that a daemon was taking over when it died is no model.
-  const bool replaces =
-      std::any_of(words_.begin(), words_.end(), [](std::uint64_t bits) { return layout::Word::unpack(bits).replace; });
-  joins_ = !session_->resume() || replaces || memory().state() == layout::RunState::joining;
-  for (std::uint32_t f = 0; f < words_.size(); ++f) {
-    const auto before = memory().receipt(f, word(f).generation - 1);
-    was_corrected_[f] = before && before->mark.corrected;
-  }
+  std::vector<gossip::FragmentParts> words;
+  for (const std::uint64_t bits : words_found_)
+    words.push_back(parts_of(layout::Word::unpack(bits)));
+  begin(std::move(words), !session_->resume() || memory().state() == layout::RunState::joining, memory().place().count);
+}
+
+const gossip::Device* JobClient::elsewhere() const {
+  return home_ == nullptr || memory().reached_by(*home_) ? nullptr : &memory().device();
 }
 
 bool JobClient::is_holder(const NodeMemory& kept) const {
@@ -79,158 +82,40 @@ void JobClient::answer_finishing(const layout::FinishAnswer& answer, double dist
   memory().set_finish_answer(answer, distance);
 }
 
-std::vector<bool> JobClient::due_fragments() const {
-  std::vector<bool> fragments(words_.size());
-  for (std::uint32_t f = 0; f < words_.size(); ++f)
-    fragments[f] = due(f);
-  return fragments;
-}
-
 JobClient::Served JobClient::look(std::uint32_t f, TimeUs now_us) {
-  const layout::Word before = word(f);
   const layout::Word now = memory().load_word(f);
   if (now.valid() && now.with_client) return Served::not_yet;
-  const layout::Word expected{.generation = before.generation + 1,
-                              .publication = before.spare(),
-                              .correction = before.correction,
-                              .commits = before.commits};
-  if (now.pack() != expected.pack()) return Served::breach;
-  words_[f] = expected.pack();
-  was_corrected_[f] = before.correction_valid && !before.replace;
+  if (now.pack() != word_of(expected(f)).pack()) return Served::breach;
+  accept(f);
   published_us_ = now_us;
   return Served::yes;
 }
 
-bool JobClient::recall(std::uint32_t f) {
-  const layout::Word due = word(f);
-  layout::Word owned = due;
-  owned.with_client = false;
-  if (!memory().recall_word(f, due, owned)) return false;
-  words_[f] = owned.pack();
-  return true;
+void JobClient::store_word(std::uint32_t f, const gossip::FragmentParts& word) {
+  memory().store_word(f, word_of(word));
 }
 
-void JobClient::store(std::uint32_t f, const layout::Word& word) {
-  words_[f] = word.pack();
-  memory().store_word(f, word);
-  due_stored_ = due_stored_ || word.with_client;
+bool JobClient::recall_word(std::uint32_t f, const gossip::FragmentParts& due, const gossip::FragmentParts& owned) {
+  return memory().recall_word(f, word_of(due), word_of(owned));
 }
 
-void JobClient::note_alone(std::uint32_t f, std::uint64_t number) {
-  memory().store_receipt(f, {.number = number, .mark = {.generation = word(f).generation, .alone = true}});
+std::optional<gossip::Receipt> JobClient::receipt(std::uint32_t f, std::uint32_t generation) const {
+  const auto found = memory().receipt(f, generation);
+  if (!found) return std::nullopt;
+  const layout::ReceiptMark& mark = found->mark;
+  return gossip::Receipt{.generation = mark.generation,
+                         .number = found->number,
+                         .corrected = mark.corrected,
+                         .alone = mark.alone,
+                         .replaced = mark.replaced};
 }
 
-void JobClient::note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten) {
-  const layout::Word own = word(f);
-  // What was written over once stays so until the client publishes anew.
-  const auto before = memory().receipt(f, own.generation);
-  overwritten = overwritten || (before && before->mark.overwritten && !own.with_client);
-  // Copies from the first on contain its publication, and somebody may have been handed that one.
-  if (before && before->number > 0 && !before->mark.alone && !own.with_client)
-    number = std::min(number, before->number);
-  memory().store_receipt(f, {.number = number,
-                             .mark = {.generation = own.generation,
-                                      .corrected = own.with_client && own.correction_valid && !own.replace,
-                                      .overwritten = overwritten,
-                                      .replaced = replaces}});
-}
-
-void JobClient::note_untaken(std::uint32_t f, std::uint64_t number) {
-  memory().store_receipt(f, {.number = number, .mark = {.generation = word(f).generation}});
-}
-
-void JobClient::note_out_of_reach(std::uint32_t f) {
-  auto noted = memory().receipt(f, word(f).generation);
-  if (!noted) return;
-  noted->number = 0;
-  noted->mark.overwritten = noted->mark.replaced = false;
-  memory().store_receipt(f, *noted);
-}
-
-std::uint64_t JobClient::last_noted(std::uint32_t f) const {
-  std::uint64_t last = 0;
-  for (const std::uint32_t generation : {word(f).generation, word(f).generation - 1}) {
-    if (const auto receipt = memory().receipt(f, generation)) last = std::max(last, receipt->number);
-  }
-  return last;
-}
-
-gossip::Standing JobClient::standing(std::uint32_t f) const {
-  using Kind = gossip::Standing::Kind;
-  const layout::Word own = word(f);
-  const auto now = memory().receipt(f, own.generation);
-  const auto before = memory().receipt(f, own.generation - 1);
-  if (own.with_client) return now ? gossip::Standing{.kind = Kind::holds, .number = now->number} : gossip::Standing{};
-  if (now && now->mark.alone) return {.kind = Kind::alone, .number = now->number};
-  if (own.correction_valid || (before && before->mark.alone)) {
-    // Of a copy that its publication is only to go into, it does not have the rest.
-    const bool noted = now && now->number > 0;
-    return {.kind = Kind::alone, .number = noted ? now->number - 1 : before ? before->number : 0};
-  }
-  if (!before) return {};
-  return {.kind = Kind::moved,
-          .number = before->number,
-          .into = before->mark.replaced ? before->number
-                  : now                 ? now->number
-                                        : 0,  // it published what it was given
-          .overwritten = now && now->mark.overwritten};
-}
-
-gossip::FragmentView JobClient::copy(std::uint32_t f, bool publication) const {
-  const layout::Word own = word(f);
-  const auto buffer = [&](std::uint8_t index) { return memory().buffer(f, index); };
-  if (publication) return {.publication = buffer(own.publication)};
-  if (standing(f).kind == gossip::Standing::Kind::moved) {
-    const auto before = memory().receipt(f, own.generation - 1);
-    if (before && before->mark.replaced) return {.publication = buffer(own.publication)};  // as it was given
-    const bool corrected = before && before->mark.corrected;
-    return {.publication = buffer(own.spare()), .correction = corrected ? buffer(own.correction) : nullptr};
-  }
-  return {.publication = buffer(own.publication),
-          .correction = own.correction_valid ? buffer(own.correction) : nullptr};
-}
-
-gossip::ClientFragment JobClient::progress_since(std::uint32_t f, const gossip::FragmentView& copy,
-                                                 float weight) const {
-  return {.snapshot = memory().buffer(f, word(f).publication),
-          .base = copy.publication,
-          .base_correction = copy.correction,
-          .take = gossip::Take::progress,
-          .weight = weight};
-}
-
-void JobClient::tell_due() {
-  if (std::exchange(due_stored_, false)) memory().raise_due();
-}
-
-gossip::ClientFragment JobClient::part_of(std::uint32_t f, const gossip::LocalGroup::Part& part) const {
-  const layout::Word own = word(f);
-  const auto buffer = [&](std::uint8_t index) { return memory().buffer(f, index); };
-  gossip::ClientFragment fragment{
-      .snapshot = buffer(own.publication), .take = part.take, .weight = part.weight, .replace = part.replace};
-  if (part.take == gossip::Take::progress) {
-    // What it published before, and was given then, stays where it was until the next correction is written.
-    fragment.base = buffer(own.spare());
-    fragment.base_correction = was_corrected_[f] ? buffer(own.correction) : nullptr;
-  }
-  if (part.offer) fragment.correction = buffer(own.spare());
-  return fragment;
-}
-
-void JobClient::offer(std::uint32_t f, const gossip::LocalGroup::Part& part,
-                      const gossip::LocalMeanTask::Outcome& outcome, std::uint64_t number) {
-  layout::Word next = word(f);
-  const bool written = outcome.differs;
-  if (written) next.correction = next.spare();
-  next.correction_valid = written;
-  next.replace = written && part.replace;
-  next.with_client = true;
-  if (auto noted = memory().receipt(f, next.generation)) {
-    noted->mark.corrected = written && !part.replace;
-    noted->number = outcome.finite ? number : 0;  // else it is not given the copy
-    memory().store_receipt(f, *noted);
-  }
-  store(f, next);
+void JobClient::store_receipt(std::uint32_t f, const gossip::Receipt& receipt) {
+  memory().store_receipt(f, {.number = receipt.number,
+                             .mark = {.generation = receipt.generation,
+                                      .corrected = receipt.corrected,
+                                      .alone = receipt.alone,
+                                      .replaced = receipt.replaced}});
 }
 
 TimeUs JobClient::take_time_taken(TimeUs now_us) {

@@ -1,8 +1,8 @@
-// One client of a job: its words as the daemon knows them, and what its memory has to do with a fragment.
+// One client of a job: a member of the job's group in shared memory, and what is beside the model: its program's
+// cursor, what it is told, how long its steps take.
 //
 // Owned by Job; tasks under way hold it too, so that its memory outlives them. Everything runs on the loop's thread but
-// the arithmetic over the floats that part_of() names. Invariants: a word is stored only while the daemon owns it; a
-// word from the client is taken only if it is the one that must follow.
+// the arithmetic over the floats that part_of() names.
 
 #pragma once
 
@@ -14,22 +14,24 @@
 
 #include "daemon/clients/client_listener.hpp"
 #include "gossip/exchange/fragment_buffers.hpp"
-#include "gossip/group/local_group.hpp"
-#include "gossip/group/reunion.hpp"
+#include "gossip/group/member.hpp"
 #include "gossip/replica/job_clock.hpp"
 
 namespace gossamer::daemon {
 
-class JobClient {
+class JobClient : public gossip::Member {
  public:
   JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us);
-  JobClient(const JobClient&) = delete;
-  JobClient& operator=(const JobClient&) = delete;
-
   [[nodiscard]] ClientSession& session() { return *session_; }
   [[nodiscard]] ClientMemory& memory() { return session_->memory(); }
   [[nodiscard]] const ClientMemory& memory() const { return session_->memory(); }
-  [[nodiscard]] std::uint64_t number() const { return session_->number(); }
+  [[nodiscard]] std::uint64_t number() const override { return session_->number(); }
+  [[nodiscard]] std::uint64_t own_clock() const override { return memory().clock(); }
+  [[nodiscard]] const gossip::Device* elsewhere() const override;
+  [[nodiscard]] bool is_attached() const override { return attached_; }
+  void set_detached() { attached_ = false; }
+  /// The device of the node's copy.
+  void set_home(const gossip::Device& home) { home_ = &home; }
   [[nodiscard]] pid_t pid() const { return session_->pid(); }
   /// Samples that its model has seen.
   [[nodiscard]] std::uint64_t clock() const { return gossip::later_clock(memory().clock_base(), memory().clock()); }
@@ -50,54 +52,13 @@ class JobClient {
   [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
 
   // --- words
-  /// As the daemon stored or accepted it.
-  [[nodiscard]] layout::Word word(std::uint32_t f) const { return layout::Word::unpack(words_[f]); }
-  /// The client has the fragment.
-  [[nodiscard]] bool due(std::uint32_t f) const { return word(f).with_client; }
-  [[nodiscard]] std::vector<bool> due_fragments() const;
   /// Refused if the words that it came with make no sense: nothing else may be asked of it then.
-  [[nodiscard]] std::expected<void, AttachRefusal> check() const { return memory().check_words(words_); }
-  /// Its model has still to be taken over, here or by a later daemon.
-  [[nodiscard]] bool joins() const { return joins_; }
-  void set_joined() { joins_ = false; }
-  /// Clients of the job that there were here, itself included, when a daemon last told it; 0: none has.
-  [[nodiscard]] std::uint32_t were() const { return were_; }
+  [[nodiscard]] std::expected<void, AttachRefusal> check() const { return memory().check_words(words_found_); }
   /// What of the replica is in a client's memory, and not gathered, is in this one's; or nothing is.
   [[nodiscard]] bool is_holder(const NodeMemory& kept) const;
   enum class Served { not_yet, yes, breach };
   /// Looks whether it has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
-  /// Takes a fragment back that is due. False: the client has begun to serve it.
-  [[nodiscard]] bool recall(std::uint32_t f);
-  /// Only while the daemon owns the word. tell_due() afterwards.
-  void store(std::uint32_t f, const layout::Word& word);
-
-  // --- receipts, for a daemon that takes over (gossip/group/reunion.hpp)
-  /// Its memory is the node's copy `number`, and goes on alone.
-  void note_alone(std::uint32_t f, std::uint64_t number);
-  /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. `overwritten`: what it
-  /// was handed before is about to be written over. Noted again before it was handed any, it is the first that counts.
-  void note_copy(std::uint32_t f, std::uint64_t number, bool replaces, bool overwritten);
-  /// Its publication is in no copy yet, and is to go into copy `number`.
-  void note_untaken(std::uint32_t f, std::uint64_t number);
-  /// Nothing of it could be read or written: its publication is not in that copy after all.
-  void note_out_of_reach(std::uint32_t f);
-  /// The largest number in any receipt of the fragment.
-  [[nodiscard]] std::uint64_t last_noted(std::uint32_t f) const;
-  [[nodiscard]] gossip::Standing standing(std::uint32_t f) const;
-  /// The copy that it was handed last, as standing() says; or its publication itself.
-  [[nodiscard]] gossip::FragmentView copy(std::uint32_t f, bool publication) const;
-  /// Its progress since a copy, to be taken with this weight.
-  [[nodiscard]] gossip::ClientFragment progress_since(std::uint32_t f, const gossip::FragmentView& copy,
-                                                      float weight) const;
-  void tell_due();
-
-  // --- among several
-  /// Where its part in a mean is: the daemon owns the word.
-  [[nodiscard]] gossip::ClientFragment part_of(std::uint32_t f, const gossip::LocalGroup::Part& part) const;
-  /// Hands the fragment over, with the correction that was written where part_of() said: copy `number`.
-  void offer(std::uint32_t f, const gossip::LocalGroup::Part& part, const gossip::LocalMeanTask::Outcome& outcome,
-             std::uint64_t number);
 
   /// How much of the time since the last call it says it has spent serving fragments.
   [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
@@ -107,17 +68,22 @@ class JobClient {
   [[nodiscard]] TimeUs published_us() const { return published_us_; }
 
  private:
+  void store_word(std::uint32_t f, const gossip::FragmentParts& word) override;
+  bool recall_word(std::uint32_t f, const gossip::FragmentParts& due, const gossip::FragmentParts& owned) override;
+  [[nodiscard]] std::optional<gossip::Receipt> receipt(std::uint32_t f, std::uint32_t generation) const override;
+  void store_receipt(std::uint32_t f, const gossip::Receipt& receipt) override;
+  [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override { return memory().buffer(f, index); }
+  void raise_due() override { memory().raise_due(); }
+
   std::shared_ptr<ClientSession> session_;
-  std::vector<std::uint64_t> words_;
-  std::vector<bool> was_corrected_;  // fragments whose last publication came after a correction was added
-  std::uint32_t were_;
-  bool due_stored_ = false;
+  const std::vector<std::uint64_t> words_found_;  // when it came
+  const gossip::Device* home_ = nullptr;
+  bool attached_ = true;
   std::uint64_t own_cursor_then_ = 0;  // when the model was taken over
   std::vector<NodeId> members_told_;
   std::uint32_t finishing_ = 0;
   std::uint32_t agreed_ = 0;   // the number that was answered so
   std::uint32_t spoiled_ = 0;  // likewise
-  bool joins_ = true;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;
@@ -125,9 +91,5 @@ class JobClient {
   std::uint64_t steps_then_;
   TimeUs step_us_ = 0;
 };
-
-/// The same facts, as the two sides of the daemon call them.
-[[nodiscard]] gossip::FragmentParts parts_of(const layout::Word& word);
-[[nodiscard]] layout::Word word_of(const gossip::FragmentParts& parts);
 
 }  // namespace gossamer::daemon

@@ -71,7 +71,7 @@ void Job::watch_finishing() {
 }
 
 bool Job::is_left_out(const JobClient& client) const {
-  return group_ && group_->quarantined(client.number()) && client.waits_for_nothing();
+  return group_.is_quarantined(client) && client.waits_for_nothing();
 }
 
 std::set<std::uint64_t> Job::left_out() const {
@@ -84,7 +84,7 @@ std::set<std::uint64_t> Job::left_out() const {
 
 /// All clients that are not left out hold the same.
 bool Job::is_even() const {
-  return !group_ || group_->even(left_out());
+  return !group_.is_shared() || group_.local().even(left_out());
 }
 
 void Job::answer_finishing(JobClient& client) {
@@ -94,10 +94,10 @@ void Job::answer_finishing(JobClient& client) {
   if (over && !saver_) saver_ = first_sound_client();
   const bool first = client.number() == saver_.value_or(first_sound_client());
   // The node's copy is without what a quarantined client publishes.
-  const bool quarantined = group_ && group_->quarantined(client.number());
+  const bool quarantined = group_.is_quarantined(client);
   if (quarantined) {
     report = gossip::spoiled_report(report.members);
-    report.spoiled = is_left_out(client) || group_->even();  // with all that the clients have published since
+    report.spoiled = is_left_out(client) || group_.local().even();  // with all that the clients have published since
   }
   client.answer_finishing(
       {.number = client.finishing(),
@@ -110,8 +110,8 @@ void Job::answer_finishing(JobClient& client) {
 
 /// Of several clients, the first that is not quarantined; else the first.
 std::uint64_t Job::first_sound_client() const {
-  const auto sound = std::ranges::find_if(
-      clients_, [this](const auto& client) { return !group_ || !group_->quarantined(client->number()); });
+  const auto sound =
+      std::ranges::find_if(clients_, [this](const auto& client) { return !group_.is_quarantined(*client); });
   return (sound == clients_.end() ? clients_.front() : *sound)->number();
 }
 

@@ -16,11 +16,6 @@ void JobMemory::advance_numbers(const JobClient& client) {
     numbers_[f] = std::max(numbers_[f], client.last_noted(f));
 }
 
-void JobMemory::store_copy(std::uint32_t f, const gossip::FragmentBuffers& buffers, std::uint64_t number) {
-  if (!buffers.copy_is_kept()) return;
-  node_->store_copy(f, {.buffer = buffers.copy(), .commits = buffers.parts().commits, .number = number});
-}
-
 void JobMemory::store_given_up(std::uint64_t counter) {
   node_->store_given_up(counter);
 }
@@ -49,15 +44,18 @@ void JobMemory::clear_record(std::uint32_t place) {
 /// A gathered fragment is no client's: of that, which buffer of the copy counts.
 void JobMemory::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
   if (buffers.gathered()) {
-    if (const auto copy = node_->copy(f)) store_copy(f, buffers, copy->number);
-    return;
+    auto copy = node_->copy(f);
+    if (!copy) return;
+    copy->buffer = buffers.copy();
+    copy->commits = buffers.parts().commits;
+    return node_->store_copy(f, *copy);
   }
   const gossip::FragmentParts& parts = buffers.parts();
-  const layout::Word stored = first_->word(f);
-  if (word_of(parts).pack() == stored.pack() || stored.with_client) return;
+  const gossip::FragmentParts& stored = first_->word(f);
+  if (parts == stored || stored.with_client) return;
   if (stored.generation != parts.generation) return;  // a publication is known that the replica has still to take
   if (parts.with_client) first_->note_alone(f, ++numbers_[f]);
-  first_->store(f, word_of(parts));
+  first_->store(f, parts);
 }
 
 void JobMemory::tell_due() {

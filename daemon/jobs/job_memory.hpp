@@ -2,7 +2,7 @@
 // fragments are not gathered, and the node's own memory (daemon/clients/node_memory.hpp) for the rest.
 //
 // Every copy of a fragment that clients are handed has a number, which rises: what clients note of it tells a successor
-// which of their publications it contains (gossip/group/reunion.hpp).
+// which of their publications it contains (gossip/group/receipts.hpp).
 //
 // Owned by Job. On the loop's thread, but for what gossip::ReplicaMemory says may be called on any.
 
@@ -13,11 +13,11 @@
 
 #include "daemon/clients/node_memory.hpp"
 #include "daemon/jobs/job_client.hpp"
-#include "gossip/replica/executor.hpp"
+#include "gossip/group/group.hpp"
 
 namespace gossamer::daemon {
 
-class JobMemory : public gossip::ReplicaMemory {
+class JobMemory : public gossip::ReplicaMemory, public gossip::CopyMemory {
  public:
   /// `number`: above every one of an earlier life.
   JobMemory(std::shared_ptr<JobClient> first, std::shared_ptr<NodeMemory> node, std::uint64_t number);
@@ -26,14 +26,19 @@ class JobMemory : public gossip::ReplicaMemory {
   [[nodiscard]] const std::shared_ptr<JobClient>& first() const { return first_; }
   void set_first(std::shared_ptr<JobClient> client) { first_ = std::move(client); }
   [[nodiscard]] const std::shared_ptr<NodeMemory>& node() const { return node_; }
-  /// The number of the copy of a fragment that was handed out last.
-  [[nodiscard]] std::uint64_t& number(std::uint32_t f) { return numbers_[f]; }
-  [[nodiscard]] std::uint64_t number(std::uint32_t f) const { return numbers_[f]; }
   /// A client's receipts name copies up to this one.
   void advance_numbers(const JobClient& client);
-  /// Which buffer of a gathered fragment's copy counts. Publications that were noted for copies up to `number` are in
-  /// it.
-  void store_copy(std::uint32_t f, const gossip::FragmentBuffers& buffers, std::uint64_t number);
+
+  // --- gossip::CopyMemory
+  [[nodiscard]] std::uint64_t& number(std::uint32_t f) override { return numbers_[f]; }
+  [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const override { return node_->copy(f); }
+  void store_copy(std::uint32_t f, const Copy& copy) override { node_->store_copy(f, copy); }
+  [[nodiscard]] float* copy_buffer(std::uint32_t f, std::uint8_t index) const override {
+    return node_->buffer(f, index);
+  }
+  [[nodiscard]] bool take_copy_buffers(std::uint32_t f) const override { return node_->take_buffers(f); }
+  [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const override { return node_->gaps(f); }
+  void add_gap(std::uint32_t f, const gossip::Gap& gap) override { node_->add_gap(f, gap); }
 
   // --- gossip::ReplicaMemory
   void store_given_up(std::uint64_t counter) override;

@@ -290,7 +290,8 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
   const auto target = fragment.buffers.begin_commit();
   if (target.out == nullptr) return false;
   return fragment.device.apply(codec, shift, sign, blocks, exponents, differences, fragment.buffers.block_count(),
-                               target.in, target.out);
+                               target.in, target.out) &&
+         fragment.buffers.write_back();
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 namespace gossamer::gossip {
 
 FragmentView FragmentBuffers::y() const {
-  if (is_gathered_) return {.publication = copy_is_kept() ? copies_[copy_] : gathered_.get()};
+  if (is_gathered_) return {.publication = computes_in_copy() ? copies_[copy_] : gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty);
   return {.publication = buffers_[parts_.publication],
           .correction = parts_.correction_valid ? buffers_[parts_.correction] : nullptr};
 }
 
 FragmentBuffers::Target FragmentBuffers::begin_commit() {
-  if (is_gathered_ && copy_is_kept()) return {.in = copies_[copy_], .out = copies_[1 - copy_]};
+  if (is_gathered_ && computes_in_copy()) return {.in = copies_[copy_], .out = copies_[1 - copy_]};
   if (is_gathered_) return {.in = gathered_.get(), .out = gathered_.get()};
   GOSSAMER_CHECK(!parts_.replace && !parts_.empty && !parts_.with_client);
   return {.in = parts_.correction_valid ? buffers_[parts_.correction] : nullptr, .out = buffers_[parts_.spare()]};
@@ -68,33 +68,48 @@ void FragmentBuffers::drop() {
   parts_.empty = true;
 }
 
-bool FragmentBuffers::gather(const FragmentView& from) {
-  if (!copy_is_kept() && gathered_ == nullptr) gathered_ = device_->allocate(elements());
-  return !values().empty() && device_->sum(from, block_count_, values().data());
+bool FragmentBuffers::gather() {
+  GOSSAMER_CHECK(!is_gathered_ && copies_[0] != nullptr);
+  if (!computes_in_copy() && gathered_ == nullptr) gathered_ = device_->allocate(elements());
+  const std::span<float> target = values();
+  if (target.empty() || !device_->sum(y(), block_count_, target.data())) return false;
+  return computes_in_copy() || device_->download({copies_[copy_], elements()}, target.data());
 }
 
 std::span<float> FragmentBuffers::values() {
-  float* const y = copy_is_kept() ? copies_[copy_] : gathered_.get();
+  float* const y = computes_in_copy() ? copies_[copy_] : gathered_.get();
   return {y, y == nullptr ? 0 : elements()};
 }
 
 std::span<float> FragmentBuffers::begin_change() {
-  if (!copy_is_kept()) return values();
+  if (!computes_in_copy()) return values();
   float* const y = copies_[1 - copy_];
   GOSSAMER_CHECK(device_->copy(y, copies_[copy_], elements()));  // within the host's memory
   return {y, elements()};
 }
 
 void FragmentBuffers::finish_change() {
-  if (copy_is_kept()) copy_ = static_cast<std::uint8_t>(1 - copy_);
+  copy_ = static_cast<std::uint8_t>(1 - copy_);
 }
 
-void FragmentBuffers::take_copy_over(std::uint8_t buffer, std::uint32_t commits) {
-  GOSSAMER_CHECK(copy_is_kept() && !is_gathered_);
+bool FragmentBuffers::write_back() {
+  if (!is_gathered_ || computes_in_copy()) return true;
+  if (device_->download({copies_[1 - copy_], elements()}, gathered_.get())) return true;
+  (void)device_->upload(gathered_.get(), {copies_[copy_], elements()});  // else it is lost for good, and ends the job
+  return false;
+}
+
+bool FragmentBuffers::take_copy_over(std::uint8_t buffer, std::uint32_t commits) {
+  GOSSAMER_CHECK(!is_gathered_ && copies_[0] != nullptr);
+  if (!computes_in_copy()) {
+    gathered_ = device_->allocate(elements());
+    if (gathered_ == nullptr || !device_->upload(gathered_.get(), {copies_[buffer], elements()})) return false;
+  }
   copy_ = buffer;
   is_gathered_ = true;
   parts_.commits = commits;
   parts_.correction_valid = parts_.replace = parts_.with_client = parts_.empty = false;
+  return true;
 }
 
 void FragmentBuffers::finish_gather() {

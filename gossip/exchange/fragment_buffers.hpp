@@ -11,8 +11,9 @@
 //
 // Where several clients train one replica (gossip/group/local_group.hpp), none of them holds it: the fragment is
 // *gathered* into the node's own copy, y. `with_client` then means that a round among the clients is under way. The
-// copy has two buffers if it is to outlive the daemon: a change is written into the one that does not count, and then
-// that one does. Otherwise it has one, which is changed in place and dies with the daemon.
+// copy outlives the daemon: it has two buffers in the host's memory. A change is written into the one that does not
+// count, and then that one does. On another device y is in that device's memory, where it is changed in place; after
+// each change it is written back to the buffer that does not count.
 //
 // In lean memory a fragment that nothing is done with is *empty*: there is no publication, and its buffers are not to
 // be touched, but for a correction that replaces.
@@ -91,29 +92,31 @@ class FragmentBuffers {
   /// to be taken in.
   void take_back(std::uint32_t generation);
 
-  /// Where y is gathered, if it is to outlive the daemon: the device's memory, which outlives this. Before anything is.
+  /// The two buffers of the copy: the host's memory, which outlives this. Before anything is gathered.
   void keep_copy_in(std::array<float*, 2> buffers) { copies_ = buffers; }
-  /// Moves y, or what is to be y from now on, into the node's own memory: gather() the floats (any thread),
-  /// finish_gather() the parts. False: it holds NaN or infinity, or there is no room, and y stays where it is.
-  [[nodiscard]] bool gather() { return gather(y()); }
-  [[nodiscard]] bool gather(const FragmentView& from);
+  /// Moves y into the node's own memory: gather() the floats (any thread), finish_gather() the parts. False: y holds
+  /// NaN or infinity, or there is no room, and it stays where it is.
+  [[nodiscard]] bool gather();
   void finish_gather();
-  /// It was gathered in a life before this one, and this buffer of the copy counts, with so many commits.
-  void take_copy_over(std::uint8_t buffer, std::uint32_t commits);
+  /// It was gathered in a life before this one, and this buffer of the copy counts, with so many commits. False: the
+  /// device has no room for it, and nothing has changed.
+  [[nodiscard]] bool take_copy_over(std::uint8_t buffer, std::uint32_t commits);
   [[nodiscard]] bool gathered() const { return is_gathered_; }
-  /// The copy, if there is one, has buffers that outlive the daemon.
-  [[nodiscard]] bool copy_is_kept() const { return copies_[0] != nullptr; }
-  /// A commit outlives the daemon once its parts are stored.
-  [[nodiscard]] bool commits_are_kept() const { return !is_gathered_ || copy_is_kept(); }
+  /// Which buffer of the copy counts.
   [[nodiscard]] std::uint8_t copy() const { return copy_; }
-  /// y of a fragment that is gathered, or about to be.
+  /// y of a fragment that is gathered, or about to be; empty: there is no room for it.
   [[nodiscard]] std::span<float> values();
   /// y to be changed by what the clients have done: any thread. It counts from finish_change() on.
   [[nodiscard]] std::span<float> begin_change();
   void finish_change();
+  /// After y was changed, and before that counts: writes it back to where it outlives the daemon, if it is gathered on
+  /// another device. Any thread. False: the device failed, and y is what it was before the change.
+  [[nodiscard]] bool write_back();
 
  private:
   [[nodiscard]] std::size_t elements() const { return block_count_ * block_elements; }
+  /// y of a gathered fragment is in the copy itself.
+  [[nodiscard]] bool computes_in_copy() const { return device_ == &processor(); }
 
   const Device* device_;
   std::array<float*, 3> buffers_;
@@ -121,7 +124,7 @@ class FragmentBuffers {
   FragmentParts parts_;
   std::array<float*, 2> copies_{};
   std::uint8_t copy_ = 0;    // the one that counts
-  Device::Floats gathered_;  // without copies_
+  Device::Floats gathered_;  // y, on another device than the processor
   bool is_gathered_ = false;
   bool committed_ = false;  // gathered: changed by an exchange since it was last handed over
   bool handed_changes_ = false;

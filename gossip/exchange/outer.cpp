@@ -60,7 +60,8 @@ OuterTask::Result OuterTask::run(HeldFragment fragment) && {
                                                          .anchor = state.anchor_.get(),
                                                          .momentum = state.momentum_.get(),
                                                          .left_out = state.left_out_});
-  return {.finite = done, .commit = done};
+  const bool kept = done && buffers.write_back();
+  return {.finite = kept, .commit = kept};
 }
 
 }  // namespace gossamer::gossip

@@ -114,8 +114,7 @@ void Executor::answer(std::uint32_t f, Actions::Answer&& answer) {
       [answer = std::move(answer), &memory = memory_](HeldFragment fragment) mutable {
         Answered answered{.result = std::move(answer.task).run(fragment)};
         const AnswerTask::Result& result = answered.result;
-        if (result.commit && fragment.buffers.commits_are_kept())
-          answered.recorded = memory.write_record(answer.place, answer.to, result.reply, result.half);
+        if (result.commit) answered.recorded = memory.write_record(answer.place, answer.to, result.reply, result.half);
         return answered;
       },
       [this, f, place](Answered&& answered, Actions& out) {

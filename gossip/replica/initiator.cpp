@@ -387,7 +387,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     fragment.buffers.finish_commit();
     std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =
         fragment.buffers.parts().commits;
-    data_.store_commit({.fragment = f}, out);
+    out.store.push_back({.fragment = f});
   }
   if (result.accepted) {
     ++(proper ? data_.counters.initiated : data_.counters.follow_ups);
@@ -438,7 +438,7 @@ void Initiator::give_up_own(Fragment& fragment, double rest_periods, TimeUs now_
 /// A daemon that takes over has to know that it may be answered.
 void Initiator::note_begun(std::uint32_t f, std::uint64_t counter, Actions& out) {
   *std::ranges::min_element(data_.fragments[f].own_halves, {}, &OwnHalf::counter) = {.counter = counter};
-  data_.store_commit({.fragment = f}, out);
+  out.store.push_back({.fragment = f});
 }
 
 // --- what may be lost ---------------------------------------------------------------------------------------------

@@ -317,7 +317,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
 void Replica::outer_done(std::uint32_t f, const OuterTask::Result& result, Actions& out) {
   if (!result.commit) return;
   data_.fragments[f].buffers.finish_commit();
-  data_.store_commit({.fragment = f}, out);
+  out.store.push_back({.fragment = f});
   ++data_.stir;
   ++data_.counters.outer_steps;
 }

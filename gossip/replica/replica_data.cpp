@@ -135,8 +135,4 @@ void ReplicaData::quarantine(Fragment& fragment) {
   fragment.health = Fragment::Health::quarantined;
 }
 
-void ReplicaData::store_commit(const Actions::Store& commit, Actions& out) const {
-  if (fragments[commit.fragment].buffers.commits_are_kept()) out.store.push_back(commit);
-}
-
 }  // namespace gossamer::gossip

@@ -75,8 +75,6 @@ struct ReplicaData {
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
   void count_unresolved(const NodeId& initiator);
   void quarantine(Fragment& fragment);
-  /// What is in a copy that is not kept outlives the daemon when a client has been handed it.
-  void store_commit(const Actions::Store& commit, Actions& out) const;
 };
 
 /// Both ends hold the same, as far as exchanges tell.

@@ -161,7 +161,7 @@ void Responder::answered(std::uint32_t f, stage::Answering&& at, AnswerTask::Res
   ReplyCache& replies = data_.book.replies();
   if (result.commit) {
     fragment.buffers.finish_commit();
-    data_.store_commit({.fragment = f, .answered = at.place}, out);
+    out.store.push_back({.fragment = f, .answered = at.place});
   }
   ExchangeReply& reply = result.reply;
   const ExchangeId id{at.initiator, reply.counter};
@@ -225,7 +225,7 @@ bool Responder::undo_next(std::uint32_t f, Actions& out) {
 void Responder::undone(std::uint32_t f, const stage::Undoing& at, const UndoTask::Result& result, Actions& out) {
   if (result.commit) {
     data_.fragments[f].buffers.finish_commit();
-    data_.store_commit({.fragment = f, .undone = at.place}, out);
+    out.store.push_back({.fragment = f, .undone = at.place});
     ++data_.counters.undone;
   } else {
     ++data_.counters.unresolved;

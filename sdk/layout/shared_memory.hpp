@@ -161,23 +161,21 @@ struct ReceiptMark {
   std::uint32_t generation = 0;  ///< of the publication that it is about
   bool corrected = false;        ///< the client was given a correction with it
   bool alone = false;            ///< this client's memory is the copy: no other shares it
-  bool overwritten = false;      ///< the correction may be half written, over the snapshot before
   bool replaced = false;         ///< what the client was given was the copy itself, to take over
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{generation} | std::uint64_t{corrected} << 32 | std::uint64_t{alone} << 33 |
-           std::uint64_t{overwritten} << 34 | std::uint64_t{replaced} << 35;
+           std::uint64_t{replaced} << 35;
   }
   [[nodiscard]] static constexpr ReceiptMark unpack(std::uint64_t bits) {
     return {.generation = static_cast<std::uint32_t>(bits),
             .corrected = (bits >> 32 & 1) != 0,
             .alone = (bits >> 33 & 1) != 0,
-            .overwritten = (bits >> 34 & 1) != 0,
             .replaced = (bits >> 35 & 1) != 0};
   }
 };
 
-static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).overwritten);
+static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).replaced);
 
 /// Which of the daemon's copies of a fragment contains a publication, and was or is to be handed out upon it: for the
 /// daemon that takes over from a dead one. The number is stored before the mark, both before the word.

@@ -321,6 +321,12 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     other.may_train = false;
     gpus.be("gpus 2\npin fails\n" + full);
     daemon = std::make_unique<Daemon>(true);
+    if (full == "no memory 0") {  // the first client's GPU is to have the node's copy
+      const auto refused = daemon->try_attach(home);
+      REQUIRE_FALSE(refused);
+      CHECK(refused.error().status == layout::AttachStatus::job_busy);
+      gpus.be("gpus 2");
+    }
     daemon->attach(home);
     daemon->attach(other);
     home.start();

@@ -33,14 +33,13 @@ enum class Back : std::uint8_t { first_then_second, second_then_first, second_la
 constexpr std::uint64_t ways_back = 4;
 
 /// What is done to the memory before they do; the daemon's own care, or something wrong.
-enum class Meanwhile : std::uint8_t { nothing, receipts_lost };
+enum class Meanwhile : std::uint8_t { nothing, receipts_lost, copy_lost };
 
 class Trial {
  public:
   struct Way {
     Back back = Back::first_then_second;
     bool with_b = false;
-    bool kept = true;  ///< the node's copy outlives the daemon; else it is as in a GPU's memory
     Meanwhile meanwhile = Meanwhile::nothing;
     std::uint64_t kill_again_at = 0;  ///< of its successor's stores; 0: that lives
   };
@@ -91,7 +90,6 @@ class Trial {
     life.id = node(1);
     life.other = node(2);
     life.kept = &kept_a_;
-    life.keeps_copies = way_.kept;
     a_.emplace(life);
   }
   std::vector<Message> take_b(std::vector<Message> messages) {
@@ -197,6 +195,8 @@ class Trial {
         }
       }
     }
+    for (std::uint32_t f = 0; f < fragments && way_.meanwhile == Meanwhile::copy_lost; ++f)
+      kept_a_.memory->clear_copy(f);
     if (way_.kill_again_at > 0) die_again();
     const auto newest = number_of_copies();
     start_a({.incarnation = 3'000'000, .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}}});
@@ -284,7 +284,7 @@ class Trial {
     const auto [into, mark] = noted(trainer, f, word.generation);
     const bool contained = into != 0 && into <= number;
     const bool given = noted(trainer, f, word.generation - 1).second.replaced;  // it published what it was to take over
-    return contained || mark.overwritten || given ? 0 : trainer.published_last(f);
+    return contained || given ? 0 : trainer.published_last(f);
   }
 
   /// The second has been told that it is attached.
@@ -362,16 +362,12 @@ TEST_CASE("a daemon killed between two clients, and its successor after it, leav
   check({}, kill_stride, pairs);
 }
 
-TEST_CASE("a daemon killed between two clients whose copy dies with it leaves what each trained once") {
-  check({.kept = false}, kill_stride);
-}
-
 TEST_CASE("the same trial finds a daemon that cannot tell which client was handed what") {
   CHECK(!hunt({.meanwhile = Meanwhile::receipts_lost}, 5 * kill_stride).empty());
 }
 
 TEST_CASE("the same trial finds a node's copy that is lost with the daemon") {
-  CHECK(!hunt({.with_b = true, .kept = false}, 5 * kill_stride).empty());
+  CHECK(!hunt({.meanwhile = Meanwhile::copy_lost}, 5 * kill_stride).empty());
 }
 
 #endif

@@ -98,14 +98,8 @@ struct Turn {
 /// The daemon's code about one job, driven turn by turn. The worker and the loop take turns, too: one thread at a time.
 class Machine : private PlayedHost {
  public:
-  Machine(NodeId id, NodeId other, std::uint64_t incarnation, int period_ms, bool keeps_copies, TimeUs now_us)
-      : id_(id),
-        other_(other),
-        now_us_(now_us),
-        period_ms_(period_ms),
-        keeps_copies_(keeps_copies),
-        workers_(loop_, 1),
-        counter_(incarnation) {}
+  Machine(NodeId id, NodeId other, std::uint64_t incarnation, int period_ms, TimeUs now_us)
+      : id_(id), other_(other), now_us_(now_us), period_ms_(period_ms), workers_(loop_, 1), counter_(incarnation) {}
   ~Machine() override {
     if (job_) job_->end();
     workers_.stop();
@@ -160,7 +154,6 @@ class Machine : private PlayedHost {
   [[nodiscard]] NodeId id() const override { return id_; }
   [[nodiscard]] TimeUs now_us() const override { return now_us_; }
   [[nodiscard]] TimeUs began_us() const override { return began_us_; }
-  [[nodiscard]] bool keeps_copies() const override { return keeps_copies_; }
   bool send(const NodeId&, const Message& message) override {
     outbox_.push_back(message);
     return true;
@@ -208,7 +201,6 @@ class Machine : private PlayedHost {
   TimeUs now_us_;
   const TimeUs began_us_ = now_us_;
   const int period_ms_;
-  const bool keeps_copies_;
   std::binary_semaphore begin_{0};
   std::binary_semaphore done_{0};
   asio::io_context loop_;
@@ -312,7 +304,6 @@ struct Life {
   int period_ms = 10;
   std::vector<Attaching> trainers = {};
   const KeptNodeMemory* kept = nullptr;  ///< null: the clients bring none
-  bool keeps_copies = true;              ///< false: as in a GPU's memory
   /// Done to the first trainer's memory at each turn in place of the daemon's own code; null: that.
   void (*instead)(ClientMemory& memory, int turn) = nullptr;
   std::atomic<std::uint64_t>* stores = nullptr;  ///< where they are counted; null: they are not, and it is not killed
@@ -331,8 +322,7 @@ struct Life {
     StoreTrap::arm(bytes.data(), bytes.size(), life.kill_at, *life.stores, life.bulk ? kept->tables_bytes() : SIZE_MAX);
   }
   while (std::optional<Turn> turn = receive_turn(socket)) {
-    if (!machine)
-      machine.emplace(life.id, life.other, life.incarnation, life.period_ms, life.keeps_copies, turn->now_us);
+    if (!machine) machine.emplace(life.id, life.other, life.incarnation, life.period_ms, turn->now_us);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const std::uint32_t bit = 1U << i;
       if ((turn->present & bit) == 0 || (attached & bit) != 0) continue;

@@ -141,10 +141,6 @@ TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that wer
   stored.store_own_halves(1, {{{7, gossip::OwnHalf::never}, {5, ~std::uint32_t{0}}}});  // no count
   CHECK_FALSE(stored.own_halves(1)[1].taken(3));
 
-  stored.forget_exchanges();  // several clients on a GPU: what is taken from now on dies with the daemon
-  CHECK_FALSE(stored.given_up());
-  stored.store_given_up(2'000);
-  CHECK_FALSE(stored.given_up());
   stored.begin_given_up({.floor = 3'000});
   REQUIRE(stored.given_up());
   CHECK(stored.given_up()->counters.empty());

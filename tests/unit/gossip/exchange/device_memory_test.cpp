@@ -104,6 +104,7 @@ struct End {
   Values memory[3];
   Values x;
   FragmentBuffers buffers;
+  std::array<Values, 2> copies{Values(elements), Values(elements)};  ///< where what is gathered outlives a daemon
   BlockSteps steps;
   OuterState outer;
 };
@@ -169,6 +170,7 @@ void one_event(End (&ends)[2], values::Random& random, Trace& trace) {
 
 void gather(End& end, Trace& trace) {
   const Values before = end.y();
+  end.buffers.keep_copy_in({end.copies[0].data(), end.copies[1].data()});
   const bool done = end.buffers.gather();
   trace.add(done);
   if (done) end.buffers.finish_gather();
@@ -524,6 +526,7 @@ TEST_CASE("a mean among clients on a device takes in and gives as one on the pro
     const Place place(untouchable);
     {
       End group(place, 1);
+      group.buffers.keep_copy_in({group.copies[0].data(), group.copies[1].data()});
       REQUIRE(group.buffers.gather());
       group.buffers.finish_gather();
       Values snapshot = End::start(2);

@@ -1,0 +1,362 @@
+#include "gossip/group/group.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::gossip {
+
+namespace {
+
+/// Fragments of which a round is begun in one turn of the loop though no exchange asks for one.
+constexpr std::size_t rounds_per_tick = 64;
+/// Gathering for which there was no room is tried again after this.
+constexpr TimeUs gather_again_us = 1 * us_per_s;
+
+/// What it published is in the copy only if it was taken before.
+void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& part) {
+  if (part.take != Take::nothing) member.note_out_of_reach(f);
+}
+
+}  // namespace
+
+template <class Work, class Report>
+void Group::work(std::uint32_t f, Work work, Report report) {
+  executor_.work(
+      f, [work = std::move(work)](HeldFragment fragment) mutable { return std::move(work).run(fragment); },
+      std::move(report));
+}
+
+// --- a life's beginning -------------------------------------------------------------------------------------------
+
+bool Group::take_copies_over(std::uint64_t clock) {
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    FragmentBuffers& buffers = replica_.buffers(f);
+    buffers.keep_copy_in({copies_.copy_buffer(f, 0), copies_.copy_buffer(f, 1)});
+    const auto copy = copies_.copy(f);
+    if (!copy) continue;
+    if (!buffers.take_copy_over(copy->buffer, copy->commits)) return false;
+    copies_.number(f) = std::max(copies_.number(f), copy->number);
+    if (!local_) local_.emplace(replica_.fragment_count(), clock);
+    local_->gathered(f, std::nullopt, true, host_.replica_now_us());
+  }
+  return true;
+}
+
+void Group::begin(const Members& members, std::uint64_t clock) {
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+    if (const auto copy = copies_.copy(f)) {
+      copies_.add_gap(f, {.newest = copy->number, .begun = copies_.number(f)});
+      gaps_.push_back(copies_.gaps(f));
+      continue;
+    }
+    Gap gap{.begun = copies_.number(f)};
+    for (const auto& member : members)
+      gap.newest = std::max(gap.newest, member->joins() ? 0 : member->standing(f).number);
+    gaps_.push_back({gap});
+  }
+  if (members.size() > 1 || is_shared()) return begin_sharing(members, clock);
+  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    first_->note_alone(f, ++copies_.number(f));
+}
+
+void Group::begin_sharing(const Members& members, std::uint64_t clock) {
+  if (local_) {  // as a former daemon left it
+    local_->advance_clock(clock);
+    add_with_standing(first_);
+  } else {
+    local_.emplace(replica_.fragment_count(), clock);
+    local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock());
+    members_[first_->number()] = first_;
+  }
+  for (const auto& member : members) {
+    if (member != first_) add_with_standing(member);
+  }
+  executor_.decide([&](Actions& out) { replica_.gather(out); });
+}
+
+// --- who takes part -----------------------------------------------------------------------------------------------
+
+void Group::add(const std::shared_ptr<Member>& member, std::uint64_t clock) {
+  if (is_shared()) {
+    add_with_standing(member);
+  } else {
+    begin_sharing({first_, member}, clock);
+  }
+}
+
+void Group::add_with_standing(const std::shared_ptr<Member>& member) {
+  using Arrival = LocalGroup::Arrival;
+  const std::uint32_t count = replica_.fragment_count();
+  ClientStandings standings{.due = member->due_fragments(),
+                            .untaken = std::vector<bool>(count),
+                            .unsound = std::vector<bool>(count),
+                            .were = member->were()};
+  for (std::uint32_t f = 0; f < count && !member->joins(); ++f) {
+    const bool gathered = replica_.buffers(f).gathered();
+    if (member == first_ && !gathered) {  // when it is, what it holds is what it was gathered from
+      standings.due[f] = false;
+      continue;
+    }
+    const Standing standing = member->standing(f);
+    standings.unsound[f] = standings.due[f] && standing.kind == Standing::Kind::unknown;
+    standings.untaken[f] = lacks(gaps_[f], standing);
+    if (standings.untaken[f] && gathered) member->note_untaken(f, copies_.number(f) + 1);
+  }
+  members_[member->number()] = member;
+  local_->add(member->number(), member->joins() ? Arrival::without_values : Arrival::back, member->own_clock(),
+              standings);
+  tell_readiness(*member);
+}
+
+void Group::remove(const Member& member) {
+  local_->remove(member.number());
+  if (!local_->needs(member.number())) members_.erase(member.number());
+  const std::vector<std::uint32_t> rounds(local_->under_way().begin(), local_->under_way().end());
+  for (const std::uint32_t f : rounds)
+    end_round_if_over(f);
+}
+
+void Group::tell_readiness(Member& member) {
+  if (member.joins()) host_.lacking(member, local_->lacking(member.number()));
+}
+
+bool Group::published(Member& member, std::uint32_t f) {
+  if (!replica_.buffers(f).gathered() && &member == first_.get()) {
+    if (is_shared()) member.note_copy(f, copies_.number(f) + 1, false);  // it is about to be gathered, without this
+    return true;
+  }
+  if (!is_shared()) return false;
+  // The next copy contains it, also if the client goes before that, and comes back. Until all are back it is not known
+  // which copy contains it: none does that there was before.
+  if (has_begun()) member.note_copy(f, copies_.number(f) + 1, false);
+  local_->published(member.number(), f, host_.replica_now_us());
+  end_round_if_over(f);
+  tell_readiness(member);
+  return false;
+}
+
+void Group::observe_clock(const Member& member) {
+  if (local_) local_->observe_clock(member.number(), member.own_clock());
+}
+
+bool Group::is_quarantined(const Member& member) const {
+  return local_ && local_->quarantined(member.number());
+}
+
+bool Group::awaits_departed() const {
+  return std::ranges::any_of(members_, [](const auto& item) { return !item.second->is_attached(); });
+}
+
+bool Group::all_gathered() const {
+  return std::ranges::all_of(replica_.fragments(),
+                             [](const Fragment& fragment) { return fragment.buffers.gathered(); });
+}
+
+// --- the replica's move -------------------------------------------------------------------------------------------
+
+void Group::gather(std::uint32_t f) {
+  struct Gather {
+    const CopyMemory& into;
+    std::uint32_t f;
+    struct Result {
+      bool finite = false;
+      bool has_room = false;
+    };
+    Result run(HeldFragment fragment) && {
+      if (!into.take_copy_buffers(f)) return {};
+      const bool done = fragment.buffers.gather();
+      return {.finite = done, .has_room = done || !fragment.buffers.values().empty()};
+    }
+  };
+  const std::uint64_t number = ++copies_.number(f);  // what is published from now on goes into the next
+  work(f, Gather{copies_, f}, [this, f, number, was_due = first_->due(f)](Gather::Result&& result, Actions& out) {
+    if (!result.has_room && std::exchange(room_, Room::lacking) == Room::there) {
+      gather_again_at_us_ = host_.replica_now_us() + gather_again_us;
+      host_.lacks_room();
+    }
+    gathered(f, was_due, number, result.finite, out);
+  });
+}
+
+void Group::gather_again() {
+  if (room_ == Room::there || host_.replica_now_us() < gather_again_at_us_) return;
+  room_ = Room::there;
+  executor_.decide([&](Actions& out) { replica_.gather(out); });
+}
+
+void Group::gathered(std::uint32_t f, bool was_due, std::uint64_t number, bool finite, Actions& out) {
+  const bool with_client = replica_.buffers(f).parts().with_client;
+  if (finite) {
+    Member& first = *first_;
+    if (!was_due || first.due(f)) first.note_copy(f, number, false);  // what it had published is in it
+    local_->gathered(f, with_client ? std::optional(first.number()) : std::nullopt, false, host_.replica_now_us());
+    if (with_client && !first.due(f)) {  // published meanwhile: the replica has that still before it
+      local_->published(first.number(), f, host_.replica_now_us());
+      local_->end(f);
+    }
+  }
+  replica_.finished(f, Gathered{.finite = finite}, host_.replica_now_us(), out);
+  if (!finite) return;
+  store_copy(f, number);
+  if (with_client) end_round_if_over(f);
+}
+
+void Group::store_copy(std::uint32_t f, std::uint64_t number) {
+  const FragmentBuffers& buffers = replica_.buffers(f);
+  copies_.store_copy(f, {.buffer = buffers.copy(), .commits = buffers.parts().commits, .number = number});
+}
+
+// --- rounds -------------------------------------------------------------------------------------------------------
+
+struct Group::Mean {
+  LocalMeanTask task;
+  Members members;                       // in the task's order; keeps their memory
+  std::shared_ptr<const MeanOver> over;  // null: all clients are where the copy is
+  bool takes = false;                    // counts from FragmentBuffers::finish_change() on
+
+  struct Result {
+    std::vector<LocalMeanOutcome> outcomes;
+    bool kept = true;  // false: y is as it was, and nothing of it counts
+  };
+  Result run(HeldFragment fragment) && {
+    if (task.clients.empty()) return {};
+    const std::span<float> y = takes ? fragment.buffers.begin_change() : fragment.buffers.values();
+    Result result{.outcomes = over ? over->run(task, y) : task.run(y, fragment.device)};
+    result.kept = !takes || fragment.buffers.write_back();
+    for (LocalMeanOutcome& outcome : result.outcomes)
+      outcome.reached = outcome.reached && result.kept;
+    return result;
+  }
+};
+
+Group::Mean Group::mean_of(std::uint32_t f, const LocalGroup::Work& work) {
+  Mean mean{.task = {}, .members = {}, .over = host_.mean_over(), .takes = work.takes()};
+  for (const LocalGroup::Part& part : work.parts) {
+    mean.members.push_back(members_.at(part.id));
+    mean.task.clients.push_back(mean.members.back()->part_of(f, part));
+  }
+  return mean;
+}
+
+/// The number of the copy that a change beginning now makes. It stays the old one while former clients are awaited,
+/// since nothing of theirs is taken in before they are back.
+std::uint64_t Group::number_of_change(std::uint32_t f) const {
+  const auto copy = copies_.copy(f);
+  return !has_begun() && copy ? copy->number : copies_.number(f);
+}
+
+/// `number` of the copy with what was taken.
+void Group::mean_done(std::uint32_t f, bool kept, const LocalGroup::Work& work,
+                      const std::vector<LocalMeanOutcome>& outcomes, std::uint64_t number) {
+  if (work.takes() && kept) replica_.buffers(f).finish_change();
+  store_copy(f, number);
+  local_->done(f, work, outcomes);
+  std::erase_if(members_, [this](const auto& item) { return !local_->needs(item.first); });
+}
+
+/// Notes, before anything of it is written, which publications the next copy contains.
+void Group::note_copy(std::uint32_t f, const LocalGroup::Work& work) {
+  const std::uint64_t number = ++copies_.number(f);
+  for (const LocalGroup::Part& part : work.parts) {
+    if (part.offer) members_.at(part.id)->note_copy(f, number, part.replace);
+  }
+}
+
+/// Nothing if it is gone, or what it was to be given could not be written.
+void Group::hand_over(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome) {
+  if (!outcome.written) {
+    local_->withheld(f, part);
+    if (!outcome.reached) note_unreached(f, member, part);
+    return;
+  }
+  if (!member.is_attached()) return;
+  member.offer(f, part, outcome, copies_.number(f));
+  member.tell_due();
+}
+
+/// First what the clients have done is taken into y, and that counts; only then their corrections are written, over
+/// what shows what they have done.
+void Group::offer(std::uint32_t f) {
+  LocalGroup::Work round = local_->begin(f, replica_.buffers(f).handed_changes(), host_.replica_now_us());
+  Mean mean = mean_of(f, round);
+  note_copy(f, round);
+  Mean rest{.task = {}, .members = {}, .over = mean.over};
+  LocalGroup::Work offers;
+  std::vector<std::size_t> offer_at;
+  for (std::size_t i = 0; i < round.parts.size(); ++i) {
+    if (!round.parts[i].offer) continue;
+    ClientFragment& fragment = mean.task.clients[i];
+    rest.task.clients.push_back({.snapshot = fragment.snapshot,
+                                 .correction = std::exchange(fragment.correction, nullptr),
+                                 .replace = fragment.replace,
+                                 .device = fragment.device});
+    rest.members.push_back(mean.members[i]);
+    offers.parts.push_back(round.parts[i]);
+    offer_at.push_back(i);
+  }
+  work(f, std::move(mean),
+       [this, f, number = number_of_change(f), round = std::move(round), rest = std::move(rest),
+        offers = std::move(offers), offer_at = std::move(offer_at)](Mean::Result&& result, Actions&) mutable {
+         mean_done(f, result.kept, round, result.outcomes, number);
+         std::vector<LocalMeanOutcome> taken;
+         for (std::size_t i = 0; i < offer_at.size(); ++i) {
+           taken.push_back(result.outcomes[offer_at[i]]);
+           if (!taken[i].finite || !taken[i].reached) rest.task.clients[i].correction = nullptr;
+           // Before anybody is handed a copy that does not contain it.
+           if (!taken[i].reached) note_unreached(f, *rest.members[i], offers.parts[i]);
+         }
+         offer_rest(f, std::move(rest), std::move(offers), std::move(taken));
+       });
+}
+
+void Group::offer_rest(std::uint32_t f, Mean&& rest, LocalGroup::Work&& round, std::vector<LocalMeanOutcome>&& taken) {
+  Members members = rest.members;
+  work(f, std::move(rest),
+       [this, f, members = std::move(members), taken = std::move(taken), round = std::move(round)](
+           Mean::Result&& result, Actions& out) {
+         for (std::size_t i = 0; i < members.size(); ++i) {
+           LocalMeanOutcome& outcome = result.outcomes[i];
+           outcome.finite = taken[i].finite;
+           outcome.reached = taken[i].reached;
+           outcome.written = outcome.written && taken[i].reached;
+           hand_over(f, *members[i], round.parts[i], outcome);
+         }
+         replica_.finished(f, Done{}, host_.replica_now_us(), out);
+         end_round_if_over(f);
+       });
+}
+
+void Group::take_in(std::uint32_t f) {
+  LocalGroup::Work part = local_->take_in(f);
+  Mean mean = mean_of(f, part);
+  ++copies_.number(f);  // what is published from now on goes into the next
+  work(f, std::move(mean),
+       [this, f, number = number_of_change(f), part = std::move(part)](Mean::Result&& result, Actions& out) {
+         mean_done(f, result.kept, part, result.outcomes, number);
+         replica_.finished(f, Done{}, host_.replica_now_us(), out);
+       });
+}
+
+void Group::end_round_if_over(std::uint32_t f) {
+  if (!local_->over(f, host_.replica_now_us())) return;
+  local_->end(f);
+  const std::uint32_t generation = replica_.buffers(f).parts().generation + 1;
+  executor_.decide(
+      [&](Actions& out) { replica_.published(f, generation, local_->clock(), host_.replica_now_us(), out); });
+}
+
+void Group::tick(TimeUs period_us, bool runs) {
+  if (!is_shared()) return;
+  const std::vector<std::uint32_t> rounds(local_->under_way().begin(), local_->under_way().end());
+  for (const std::uint32_t f : rounds)
+    end_round_if_over(f);
+  gather_again();
+  if (!runs) return;
+  for (const std::uint32_t f : local_->wanted(period_us, host_.replica_now_us(), rounds_per_tick))
+    executor_.decide([&](Actions& out) { replica_.want_publication(f, out); });
+  if (first_ && !first_->is_attached() && all_gathered()) first_.reset();  // nothing of the replica is in its memory
+}
+
+}  // namespace gossamer::gossip

@@ -23,6 +23,8 @@ void add_learn_command(CLI::App& app);
 /// it with status 1.
 void add_hunt_options(CLI::App& app);
 
+/// Nodes with several clients, whose daemons die.
+void add_groups_command(CLI::App& app);
 void add_membership_command(CLI::App& app);
 
 /// Averages random vectors, without learning.

@@ -1,0 +1,642 @@
+#include "tools/sim/hunt/group_scenario.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <stdexcept>
+
+#include "gossip/check.hpp"
+#include "gossip/group/group.hpp"
+#include "tools/sim/draw.hpp"
+#include "tools/sim/network.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+using gossip::Actions;
+using gossip::FragmentParts;
+using gossip::Phase;
+
+constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
+constexpr std::uint32_t fragments = 2;
+constexpr std::uint32_t blocks = 1;
+constexpr std::size_t elements = blocks * block_elements;  // of a fragment
+constexpr std::uint32_t record_places = 16;
+constexpr TimeUs tick_us = 2'000;
+constexpr TimeUs await_us = 3 * us_per_s;  // for the clients of a former daemon
+constexpr TimeUs faults_us = 12 * us_per_s;
+constexpr TimeUs calm_us = 40 * us_per_s;
+
+/// What a client's process and the memory it shares hold.
+struct Client {
+  std::array<std::array<std::vector<float>, 3>, fragments> buffers;
+  std::array<FragmentParts, fragments> words;
+  std::array<std::array<std::optional<gossip::Receipt>, 2>, fragments> receipts;
+  std::array<float, fragments> x{};  ///< all elements of a fragment are equal
+  double trained = 0;
+  std::uint64_t clock = 0;
+  std::uint64_t steps = 0;
+  std::uint32_t place_count = 0;
+  bool running = false;
+  int slowness = 1;  ///< steps between two in which it serves what is due
+};
+
+/// What outlives a node's daemons.
+struct Kept {
+  struct Record {
+    ExchangeId id;
+    ExchangeReply reply;
+    gossip::AnsweredHalf half;
+    std::optional<std::uint32_t> commits = {};
+    std::optional<std::uint32_t> undone = {};
+  };
+  std::array<std::optional<gossip::CopyMemory::Copy>, fragments> copies;
+  std::array<std::optional<gossip::CopyMemory::Copy>, fragments> before;  ///< what counted before the last store
+  std::array<std::array<std::vector<float>, 2>, fragments> buffers;
+  std::array<std::vector<gossip::Gap>, fragments> gaps;
+  std::array<gossip::OwnHalves, fragments> own_halves{};
+  gossip::GivenUp given_up;
+  std::map<std::uint32_t, Record> records;
+  std::optional<std::size_t> holder;
+};
+
+class Scenario;
+
+class Member : public gossip::Member {
+ public:
+  Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
+  [[nodiscard]] std::uint64_t number() const override { return number_; }
+  [[nodiscard]] std::uint64_t own_clock() const override { return client_.clock; }
+  [[nodiscard]] bool is_attached() const override { return true; }
+  [[nodiscard]] std::size_t index() const { return index_; }
+  [[nodiscard]] Client& client() { return client_; }
+  /// Looks whether the client has served a fragment that is due.
+  [[nodiscard]] bool look(std::uint32_t f) {
+    if (!due(f) || client_.words[f].with_client) return false;
+    if (client_.words[f] != expected(f)) throw std::runtime_error("a client's word is not the one that must follow");
+    accept(f);
+    return true;
+  }
+
+ private:
+  void store_word(std::uint32_t f, const FragmentParts& word) override { client_.words[f] = word; }
+  bool recall_word(std::uint32_t f, const FragmentParts& due, const FragmentParts& owned) override {
+    if (client_.words[f] != due) return false;
+    client_.words[f] = owned;
+    return true;
+  }
+  [[nodiscard]] std::optional<gossip::Receipt> receipt(std::uint32_t f, std::uint32_t generation) const override {
+    const auto& noted = client_.receipts[f][generation % 2];
+    return noted && noted->generation == generation ? noted : std::nullopt;
+  }
+  void store_receipt(std::uint32_t f, const gossip::Receipt& receipt) override {
+    client_.receipts[f][receipt.generation % 2] = receipt;
+  }
+  [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override {
+    return client_.buffers[f][index].data();
+  }
+  void raise_due() override {}
+
+  Client& client_;
+  std::size_t index_;
+  std::uint64_t number_;
+};
+
+/// A daemon's life at a node, from its first client on.
+class Life : public gossip::ReplicaMemory,
+             public gossip::CopyMemory,
+             public gossip::ReplicaHost,
+             public gossip::GroupHost {
+ public:
+  Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter);
+  void add(std::size_t index);
+  void tick();
+  void woken();
+
+  void store_given_up(std::uint64_t counter) override { kept_.given_up.add(counter); }
+  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override { kept_.own_halves[f] = halves; }
+  bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
+                    const gossip::AnsweredHalf& half) override {
+    kept_.records[place] = {{initiator, reply.counter}, reply, half};
+    return true;
+  }
+  void seal_record(std::uint32_t place, std::uint32_t commits) override { kept_.records.at(place).commits = commits; }
+  void note_undone(std::uint32_t place, std::uint32_t commits) override { kept_.records.at(place).undone = commits; }
+  void clear_record(std::uint32_t place) override { kept_.records.erase(place); }
+  void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override;
+  void tell_due() override {}
+  bool recall(std::uint32_t f) override { return members[0]->due(f) && members[0]->recall(f); }
+  int provide(std::uint32_t) override { return 0; }
+  void vacate(std::uint32_t) override {}
+
+  [[nodiscard]] std::uint64_t& number(std::uint32_t f) override { return numbers_[f]; }
+  [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const override { return kept_.copies[f]; }
+  void store_copy(std::uint32_t f, const Copy& copy) override;
+  [[nodiscard]] float* copy_buffer(std::uint32_t f, std::uint8_t index) const override {
+    return kept_.buffers[f][index].data();
+  }
+  [[nodiscard]] bool take_copy_buffers(std::uint32_t) const override { return true; }
+  [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const override { return kept_.gaps[f]; }
+  void add_gap(std::uint32_t f, const gossip::Gap& gap) override { kept_.gaps[f].push_back(gap); }
+
+  [[nodiscard]] TimeUs replica_now_us() const override;
+  bool send_message(const NodeId& to, const Message& message) override;
+  void run(std::uint32_t f, std::unique_ptr<gossip::Task> task) override;
+  [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
+  void complete(PullReply&) override {}
+  void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
+  void gather(std::uint32_t f) override { group.gather(f); }
+  void offer(std::uint32_t f) override { group.offer(f); }
+  void take_in(std::uint32_t f) override { group.take_in(f); }
+  void lacks_memory(int) override {}
+  void turned() override { replica->check_invariants(); }
+  void lacking(gossip::Member& member, std::uint32_t lacking) override {
+    if (lacking > 0) return;
+    member.set_joined();
+    static_cast<Member&>(member).client().running = true;
+  }
+  void lacks_room() override { throw std::runtime_error("no room for the copy"); }
+
+ private:
+  Scenario& scenario_;
+  std::size_t node_;
+  Kept& kept_;
+  std::array<std::uint64_t, fragments> numbers_{};
+  TimeUs began_us_;
+  std::uint32_t awaited_ = 0;
+
+  [[nodiscard]] std::uint64_t clock() const {
+    return group.is_shared() ? group.local().clock() : members[0]->own_clock();
+  }
+  void remember();
+  void run_if_all_are_back();
+
+ public:
+  std::vector<std::shared_ptr<Member>> members;  // the first is the one in whose memory the replica may be
+  std::unique_ptr<gossip::Replica> replica;
+  std::unique_ptr<gossip::Executor> executor_;
+  gossip::Executor& executor;
+  gossip::Group group;
+};
+
+struct Node {
+  std::deque<Client> clients;
+  Kept kept;
+  bool daemon = true;
+  std::uint64_t life_number = 0;
+  std::unique_ptr<gossip::ExchangeCounter> counter;
+  std::unique_ptr<Life> life;
+};
+
+NodeId id_of_node(std::size_t i) {
+  NodeId id;
+  id.bytes[0] = static_cast<std::uint8_t>(i + 1);
+  return id;
+}
+
+class Scenario {
+ public:
+  Scenario(std::uint64_t seed, GroupFault fault);
+  GroupOutcome run();
+
+  void attach(std::size_t i, std::size_t c);
+  void deliver(std::size_t from, std::size_t to, const Message& message);
+  void in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action);
+  /// True once in a while, if this is what goes wrong in this run.
+  bool goes_wrong(GroupFault fault) { return fault == fault_ && ++chances_ == 25; }
+
+  GroupFault fault_;
+  gossip::Random random;
+  Schedule schedule;
+  std::deque<Node> nodes;
+  std::unique_ptr<Network> network;
+  std::uint64_t numbers = 0;  ///< of clients' sessions
+  GroupOutcome outcome;
+
+ private:
+  void add_client(Node& node, float model);
+  void step(std::size_t i, std::size_t c);
+  void serve(std::size_t i, std::size_t c, std::uint32_t f);
+  void begin_daemon(std::size_t i);
+  void kill(std::size_t i);
+  void link(std::size_t i);
+  void tick(std::size_t i, std::uint64_t life);
+  [[nodiscard]] bool all_run() const;
+  void judge();
+
+  int chances_ = 0;
+  std::vector<double> begun_with_;
+  bool training_ = true;
+};
+
+// --- a life ---------------------------------------------------------------------------------------------------------
+
+Member::Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number)
+    : client_(scenario.nodes[node].clients[index]), index_(index), number_(number) {
+  begin({client_.words.begin(), client_.words.end()}, !client_.running, client_.place_count);
+}
+
+std::unique_ptr<gossip::Replica> replica_of(Scenario& scenario, std::size_t i, Client& first,
+                                            gossip::ExchangeCounter& counter) {
+  std::vector<gossip::FragmentBuffers> buffers;
+  for (std::uint32_t f = 0; f < fragments; ++f) {
+    auto& three = first.buffers[f];
+    buffers.emplace_back(std::array{three[0].data(), three[1].data(), three[2].data()}, blocks, first.words[f]);
+  }
+  const gossip::ReplicaOptions options{.codec = Codec::f32,
+                                       .period_us = 20 * us_per_ms,
+                                       .lifetime_us = 2 * us_per_s,
+                                       .info_period_us = 200 * us_per_ms,
+                                       .time_share = 0,
+                                       .network_share = 0};
+  return std::make_unique<gossip::Replica>(options, id_of_node(i), JobInfo{.job = job, .name = "simulated"},
+                                           std::move(buffers), counter, gossip::Random(scenario.random.next()));
+}
+
+Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter)
+    : scenario_(scenario),
+      node_(node),
+      kept_(scenario.nodes[node].kept),
+      began_us_(scenario.schedule.now_us()),
+      members{std::make_shared<Member>(scenario, node, first, ++scenario.numbers)},
+      replica(replica_of(scenario, node, members[0]->client(), counter)),
+      executor_(std::make_unique<gossip::Executor>(*replica, *this, *this)),
+      executor(*executor_),
+      group(*replica, executor, *this, *this) {
+  numbers_.fill(counter.next());
+  for (std::uint32_t f = 0; f < fragments; ++f)
+    numbers_[f] = std::max(numbers_[f], members[0]->last_noted(f));
+  group.set_first(members[0]);
+  if (!group.take_copies_over(members[0]->own_clock())) throw std::runtime_error("a copy could not be taken over");
+  remember();
+  awaited_ = members[0]->were();
+  executor.decide([&](Actions& out) { replica->enter(Phase::joining, out); });
+  run_if_all_are_back();
+}
+
+void Life::remember() {
+  gossip::ReplyCache& replies = replica->book().replies();
+  replies.set_capacity(record_places);
+  std::erase_if(kept_.records, [&](const auto& item) {
+    const Kept::Record& record = item.second;
+    const std::uint32_t commits = replica->buffers(record.reply.fragment).parts().commits;
+    return !record.commits || !gossip::reached(commits, *record.commits) ||
+           (record.undone && gossip::reached(commits, *record.undone));
+  });
+  for (const auto& [place, record] : kept_.records) {
+    executor.note_record(place);
+    replies.restore(record.id, place, record.reply, record.half, replica_now_us());
+  }
+  if (kept_.given_up.floor > 0) replica->book().remember(kept_.given_up);
+  for (std::uint32_t f = 0; f < fragments; ++f)
+    replica->remember(f, kept_.own_halves[f]);
+  kept_.given_up = replica->book().given_up();
+  kept_.holder = members[0]->index();
+}
+
+void Life::add(std::size_t index) {
+  const auto member = std::make_shared<Member>(scenario_, node_, index, ++scenario_.numbers);
+  awaited_ = std::max(awaited_, replica->phase() == Phase::joining && !member->joins() ? member->were() : 0);
+  for (std::uint32_t f = 0; f < fragments; ++f)
+    numbers_[f] = std::max(numbers_[f], member->last_noted(f));
+  members.push_back(member);
+  for (const auto& one : members)
+    one->client().place_count = std::max(static_cast<std::uint32_t>(members.size()), awaited_);
+  if (replica->phase() == Phase::running) group.add(member, members[0]->own_clock());
+}
+
+void Life::run_if_all_are_back() {
+  if (replica->phase() != Phase::joining) return;
+  const bool all = std::ranges::count_if(members, [](const auto& one) { return !one->joins(); }) >= awaited_;
+  if (!all && replica_now_us() - began_us_ < await_us) return;
+  awaited_ = 0;
+  replica->set_clock(members[0]->own_clock());
+  group.begin({members.begin(), members.end()}, members[0]->own_clock());
+  executor.decide([&](Actions& out) { replica->enter(Phase::running, out); });
+  members[0]->set_joined();
+  members[0]->client().running = true;
+}
+
+void Life::woken() {
+  for (const auto& member : std::vector(members)) {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      if (!member->look(f) || !group.published(*member, f)) continue;
+      executor.decide([&](Actions& out) {
+        replica->published(f, member->word(f).generation, member->own_clock(), replica_now_us(), out);
+      });
+    }
+  }
+}
+
+void Life::tick() {
+  run_if_all_are_back();
+  for (const auto& member : members)
+    group.observe_clock(*member);
+  replica->set_clock(clock());
+  executor.decide([&](Actions& out) { replica->tick(replica_now_us(), out); });
+  group.tick(replica->pace().period_us(), replica->phase() == Phase::running);
+}
+
+/// As daemon/jobs/job_memory.cpp.
+void Life::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
+  if (buffers.gathered()) {
+    auto copy = kept_.copies[f];
+    if (!copy) return;
+    copy->buffer = buffers.copy();
+    copy->commits = buffers.parts().commits;
+    return store_copy(f, *copy);
+  }
+  const FragmentParts& parts = buffers.parts();
+  const FragmentParts& stored = members[0]->word(f);
+  if (parts == stored || stored.with_client || stored.generation != parts.generation) return;
+  if (parts.with_client) members[0]->note_alone(f, ++numbers_[f]);
+  members[0]->store(f, parts);
+}
+
+void Life::store_copy(std::uint32_t f, const Copy& copy) {
+  kept_.before[f] = std::exchange(kept_.copies[f], copy);
+}
+
+TimeUs Life::replica_now_us() const {
+  return scenario_.schedule.now_us();
+}
+
+bool Life::send_message(const NodeId& to, const Message& message) {
+  const std::size_t other = to.bytes[0] - std::size_t{1};
+  if (!scenario_.nodes[other].daemon) return false;
+  scenario_.deliver(node_, other, message);
+  return true;
+}
+
+void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
+  const TimeUs end_us = replica_now_us() + between(scenario_.random, 100, 2'000);
+  scenario_.in_life(node_, end_us, [f, task = std::shared_ptr<gossip::Task>(std::move(task))](Life& life) {
+    task->run(life.replica->held(f));
+    task->finish();
+  });
+}
+
+// --- the scenario
+// -----------------------------------------------------------------------------------------------------
+
+Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random(seed) {
+  const auto count = static_cast<std::size_t>(between(random, 1, 3));
+  network = std::make_unique<Network>(
+      schedule, gossip::Random(random.next()), count,
+      PathConditions{.latency_us = between(random, 200, 20'000), .jitter_us = between(random, 0, 20'000)});
+  for (std::size_t i = 0; i < count; ++i) {
+    Node& node = nodes.emplace_back();
+    const auto model = static_cast<float>(between(random, -8, 8));
+    begun_with_.push_back(model);
+    for (auto& two : node.kept.buffers)
+      two.fill(std::vector<float>(elements));
+    const auto clients = static_cast<std::size_t>(between(random, count == 1 ? 2 : 1, 3));
+    for (std::size_t c = 0; c < clients; ++c)
+      add_client(node, c == 0 ? model : -500.0F);
+    node.clients[0].running = true;
+  }
+}
+
+void Scenario::add_client(Node& node, float model) {
+  Client& client = node.clients.emplace_back();
+  client.x.fill(model);
+  client.slowness = static_cast<int>(between(random, 1, 4));
+  for (std::uint32_t f = 0; f < fragments; ++f) {
+    client.words[f] = {.generation = 1};
+    client.buffers[f].fill(std::vector<float>(elements));
+    std::ranges::fill(client.buffers[f][0], model);
+  }
+}
+
+void Scenario::in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action) {
+  schedule.at(time_us, [this, i, number = nodes[i].life_number, action = std::move(action)] {
+    if (nodes[i].life && nodes[i].life_number == number) action(*nodes[i].life);
+  });
+}
+
+void Scenario::begin_daemon(std::size_t i) {
+  Node& node = nodes[i];
+  node.daemon = true;
+  // As the daemon: from the time of day, so that a restart never names an exchange again.
+  node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(schedule.now_us()) + 1);
+  for (std::size_t c = 0; c < node.clients.size(); ++c) {
+    schedule.after(between(random, 0, us_per_s), [this, i, c, number = node.life_number] {
+      if (nodes[i].daemon && nodes[i].life_number == number) attach(i, c);
+    });
+  }
+}
+
+/// As Job::make() and Job::add(): who cannot begin the job, while another may, comes again.
+void Scenario::attach(std::size_t i, std::size_t c) {
+  Node& node = nodes[i];
+  const bool gathered = std::ranges::all_of(node.kept.copies, [](const auto& copy) { return copy.has_value(); });
+  const bool holder = gathered || !node.kept.holder || *node.kept.holder == c;
+  const bool refused =
+      node.life ? node.clients[c].running && node.life->group.awaits_departed() : !node.clients[c].running || !holder;
+  if (refused) {
+    schedule.after(50 * us_per_ms, [this, i, c, number = node.life_number] {
+      if (nodes[i].daemon && nodes[i].life_number == number) attach(i, c);
+    });
+    return;
+  }
+  if (node.life) return node.life->add(c);
+  node.life = std::make_unique<Life>(*this, i, c, *node.counter);
+  link(i);
+  tick(i, node.life_number);
+}
+
+void Scenario::tick(std::size_t i, std::uint64_t life) {
+  in_life(i, schedule.now_us(), [this, i, life](Life& now) {
+    now.tick();
+    schedule.after(tick_us, [this, i, life] {
+      if (nodes[i].life_number == life) tick(i, life);
+    });
+  });
+}
+
+void Scenario::link(std::size_t i) {
+  for (std::size_t j = 0; j < nodes.size(); ++j) {
+    if (j == i || !nodes[j].life) continue;
+    for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)})
+      nodes[a].life->executor.decide([&](Actions& out) { nodes[a].life->replica->link_up(id_of_node(b), out); });
+  }
+}
+
+void Scenario::kill(std::size_t i) {
+  Node& node = nodes[i];
+  if (!node.daemon) return;
+  ++outcome.deaths;
+  ++node.life_number;
+  node.daemon = false;
+  node.life.reset();
+  if (fault_ == GroupFault::lost_copy) node.kept.copies = {};
+  if (fault_ == GroupFault::late_copy) node.kept.copies = node.kept.before;
+  if (fault_ == GroupFault::lost_records) node.kept.records.clear();
+  if (fault_ == GroupFault::lost_own_halves) node.kept.own_halves = {};
+  for (Client& client : node.clients) {
+    if (fault_ == GroupFault::lost_receipts) client.receipts = {};
+    for (auto& two : client.receipts) {
+      for (auto& receipt : two) {
+        if (receipt && fault_ == GroupFault::publication_twice) receipt->number = 0;
+      }
+    }
+  }
+  for (std::size_t j = 0; j < nodes.size(); ++j) {
+    if (j == i || !nodes[j].life) continue;
+    Life& other = *nodes[j].life;
+    other.replica->link_down(id_of_node(i));
+    if (chance(random, 0.5))
+      other.executor.decide([&](Actions& out) { other.replica->node_dead(id_of_node(i), schedule.now_us(), out); });
+  }
+  schedule.after(between(random, 1'000, us_per_s), [this, i] { begin_daemon(i); });
+}
+
+void Scenario::deliver(std::size_t from, std::size_t to, const Message& message) {
+  const auto shared = std::make_shared<const Message>(message);
+  const std::uint64_t from_life = nodes[from].life_number;
+  const std::uint64_t to_life = nodes[to].life_number;
+  network->send(from, to, 100, [this, from, to, from_life, to_life, shared] {
+    if (nodes[from].life_number != from_life || nodes[to].life_number != to_life || !nodes[to].life) return;
+    Life& life = *nodes[to].life;
+    life.executor.decide(
+        [&](Actions& out) { life.replica->received(id_of_node(from), Message(*shared), schedule.now_us(), out); });
+  });
+}
+
+// --- clients
+// ----------------------------------------------------------------------------------------------------------
+
+bool Scenario::all_run() const {
+  return std::ranges::all_of(nodes,
+                             [](const Node& node) { return std::ranges::all_of(node.clients, &Client::running); });
+}
+
+void Scenario::step(std::size_t i, std::size_t c) {
+  Client& client = nodes[i].clients[c];
+  // A share is one of all the node's clients, so nobody trains before all take part.
+  if (training_ && all_run()) {
+    const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
+    for (float& x : client.x)
+      x += amount;
+    client.trained += amount;
+    ++client.clock;
+    ++outcome.steps;
+  }
+  if (++client.steps % static_cast<std::uint64_t>(client.slowness) == 0) {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      if (client.words[f].with_client) serve(i, c, f);
+    }
+    if (nodes[i].life) nodes[i].life->woken();
+  }
+  schedule.after(between(random, 2'000, 20'000), [this, i, c] { step(i, c); });
+}
+
+void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
+  Client& client = nodes[i].clients[c];
+  FragmentParts& word = client.words[f];
+  const std::vector<float>& correction = client.buffers[f][word.correction];
+  const bool torn = std::ranges::adjacent_find(correction, std::not_equal_to{}) != correction.end();
+  if (torn) throw std::runtime_error("a correction is half written");
+  if (word.replace) {
+    client.x[f] = correction[0];
+  } else if (word.correction_valid) {
+    if (!goes_wrong(GroupFault::correction_lost)) client.x[f] += correction[0];
+    if (goes_wrong(GroupFault::correction_twice)) client.x[f] += correction[0];
+  }
+  std::ranges::fill(client.buffers[f][word.spare()], client.x[f]);
+  word = {.generation = word.generation + 1,
+          .publication = word.spare(),
+          .correction = word.correction,
+          .commits = word.commits};
+}
+
+// --- from beginning to end
+// --------------------------------------------------------------------------------------------
+
+GroupOutcome Scenario::run() {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    begin_daemon(i);
+    for (std::size_t c = 0; c < nodes[i].clients.size(); ++c)
+      schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
+  }
+  schedule.run_until(4 * us_per_s);
+  network->set_default({.latency_us = network->path(0, 0).latency_us,
+                        .jitter_us = network->path(0, 0).jitter_us,
+                        .loss = uniform(random, 0, 0.1),
+                        .duplicate = uniform(random, 0, 0.1),
+                        .reorder = uniform(random, 0, 0.1)});
+  const double between_deaths_us = uniform(random, 0.05, 2) * us_per_s;
+  while (schedule.now_us() < faults_us) {
+    schedule.run_until(schedule.now_us() + static_cast<TimeUs>(exponential(random, between_deaths_us)) + 1);
+    kill(static_cast<std::size_t>(random.below(nodes.size())));
+  }
+  training_ = false;
+  network->set_default({.latency_us = 1'000});
+  for (TimeUs end_us = schedule.now_us() + calm_us; schedule.now_us() < end_us;)
+    schedule.run_until(schedule.now_us() + us_per_s);
+  judge();
+  outcome.events = schedule.events();
+  return outcome;
+}
+
+void Scenario::judge() {
+  double expected = 0;
+  double scale = 1;
+  std::array<double, fragments> found{};
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    Node& node = nodes[i];
+    if (!node.life || node.life->members.size() != node.clients.size())
+      throw std::runtime_error(fmt::format("node {}: not all clients are back", i));
+    Life& life = *node.life;
+    outcome.exchanges += life.replica->counters().initiated;
+    expected += begun_with_[i];
+    for (const Client& client : node.clients)
+      expected += client.trained / static_cast<double>(node.clients.size());
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      found[f] += static_cast<double>(node.clients[0].x[f]);
+      scale += std::fabs(static_cast<double>(node.clients[0].x[f]));
+      for (const Client& client : node.clients) {
+        if (client.x[f] == node.clients[0].x[f]) continue;
+        throw std::runtime_error(
+            fmt::format("node {}: fragment {} of its clients is {} and {}", i, f, node.clients[0].x[f], client.x[f]));
+      }
+    }
+    if (const auto unresolved = life.replica->counters().unresolved; unresolved > 0)
+      throw std::runtime_error(fmt::format("node {}: {} exchanges are unresolved", i, unresolved));
+  }
+  for (std::uint32_t f = 0; f < fragments; ++f) {
+    const double allowed = 1e-5 * scale;
+    if (std::fabs(found[f] - expected) <= allowed) continue;
+    throw std::runtime_error(
+        fmt::format("fragment {}: the models add up to {:.6f} and not to {:.6f} (at most {:.6f} is "
+                    "rounding)",
+                    f, found[f], expected, allowed));
+  }
+}
+
+constexpr GroupFaultRule rules[] = {
+    {GroupFault::lost_copy, "lost-copy"},
+    {GroupFault::lost_receipts, "lost-receipts"},
+    {GroupFault::late_copy, "late-copy"},
+    {GroupFault::correction_lost, "correction-lost"},
+    {GroupFault::correction_twice, "correction-twice"},
+    {GroupFault::publication_twice, "publication-twice"},
+    {GroupFault::lost_records, "lost-records"},
+    {GroupFault::lost_own_halves, "lost-own-halves"},
+};
+
+}  // namespace
+
+std::span<const GroupFaultRule> group_faults() {
+  return rules;
+}
+
+GroupOutcome run_group_scenario(std::uint64_t seed, GroupFault fault) {
+  return Scenario(seed, fault).run();
+}
+
+}  // namespace gossamer::sim

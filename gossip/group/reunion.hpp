@@ -2,8 +2,8 @@
 // and what the node's copy of it is, now that the dead one's is lost.
 //
 // Every copy that a daemon hands out has a number, and each client's memory says which number it was brought to
-// (docs/shared-memory.md). The newest of those is where the node goes on. What a client has done since it was handed a
-// copy, and which that newest one does not contain, is added by its share. So an exchange, or another client's
+// (docs/reference/shared-memory.md). The newest of those is where the node goes on. What a client has done since it was
+// handed a copy, and which that newest one does not contain, is added by its share. So an exchange, or another client's
 // progress, that any client was handed counts whole, and what none was handed is lost whole.
 //
 // A client's progress is its publication minus what it was handed, the snapshot before and its correction. The daemon

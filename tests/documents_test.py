@@ -223,8 +223,11 @@ class Documents(unittest.TestCase):
             lines = without_blocks(page.read_text(encoding="utf-8")).split("\n")
             for number, (before, line) in enumerate(zip(lines, lines[1:]), 2):
                 starts = re.match(r"^(#|\|)", line) and not re.match(r"^\|", before)
-                starts = starts or (re.match(r"^- ", line) and before.strip() and not re.match(r"^(\s*[-*] |\s+\S)", before))
+                item = r"^([-*]|\d+\.) "
+                starts = starts or (re.match(item, line) and not re.match(item + r"|^\s+\S", before))
                 self.assertFalse(starts and before.strip(), f"{name_of(page)}:{number} needs an empty line before it")
+            for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
+                self.assertNotRegex(line, r"^\s+```", f"{name_of(page)}:{number}: the site takes no block inside a list")
 
     def test_sentences_are_short(self) -> None:
         long = []

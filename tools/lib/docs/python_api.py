@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Iterator, List, Tuple, Union
 
 WIDTH = 120
+SIGNATURE_WIDTH = 88  # what a page of the site shows without scrolling
 PACKAGE = "sdk/python/gossamer"
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
@@ -49,7 +50,7 @@ def _signature(function: Function, name: str) -> str:
         shown.append("*")
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
         shown.append(argument.arg + (f"={ast.unparse(default)}" if default is not None else ""))
-    return "\n".join(textwrap.wrap(f"{name}({', '.join(shown)})", WIDTH - 4, subsequent_indent="    "))
+    return "\n".join(textwrap.wrap(f"{name}({', '.join(shown)})", SIGNATURE_WIDTH, subsequent_indent="    "))
 
 
 def _prose(text: str) -> List[str]:

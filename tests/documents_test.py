@@ -34,6 +34,10 @@ READ_THROUGH = ("docs/tutorial/", "docs/how-to/", "docs/explanation/", "docs/des
 # Sentences that are longer, by how they begin.
 LONG_SENTENCES: Set[str] = set()
 
+# Words that had several meanings, or none that a newcomer knows (docs/reference/glossary.md has what to say instead).
+RULED_OUT = r"\b(played|hand(s|ed|ing)? (\w+ )?(over|out))\b"
+MAY_SAY_THEM = {"docs/reference/glossary.md", "docs/reference/metrics.md", "docs/reference/python.md"}
+
 # Where `gossamerctl` and `gossamerd` say what they take.
 CTL_SOURCES = sorted((ROOT / "tools" / "ctl").rglob("*.cpp"))
 DAEMON_SOURCE = ROOT / "daemon" / "main.cpp"
@@ -241,6 +245,12 @@ class Documents(unittest.TestCase):
                         long.append(f"{name_of(page)}: {words} words: {sentence[:100]}...")
         self.assertEqual(long, [], "\n" + "\n".join(long))
 
+    def test_words_have_one_meaning(self) -> None:
+        for page in PAGES:
+            if name_of(page) not in MAY_SAY_THEM:
+                for paragraph in prose(page.read_text(encoding="utf-8")):
+                    self.assertNotRegex(paragraph, RULED_OUT, name_of(page))
+
     def test_python_compiles(self) -> None:
         checked = 0
         for page in PAGES:
@@ -274,6 +284,22 @@ class Documents(unittest.TestCase):
                     self.check_words(ctl if Path(words[0]).name == "gossamerctl" else daemon, words[1:])
                     checked += 1
         self.assertGreaterEqual(checked, 60)
+
+    def test_commands_of_the_simulator_exist(self) -> None:
+        """Those that figures are made again by, also within sentences."""
+        sources = "".join(path.read_text(encoding="utf-8") for path in SIM_SOURCES)
+        options = set(re.findall(r'add_(?:option|flag)\(\s*"!?(--[\w-]+)"', sources)) | {"--help"}
+        checked = 0
+        for page in PAGES:
+            text = page.read_text(encoding="utf-8")
+            spans = re.findall(r"`((?:gossamer-sim|learn) [^`]*)`", without_blocks(text))
+            lines = [line for block in blocks(text) for line in block.text.split("\n")]
+            spans += [re.sub(r"#.*", "", line) for line in lines if re.match(r"\S*gossamer-sim ", line)]
+            for span in spans:
+                for option in re.findall(r"(?<!\S)--[a-z-]+", span):
+                    self.assertIn(option, options, f"{name_of(page)}: {span}")
+                    checked += 1
+        self.assertGreaterEqual(checked, 100)
 
     def test_the_reference_has_every_command_and_option(self) -> None:
         page = (DOCS / "reference" / "gossamerctl.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Holds docs/ and README.md to what can be checked of a book: links and anchors lead somewhere, every page is reachable,
-lines are wrapped, sentences are short, Python compiles, and commands name what exists. Also that no file of the repository
-names a page that is not there, and that generated pages are what tools/docs would write.
+"""Holds docs/ and README.md to what can be checked of a book: links and anchors lead somewhere, every page is
+reachable, lines are wrapped, sentences are short, Python compiles, and commands name what exists. Also that no file of
+the repository names a page that is not there, and that generated pages are what tools/docs would write.
 
 Run by CTest without arguments. Needs no build: commands and options are read from the sources of the programs.
 """
@@ -28,7 +28,7 @@ WIDTH = 120
 # Pages that the programs write: their lines and sentences are held elsewhere.
 MADE_BY_PROGRAMS = {"docs/reference/metrics.md"}
 
-# Sentences of more words are two. Counted where people read from beginning to end; tables, code and lists of names apart.
+# Sentences of more words are two. Counted where people read from beginning to end; tables and code apart.
 MOST_WORDS = 40
 READ_THROUGH = ("docs/tutorial/", "docs/how-to/", "docs/explanation/", "docs/design.md", "docs/index.md", "README.md")
 # Sentences that are longer, by how they begin.
@@ -82,8 +82,8 @@ def without_blocks(text: str) -> str:
 
 
 def anchors(page: Path) -> Set[str]:
-    """What the headings of a page can be linked by, on GitHub and in the site alike (MkDocs makes it of ASCII, and makes
-    one hyphen of several)."""
+    """What the headings of a page can be linked by, on GitHub and in the site alike. (MkDocs makes it of ASCII, and one
+    hyphen of several.)"""
     headings = re.findall(r"^#{1,6} (.+?)\s*$", without_blocks(page.read_text(encoding="utf-8")), re.M)
     github = [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
     return {slug for slug in github if slug.isascii() and "--" not in slug and not slug.startswith("-")}
@@ -154,7 +154,8 @@ def read_program(sources: List[Path]) -> Command:
         text = path.read_text(encoding="utf-8")
         variables: Dict[str, Command] = {"app": program}
         pattern = (
-            r'(?:CLI::App\* (?P<made>\w+) =\s*)?(?P<member>\w+\()?(?P<of>\w+)\s*(?:\.|->)add_subcommand\(\s*"(?P<name>[\w-]+)"'
+            r"(?:CLI::App\* (?P<made>\w+) =\s*)?(?P<member>\w+\()?(?P<of>\w+)\s*(?:\.|->)"
+            r'add_subcommand\(\s*"(?P<name>[\w-]+)"'
             r'|(?P<on>\w+)\s*(?:\.|->)add_(?:option|flag)\(\s*"(?P<option>--[\w-]+)'
             r'|^    \{"(?P<listed>[a-z]+)", "'
         )
@@ -217,7 +218,8 @@ class Documents(unittest.TestCase):
             if name_of(page) in MADE_BY_PROGRAMS:
                 continue
             for number, line in enumerate(without_blocks(page.read_text(encoding="utf-8")).split("\n"), 1):
-                unbreakable = len(line.split()) <= 2 or "](" in line and len(line) - len(max(line.split(), key=len)) < WIDTH
+                longest = max(map(len, line.split()), default=0)
+                unbreakable = len(line.split()) <= 2 or "](" in line and len(line) - longest < WIDTH
                 if not line.lstrip().startswith("|") and not unbreakable:
                     self.assertLessEqual(len(line), WIDTH, f"{name_of(page)}:{number}")
 
@@ -231,7 +233,7 @@ class Documents(unittest.TestCase):
                 starts = starts or (re.match(item, line) and not re.match(item + r"|^\s+\S", before))
                 self.assertFalse(starts and before.strip(), f"{name_of(page)}:{number} needs an empty line before it")
             for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
-                self.assertNotRegex(line, r"^\s+```", f"{name_of(page)}:{number}: the site takes no block inside a list")
+                self.assertNotRegex(line, r"^\s+```", f"{name_of(page)}:{number}: the site has no blocks in lists")
 
     def test_sentences_are_short(self) -> None:
         long = []
@@ -331,9 +333,9 @@ class TheChecks(unittest.TestCase):
                          ["One (He et al. 2022) is.", "Two is 3.4 long: so it is."])
 
     def test_commands_are_found_in_lines(self) -> None:
-        text = "```sh\nsudo gossamerctl invite --expires 1h   # gossamerctl no\nA=1 build/bin/gossamerd --config x\n```\n"
+        text = "```sh\nsudo gossamerctl invite --expires 1h   # gossamerctl no\nA=1 bin/gossamerd --config x\n```\n"
         self.assertEqual([words for _, words in command_lines(text)],
-                         [["gossamerctl", "invite", "--expires", "1h"], ["build/bin/gossamerd", "--config", "x"]])
+                         [["gossamerctl", "invite", "--expires", "1h"], ["bin/gossamerd", "--config", "x"]])
 
     def test_a_wrong_option_is_found(self) -> None:
         program = read_program(CTL_SOURCES)

@@ -45,7 +45,7 @@ foreach(component IN LISTS components)
   install(FILES ${CMAKE_BINARY_DIR}/package-doc/changelog.Debian.gz ${CMAKE_SOURCE_DIR}/tools/packaging/copyright
     DESTINATION share/doc/${component} COMPONENT ${component})
 endforeach()
-# The book, with the folders that its links name. What one package's reader looks for stands beside that package as well.
+# The book. What one package's reader looks for stands beside that package as well.
 install(FILES README.md DESTINATION share/doc/gossamer COMPONENT gossamer)
 install(DIRECTORY docs DESTINATION share/doc/gossamer COMPONENT gossamer)
 if(GOSSAMER_CUDA_FOUND)

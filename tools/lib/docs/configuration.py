@@ -1,5 +1,5 @@
-"""The options of gossamerd as Markdown, from daemon/gossamer.toml. A unit test holds that file to what the daemon prints,
-so this needs no build."""
+"""The options of gossamerd as Markdown, from daemon/gossamer.toml. A unit test holds that file to what the daemon
+prints, so this needs no build."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Hooks of mkdocs for the book: what a link to a file of the source tree becomes on a site that does not have that tree,
-and blocks whose first line has more words than a language."""
+"""Hooks of mkdocs for the book: what a link to a file of the source tree becomes on a site that does not have that
+tree, and blocks whose first line has more words than a language."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,5 +1,5 @@
-"""The Python API as Markdown, from the signatures and docstrings in sdk/python/gossamer. The source is read, not imported,
-so that no framework need be installed."""
+"""The Python API as Markdown, from the signatures and docstrings in sdk/python/gossamer. The source is read, not
+imported, so that no framework need be installed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def _fields(node: ast.ClassDef, source: List[str], kind: str) -> List[str]:
     rows = []
     for member in node.body:
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-            rows.append((f"`{member.target.id}`", f"`{ast.unparse(member.annotation)}`", _comment(source, member.lineno - 1)))
+            annotation = ast.unparse(member.annotation)
+            rows.append((f"`{member.target.id}`", f"`{annotation}`", _comment(source, member.lineno - 1)))
         elif kind == "enumeration" and isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):
             rows.append((f"`{member.targets[0].id}`", "", _comment(source, member.lineno - 1)))
     if not rows:

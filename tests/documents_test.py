@@ -2,15 +2,18 @@
 reachable, lines are wrapped, sentences are short, Python compiles, and commands name what exists. Also that no file of
 the repository names a page that is not there, and that generated pages are what tools/docs would write.
 
-Run by CTest without arguments. Needs no build: commands and options are read from the sources of the programs.
+Run by CTest without arguments. Needs no build: commands and options are read from the sources of the programs. The
+site is built if mkdocs is installed.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
@@ -23,6 +26,8 @@ from docs import generated  # noqa: E402
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 INDEX = DOCS / "index.md"
+SITE = ROOT / "tools" / "lib" / "docs" / "mkdocs.yml"
+SITE_TIMEOUT_S = 120
 
 WIDTH = 120
 # Pages that the programs write: their lines and sentences are held elsewhere.
@@ -209,6 +214,19 @@ class Documents(unittest.TestCase):
 
     def test_every_page_is_reachable(self) -> None:
         self.assertEqual([name_of(page) for page in PAGES[1:] if page not in reachable()], [])
+
+    def test_every_page_is_in_the_navigation_of_the_site(self) -> None:
+        named = set(re.findall(r"[\w/-]+\.md", SITE.read_text(encoding="utf-8")))
+        self.assertEqual(named, {str(page.relative_to(DOCS)) for page in PAGES[1:]})
+
+    @unittest.skipIf(shutil.which("mkdocs") is None, "apt-get install mkdocs: the book is not built as a site")
+    def test_the_site_builds(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="gossamer-site-") as folder:
+            command = ["mkdocs", "--quiet", "build", "--strict", "--config-file", str(SITE), "--site-dir", folder]
+            built = subprocess.run(command, capture_output=True, text=True, timeout=SITE_TIMEOUT_S, check=False)
+            self.assertEqual(built.returncode, 0, built.stderr)
+            index = Path(folder, "index.html").read_text(encoding="utf-8")
+            self.assertEqual(re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css|woff2?))"', index), [])
 
     def test_other_files_name_pages_that_exist(self) -> None:
         command = ["git", "-C", str(ROOT), "grep", "-ohIE", r"docs/[A-Za-z0-9_/-]+\.(md|svg)"]

@@ -235,6 +235,47 @@ class Documents(unittest.TestCase):
             self.skipTest(f"not a git repository: {found.stderr.strip()}")
         self.assertEqual([path for path in sorted(set(found.stdout.split())) if not (ROOT / path).exists()], [])
 
+    def test_source_files_that_are_named_exist(self) -> None:
+        checked = 0
+        for page in PAGES:
+            text = without_blocks(page.read_text(encoding="utf-8"))
+            for path in re.findall(r"`((?:gossip|peer|daemon|sdk|tools|tests|docs|\.ci)/[\w./+-]*)", text):
+                self.assertTrue((ROOT / path).exists(), f"{name_of(page)} names {path}, which is not there")
+                checked += 1
+        self.assertGreaterEqual(checked, 150)
+
+    def test_options_and_metrics_that_are_named_exist(self) -> None:
+        options: Set[Tuple[str, str]] = set()
+        section = ""
+        for line in (ROOT / "daemon" / "gossamer.toml").read_text(encoding="utf-8").splitlines():
+            section = line.strip("[]") if line.startswith("[") else section
+            options.add((section, line.partition(" = ")[0]))
+        metrics = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+        c_api = (ROOT / "sdk" / "c" / "gossamer.h").read_text(encoding="utf-8")
+        checked = 0
+        for page in PAGES:
+            text = page.read_text(encoding="utf-8")
+            for named in re.findall(r"`\[(\w+)\] (\w+)", text):
+                self.assertIn(named, options, name_of(page))
+                checked += 1
+            for name in re.findall(r"`(gossamer_\w+)(?:\(\))?`", without_blocks(text)):
+                self.assertTrue(f"`{name}`" in metrics or re.search(rf"\b{name}\b", c_api), f"{name_of(page)}: {name}")
+                checked += 1
+        self.assertGreaterEqual(checked, 100)
+
+    def test_tests_that_are_named_exist(self) -> None:
+        files = {path.stem for path in (ROOT / "tests").rglob("*_test.*")}
+        rules = (ROOT / "tests" / "sim" / "CMakeLists.txt").read_text(encoding="utf-8")
+        checked = 0
+        for page in PAGES:
+            text = without_blocks(page.read_text(encoding="utf-8"))
+            for name in re.findall(r"`(system_\w+|sim_\w+|\w+_test)`", text):
+                kind, _, rest = name.partition("_")
+                found = name in files or kind == "system" and f"{rest}_test" in files or kind == "sim" and name in rules
+                self.assertTrue(found, f"{name_of(page)} names the test {name}, which is not there")
+                checked += 1
+        self.assertGreaterEqual(checked, 40)
+
     def test_lines_are_wrapped(self) -> None:
         for page in PAGES:
             if name_of(page) in MADE_BY_PROGRAMS:

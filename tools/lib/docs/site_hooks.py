@@ -1,8 +1,15 @@
 """Hooks of mkdocs for the book: what a link to a file of the source tree becomes on a site that does not have that
-tree, and blocks whose first line has more words than a language."""
+tree, blocks whose first line has more words than a language, and how tables look."""
 
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+
+STYLE = """
+.rst-content table.docutils, .rst-content table { margin-bottom: 24px; width: auto; }
+.rst-content table td, .rst-content table th { padding: 4px 8px; vertical-align: top; text-align: left; }
+.rst-content pre { font-size: 12px; line-height: 1.35; }
+.wy-nav-content { max-width: 1000px; }
+"""
 
 
 def _outside(target: str, page: str) -> str:
@@ -28,3 +35,8 @@ def on_page_markdown(markdown: str, *, page, **_) -> str:
     # Tests read words behind the language (docs/how-to/start-a-cluster.md); Markdown's extension takes one only.
     markdown = re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.M)
     return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", replaced, markdown)
+
+
+def on_post_build(*, config, **_) -> None:
+    with open(Path(config["site_dir"], "css", "theme_extra.css"), "a", encoding="utf-8") as style:
+        style.write(STYLE)

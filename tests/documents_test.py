@@ -298,6 +298,12 @@ class Documents(unittest.TestCase):
             for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
                 self.assertNotRegex(line, r"^\s+```", f"{name_of(page)}:{number}: the site has no blocks in lists")
 
+    def test_a_page_says_first_what_it_is_for(self) -> None:
+        for page in PAGES:
+            title, first = [line for line in page.read_text(encoding="utf-8").split("\n") if line.strip()][:2]
+            self.assertRegex(title, r"^# \w", name_of(page))
+            self.assertRegex(first, r"^[A-Z`]", f"{name_of(page)} begins with no sentence")
+
     def test_sentences_are_short(self) -> None:
         long = []
         for page in PAGES:

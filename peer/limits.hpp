@@ -1,5 +1,5 @@
-// The numbers that bound what peer/ takes from the network and keeps. docs/wire.md shows them; a test holds the two
-// equal.
+// The numbers that bound what peer/ takes from the network and keeps. docs/reference/wire.md shows them; a test holds
+// the two equal.
 
 #pragma once
 

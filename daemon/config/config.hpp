@@ -50,7 +50,7 @@ struct OverlayOptions {
 /// A codec, or the one that suits each link (gossip::ReplicaOptions::adapt_codec). The first are numbered as Codec.
 enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
 
-/// What the defaults of [gossip] (docs/learning.md) and the timing of membership suit.
+/// What the defaults of [gossip] (docs/explanation/learning.md) and the timing of membership suit.
 enum class Profile : std::uint8_t { lan, internet };
 
 /// Of the options in Mbit/s.

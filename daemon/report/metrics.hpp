@@ -1,5 +1,5 @@
 // The metrics that Prometheus collects: one list that names, describes and reads each of them, the text format, and the
-// page docs/metrics.md, which is made from the list.
+// page docs/reference/metrics.md, which is made from the list.
 //
 // Pure: any thread. Names follow Prometheus' conventions: base units, _total for what only grows. The series of a node
 // are bounded: jobs by [limits] jobs, links by max_metric_links, GPUs by gpus::max_gpus. Names are a contract with
@@ -47,7 +47,7 @@ struct Observed {
 [[nodiscard]] std::string metrics_text(const Observed& observed);
 inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; charset=utf-8";
 
-/// docs/metrics.md, whole.
+/// docs/reference/metrics.md, whole.
 [[nodiscard]] std::string metrics_document();
 
 }  // namespace gossamer::daemon

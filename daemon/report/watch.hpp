@@ -28,7 +28,7 @@ inline constexpr double watch_window_s = 60;
 /// What there may be findings of, as FindingStatus::rule has it.
 struct WatchRule {
   const char* name;
-  const char* what;  ///< for docs/metrics.md
+  const char* what;  ///< for docs/reference/metrics.md
   int looks;         ///< in a row until it is said
 };
 inline constexpr std::array watch_rules = {

@@ -10,7 +10,7 @@
 // the displacement itself staying as it is: the delayed Nesterov momentum of Liu et al. 2024 (arXiv 2401.09135, alg.
 // 3), with the pushes of one period already made by training and mixing. At η = 1 it is DiLoCo's outer step with outer
 // learning rate 1 (Douillard et al. 2023, arXiv 2311.08105, alg. 1); the general form of that, which scales the
-// displacement as well, did less in every measurement (docs/learning.md).
+// displacement as well, did less in every measurement (docs/explanation/learning.md).
 //
 // Purely local: nothing is sent for it. It acts on the total displacement because momentum on the local part alone
 // drives replicas apart; so it is taken only after the fragment has been exchanged at least twice since the last time.

@@ -22,7 +22,7 @@
 namespace gossamer::gossip {
 
 /// Two replicas agree on a fragment if ‖y_j − y_i‖ is less than this share of ‖y‖: far below what training moves in a
-/// step, and above what each codec reaches (docs/design.md has measurements).
+/// step, and above what each codec reaches (measured in docs/explanation/measurements.md).
 inline constexpr double finish_tolerance = 1e-4;
 /// Others that a fragment must agree with.
 inline constexpr std::size_t finish_witnesses = 3;

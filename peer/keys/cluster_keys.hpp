@@ -1,8 +1,8 @@
 // The cluster key: 32 secret bytes that every node of a cluster holds and nobody else. A ring of several, so that it
 // can be changed while nodes run: the first is the one this node listens with; a dialler tries all of its own.
 //
-// Called at start and by the key ring (peer/admission/key_ring.hpp), any thread. docs/security.md says what the key
-// protects.
+// Called at start and by the key ring (peer/admission/key_ring.hpp), any thread. docs/explanation/security.md says what
+// the key protects.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // Large messages in parts: what waits to be sent on a link's bulk channel and cuts itself to size, and what puts the
-// parts together at the other end (docs/wire.md, bulkPart).
+// parts together at the other end (docs/reference/wire.md, bulkPart).
 //
 // A large message would hold the connection for as long as it takes to send, and the link's queue with it. So it goes
 // in parts whose size follows the link's rate (peer/links/pacing.hpp); one that is no larger than a part goes as it is.

@@ -1,4 +1,5 @@
-// Messages to frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames (docs/wire.md).
+// Messages to frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames
+// (docs/reference/wire.md).
 //
 // Pure functions, any thread. decode() believes nothing: what it returns is within the limits of gossip/messages.hpp,
 // gossip/membership/membership_messages.hpp and peer/limits.hpp, its frames have exactly the sizes that the header

@@ -1,4 +1,4 @@
-# The header frame of every message between nodes. docs/wire.md describes it together with the payload frames.
+# The header frame of every message between nodes. docs/reference/wire.md describes it together with the payload frames.
 #
 # Fields may be added at the end of a struct and members to the union: an older node skips what it does not know.
 # Anything else needs a new protocol version (peer/limits.hpp).
@@ -18,7 +18,7 @@ struct Header {
     ping @3 :Ping;
     pong @4 :Pong;
     goodbye @5 :Goodbye;
-    # gossip/messages.hpp, each on the channel that docs/wire.md says.
+    # gossip/messages.hpp, each on the channel that docs/reference/wire.md says.
     exchangeRequest @6 :ExchangeRequest;
     exchangeReply @7 :ExchangeReply;
     exchangeAck @8 :ExchangeAck;
@@ -54,7 +54,7 @@ struct Hello {
   channel @6 :UInt16;       # 0 control, 1 bulk
   address @7 :Text;         # where the dialler can be dialled; empty: nowhere
   name @8 :Text;            # for people
-  proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/security.md)
+  proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/explanation/security.md)
   features @10 :UInt64;     # a bit for each optional ability (peer/limits.hpp)
 }
 
@@ -273,7 +273,7 @@ struct InvitationClaim {
   expiresAt @1 :Int64;      # microseconds since 1970
   publicKey @2 :Data;       # of the node that joins
   nonce @3 :Data;           # 32 random bytes
-  proof @4 :Data;           # 32 bytes: the sender holds the invitation (docs/security.md)
+  proof @4 :Data;           # 32 bytes: the sender holds the invitation (docs/explanation/security.md)
 }
 
 struct InvitationGrant {

@@ -4,7 +4,7 @@
 // the Unix socket (sdk/layout/attach.hpp). The model moves only through it. Nothing in it is a lock: each 64-bit word
 // has one writer at a time (but a fragment that is due may be taken by either side), and a death of either side at any
 // instruction leaves words that tell the survivor what is valid. Everything read from the other side is validated.
-// docs/shared-memory.md describes the same for readers.
+// docs/reference/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
 //   Header           one page

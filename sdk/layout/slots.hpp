@@ -1,5 +1,5 @@
 // A value of a few bytes that one side writes and the other may read at any time: the cursors and the list of members
-// in shared memory (docs/shared-memory.md).
+// in shared memory (docs/reference/shared-memory.md).
 //
 // It has two slots and a word that names the slot with the present value, its length and a sequence number. The writer
 // fills the slot that the word does not name and then stores the word: a death in between leaves the value before. The

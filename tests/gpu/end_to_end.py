@@ -2,7 +2,7 @@
 
 - a classifier of handwritten digits is as accurate, trained on GPUs, as by the same job on processors;
 - the time of a step with and without Gossamer in alternating windows of one process, for each path between a GPU and
-  the daemon (docs/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
+  the daemon (docs/how-to/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
 - memory, of GPUs and daemons, and descriptors, after clients and daemons have died;
 - `gossamerctl gpus` and `gossamerctl run` know the GPUs.
 

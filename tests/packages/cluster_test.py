@@ -1,5 +1,5 @@
-"""Three machines become a cluster, from packages to purge, by the commands of docs/operating.md: the blocks of its
-section "Three machines, step by step" are read and run, and each command is printed as it is.
+"""Three machines become a cluster, from packages to purge, by the commands of docs/how-to/start-a-cluster.md: the
+blocks of its section "Three machines, step by step" are read and run, and each command is printed as it is.
 
     cluster_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
 
@@ -26,7 +26,7 @@ import installed_machine
 from installed_machine import APT_TIMEOUT_S, InstalledMachine, a_later_version, base_root, chroot, copied, packages
 from network import Network
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "start-a-cluster.md"
 SECTION = "Three machines, step by step"
 MACHINES = ("north", "south", "west")
 FOLDER = "srv/packages"

@@ -1,4 +1,5 @@
-"""What the recipes make of the packages (docs/recipes.md): a folder that apt installs from by two lines, and an OCI image.
+"""What the recipes make of the packages (docs/how-to/recipes.md): a folder that apt installs from by two lines, and an
+OCI image.
 
     recipes_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
 
@@ -27,9 +28,9 @@ PATIENCE_S = 60.0
 
 def two_lines() -> str:
     """What an operator types, from the document."""
-    document = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
+    document = (REPOSITORY / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     found = re.search(r"```sh\n(echo 'deb [^\n]*\n[^\n]*)\n```", document)
-    assert found is not None, "docs/recipes.md has no two lines"
+    assert found is not None, "docs/how-to/recipes.md has no two lines"
     return found[1]
 
 

@@ -1,4 +1,5 @@
-"""The daemon's side of the shared-memory contract (docs/shared-memory.md), played by a test over a real socket and memfd.
+"""The daemon's side of the shared-memory contract (docs/reference/shared-memory.md), for tests: a
+real socket and a real memfd.
 
 Runs in threads of the test: accepts clients, takes them to a state, and makes fragments due with corrections.
 """

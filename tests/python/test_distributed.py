@@ -1,6 +1,6 @@
-"""gossamer.torch.attach() in programs of several processes, as docs/python.md shows it: data parallel inside a node, and
-models in shards. Real process groups (gloo) of two; the daemon is played through the contract. Skipped, and saying so,
-without PyTorch; the shards without its distributed tensors, too.
+"""gossamer.torch.attach() in programs of several processes, as docs/how-to/train-in-python.md shows it: data parallel
+inside a node, and models in shards. Real process groups (gloo) of two; the daemon is played through the contract.
+Skipped, and saying so, without PyTorch; the shards without its distributed tensors, too.
 """
 
 import os

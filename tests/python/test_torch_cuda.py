@@ -191,7 +191,7 @@ class OnTheGpu(CudaTest):
     def test_the_pinned_path_is_told_once(self):
         self.play_library("pinned")
         with ContractDaemon() as daemon:
-            with self.assertWarnsRegex(gossamer.GossamerWarning, "pinned host memory.*docs/gpu.md") as caught:
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "pinned host memory.*docs/how-to/gpu.md") as caught:
                 run = gossamer.attach(model(), job="test", socket=daemon.path)
             self.assertEqual(caught.filename, __file__)
             with warnings.catch_warnings():

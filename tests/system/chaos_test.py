@@ -16,7 +16,8 @@ SHORT = ("--nodes", "4", "--minutes", "0.4", "--quiet-share", "0.5", "--fault-ev
 # A machine that is busy with other things is not the same before and after every time.
 ATTEMPTS = 3
 EXIT_NOT_JUDGED = 3
-# What trainers that are not hit may lose by faults in a run of half a minute; longer ones are in docs/operating.md.
+# What trainers that are not hit may lose by faults in a run of half a minute; longer ones are in
+# docs/explanation/measurements.md.
 LEAST_SHARE = 0.9
 # What dies with a trainer: what it did in so much time, four periods of exchange.
 MOST_LOST_S = 1.0

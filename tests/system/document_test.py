@@ -1,5 +1,5 @@
-"""docs/shared-memory.md is enough to write a client: one in plain Python that knows nothing else trains with one that
-uses the library, and outlives its daemon.
+"""docs/reference/shared-memory.md is enough to write a client: one in plain Python that knows nothing else trains with
+one that uses the library, and outlives its daemon.
 """
 
 import unittest

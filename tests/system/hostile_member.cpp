@@ -358,7 +358,7 @@ void newer(HostileMember& member) {
   for (int i = 0; i < repetitions; ++i) {
     for (const Frames& frames : specimens(member)) {
       RawFrames unknown = raw(frames);
-      // The union's tag: the first 16 bits after the segment table and the root pointer (docs/wire.md).
+      // The union's tag: the first 16 bits after the segment table and the root pointer (docs/reference/wire.md).
       unknown.front()[16] = '\xe7';
       unknown.front()[17] = '\x03';
       member.say(Channel::control, unknown);

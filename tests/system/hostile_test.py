@@ -17,7 +17,7 @@ from training import TrainingTest
 
 HOSTILE_MEMBER = os.environ.get("GOSSAMER_HOSTILE_MEMBER", "")
 COUNT = 3
-# After this many a member is put out (docs/wire.md).
+# After this many a member is put out (docs/reference/wire.md).
 MAX_MALFORMED = 16
 UNKNOWN_JOB, LAYOUT_DIFFERS, BAD_REQUEST = "refused 1", "refused 2", "refused 3"
 

@@ -1,5 +1,5 @@
 """What gossamerctl --json prints, for every command and of real daemons, held to tools/ctl/gossamerctl.schema.json and
-docs/gossamerctl.md: what is missing, of another type, or not in the schema fails. And each exit status.
+docs/reference/gossamerctl.md: what is missing, of another type, or not in the schema fails. And each exit status.
 """
 
 import copy
@@ -19,7 +19,7 @@ from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, wait_
 
 SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
-DOCUMENT = (SOURCE / "docs/gossamerctl.md").read_text()
+DOCUMENT = (SOURCE / "docs/reference/gossamerctl.md").read_text()
 # These print no JSON: what they run or check does.
 WITHOUT_JSON = {"config", "run"}
 NO_NODE = "0" * 32

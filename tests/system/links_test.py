@@ -38,7 +38,7 @@ ELEMENTS = 4 << 20
 QUEUE_MS = 250
 NICENESS = -10
 STUCK_ELEMENTS = 16 << 20
-# What waits for one link, a message more, and what is under way on it (docs/operating.md).
+# What waits for one link, a message more, and what is under way on it (docs/explanation/measurements.md).
 MOST_HELD_BYTES = (64 + 4 + 32) << 20
 
 

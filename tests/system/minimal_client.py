@@ -1,6 +1,6 @@
-"""A client of gossamerd in plain Python, written from docs/shared-memory.md and nothing else: what the page leaves out,
-this could not know. It is no library: it tries to attach once, serves everything that is due at every step, and reads
-and writes its own lists of numbers.
+"""A client of gossamerd in plain Python, written from docs/reference/shared-memory.md and nothing else: what the page
+leaves out, this could not know. It is no library: it tries to attach once, serves everything that is due at every step,
+and reads and writes its own lists of numbers.
 """
 
 from __future__ import annotations

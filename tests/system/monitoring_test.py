@@ -20,8 +20,8 @@ from support import JOB, PATIENCE_S, Node, SystemTest, wait_until
 
 # Any free port; gossamerctl status says which.
 PAGE = {"metrics": {"listen": "127.0.0.1:0"}}
-# "Costs gossip little" (docs/security.md): over so many exchanges of each node at least, the one that is flooded does
-# nearly as many as the others, and uses so much more of a core.
+# "Costs gossip little" (docs/explanation/security.md): over so many exchanges of each node at least, the one that is
+# flooded does nearly as many as the others, and uses so much more of a core.
 EXCHANGES_COMPARED = 600
 LEAST_SHARE_OF_EXCHANGES = 0.8
 MOST_OF_A_CORE = 0.1

@@ -1,6 +1,6 @@
-"""The recipes (docs/recipes.md), as far as they can be played on this machine: the Kubernetes file's pods in namespaces, the
-Slurm script in a real Slurm, the Spark job in a real Spark. What a recipe needs and this machine lacks is told, and that
-recipe skipped.
+"""The recipes (docs/how-to/recipes.md), as far as they can be played on this machine: the Kubernetes file's pods in
+namespaces, the Slurm script in a real Slurm, the Spark job in a real Spark. What a recipe needs and this machine lacks
+is told, and that recipe skipped.
 """
 
 import importlib.util

@@ -19,7 +19,7 @@ from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
 ELEMENTS = 2000
-# What docs/wire.md promises: so many at once, and the seconds that each may take.
+# What docs/reference/wire.md promises: so many at once, and the seconds that each may take.
 MAX_STRANGERS = 256
 STRANGER_PATIENCE_S = 10
 # Of the daemon under the flood; a quarter of them is for strangers.

@@ -7,7 +7,7 @@
 
 namespace gossamer::ctl {
 
-/// Within a version members are added, never renamed, removed or given another meaning (docs/gossamerctl.md).
+/// Within a version members are added, never renamed, removed or given another meaning (docs/reference/gossamerctl.md).
 inline constexpr int json_schema_version = 1;
 
 [[nodiscard]] inline std::string json_line(nlohmann::json answer) {

@@ -18,7 +18,7 @@ build_packages=(
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash python3-jsonschema iproute2 iptables systemd-container
 )
 # What single tests need; without it they are skipped.
-test_packages=(python3-torch python3-pip python3-mypy chromium)
+test_packages=(python3-torch python3-pip python3-mypy chromium mkdocs)
 
 say() { printf '== %s\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }

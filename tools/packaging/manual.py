@@ -97,7 +97,7 @@ def page(name: str, section: int, version: str, about: str, body: List[str]) -> 
     title = [f'.TH {roff(name.upper())} {section} "" "Gossamer {version}"', ".SH NAME"]
     title += [f"{roff(name)} \\- {roff(about)}"]
     others = ", ".join(other for other in SEE_ALSO.split(", ") if other != f"{name}({section})")
-    end = [".SH SEE ALSO", f"{roff(others)}", ".PP", "docs/operating.md in Gossamer's documentation is the guide."]
+    end = [".SH SEE ALSO", f"{roff(others)}", ".PP", "docs/index.md in Gossamer's documentation is where to begin."]
     return "\n".join(title + body + end) + "\n"
 
 

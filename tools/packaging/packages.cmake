@@ -45,14 +45,16 @@ foreach(component IN LISTS components)
   install(FILES ${CMAKE_BINARY_DIR}/package-doc/changelog.Debian.gz ${CMAKE_SOURCE_DIR}/tools/packaging/copyright
     DESTINATION share/doc/${component} COMPONENT ${component})
 endforeach()
-install(FILES README.md docs/operating.md docs/security.md docs/learning.md docs/design.md
-  docs/metrics.md docs/gossamerctl.md
-  DESTINATION share/doc/gossamer COMPONENT gossamer)
+# The book. What one package's reader looks for stands beside that package as well.
+install(FILES README.md DESTINATION share/doc/gossamer COMPONENT gossamer)
+install(DIRECTORY docs DESTINATION share/doc/gossamer COMPONENT gossamer)
 if(GOSSAMER_CUDA_FOUND)
-  install(FILES docs/gpu.md DESTINATION share/doc/gossamer-cuda COMPONENT gossamer-cuda)
+  install(FILES docs/how-to/gpu.md DESTINATION share/doc/gossamer-cuda COMPONENT gossamer-cuda)
 endif()
-install(FILES docs/c-api.md docs/shared-memory.md DESTINATION share/doc/libgossamer-dev COMPONENT libgossamer-dev)
-install(FILES docs/python.md DESTINATION share/doc/python3-gossamer COMPONENT python3-gossamer)
+install(FILES docs/reference/c-api.md docs/reference/shared-memory.md
+  DESTINATION share/doc/libgossamer-dev COMPONENT libgossamer-dev)
+install(FILES docs/how-to/train-in-python.md docs/how-to/resume-and-finish.md docs/reference/python.md
+  DESTINATION share/doc/python3-gossamer COMPONENT python3-gossamer)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gossamer)

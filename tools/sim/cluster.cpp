@@ -21,7 +21,7 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// Header frame, ZeroMQ's framing and CURVE's for the frames of a message.
 constexpr std::size_t header_bytes = 240;
-/// As in docs/shared-memory.md.
+/// As in docs/reference/shared-memory.md.
 constexpr std::uint32_t record_places = 16;  // the least that clients have
 
 std::size_t payload_of(const Message& message) {

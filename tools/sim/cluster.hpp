@@ -49,7 +49,7 @@ struct ClusterOptions {
 /// One local training step, in place on the live model; returns the samples it used.
 using TrainStep = std::function<std::uint64_t(std::span<float> model)>;
 
-/// Bytes a message takes on the wire, its header, framing and encryption included (docs/wire.md).
+/// Bytes a message takes on the wire, its header, framing and encryption included (docs/reference/wire.md).
 [[nodiscard]] std::size_t wire_bytes(const Message& message, double byte_scale = 1);
 
 /// Id of the node with this number. Ids rise with numbers, so that schedules over sorted ids are schedules over

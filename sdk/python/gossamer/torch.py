@@ -333,7 +333,7 @@ class TorchRun(Run):
             self._told_of_path = True
             self._warn(
                 f"job '{self._job}' exchanges through pinned host memory, and its averages are computed on the processor, "
-                "since the daemon cannot share this GPU's memory: its log says why, docs/gpu.md what it needs"
+                "since the daemon cannot share this GPU's memory: its log says why, docs/how-to/gpu.md what it needs"
             )
 
     def _watch(self, index: int) -> Tuple[int, Callable[[str], Any], str, Any, int]:

@@ -39,7 +39,8 @@ PeerStatus peer(const std::string& node, bool up) {
 }  // namespace
 
 TEST_CASE("the checked-in page of metrics is the generated one") {
-  CHECK(test::read_file(GOSSAMER_METRICS_PAGE) == metrics_document());  // gossamerd --print-metrics > docs/metrics.md
+  // gossamerd --print-metrics > docs/reference/metrics.md
+  CHECK(test::read_file(GOSSAMER_METRICS_PAGE) == metrics_document());
 }
 
 TEST_CASE("metrics are named by the conventions, and each says what to do") {

@@ -1,4 +1,5 @@
-"""The programs in docs/c-api.md compile without a warning, and run: alone, because no daemon is where they look.
+"""The programs in docs/reference/c-api.md compile without a warning, and run: alone, because no daemon is where they
+look.
 
     document_test.py DOCUMENT C_COMPILER CXX_COMPILER LIBRARY INCLUDE_FOLDER...
 """

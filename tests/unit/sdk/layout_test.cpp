@@ -1,5 +1,5 @@
-// The headers of sdk/layout: the bytes that are hashed, names, where sockets are, and that docs/shared-memory.md states
-// the offsets that the compiler uses.
+// The headers of sdk/layout: the bytes that are hashed, names, where sockets are, and that
+// docs/reference/shared-memory.md states the offsets that the compiler uses.
 
 #include <fcntl.h>
 
@@ -266,7 +266,7 @@ TEST_CASE("socket paths that do not fit an address are refused with their length
   CHECK_FALSE(layout::socket_address(""));
 }
 
-TEST_CASE("docs/shared-memory.md states the offsets in the code") {
+TEST_CASE("docs/reference/shared-memory.md states the offsets in the code") {
   std::ifstream file(GOSSAMER_SHARED_MEMORY_DOCUMENT);
   REQUIRE(file);
   std::stringstream text;

@@ -678,8 +678,8 @@ TEST_CASE("a step with nothing due takes a few nanoseconds") {
       gossamer_step(run.handle(), 1);
     best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
   }
-  // 2.2 (docs/c-api.md); the best of many short runs, so that what else the machine does hardly counts. A system call
-  // alone takes longer than the limit.
+  // 2.2 (docs/reference/c-api.md); the best of many short runs, so that what else the machine does hardly counts. A
+  // system call alone takes longer than the limit.
   constexpr double limit_ns = 20;
   CHECK(static_cast<double>(best.count()) / steps < limit_ns);
 }

@@ -158,6 +158,6 @@ def _own_script(orders: plan.Plan) -> List[str]:
         ]
     return [
         "The same with your own script",
-        "  start build/bin/gossamerd on each machine (docs/operating.md), then, with PYTHONPATH=build/python:",
+        "  start build/bin/gossamerd on each machine (docs/how-to/start-a-cluster.md); with PYTHONPATH=build/python:",
         *attach,
     ]

@@ -42,7 +42,7 @@ Invitation an_invitation(const ClusterKey& key) {
 }  // namespace
 
 TEST_CASE("an invitation's secret and a claim's proof are derived as written down") {
-  // Computed with Python's hashlib from 32 bytes of 7: docs/security.md, "Invitations".
+  // Computed with Python's hashlib from 32 bytes of 7: docs/explanation/security.md, "Invitations".
   const Secret secret = invitation_secret(key_of(7), counting(), expiry);
   CHECK(hex_of(secret.bytes()) == "3a355ae4fea9968a276782d231ebb4c899dd494d915f99b5fb804dafda642662");
   InvitationClaim claim{counting(), expiry, {}, {}, {}};

@@ -1,4 +1,4 @@
-// docs/wire.md says what the code does: the numbers of its table of limits are those of the constants.
+// docs/reference/wire.md says what the code does: the numbers of its table of limits are those of the constants.
 
 #include <fstream>
 #include <map>
@@ -18,7 +18,7 @@ using namespace gossamer::peer;
 namespace {
 
 std::string wire_page() {
-  std::ifstream file(GOSSAMER_DOCS_DIR "/wire.md");
+  std::ifstream file(GOSSAMER_DOCS_DIR "/reference/wire.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -41,7 +41,7 @@ std::map<std::string, long long> limits_in(const std::string& page) {
 
 }  // namespace
 
-TEST_CASE("docs/wire.md: the limits are the code's") {
+TEST_CASE("docs/reference/wire.md: the limits are the code's") {
   const std::map<std::string, long long> expected{
       {"max_header_bytes", max_header_bytes},
       {"max_hello_bytes", max_hello_bytes},
@@ -92,7 +92,7 @@ TEST_CASE("docs/wire.md: the limits are the code's") {
   CHECK(limits_in(wire_page()) == expected);
 }
 
-TEST_CASE("docs/wire.md: every kind of message is on the page, and the version") {
+TEST_CASE("docs/reference/wire.md: every kind of message is on the page, and the version") {
   const std::string page = wire_page();
   for (const auto field : capnp::Schema::from<wire::Header>().getUnionFields()) {
     const std::string name = field.getProto().getName().cStr();

@@ -1,0 +1,90 @@
+"""The tutorial (docs/tutorial/two-machines.md), as far as one machine goes: the program, and the commands of its section
+"On one machine, with two daemons", are read from the page and run. Both scripts end with one model, which knows what
+neither could learn alone.
+"""
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import List
+
+from support import BUILD, PATIENCE_S, REPOSITORY, free_port, wait_until
+
+from processes import Program, end  # isort: skip
+
+PAGE = REPOSITORY / "docs" / "tutorial" / "two-machines.md"
+SECTION = "On one machine, with two daemons"
+RUN_TIMEOUT_S = 150
+# Alone a script could name half of the points.
+LEAST_ACCURACY = 0.9
+
+
+def blocks(text: str, language: str) -> List[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "PyTorch is not installed")
+class Tutorial(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="gossamer-tutorial-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        text = PAGE.read_text(encoding="utf-8")
+        (program,) = blocks(text, "python")
+        (self.folder / "learn.py").write_text(program, encoding="utf-8")
+        # What the page names stands elsewhere here.
+        section = text[text.index(f"## {SECTION}") :]
+        for here, there in (
+            ("/tmp/two", str(self.folder / "two")),
+            ("build/bin", str(BUILD / "bin")),
+            ("build/python", str(BUILD / "python")),
+            ("python3 learn.py", "/usr/bin/python3 learn.py"),
+            ("7946", str(free_port())),
+            ("7947", str(free_port())),
+        ):
+            self.assertIn(here, section)
+            section = section.replace(here, there)
+        self.commands = blocks(section, "sh")
+        self.assertEqual(len(self.commands), 4, "the section has other steps than this test")
+
+    def start(self, line: str, log: str) -> Program:
+        environment = {"OMP_NUM_THREADS": "1"}  # the machine has other things to do
+        program = Program(["/bin/bash", "-c", f"exec env {line}"], self.folder / log, environment, cwd=self.folder)
+        self.addCleanup(end, [program])
+        return program
+
+    def run_line(self, line: str) -> str:
+        command = ["/bin/bash", "-ec", line]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=self.folder, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        return ran.stdout
+
+    def test_two_daemons_on_one_machine(self) -> None:
+        configurations, daemons, joining, training = self.commands
+        self.run_line(configurations)
+        for index, line in enumerate(daemons.splitlines()):
+            self.start(line, f"daemon-{index}.log")
+        sockets = [self.folder / "two" / name / "control.sock" for name in ("north", "south")]
+        wait_until(lambda: all(path.exists() for path in sockets), PATIENCE_S, "both daemons listen")
+        invite, join = joining.splitlines()
+        self.run_line(join.replace("LINE", self.run_line(invite).strip()))
+        scripts = [self.start(line, f"script-{index}.log") for index, line in enumerate(training.splitlines())]
+        wait_until(lambda: not any(script.running() for script in scripts), RUN_TIMEOUT_S, "both scripts end")
+        ends = []
+        for index, script in enumerate(scripts):
+            said = (self.folder / f"script-{index}.log").read_text(encoding="utf-8")
+            self.assertEqual(script.process.returncode, 0, said)
+            last = re.search(r"all agree: (\w+), accuracy ([\d.]+), norm ([\d.]+)\n\Z", said)
+            self.assertIsNotNone(last, said)
+            self.assertIn("1 neighbours", said)
+            self.assertEqual(last[1], "True", said)
+            self.assertGreaterEqual(float(last[2]), LEAST_ACCURACY)
+            ends.append(last[3])
+        self.assertEqual(ends[0], ends[1], "the norms of the two models")
+
+
+if __name__ == "__main__":
+    unittest.main()

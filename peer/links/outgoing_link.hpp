@@ -2,14 +2,18 @@
 //
 //   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
 //
-// One object is one attempt; nothing reconnects. A host with several addresses is tried at each, a node that listens
-// with another key of the ring with each key, in turn. One thread, the loop's. Held by shared_ptr; the owner calls
-// close() to be rid of it, also from a callback.
+// One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
+// node that listens with another key of the ring is tried with each key in turn.
+//
+// One thread, the loop's. Held by shared_ptr. Its owner is called from the loop only, never from inside a method, and
+// may close the link whenever it is called.
 
 #pragma once
 
+#include <algorithm>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
+#include <optional>
 
 #include "peer/address.hpp"
 #include "peer/keys/cluster_keys.hpp"
@@ -40,7 +44,8 @@ class OutgoingLink;
 class OutgoingLinkEvents {
  public:
   virtual ~OutgoingLinkEvents() = default;
-  /// The listener has proven which node it is. False: a link to that node is not wanted; this one closes itself.
+  /// The listener has proven which node it is. The answer says whether a link to that node is wanted; without it the
+  /// link closes itself. Must not close the link otherwise.
   virtual bool introduced(OutgoingLink& link, const Welcome& welcome) = 0;
   virtual void established(OutgoingLink& link) = 0;
   virtual void delivered(OutgoingLink& link, Channel channel, Delivery&& delivery) = 0;
@@ -69,21 +74,24 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   ~OutgoingLink();
 
   void start();
-  /// The time for an attempt is over.
-  void expire();
+  /// The time for an attempt is over: closes the link and says why there is none. Nothing if it is established.
+  [[nodiscard]] std::optional<LinkFailure> expire();
   [[nodiscard]] SendResult send(Channel channel, const Frames& frames, const QueueMeter& meter);
   /// No callback comes after this.
   void close(int linger_ms);
   [[nodiscard]] const Address& address() const { return options_.address; }
 
  private:
+  /// How far one of the two connections has come.
+  enum class Phase { dialled, connected, secured /* by CURVE's handshake */, welcomed };
   struct End {
     std::shared_ptr<PolledSocket> socket;
     std::shared_ptr<PolledSocket> events;
     Hello hello;
-    bool connected = false;
-    bool secured = false;  ///< the CURVE handshake is done
-    bool welcomed = false;
+    Phase phase = Phase::dialled;
+
+    /// A welcome may be read before the event that the handshake is done, which comes by another socket.
+    void reach(Phase next) { phase = std::max(phase, next); }
   };
 
   [[nodiscard]] End& end(Channel channel) { return ends_[static_cast<std::size_t>(channel)]; }

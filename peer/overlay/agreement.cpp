@@ -50,18 +50,18 @@ void order(std::vector<Address>& addresses) {
 // --- what is told and heard ------------------------------------------------------------------------------------------
 
 void Overlay::Core::tend_spread() {
-  if (const auto key = spread_.promotion(now_)) {
+  if (const auto key = spread_.promotion(now())) {
     KeyRing ring = spread_.ring();
     ring.promote(*key);
-    if (const auto kept = events_.keep_key_ring(ring); !kept) log_->error("{}", kept.error());
-    spread_.set_ring(std::move(ring), now_);
+    if (const auto kept = owner_.keep_key_ring(ring); !kept) log_->error("{}", kept.error());
+    spread_.set_ring(std::move(ring), now());
     use_ring();
     log_->info("this node now listens with the cluster key {}", hex(*key));
   }
   listen_with_slot();
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (!link->up || link->ended || !link->broken.empty()) continue;
-    while (const auto message = spread_.next_for(link->node, now_)) {
+  for (const LinkPtr& link : links_) {
+    if (!link->is_up() || !link->broken.empty()) continue;
+    while (const auto message = spread_.next_for(link->node, now())) {
       if (post(*link, Channel::control, encode(*message)) != SendResult::sent) break;
       spread_.said(link->node);
     }
@@ -69,8 +69,8 @@ void Overlay::Core::tend_spread() {
 }
 
 void Overlay::Core::hear(const LinkPtr& link, const DenialList& list) {
-  const Spread::Outcome outcome = spread_.heard(link->node, list, time_of_day_(), now_);
-  if (outcome == Spread::Outcome::refused && log_throttle_.take(now_)) {
+  const Spread::Outcome outcome = spread_.heard(link->node, list, time_of_day_(), now());
+  if (outcome == Spread::Outcome::refused && log_throttle_.take(now())) {
     log_->warn("{} tells of denials that are dated ahead of the clock here, or too many", link->node.brief());
   }
   if (outcome != Spread::Outcome::news) return;
@@ -82,18 +82,18 @@ void Overlay::Core::hear(const LinkPtr& link, const DenialList& list) {
   }
   log_->info("heard from {} who is denied: {} records", link->node.brief(), spread_.denials().entries().size());
   enforce_denials();
-  events_.denials_changed();
+  turns_->happened(DenialsChanged{});
 }
 
 void Overlay::Core::hear(const LinkPtr& link, const RingState& state) {
-  const Spread::Outcome outcome = spread_.heard(link->node, state, time_of_day_(), now_);
-  if (outcome == Spread::Outcome::refused && log_throttle_.take(now_)) {
+  const Spread::Outcome outcome = spread_.heard(link->node, state, time_of_day_(), now());
+  if (outcome == Spread::Outcome::refused && log_throttle_.take(now())) {
     log_->warn("{} tells of cluster keys that are dated ahead of the clock here, or too many", link->node.brief());
   }
   if (outcome != Spread::Outcome::news) return;
   log_->info("heard from {} of a change of the key ring: {} keys", link->node.brief(), spread_.ring().keys().size());
   // Kept before the next tick tells anyone that we hold it. What cannot be kept is used all the same: the others will.
-  if (const auto kept = events_.keep_key_ring(spread_.ring()); !kept) {
+  if (const auto kept = owner_.keep_key_ring(spread_.ring()); !kept) {
     log_->error("the new cluster keys are in use, but will be lost at the next start: {}", kept.error());
   }
   use_ring();
@@ -101,8 +101,8 @@ void Overlay::Core::hear(const LinkPtr& link, const RingState& state) {
 
 /// Our own change: kept for the next start before it is used, or not made at all.
 std::expected<void, std::string> Overlay::Core::change_ring(KeyRing ring) {
-  if (auto kept = events_.keep_key_ring(ring); !kept) return kept;
-  spread_.set_ring(std::move(ring), now_);
+  if (auto kept = owner_.keep_key_ring(ring); !kept) return kept;
+  spread_.set_ring(std::move(ring), now());
   use_ring();
   return {};
 }
@@ -113,7 +113,7 @@ void Overlay::Core::use_ring() {
 }
 
 void Overlay::Core::listen_with_slot() {
-  const ClusterKey& key = keys_.all()[spread_.key_slot(now_ - started_at_)];
+  const ClusterKey& key = keys_.all()[spread_.key_slot(now() - started_at_)];
   const auto listening = listener_.listen_with(key);
   if (!listening && !cannot_change_key_) log_->error("{}", listening.error());
   cannot_change_key_ = !listening;
@@ -127,16 +127,15 @@ void Overlay::Core::enforce_denials() {
     if (entry.denial.denied && node != identity_.node) denied_.insert(node);
   }
   listener_.set_denied(denied_);
-  for (const LinkPtr& link : std::vector(links_)) {
+  for (const LinkPtr& link : links_) {
     if (!denied_.contains(link->node) || !link->broken.empty()) continue;
-    if (link->up) say(link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
-    link->broken = "the node is denied";
+    if (link->is_up()) say(*link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
+    set_broken(*link, "the node is denied");
   }
-  queue_broken();
 }
 
 std::expected<Denial, std::string> Overlay::Core::decide(const NodeId& node, bool denied, const std::string& reason) {
-  now_ = clock_();
+  turns_->read_clock();
   if (!is_plain_text(reason, max_text_bytes)) {
     return std::unexpected("the reason is longer than " + std::to_string(max_text_bytes) + " bytes or not plain UTF-8");
   }
@@ -150,7 +149,7 @@ std::expected<Denial, std::string> Overlay::Core::decide(const NodeId& node, boo
   }
   log_->info("node {} is {} in the whole cluster", node.brief(), denied ? "denied" : "allowed");
   enforce_denials();
-  events_.denials_changed();
+  turns_->happened(DenialsChanged{});
   return *denial;
 }
 
@@ -166,7 +165,7 @@ std::vector<KeyStatus> Overlay::Core::key_ring() const {
 }
 
 std::expected<Fingerprint, std::string> Overlay::Core::rotate_key() {
-  now_ = clock_();
+  turns_->read_clock();
   KeyRing ring = spread_.ring();
   const auto fingerprint = ring.rotate(time_of_day_());
   if (!fingerprint) return fingerprint;
@@ -176,7 +175,7 @@ std::expected<Fingerprint, std::string> Overlay::Core::rotate_key() {
 }
 
 std::expected<void, std::string> Overlay::Core::retire_key(const Fingerprint& fingerprint) {
-  now_ = clock_();
+  turns_->read_clock();
   KeyRing ring = spread_.ring();
   if (const auto retired = ring.retire(fingerprint, time_of_day_()); !retired) return retired;
   if (const auto changed = change_ring(std::move(ring)); !changed) return changed;
@@ -232,7 +231,7 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Invitation
 
 void Overlay::Core::answer_claim(const InvitationClaim& claim, const Arrival& arrival) {
   if (const auto refusal = refusal_of(claim, arrival)) return refuse(arrival, *refusal);
-  if (log_throttle_.take(now_)) {
+  if (log_throttle_.take(now())) {
     log_->info("gave the cluster keys to node {} at {}, which was invited", node_id(claim.public_key).brief(),
                arrival.host);
   }
@@ -242,42 +241,37 @@ void Overlay::Core::answer_claim(const InvitationClaim& claim, const Arrival& ar
 }
 
 std::expected<void, std::string> Overlay::Core::join(const Invitation& invitation, Joined joined) {
-  if (stopped_) return std::unexpected("this node is stopping");
+  if (turns_->stopped()) return std::unexpected("this node is stopping");
   if (claim_) return std::unexpected("this node is already joining: wait for the end of that");
-  if (std::ranges::any_of(links_, [](const LinkPtr& link) { return link->up; })) {
+  if (std::ranges::any_of(links_, [](const LinkPtr& link) { return link->is_up(); })) {
     return std::unexpected(
         "this node is linked to others, and joining would take it out of their cluster: stop gossamerd, remove its "
         "cluster key file and its peers, and join after the next start");
   }
-  joined_ = std::move(joined);
   claim_ = std::make_shared<ClaimAttempt>(
       loop_, context_, identity_, invitation, options_.interface,
-      [weak = weak_from_this(), invitation](std::expected<InvitationGrant, std::string> grant) {
-        const auto self = weak.lock();
-        if (self && !self->stopped_) self->claim_ended(invitation, std::move(grant));
+      [this, invitation, joined = std::move(joined)](std::expected<InvitationGrant, std::string> grant) {
+        turns_->run([&] {
+          claim_.reset();
+          turns_->happened(JoinEnded{joined, claim_ended(invitation, std::move(grant))});
+        });
       });
   claim_->start();
   return {};
 }
 
-void Overlay::Core::claim_ended(const Invitation& invitation, std::expected<InvitationGrant, std::string> grant) {
-  now_ = clock_();
-  claim_.reset();
-  const auto ended = [this](std::expected<void, std::string> result) {
-    std::exchange(joined_, nullptr)(std::move(result));
-  };
-  if (!grant) return ended(std::unexpected(grant.error()));
+std::expected<void, std::string> Overlay::Core::claim_ended(const Invitation& invitation,
+                                                            std::expected<InvitationGrant, std::string> grant) {
+  if (!grant) return std::unexpected(grant.error());
   auto ring = KeyRing::adopt(grant->ring);
-  if (!ring) return ended(std::unexpected(ring.error()));
+  if (!ring) return std::unexpected(ring.error());
   // In place of our own: a key that this node made for itself is no business of the cluster's.
-  if (const auto changed = change_ring(std::move(*ring)); !changed) {
-    return ended(std::unexpected(changed.error()));
-  }
+  if (auto changed = change_ring(std::move(*ring)); !changed) return changed;
   for (const Address& address : invitation.addresses)
-    book_.add_configured(address, now_);
+    book_.add_configured(address, now());
   tell_contacts();
   log_->info("this node was given the cluster keys of those who invited it");
-  ended({});
+  return {};
 }
 
 }  // namespace gossamer::peer

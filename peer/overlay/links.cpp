@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 #include <algorithm>
-#include <asio/post.hpp>
 
 #include "gossip/check.hpp"
 #include "peer/admission/admission.hpp"
@@ -40,8 +39,6 @@ std::string plain_host(std::string host) {
 // --- strangers at our port -----------------------------------------------------------------------------------------
 
 void Overlay::Core::arrived(Arrival&& arrival) {
-  if (stopped_) return;
-  now_ = clock_();
   const auto known = connections_.find(arrival.routing_id);
   if (known == connections_.end()) {
     admit(std::move(arrival));
@@ -51,8 +48,7 @@ void Overlay::Core::arrived(Arrival&& arrival) {
   // A routing id can be taken over by another connection once its owner is gone; the key behind it cannot.
   if (link->user_id != arrival.user_id) {
     end(link, "the connection ended");
-    if (!stopped_) admit(std::move(arrival));
-    return;
+    return admit(std::move(arrival));
   }
   deliver(link, channel, std::move(arrival.delivery));
 }
@@ -64,7 +60,7 @@ void Overlay::Core::admit(Arrival&& arrival) {
     ++counters_.strangers;
     return;
   }
-  if (!hello_throttle_.take(now_)) {
+  if (!hello_throttle_.take(now())) {
     ++counters_.hellos_throttled;
     return;
   }
@@ -111,7 +107,7 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Hello& hel
   if (denied_.contains(node)) return Refusal{RejectReason::denied, "the node is denied"};
   const auto record = nodes_.find(node);
   if (record == nodes_.end()) return std::nullopt;
-  if (now_ < record->second.banned_until) {
+  if (now() < record->second.banned_until) {
     return Refusal{RejectReason::misbehaved, "too many malformed messages; come back later"};
   }
   if (hello.incarnation < record->second.incarnation && !record->second.dead) {
@@ -123,21 +119,21 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Hello& hel
 std::optional<Overlay::Core::Refusal> Overlay::Core::admit_control(const Hello& hello, const Arrival& arrival) {
   const NodeId node = node_id(hello.public_key);
   // What the node left half-done before counts no more.
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->node == node && !link->dialled_by_us && !link->up) end(link, "dialled anew");
-  }
+  end_those([&](const Link& link) {
+    const bool half_done = link.node == node && !link.dialled_by_us() && !link.is_up();
+    return std::string(half_done ? "dialled anew" : "");
+  });
   if (links_.size() >= options_.max_links || record_of(node) == nullptr) {
     return Refusal{RejectReason::full, "no room for another link"};
   }
   note_incarnation(node, hello.incarnation);
-  if (stopped_) return std::nullopt;
   auto link = std::make_shared<Link>();
   link->user_id = arrival.user_id;
   link->host = arrival.host;
   link->number = hello.link;
   link->features = hello.features & options_.features;
   link->node = node;
-  link->opened = now_;
+  link->opened = now();
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
   links_.push_back(link);
   describe(*record_of(node), hello.name, hello.address, link->host);
@@ -155,7 +151,7 @@ std::optional<Overlay::Core::Refusal> Overlay::Core::admit_bulk(const Hello& hel
   GOSSAMER_CHECK(record != nodes_.end());
   const LinkPtr& present = record->second.link;
   const bool young =
-      present && present->dialled_by_us && now_ - present->up_since < options_.attempt_timeout_ms * us_per_ms;
+      present && present->dialled_by_us() && now() - present->up_since < options_.attempt_timeout_ms * us_per_ms;
   if (identity_.node < node && (young || has_introduced_outgoing(node))) {
     end(link, "the other link is kept");
     return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
@@ -183,7 +179,7 @@ void Overlay::Core::refuse(const Arrival& arrival, const Refusal& refusal) {
   const bool expected = refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
   if (!expected) {
     ++counters_.admissions_refused;
-    if (log_throttle_.take(now_)) log_->warn("turned away a node at {}: {}", arrival.host, refusal.text);
+    if (log_throttle_.take(now())) log_->warn("turned away a node at {}: {}", arrival.host, refusal.text);
   }
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
   (void)listener_.send(arrival.routing_id, encode(ControlMessage(Rejected{refusal.reason, refusal.text})), meter);
@@ -192,27 +188,26 @@ void Overlay::Core::refuse(const Arrival& arrival, const Refusal& refusal) {
 // --- links that we dial --------------------------------------------------------------------------------------------
 
 bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
-  now_ = clock_();
+  turns_->read_clock();  // the link waits for the answer: no turn to tell anything in
   const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return false;
   const NodeId node = node_id(welcome.public_key);
   book_.identified(outgoing.address(), node);
   NodeRecord* record = node == identity_.node ? nullptr : record_of(node);
   std::string obstacle;
   if (denied_.contains(node)) {
     obstacle = "the node at " + outgoing.address().text() + " is denied here";
-  } else if (record != nullptr && now_ < record->banned_until) {
+  } else if (record != nullptr && now() < record->banned_until) {
     obstacle = "the node at " + outgoing.address().text() + " has sent too many malformed messages";
   } else if (record != nullptr && welcome.incarnation < record->incarnation && !record->dead) {
     obstacle = "an earlier start of a node answers at " + outgoing.address().text();
   }
   if (!obstacle.empty()) {
     ++counters_.attempts_failed;
-    if (book_.failed(outgoing.address(), obstacle, now_, random_)) log_->warn("{}", obstacle);
+    if (book_.failed(outgoing.address(), obstacle, now(), random_)) log_->warn("{}", obstacle);
   }
   // Ourselves, the node under another address, or both have dialled and theirs was through first (see admit_bulk).
   const bool needless = record == nullptr || record->link || (identity_.node < node && has_admitted_incoming(node));
-  if (needless) book_.released(outgoing.address(), now_, random_);
+  if (needless) book_.released(outgoing.address(), now(), random_);
   if (needless || !obstacle.empty()) {
     end(link, "not needed");
     return false;
@@ -221,45 +216,42 @@ bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
   link->user_id = hex(welcome.public_key);
   link->features = welcome.features & options_.features;
   note_incarnation(node, welcome.incarnation);
-  if (stopped_ || link->ended) return false;
   describe(*record_of(node), welcome.name, welcome.address, link->host);
   return true;
 }
 
 void Overlay::Core::established(OutgoingLink& outgoing) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return;
-  say(link, Channel::control, Ping{now_, {}});  // tells the other end that the link is up
-  bring_up(link);
+  turns_->run([&] {
+    const LinkPtr link = link_of(outgoing);
+    say(*link, Channel::control, Ping{now(), {}});  // tells the other end that the link is up
+    bring_up(link);
+  });
 }
 
 void Overlay::Core::delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (!stopped_ && link) deliver(link, channel, std::move(delivery));
+  turns_->run([&] { deliver(link_of(outgoing), channel, std::move(delivery)); });
 }
 
 void Overlay::Core::failed(OutgoingLink& outgoing, const LinkFailure& failure) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return;
-  if (link->up) {
+  turns_->run([&] {
+    const LinkPtr link = link_of(outgoing);
+    if (!link->is_up()) attempt_failed(outgoing, failure);
     end(link, failure.text);
-    return;
-  }
+  });
+}
+
+void Overlay::Core::attempt_failed(const OutgoingLink& outgoing, const LinkFailure& failure) {
   const bool rejected = failure.kind == LinkFailure::Kind::rejected;
   if (rejected && failure.reason == RejectReason::self) {
     book_.identified(outgoing.address(), identity_.node);
-    book_.released(outgoing.address(), now_, random_);
+    book_.released(outgoing.address(), now(), random_);
   } else if (rejected && failure.reason == RejectReason::duplicate) {
-    book_.released(outgoing.address(), now_, random_);
+    book_.released(outgoing.address(), now(), random_);
   } else {
     ++counters_.attempts_failed;
-    const bool news = book_.failed(outgoing.address(), failure.text, now_, random_);
+    const bool news = book_.failed(outgoing.address(), failure.text, now(), random_);
     log_->log(news ? spdlog::level::warn : spdlog::level::debug, "no link: {}", failure.text);
   }
-  end(link, failure.text);
 }
 
 // --- a link's life -------------------------------------------------------------------------------------------------
@@ -271,8 +263,8 @@ NodeRecord* Overlay::Core::record_of(const NodeId& node) {
     const auto spare = std::ranges::find_if(nodes_, [this](const auto& item) {
       const NodeRecord& record = item.second;
       const bool in_use = std::ranges::any_of(links_, [&](const LinkPtr& link) { return link->node == item.first; });
-      const bool over = record.dead || !record.was_up || now_ - record.down_since >= forget_node_us;
-      return !in_use && over && now_ >= record.banned_until;
+      const bool over = record.dead || !record.was_up || now() - record.down_since >= forget_node_us;
+      return !in_use && over && now() >= record.banned_until;
     });
     if (spare == nodes_.end()) return nullptr;
     nodes_.erase(spare);
@@ -292,95 +284,101 @@ void Overlay::Core::note_incarnation(const NodeId& node, std::uint64_t incarnati
   record.incarnation = incarnation;
   if (!restarted) return;
   if (const LinkPtr link = record.link) end(link, "the node has restarted");
-  if (!stopped_ && !record.dead) declare_dead(node);
+  declare_dead(node);
 }
 
 void Overlay::Core::bring_up(const LinkPtr& link) {
   NodeRecord* record = record_of(link->node);
   GOSSAMER_CHECK(record != nullptr);
   if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
-  if (stopped_ || link->ended) return;
-  link->up = true;
-  link->up_since = link->last_heard = link->last_ping = link->last_kept = now_;
-  link->heard.fill(now_);
-  link->last_bulk_ping = now_;
+  link->enter(LinkPhase::passing);
+  link->up_since = link->last_heard = link->last_ping = link->last_kept = now();
+  link->heard.fill(now());
+  link->last_bulk_ping = now();
   link->budget.set_rate(options_.link_bytes_per_s);
   record->link = link;
   record->last_error.clear();
   ++counters_.links_up;
-  spread_.link_up(link->node, now_);
-  book_.link_up(link->node, now_);
+  spread_.link_up(link->node, now());
+  book_.link_up(link->node, now());
   log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
-             link->dialled_by_us ? "we" : "they", link->host);
-  if (!link->dialled_by_us) roster_->seen_at(link->node, record->address);
-  say(link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
+             link->dialled_by_us() ? "we" : "they", link->host);
+  if (!link->dialled_by_us()) roster_->seen_at(link->node, record->address);
+  say(*link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
-  const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, now_);
-  link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;
-  if (stopped_ || link->ended) return;
-  show_links();
-  if (!stopped_ && !link->ended && !link->shown) tend_passing(link);
+  const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, now());
+  link->last_greeted = said_something ? now() : now() - options_.membership.probe_interval_us;
+  follow_roster();
+  if (!link->is_shown()) (void)tend_passing(*link);  // it has been needed just now
 }
 
 /// Tells of links that are kept and are up, and of those that are kept no longer.
 void Overlay::Core::show_links() {
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (link->ended || !link->up) continue;
+  for (const LinkPtr& link : links_) {
+    if (!link->is_up()) continue;
     const bool kept = roster_->keeps(link->node);
-    if (kept) link->last_kept = now_;
-    if (kept == link->shown) continue;
+    if (kept) link->last_kept = now();
+    if (kept == link->is_shown()) continue;
     if (!kept) {
       const bool gone = roster_->membership().considers_gone(link->node);
       hide(link, gone ? "it is held to be dead" : "it is not among this node's neighbours any more");
       continue;
     }
     NodeRecord& record = *record_of(link->node);
-    link->shown = true;
+    link->enter(LinkPhase::shown);
     record.was_up = true;
     record.dead = false;
-    events_.link_up(link->node);
+    turns_->happened(LinkUp{link->node});
   }
 }
 
 void Overlay::Core::hide(const LinkPtr& link, const std::string& reason) {
-  if (!link->shown) return;
-  link->shown = false;
+  link->enter(LinkPhase::passing);
   record_of(link->node)->last_error = reason;
-  events_.link_down(link->node, reason);
+  turns_->happened(LinkDown{link->node, reason});
 }
 
 void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
-  if (link->ended) return;
-  link->ended = true;
+  const bool was_up = link->is_up();
+  if (link->is_shown()) hide(link, reason);
+  link->enter(LinkPhase::ended);
   std::erase(links_, link);
   for (const std::string& routing_id : link->routing_ids) {
     connections_.erase(routing_id);
     listener_.dismiss(routing_id);
   }
   if (link->outgoing) link->outgoing->close(0);
-  if (!link->up) return;
-  link->up = false;
-  ++counters_.links_lost;
-  spread_.link_down(link->node);
-  const auto record = nodes_.find(link->node);
-  GOSSAMER_CHECK(record != nodes_.end() && record->second.link == link);
-  record->second.link = nullptr;
-  record->second.down_since = now_;
-  record->second.last_error = reason;
-  book_.link_down(link->node, now_, random_);
-  log_->info("link to {} {} is down: {}", link->node.brief(), record->second.name, reason);
-  hide(link, reason);
-  if (stopped_) return;
-  roster_->link_down(link->node, now_);
-  if (!stopped_ && roster_->membership().considers_gone(link->node)) declare_dead(link->node);
+  if (was_up) {
+    ++counters_.links_lost;
+    spread_.link_down(link->node);
+    const auto record = nodes_.find(link->node);
+    GOSSAMER_CHECK(record != nodes_.end() && record->second.link == link);
+    record->second.link = nullptr;
+    record->second.down_since = now();
+    record->second.last_error = reason;
+    book_.link_down(link->node, now(), random_);
+    log_->info("link to {} {} is down: {}", link->node.brief(), record->second.name, reason);
+    roster_->link_down(link->node, now());
+  }
+  // A node that is denied will not be back: nothing waits for it.
+  const bool gone = was_up && roster_->membership().considers_gone(link->node);
+  if (gone || denied_.contains(link->node)) declare_dead(link->node);
+}
+
+void Overlay::Core::end_those(const std::function<std::string(Link&)>& reason_of) {
+  std::vector<std::pair<LinkPtr, std::string>> over;
+  for (const LinkPtr& link : links_) {
+    if (std::string reason = reason_of(*link); !reason.empty()) over.emplace_back(link, std::move(reason));
+  }
+  for (const auto& [link, reason] : over)
+    end(link, reason);
 }
 
 // --- who is there --------------------------------------------------------------------------------------------------
 
 bool Overlay::Core::send_membership(const NodeId& to, const MembershipMessage& message) {
   const auto record = nodes_.find(to);
-  if (stopped_ || record == nodes_.end() || !record->second.link) return false;
+  if (record == nodes_.end() || !record->second.link) return false;
   Link& link = *record->second.link;
   return link.broken.empty() && post(link, Channel::control, encode(message)) == SendResult::sent;
 }
@@ -394,10 +392,17 @@ std::string Overlay::Core::seen_address(const NodeId& node) const {
   return record == nodes_.end() ? std::string{} : record->second.address;
 }
 
+/// Does what the roster has decided in this turn.
+void Overlay::Core::follow_roster() {
+  for (const Roster::MemberChange& change : roster_->take_changes())
+    member_changed(change);
+  show_links();
+}
+
 /// A death is hearsay as long as there is a link that is not silent, and never that of a life that has just begun:
 /// whoever comes back as another life has shown so in its hello (note_incarnation).
-void Overlay::Core::member_changed(const NodeId& node, Roster::Change change, bool own_word) {
-  if (stopped_) return;
+void Overlay::Core::member_changed(const Roster::MemberChange& changed) {
+  const auto& [node, change, own_word] = changed;
   if (change == Roster::Change::suspected || change == Roster::Change::refuted) {
     log_->debug("node {} is {}", node.brief(), change == Roster::Change::suspected ? "suspected" : "heard of again");
   }
@@ -407,7 +412,7 @@ void Overlay::Core::member_changed(const NodeId& node, Roster::Change change, bo
   const auto record = nodes_.find(node);
   if (record == nodes_.end()) return;
   if (const LinkPtr link = record->second.link) {
-    const bool silent = now_ - link->last_heard >= silent_pings * options_.ping_interval_ms * us_per_ms;
+    const bool silent = now() - link->last_heard >= silent_pings * options_.ping_interval_ms * us_per_ms;
     if (!own_word && !silent) return;  // told when the link ends, unless it shows to be alive by then
     end(link, own_word ? "goodbye: the node leaves" : "it is dead");
   }
@@ -416,38 +421,26 @@ void Overlay::Core::member_changed(const NodeId& node, Roster::Change change, bo
 
 void Overlay::Core::declare_dead(const NodeId& node) {
   const auto record = nodes_.find(node);
-  if (stopped_ || record == nodes_.end() || record->second.dead || !record->second.was_up) return;
+  if (record == nodes_.end() || record->second.dead || !record->second.was_up) return;
   record->second.dead = true;
   log_->info("node {} {} is dead", node.brief(), record->second.name);
-  events_.node_dead(node);
+  turns_->happened(NodeDead{node});
 }
 
-void Overlay::Core::queue_broken() {
-  if (broken_queued_ || stopped_) return;
-  broken_queued_ = true;
-  asio::post(loop_, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->stopped_) return;
-    self->now_ = self->clock_();
-    self->end_broken();
-  });
+void Overlay::Core::set_broken(Link& link, std::string why) {
+  link.broken = std::move(why);
+  if (!std::exchange(broken_queued_, true)) turns_->soon([this] { end_broken(); });
 }
 
 void Overlay::Core::end_broken() {
   broken_queued_ = false;
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (link->broken.empty()) continue;
-    end(link, link->broken);
-    if (denied_.contains(link->node)) declare_dead(link->node);  // it will not be back: nothing waits for it
-  }
+  end_those([](const Link& link) { return link.broken; });
 }
 
 // --- messages ------------------------------------------------------------------------------------------------------
 
 void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
-  if (link->ended) return;
-  link->last_heard = link->heard[index_of(channel)] = now_;
+  link->last_heard = link->heard[index_of(channel)] = now();
   const std::size_t payload_bytes = delivery.frames.payload_bytes();
   for (Traffic* traffic : {&counters_.traffic, &record_of(link->node)->traffic}) {
     ++traffic->messages_received;
@@ -470,11 +463,10 @@ void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Pac
     return;
   }
   if (!packet) return note_malformed(link, packet.error().text);
-  if (!link->up) {
+  if (!link->is_up()) {
     const bool admitted = std::ranges::none_of(link->routing_ids, &std::string::empty);
-    if (link->dialled_by_us || !admitted) return note_malformed(link, "a message before the link is up");
+    if (link->dialled_by_us() || !admitted) return note_malformed(link, "a message before the link is up");
     bring_up(link);
-    if (stopped_ || link->ended) return;
   }
   if (auto* control = std::get_if<ControlMessage>(&*packet)) {
     handle(link, channel, std::move(*control));
@@ -482,9 +474,8 @@ void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Pac
   }
   if (auto* membership = std::get_if<MembershipMessage>(&*packet)) {
     if (channel != Channel::control) return note_malformed(link, "a message on the wrong channel");
-    roster_->receive(link->node, std::move(*membership), link->host, now_);
-    if (!stopped_) show_links();
-    return;
+    roster_->receive(link->node, std::move(*membership), link->host, now());
+    return follow_roster();
   }
   if (const auto* part = std::get_if<BulkPart>(&*packet)) {
     if (channel != Channel::bulk) return note_malformed(link, "a part of a message on the control channel");
@@ -494,8 +485,8 @@ void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Pac
   Message& message = std::get<Message>(*packet);
   if (channel_of(message) != channel) return note_malformed(link, "a message on the wrong channel");
   record_of(link->node)->was_up = true;
-  link->last_kept = now_;
-  events_.received(link->node, std::move(message));
+  link->last_kept = now();
+  turns_->happened(MessageReceived{link->node, std::move(message)});
 }
 
 void Overlay::Core::take_part(const LinkPtr& link, const BulkPart& part) {
@@ -511,21 +502,21 @@ void Overlay::Core::take_part(const LinkPtr& link, const BulkPart& part) {
 
 void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
   if (const auto* ping = std::get_if<Ping>(&message)) {
-    say(link, channel, Pong{ping->sent_at});
+    say(*link, channel, Pong{ping->sent_at});
   } else if (const auto* pong = std::get_if<Pong>(&message)) {
     // The time is ours come back; one from the future, or out of another life, says nothing.
-    const TimeUs round_trip = now_ - pong->sent_at;
+    const TimeUs round_trip = now() - pong->sent_at;
     if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;
     const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
     constexpr double weight = 0.125;
     link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
     link->last_round_trip_ms = measured_ms;
-    link->pacing.round_trip(pong->sent_at, now_);
+    link->pacing.round_trip(pong->sent_at, now());
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     const NodeId node = link->node;
     book_.forget(node);
     end(link, "goodbye: " + goodbye->text);
-    if (!stopped_) declare_dead(node);
+    declare_dead(node);
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     end(link, "put out: " + rejected->text);
   } else if (channel != Channel::control) {
@@ -543,16 +534,16 @@ void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&
 
 void Overlay::Core::note_malformed(const LinkPtr& link, std::string_view why) {
   ++counters_.malformed;
-  if (log_throttle_.take(now_)) log_->warn("malformed message from {}: {}", link->node.brief(), why);
+  if (log_throttle_.take(now())) log_->warn("malformed message from {}: {}", link->node.brief(), why);
   if (++link->malformed <= max_malformed_messages) return;
-  if (NodeRecord* record = record_of(link->node)) record->banned_until = now_ + misbehaviour_ban_us;
-  say(link, Channel::control, Rejected{RejectReason::misbehaved, "too many malformed messages"});
+  if (NodeRecord* record = record_of(link->node)) record->banned_until = now() + misbehaviour_ban_us;
+  say(*link, Channel::control, Rejected{RejectReason::misbehaved, "too many malformed messages"});
   end(link, "too many malformed messages");
 }
 
 SendResult Overlay::Core::send(const NodeId& to, const Message& message) {
   const auto record = nodes_.find(to);
-  if (stopped_ || record == nodes_.end() || !record->second.link) return SendResult::no_link;
+  if (record == nodes_.end() || !record->second.link) return SendResult::no_link;
   const LinkPtr link = record->second.link;
   if (!link->broken.empty()) return SendResult::no_link;
   const bool bulk = channel_of(message) == Channel::bulk;
@@ -565,8 +556,7 @@ SendResult Overlay::Core::post(Link& link, Channel channel, const Frames& frames
   const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter)
                                           : listener_.send(link.routing_ids[index_of(channel)], frames, link.meter);
   if (result == SendResult::no_link) {
-    link.broken = "the connection ended";
-    queue_broken();
+    set_broken(link, "the connection ended");
   }
   if (result != SendResult::sent) return result;
   charge(link, frames);
@@ -578,13 +568,13 @@ SendResult Overlay::Core::post(Link& link, Channel channel, const Frames& frames
   return result;
 }
 
-void Overlay::Core::say(const LinkPtr& link, Channel channel, const ControlMessage& message) {
-  (void)post(*link, channel, encode(message));
+void Overlay::Core::say(Link& link, Channel channel, const ControlMessage& message) {
+  (void)post(link, channel, encode(message));
 }
 
-void Overlay::Core::ping(const LinkPtr& link) {
-  link->last_ping = now_;
-  say(link, Channel::control, Ping{now_, {}});
+void Overlay::Core::ping(Link& link) {
+  link.last_ping = now();
+  say(link, Channel::control, Ping{now(), {}});
 }
 
 // --- looking things up ---------------------------------------------------------------------------------------------
@@ -596,25 +586,26 @@ bool Overlay::Core::is_linked(const NodeId& node) const {
 
 LinkPtr Overlay::Core::link_of(const OutgoingLink& outgoing) const {
   const auto found = std::ranges::find_if(links_, [&](const LinkPtr& l) { return l->outgoing.get() == &outgoing; });
-  return found == links_.end() ? nullptr : *found;
+  GOSSAMER_CHECK(found != links_.end());  // one that has ended is closed and calls no more
+  return *found;
 }
 
 LinkPtr Overlay::Core::incoming_of(const NodeId& node, std::uint64_t number) const {
   const auto found = std::ranges::find_if(links_, [&](const LinkPtr& link) {
-    return !link->dialled_by_us && !link->up && link->node == node && link->number == number;
+    return !link->dialled_by_us() && !link->is_up() && link->node == node && link->number == number;
   });
   return found == links_.end() ? nullptr : *found;
 }
 
 bool Overlay::Core::has_admitted_incoming(const NodeId& node) const {
   return std::ranges::any_of(links_, [&](const LinkPtr& link) {
-    return !link->dialled_by_us && link->node == node && std::ranges::none_of(link->routing_ids, &std::string::empty);
+    return !link->dialled_by_us() && link->node == node && std::ranges::none_of(link->routing_ids, &std::string::empty);
   });
 }
 
 bool Overlay::Core::has_introduced_outgoing(const NodeId& node) const {
   return std::ranges::any_of(
-      links_, [&](const LinkPtr& link) { return link->dialled_by_us && !link->up && link->node == node; });
+      links_, [&](const LinkPtr& link) { return link->dialled_by_us() && !link->is_up() && link->node == node; });
 }
 
 }  // namespace gossamer::peer

@@ -7,8 +7,8 @@
 // A link that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
 //
 // One thread, the loop's. A Link is in `links_` from the first thing known of it to its end; one that is up is in its
-// node's record, too. Event handlers may call back into any public method, so after each call of theirs nothing is
-// taken for granted: loops run over copies, and a link that ended has ended == true.
+// node's record, too. The owner is told of what happens at the end of a turn (peer/overlay/turns.hpp), so no method
+// here is called while another one runs.
 
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "gossip/check.hpp"
 #include "gossip/replica/byte_budget.hpp"
 #include "peer/admission/spread.hpp"
 #include "peer/links/claim_attempt.hpp"
@@ -26,6 +27,7 @@
 #include "peer/overlay/address_book.hpp"
 #include "peer/overlay/overlay.hpp"
 #include "peer/overlay/roster.hpp"
+#include "peer/overlay/turns.hpp"
 #include "peer/throttle.hpp"
 #include "peer/wire/bulk_parts.hpp"
 
@@ -41,8 +43,16 @@ inline constexpr TimeUs cap_burst_us = 50 * us_per_ms;
 /// Bulk is acknowledged when so much has arrived, and what is less with the next tick.
 inline constexpr std::size_t ack_every_bytes = 4 * 1024;
 
+/// The phases of a link's life. One that is up is passing or shown, and may change between the two.
+enum class LinkPhase {
+  making,   ///< dialled, or let in: not on both channels yet
+  passing,  ///< up; the owner does not know of it, because it is not kept
+  shown,    ///< up; the owner was told that the node is a neighbour
+  ended,
+};
+
 struct Link {
-  bool dialled_by_us = false;
+  LinkPhase phase = LinkPhase::making;
   std::shared_ptr<OutgoingLink> outgoing;              ///< if dialled by us
   int bulk_io_thread = 0;                              ///< likewise
   std::array<std::string, channel_count> routing_ids;  ///< if dialled by the other end; empty: not admitted yet
@@ -51,10 +61,7 @@ struct Link {
   std::uint64_t number = 0;                            ///< chosen by the dialler
   std::uint64_t features = 0;                          ///< that both ends have
   NodeId node;                                         ///< zeros until known
-  bool up = false;
-  bool shown = false;  ///< link_up was told, link_down was not
-  bool ended = false;
-  std::string broken;  ///< found unusable while sending; the loop ends it
+  std::string broken;                                  ///< why it is unusable; another turn ends it
   TimeUs opened = 0;
   TimeUs up_since = 0;
   TimeUs last_kept = 0;  ///< or last needed
@@ -74,6 +81,17 @@ struct Link {
   std::uint64_t bulk_received = 0;  ///< bytes of frames, heartbeats apart
   TimeUs bulk_received_at = 0;
   std::uint64_t bulk_acked = 0;  ///< of them
+
+  [[nodiscard]] bool dialled_by_us() const { return outgoing != nullptr; }
+  [[nodiscard]] bool is_up() const { return phase == LinkPhase::passing || phase == LinkPhase::shown; }
+  [[nodiscard]] bool is_shown() const { return phase == LinkPhase::shown; }
+  /// The only way from one phase to another. A link that is shown is hidden before it ends, since its owner is told.
+  void enter(LinkPhase next) {
+    GOSSAMER_CHECK(phase != next && phase != LinkPhase::ended && next != LinkPhase::making);
+    GOSSAMER_CHECK(phase != LinkPhase::making || next != LinkPhase::shown);
+    GOSSAMER_CHECK(phase != LinkPhase::shown || next == LinkPhase::passing);
+    phase = next;
+  }
 };
 using LinkPtr = std::shared_ptr<Link>;
 
@@ -90,7 +108,7 @@ struct NodeRecord {
   Traffic traffic;
 };
 
-class Overlay::Core : public std::enable_shared_from_this<Core>, public OutgoingLinkEvents, private Roster::Host {
+class Overlay::Core : public OutgoingLinkEvents, private Roster::Host {
  public:
   Core(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
        std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day);
@@ -131,8 +149,8 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void schedule_tick();
   void tick();
   void forgive_own_pause();
-  void tend(const LinkPtr& link);
-  void tend_passing(const LinkPtr& link);
+  [[nodiscard]] std::string tend(Link& link);
+  [[nodiscard]] std::string tend_passing(Link& link);
   [[nodiscard]] std::string silence_of(const Link& link) const;
   void probe_incoming();
   void dial_due();
@@ -161,6 +179,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void established(OutgoingLink& outgoing) override;
   void delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) override;
   void failed(OutgoingLink& outgoing, const LinkFailure& failure) override;
+  void attempt_failed(const OutgoingLink& outgoing, const LinkFailure& failure);
 
   // links.cpp: a link's life
   NodeRecord* record_of(const NodeId& node);
@@ -168,8 +187,10 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void note_incarnation(const NodeId& node, std::uint64_t incarnation);
   void bring_up(const LinkPtr& link);
   void end(const LinkPtr& link, const std::string& reason);
+  /// Ends every link for which `reason_of` gives a reason.
+  void end_those(const std::function<std::string(Link&)>& reason_of);
   void declare_dead(const NodeId& node);
-  void queue_broken();
+  void set_broken(Link& link, std::string why);
   void end_broken();
 
   // links.cpp: messages
@@ -179,15 +200,16 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void take(const LinkPtr& link, Channel channel, std::expected<Packet, DecodeError>&& packet);
   void take_part(const LinkPtr& link, const BulkPart& part);
   SendResult post(Link& link, Channel channel, const Frames& frames);
-  void say(const LinkPtr& link, Channel channel, const ControlMessage& message);
-  void ping(const LinkPtr& link);
+  void say(Link& link, Channel channel, const ControlMessage& message);
+  void ping(Link& link);
 
   // links.cpp: the roster's host
   bool send_membership(const NodeId& to, const MembershipMessage& message) override;
   [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const override;
   [[nodiscard]] std::string seen_address(const NodeId& node) const override;
   [[nodiscard]] bool is_denied(const NodeId& node) const override { return denied_.contains(node); }
-  void member_changed(const NodeId& node, Roster::Change change, bool own_word) override;
+  void follow_roster();
+  void member_changed(const Roster::MemberChange& change);
   void show_links();
   void hide(const LinkPtr& link, const std::string& reason);
 
@@ -201,7 +223,8 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void listen_with_slot();
   void answer_claim(const InvitationClaim& claim, const Arrival& arrival);
   [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival) const;
-  void claim_ended(const Invitation& invitation, std::expected<InvitationGrant, std::string> grant);
+  std::expected<void, std::string> claim_ended(const Invitation& invitation,
+                                               std::expected<InvitationGrant, std::string> grant);
 
   // links_bulk.cpp: bulk
   SendResult send_bulk(const LinkPtr& link, const Message& message);
@@ -214,6 +237,7 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   void send_acks(std::size_t least_bytes);
   void acknowledged(const LinkPtr& link, const BulkAck& ack);
 
+  [[nodiscard]] TimeUs now() const { return turns_->now(); }
   [[nodiscard]] bool is_linked(const NodeId& node) const;
   [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
   [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
@@ -224,12 +248,11 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   OverlayOptions options_;
   Identity identity_;
   ClusterKeys keys_;  ///< spread_'s ring
-  OverlayEvents& events_;
+  OverlayEvents& owner_;
   std::shared_ptr<spdlog::logger> log_;
   gossip::Random random_;
-  Clock clock_;
   Clock time_of_day_;
-  TimeUs now_ = 0;
+  std::shared_ptr<Turns> turns_;
   TimeUs last_tick_ = 0;
   TimeUs started_at_ = 0;
 
@@ -247,7 +270,6 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   std::set<NodeId> denied_here_;  ///< by configuration
   std::set<NodeId> denied_;       ///< those and spread_'s
   std::shared_ptr<ClaimAttempt> claim_;
-  Joined joined_;
   bool cannot_change_key_ = false;                                            ///< said so in the log
   std::map<NodeId, NodeRecord> nodes_;                                        ///< at most max_members
   std::vector<LinkPtr> links_;                                                ///< at most options_.max_links
@@ -261,7 +283,6 @@ class Overlay::Core : public std::enable_shared_from_this<Core>, public Outgoing
   bool acks_queued_ = false;
   bool probe_wanted_ = false;
   bool broken_queued_ = false;
-  bool stopped_ = false;
 };
 
 }  // namespace gossamer::peer

@@ -2,7 +2,6 @@
 // links and node let the next part go; and what has arrived is acknowledged, once a turn of the loop.
 
 #include <algorithm>
-#include <asio/post.hpp>
 
 #include "peer/overlay/links.hpp"
 
@@ -27,7 +26,7 @@ void Overlay::Core::set_rates(double bytes_per_s, double link_bytes_per_s) {
 double Overlay::Core::goodput_bytes_s() const {
   double largest = 0;
   for (const LinkPtr& link : links_)
-    largest = std::max(largest, link->pacing.goodput(now_));
+    largest = std::max(largest, link->pacing.goodput(now()));
   return largest;
 }
 
@@ -54,7 +53,7 @@ gossip::LinkLoad Overlay::Core::load(const NodeId& node) const {
 SendResult Overlay::Core::send_bulk(const LinkPtr& link, const Message& message) {
   const std::size_t queued = link->waiting.bytes() + link->meter->load(std::memory_order_relaxed);
   if (queued >= link->pacing.waiting_bytes(options_.max_queued_bytes)) return SendResult::full;
-  now_ = clock_();
+  turns_->read_clock();
   link->waiting.push(encode(message));
   pump(link);
   return link->broken.empty() ? SendResult::sent : SendResult::no_link;
@@ -62,12 +61,12 @@ SendResult Overlay::Core::send_bulk(const LinkPtr& link, const Message& message)
 
 /// Sends the next part, if there is one and it may go.
 bool Overlay::Core::pump_one(const LinkPtr& link) {
-  if (link->waiting.empty() || !link->up || !link->broken.empty() || !link->pacing.open()) return false;
-  if (const TimeUs opens = link->pacing.opens_at(); opens > now_) {
+  if (link->waiting.empty() || !link->is_up() || !link->broken.empty() || !link->pacing.open()) return false;
+  if (const TimeUs opens = link->pacing.opens_at(); opens > now()) {
     pump_later(opens);
     return false;
   }
-  if (const TimeUs opens = std::max(budget_.opens_at(now_), link->budget.opens_at(now_)); opens > now_) {
+  if (const TimeUs opens = std::max(budget_.opens_at(now()), link->budget.opens_at(now())); opens > now()) {
     link->pacing.held_back();
     pump_later(opens);
     return false;
@@ -82,7 +81,7 @@ bool Overlay::Core::pump_one(const LinkPtr& link) {
   const Frames next = link->waiting.next(part_bytes);
   if (post(*link, Channel::bulk, next) != SendResult::sent) return false;  // the tick tries again
   (void)link->waiting.pop(next);
-  link->pacing.sent(next.bytes(), !link->waiting.empty(), now_);
+  link->pacing.sent(next.bytes(), !link->waiting.empty(), now());
   return true;
 }
 
@@ -105,40 +104,34 @@ void Overlay::Core::pump_all() {
 void Overlay::Core::pump_later(TimeUs when) {
   if (pump_at_ != 0 && pump_at_ <= when) return;
   pump_at_ = when;
-  bulk_timer_.expires_after(std::chrono::microseconds(when - now_));
-  bulk_timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
-    const auto self = weak.lock();
-    if (error || !self || self->stopped_) return;
-    self->pump_at_ = 0;
-    self->now_ = self->clock_();
-    self->pump_all();
+  turns_->after(bulk_timer_, std::chrono::microseconds(when - now()), [this] {
+    pump_at_ = 0;
+    pump_all();
   });
 }
 
 void Overlay::Core::charge(Link& link, const Frames& frames) {
   const std::size_t bytes = frames.bytes() + (1 + frames.payload_count) * frame_overhead_bytes;
-  budget_.spend(bytes, now_);
-  link.budget.spend(bytes, now_);
+  budget_.spend(bytes, now());
+  link.budget.spend(bytes, now());
 }
 
 // --- acknowledgements ---------------------------------------------------------------------------------------------
 
 void Overlay::Core::bulk_arrived(Link& link, std::size_t bytes) {
   link.bulk_received += bytes;
-  link.bulk_received_at = now_;
+  link.bulk_received_at = now();
   if (acks_queued_ || link.bulk_received - link.bulk_acked < ack_every_bytes) return;
   acks_queued_ = true;
-  asio::post(loop_, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->stopped_) return;
-    self->acks_queued_ = false;
-    self->send_acks(ack_every_bytes);
+  turns_->soon([this] {
+    acks_queued_ = false;
+    send_acks(ack_every_bytes);
   });
 }
 
 void Overlay::Core::send_acks(std::size_t least_bytes) {
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (!link->up || link->bulk_received - link->bulk_acked < least_bytes) continue;
+  for (const LinkPtr& link : links_) {
+    if (!link->is_up() || link->bulk_received - link->bulk_acked < least_bytes) continue;
     if (post(*link, Channel::control, encode(ControlMessage(BulkAck{link->bulk_received, link->bulk_received_at}))) !=
         SendResult::sent)
       continue;
@@ -148,10 +141,10 @@ void Overlay::Core::send_acks(std::size_t least_bytes) {
 
 void Overlay::Core::acknowledged(const LinkPtr& link, const BulkAck& ack) {
   link->pacing.enable();
-  if (!link->pacing.acknowledged(ack.received_bytes, now_, ack.received_at)) {
+  if (!link->pacing.acknowledged(ack.received_bytes, now(), ack.received_at)) {
     return note_malformed(link, "more bulk is acknowledged than was sent");
   }
-  if (link->pacing.take_ping_wish(now_)) ping(link);
+  if (link->pacing.take_ping_wish(now())) ping(*link);
   pump(link);
 }
 

@@ -51,7 +51,7 @@ std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std
 
 Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
                  std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day)
-    : core_(std::make_shared<Core>(loop, std::move(options), std::move(identity), std::move(keys), events,
+    : core_(std::make_unique<Core>(loop, std::move(options), std::move(identity), std::move(keys), events,
                                    std::move(log), random, std::move(clock), std::move(time_of_day))) {}
 Overlay::~Overlay() {
   core_->close(0);
@@ -139,31 +139,31 @@ Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity ide
       options_(std::move(options)),
       identity_(std::move(identity)),
       keys_(keys.cluster_keys()),
-      events_(events),
+      owner_(events),
       log_(std::move(log)),
       random_(random),
-      clock_(std::move(clock)),
       time_of_day_(std::move(time_of_day)),
+      turns_(std::make_shared<Turns>(loop, clock, events)),
       context_(options_.io_threads),
       timer_(loop),
       bulk_timer_(loop),
       listener_(loop, context_,
-                {.arrived = [this](Arrival&& arrival) { arrived(std::move(arrival)); },
+                {.arrived = [this](Arrival&& arrival) { turns_->run([&] { arrived(std::move(arrival)); }); },
                  .lost_connection = [this] { probe_wanted_ = true; },
                  .handshake_failed =
                      [this] {
                        ++counters_.handshakes_failed;
-                       if (log_throttle_.take(clock_())) {
+                       if (log_throttle_.take(now())) {
                          log_->warn(
                              "a connection to our port failed its handshake: a node with another cluster key, or "
                              "no Gossamer node");
                        }
                      },
                  .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
-                 .now = clock_}),
+                 .now = clock}),
       book_(book_options(options_), identity_.node),
       spread_(std::move(keys), options_.denials) {
-  GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr && time_of_day_ != nullptr);
+  GOSSAMER_CHECK(log_ != nullptr && clock != nullptr && time_of_day_ != nullptr);
 }
 
 Overlay::Core::~Core() {
@@ -171,7 +171,7 @@ Overlay::Core::~Core() {
 }
 
 std::expected<void, std::string> Overlay::Core::start() {
-  GOSSAMER_CHECK(!stopped_);
+  GOSSAMER_CHECK(!turns_->stopped());
   if (!is_plain_text(options_.name, max_name_bytes)) {
     return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
                            " bytes or not plain UTF-8");
@@ -182,7 +182,7 @@ std::expected<void, std::string> Overlay::Core::start() {
   options_.membership.active_view = std::min(options_.membership.active_view, options_.max_links);
   const auto listen = parse_address(options_.listen, AddressUse::listen);
   if (!listen) return std::unexpected("listen " + listen.error());
-  now_ = last_tick_ = started_at_ = clock_();
+  last_tick_ = started_at_ = turns_->read_clock();
   if (const auto peers = parse_all(options_.peers); !peers) return std::unexpected(peers.error());
   set_denied(options_.denied);
   if (auto usable = check_interface(options_.interface); !usable) return usable;
@@ -197,9 +197,9 @@ std::expected<void, std::string> Overlay::Core::start() {
   Roster::Host& host = *this;
   roster_.emplace(options_.membership,
                   MemberRecord{identity_.node, options_.incarnation, advertised_.empty(), advertised_},
-                  gossip::Random(random_.next()), now_, host);
+                  gossip::Random(random_.next()), now(), host);
   for (const std::string& text : options_.remembered) {
-    if (const auto address = parse_address(text, AddressUse::dial)) book_.remember(*address, now_);
+    if (const auto address = parse_address(text, AddressUse::dial)) book_.remember(*address, now());
   }
   if (auto set = set_peers(options_.peers); !set) return set;
   log_->info("node {} listens at {}", identity_.node.brief(), listener_.address().text());
@@ -210,7 +210,7 @@ std::expected<void, std::string> Overlay::Core::start() {
 
 void Overlay::Core::note_closing(const Connections::Closing& closing) {
   ++counters_.strangers_closed;
-  if (!log_throttle_.take(clock_())) return;
+  if (!log_throttle_.take(now())) return;
   if (closing.late) {
     log_->info("closed a connection from {}: it was not admitted in time", closing.end.host);
   } else {
@@ -219,23 +219,25 @@ void Overlay::Core::note_closing(const Connections::Closing& closing) {
 }
 
 void Overlay::Core::stop() {
-  if (stopped_) return;
-  if (roster_) roster_->leave(now_ = clock_());
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->up) say(link, Channel::control, Goodbye{"the node stops"});
+  if (turns_->stopped()) return;
+  if (roster_) roster_->leave(turns_->read_clock());
+  for (const LinkPtr& link : links_) {
+    if (link->is_up()) say(*link, Channel::control, Goodbye{"the node stops"});
   }
   close(stop_linger_ms);
 }
 
 void Overlay::Core::close(int linger_ms) {
-  if (stopped_) return;
-  stopped_ = true;
+  if (turns_->stopped()) return;
+  turns_->stop();
   timer_.cancel();
   bulk_timer_.cancel();
   for (const LinkPtr& link : links_) {
-    link->ended = true;
     if (link->outgoing) link->outgoing->close(linger_ms);
   }
+  links_.clear();
+  for (auto& [node, record] : nodes_)
+    record.link = nullptr;
   if (claim_) claim_->close();
   listener_.close(linger_ms);
 }
@@ -245,7 +247,7 @@ void Overlay::Core::close(int linger_ms) {
 std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std::string>& addresses) {
   const auto parsed = parse_all(addresses);
   if (!parsed) return std::unexpected(parsed.error());
-  book_.set_configured(*parsed, clock_());
+  book_.set_configured(*parsed, turns_->read_clock());
   tell_contacts();
   return {};
 }
@@ -253,7 +255,7 @@ std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std:
 std::expected<void, std::string> Overlay::Core::add_peer(const std::string& address) {
   const auto parsed = parse_address(address, AddressUse::dial);
   if (!parsed) return std::unexpected("peer " + parsed.error());
-  book_.add_configured(*parsed, clock_());
+  book_.add_configured(*parsed, turns_->read_clock());
   tell_contacts();
   return {};
 }
@@ -267,7 +269,7 @@ void Overlay::Core::tell_contacts() {
       if (entry.configured == configured) contacts.push_back(text);
     }
   }
-  roster_->set_contacts(std::move(contacts), clock_());
+  roster_->set_contacts(std::move(contacts), turns_->read_clock());
 }
 
 void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
@@ -280,7 +282,7 @@ bool Overlay::Core::settled() const {
   if (!book_.settled([this](const NodeId& node) { return is_linked(node); }, alone)) return false;
   // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
   const bool meeting = std::ranges::any_of(links_, [this](const LinkPtr& link) {
-    return link->up && !link->shown && now_ - link->up_since < options_.membership.probe_interval_us;
+    return link->phase == LinkPhase::passing && now() - link->up_since < options_.membership.probe_interval_us;
   });
   return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
     return is_linked(wanted.node) || book_.has_failed(wanted.node);
@@ -335,15 +337,15 @@ std::vector<LinkStatus> Overlay::Core::links() const {
     status.bytes_received = record.traffic.control_bytes_received + record.traffic.bulk_bytes_received;
     status.last_error = record.last_error;
     if (record.link) {
-      status.up = record.link->shown;
-      status.passing = !record.link->shown;
-      status.dialled_by_us = record.link->dialled_by_us;
+      status.up = record.link->is_shown();
+      status.passing = !record.link->is_shown();
+      status.dialled_by_us = record.link->dialled_by_us();
       status.features = record.link->features;
       status.round_trip_ms = record.link->round_trip_ms;
       status.last_round_trip_ms = record.link->last_round_trip_ms;
       status.up_since = record.link->up_since;
       status.least_round_trip_ms = static_cast<double>(record.link->pacing.least_delay_us()) / us_per_ms;
-      status.goodput_bytes_s = record.link->pacing.goodput(clock_());
+      status.goodput_bytes_s = record.link->pacing.goodput(turns_->read_clock());
       status.queued_bytes = record.link->waiting.bytes() + record.link->meter->load(std::memory_order_relaxed);
       status.under_way_bytes = record.link->pacing.under_way_bytes();
     }
@@ -362,37 +364,30 @@ std::vector<LinkStatus> Overlay::Core::links() const {
 // --- time passes ---------------------------------------------------------------------------------------------------
 
 void Overlay::Core::schedule_tick() {
-  timer_.expires_after(std::chrono::milliseconds(options_.tick_ms));
-  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
-    const auto self = weak.lock();
-    if (error || !self || self->stopped_) return;
-    self->tick();
-    if (!self->stopped_) self->schedule_tick();
+  turns_->after(timer_, std::chrono::milliseconds(options_.tick_ms), [this] {
+    tick();
+    schedule_tick();
   });
 }
 
 void Overlay::Core::tick() {
-  now_ = clock_();
   forgive_own_pause();
-  last_tick_ = now_;
+  last_tick_ = now();
   listener_.tend();
   end_broken();
   if (probe_wanted_) probe_incoming();
-  roster_->tick(now_);
-  if (!stopped_) show_links();
-  if (!stopped_) tend_spread();
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (!link->ended) tend(link);
-  }
-  if (!stopped_) tend_address();
-  if (!stopped_) dial_due();
-  if (!stopped_) send_acks(1);
-  if (!stopped_) pump_all();
+  roster_->tick(now());
+  follow_roster();
+  tend_spread();
+  end_those([this](Link& link) { return tend(link); });
+  tend_address();
+  dial_due();
+  send_acks(1);
+  pump_all();
 }
 
 void Overlay::Core::forgive_own_pause() {
-  const TimeUs late = now_ - last_tick_ - options_.tick_ms * us_per_ms;
+  const TimeUs late = now() - last_tick_ - options_.tick_ms * us_per_ms;
   if (late < own_pause_us) return;
   log_->debug("this process paused for {} ms", late / us_per_ms);
   for (const LinkPtr& link : links_) {
@@ -404,47 +399,42 @@ void Overlay::Core::forgive_own_pause() {
   }
 }
 
-void Overlay::Core::tend(const LinkPtr& link) {
-  if (!link->up) {
-    if (now_ - link->opened < options_.attempt_timeout_ms * us_per_ms) return;
-    if (link->outgoing) {
-      link->outgoing->expire();
-    } else {
-      end(link, "the other end did not finish its dialling");
-    }
-    return;
+/// Gives the reason to end the link, if there is one.
+std::string Overlay::Core::tend(Link& link) {
+  if (!link.is_up()) {
+    if (now() - link.opened < options_.attempt_timeout_ms * us_per_ms) return {};
+    if (!link.outgoing) return "the other end did not finish its dialling";
+    const auto failure = link.outgoing->expire();
+    if (!failure) return {};
+    attempt_failed(*link.outgoing, *failure);
+    return failure->text;
   }
-  if (const std::string silence = silence_of(*link); !silence.empty()) {
-    end(link, silence);
-    return;
+  if (std::string silence = silence_of(link); !silence.empty()) return silence;
+  if (now() - link.last_bulk_ping >= options_.link_timeout_ms * us_per_ms) {
+    link.last_bulk_ping = now();
+    say(link, Channel::bulk, Ping{now(), {}});
   }
-  if (now_ - link->last_bulk_ping >= options_.link_timeout_ms * us_per_ms) {
-    link->last_bulk_ping = now_;
-    say(link, Channel::bulk, Ping{now_, {}});
-  }
-  if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
-    ping(link);
-  }
-  if (!link->ended && !link->shown) tend_passing(link);
+  if (now() - link.last_ping >= options_.ping_interval_ms * us_per_ms) ping(link);
+  return link.is_shown() ? std::string{} : tend_passing(link);
 }
 
 /// A link that is not kept: to a node that is to become a member, or for an errand. A node that knows nobody takes
 /// whoever dials it for one that knew its former life.
-void Overlay::Core::tend_passing(const LinkPtr& link) {
+std::string Overlay::Core::tend_passing(Link& link) {
   const bool alone = roster_->membership().view().empty();
-  const bool contact = alone || (link->dialled_by_us && !roster_->membership().partial());
-  if (contact && now_ - link->last_greeted >= options_.membership.probe_interval_us) {
-    link->last_greeted = now_;
-    roster_->greet(link->node, now_);
+  const bool contact = alone || (link.dialled_by_us() && !roster_->membership().partial());
+  if (contact && now() - link.last_greeted >= options_.membership.probe_interval_us) {
+    link.last_greeted = now();
+    roster_->greet(link.node, now());
   }
-  if (!stopped_ && !link->ended && now_ - link->last_kept >= passing_link_us) end(link, "no longer needed");
+  return now() - link.last_kept >= passing_link_us ? "no longer needed" : "";
 }
 
 /// Each connection for itself: one may be dead while the other lives, and what is sent on it would be lost for ever.
 /// Bulk has time, because what it waits for may be behind megabytes.
 std::string Overlay::Core::silence_of(const Link& link) const {
   const auto longer_than = [&](Channel channel, int limit_ms) {
-    return now_ - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
+    return now() - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
   };
   const int bulk_timeout_ms = bulk_patience * options_.link_timeout_ms;
   if (longer_than(Channel::control, options_.link_timeout_ms))
@@ -457,10 +447,10 @@ std::string Overlay::Core::silence_of(const Link& link) const {
 /// Some connection to our port has ended; ZeroMQ tells which only when something is sent on it.
 void Overlay::Core::probe_incoming() {
   probe_wanted_ = false;
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->outgoing || !link->up) continue;  // one that is being made hears nothing but its welcomes
+  for (const LinkPtr& link : links_) {
+    if (link->outgoing || !link->is_up()) continue;  // one that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
-      say(link, channel, Ping{now_, {}});
+      say(*link, channel, Ping{now(), {}});
   }
   end_broken();
 }
@@ -471,7 +461,7 @@ void Overlay::Core::dial_due() {
   for (const auto& [node, text, unexpected] : roster_->wanted()) {
     if (is_linked(node)) continue;
     const auto address = parse_address(text, AddressUse::dial);
-    if (address) (void)book_.learn(node, *address, now_, unexpected);
+    if (address) (void)book_.learn(node, *address, now(), unexpected);
   }
   const bool alone = roster_->membership().view().empty();
   const auto is_wanted = [&](const BookEntry& entry) {
@@ -480,7 +470,7 @@ void Overlay::Core::dial_due() {
   };
   const std::size_t room = options_.max_links - std::min(options_.max_links, links_.size());
   const auto due = book_.take_due(
-      now_, std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); }, is_wanted);
+      now(), std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); }, is_wanted);
   for (const Address& address : due)
     dial(address);
 }
@@ -498,10 +488,9 @@ void Overlay::Core::dial(const Address& address) {
   options.high_water_messages = {options_.control_high_water_messages, options_.bulk_high_water_messages};
   options.bulk_io_thread = idlest_io_thread();
   auto link = std::make_shared<Link>();
-  link->dialled_by_us = true;
   link->bulk_io_thread = options.bulk_io_thread;
   link->host = address.host;
-  link->opened = now_;
+  link->opened = now();
   link->outgoing = std::make_shared<OutgoingLink>(loop_, context_, std::move(options), identity_, keys_, *this);
   links_.push_back(link);
   link->outgoing->start();
@@ -512,7 +501,7 @@ void Overlay::Core::dial(const Address& address) {
 int Overlay::Core::idlest_io_thread() const {
   std::vector<int> links(static_cast<std::size_t>(options_.io_threads));
   for (const LinkPtr& link : links_) {
-    if (link->dialled_by_us) ++links[static_cast<std::size_t>(link->bulk_io_thread)];
+    if (link->dialled_by_us()) ++links[static_cast<std::size_t>(link->bulk_io_thread)];
   }
   return static_cast<int>(std::ranges::min_element(links) - links.begin());
 }

@@ -9,9 +9,9 @@
 // goodbye, or when it comes back with another incarnation. Links that membership does not keep (to say something to a
 // node that is no neighbour) are not shown: no event tells of them, though messages over them are carried.
 //
-// One thread, the io_context's. Events are called from the loop, never from inside a method of this class; their
-// handlers may call every method but must not destroy the object. Bytes that are sent without a copy may be released on
-// one of ZeroMQ's own threads, so their owner's destructor must be fit for that.
+// One thread, the io_context's. Events are told from the loop, in order, never from inside a method of this class
+// (peer/overlay/turns.hpp); their handlers may call every method but must not destroy the object. Bytes that are sent
+// without a copy may be released on one of ZeroMQ's own threads, so their owner's destructor must be fit for that.
 
 #pragma once
 
@@ -171,10 +171,11 @@ class OverlayEvents {
   /// After link_down, once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
   virtual void received(const NodeId& from, Message&& message) = 0;
-  /// Keeps the ring for the next start. An error prevents a change that was asked for here, not one heard of.
-  [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }
   /// Overlay::denials() has changed.
   virtual void denials_changed() {}
+  /// Keeps the ring for the next start. An error prevents a change that was asked for here, not one heard of. This is
+  /// no event but a part of what changes the ring, which waits for it; it must not call the overlay.
+  [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }
 };
 
 class Overlay {
@@ -217,6 +218,7 @@ class Overlay {
   void set_denied(const std::vector<NodeId>& nodes);
 
   /// A decision for the whole cluster: enforced here at once, told to every member. The error is fit for the user.
+  /// denials_changed() tells of it, too.
   [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
   [[nodiscard]] const Denials& denials() const;
   [[nodiscard]] std::vector<KeyStatus> key_ring() const;
@@ -243,7 +245,7 @@ class Overlay {
 
  private:
   class Core;
-  std::shared_ptr<Core> core_;
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace gossamer::peer

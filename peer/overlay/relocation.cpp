@@ -60,12 +60,12 @@ std::expected<void, std::string> Overlay::Core::set_advertise(const std::string&
 
 /// Where a machine has another address, whoever sees this node sees it elsewhere; what was out of reach may be in it.
 void Overlay::Core::tend_address() {
-  if (tell_again_at_ != 0 && now_ >= tell_again_at_) {
+  if (tell_again_at_ != 0 && now() >= tell_again_at_) {
     tell_again_at_ = 0;
     roster_->relocate(advertised_);
   }
-  if (now_ < look_at_addresses_) return;
-  look_at_addresses_ = now_ + look_at_addresses_us;
+  if (now() < look_at_addresses_) return;
+  look_at_addresses_ = now() + look_at_addresses_us;
   auto addresses = own_addresses(options_.interface);
   if (!addresses) return;
   const bool moved = own_addresses_ && *own_addresses_ != *addresses;
@@ -73,9 +73,9 @@ void Overlay::Core::tend_address() {
   // An interface that goes may come back; nobody can be told before it does.
   if (!moved || own_addresses_->empty()) return;
   log_->info("this machine has other addresses than before ({} now): telling the other nodes", own_addresses_->front());
-  book_.hurry(now_);
+  book_.hurry(now());
   roster_->relocate(advertised_);
-  tell_again_at_ = now_ + options_.link_timeout_ms * us_per_ms + tell_again_us;
+  tell_again_at_ = now() + options_.link_timeout_ms * us_per_ms + tell_again_us;
 }
 
 }  // namespace gossamer::peer

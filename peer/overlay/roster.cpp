@@ -161,7 +161,7 @@ void Roster::act(Membership::Actions& actions, const NodeId& speaker, TimeUs now
   for (Membership::Send& item : actions.send)
     send(item, now);
   for (const Membership::Event& event : actions.events)
-    host_.member_changed(event.node, event.change, event.node == speaker);
+    changes_.push_back({event.node, event.change, event.node == speaker});
 }
 
 void Roster::send(Membership::Send& item, TimeUs now) {
@@ -190,7 +190,7 @@ bool Roster::send_waiting(const NodeId& node, const std::string& dialled) {
   });
   for (auto errand = due; errand != errands_.end(); ++errand) {
     for (const MembershipMessage& message : errand->messages)
-      (void)host_.send_membership(node, message);  // calls nothing back
+      (void)host_.send_membership(node, message);
   }
   const bool any = due != errands_.end();
   errands_.erase(due, errands_.end());

@@ -6,12 +6,13 @@
 // first: a wildcard stands for where the speaker is seen, and a loopback address is worth something on one machine
 // only.
 //
-// Called by peer::Overlay only, on its thread. Does no I/O of its own: it sends through the Host. Host::member_changed
-// may call back into every method here; the other methods of the Host call nothing back.
+// Called by the overlay only, on its thread. Does no I/O of its own: it sends through the Host, which calls nothing
+// back. What has changed about members is kept until the overlay takes it with take_changes().
 
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "gossip/membership/membership.hpp"
 #include "peer/address.hpp"
@@ -42,8 +43,11 @@ class Roster {
     /// Where this node was last seen, as tcp://HOST:PORT; empty if nowhere.
     [[nodiscard]] virtual std::string seen_address(const NodeId& node) const = 0;
     [[nodiscard]] virtual bool is_denied(const NodeId& node) const = 0;
-    /// `own_word`: the node itself has said so just now.
-    virtual void member_changed(const NodeId& node, Change change, bool own_word) = 0;
+  };
+  struct MemberChange {
+    NodeId node;
+    Change change;
+    bool own_word;  ///< the node itself has said so
   };
 
   /// `host` outlives it.
@@ -64,6 +68,9 @@ class Roster {
   void leave(TimeUs now);
   /// As Membership::relocate().
   void relocate(const std::string& address) { membership_.relocate(address); }
+  /// In the order in which it happened. To be asked after tick(), receive() and link_up(); nothing else changes
+  /// members.
+  [[nodiscard]] std::vector<MemberChange> take_changes() { return std::exchange(changes_, {}); }
 
   /// The link to this node is to stay.
   [[nodiscard]] bool keeps(const NodeId& node) const;
@@ -95,6 +102,7 @@ class Roster {
   TimeUs tick_us_;
   TimeUs next_tick_;
   std::vector<Errand> errands_;
+  std::vector<MemberChange> changes_;
 };
 
 /// `record` as it is to be understood by a node that hears of it from `from`, seen at `seen_host`. Nothing if its

@@ -253,6 +253,31 @@ TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   run_until(loop, [&] { return b->linked(*a); });
 }
 
+TEST_CASE("events are told from the loop, and their handlers may call every method") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  bool called = false;
+  a->on_link_down = [&] {
+    called = true;
+    CHECK(a->overlay->send(b->id, JobQuery{}) == SendResult::no_link);
+    CHECK(a->overlay->decide(Identity::generate().node, true, ""));
+    CHECK(a->overlay->rotate_key());
+    CHECK(a->overlay->set_peers({}));
+    CHECK(a->overlay->set_advertise("none"));
+    a->overlay->set_denied({});
+  };
+  REQUIRE(a->overlay->decide(b->id, true, ""));
+  a->overlay->set_denied({b->id});
+  CHECK(a->denial_changes == 0);
+  CHECK(a->events == std::vector<std::string>{"up " + b->id.full()});
+  run_until(loop, [&] { return a->denial_changes == 2 && a->count("dead", *b) == 1; });
+  CHECK(called);
+  CHECK(a->events.size() == 3);
+}
+
 TEST_CASE("handlers may stop the overlay, and objects may go while links are being made") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

@@ -244,8 +244,8 @@ class Overlay {
   void stop();
 
  private:
-  class Core;
-  std::unique_ptr<Core> core_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace gossamer::peer

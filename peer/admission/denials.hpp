@@ -20,21 +20,24 @@ namespace gossamer::peer {
 /// 32 hexadecimal digits.
 [[nodiscard]] std::optional<NodeId> parse_node_id(std::string_view text);
 
+/// What became of something that another member has told.
+enum class Hearsay {
+  news,     ///< It holds from now on.
+  known,    ///< What we hold is the same, or later.
+  refused,  ///< It is against the rules: dated too far ahead, or too much.
+};
+
 class Denials {
  public:
-  enum class Outcome {
-    news,     ///< holds from now on
-    known,    ///< what we hold is the same, or later
-    refused,  ///< dated too far ahead, or no room: when full, only what is denied may take an allowed one's place
-  };
   /// `change` numbers what is new here, so that each link can be told what it has not been told.
   struct Entry {
     Denial denial;
     std::uint64_t change = 0;
   };
 
-  /// What another member says.
-  Outcome merge(const Denial& heard, TimeUs time_of_day);
+  /// What another member says. Refused if there is no room: when full, a denial may only take the place of an allowed
+  /// node's.
+  Hearsay merge(const Denial& heard, TimeUs time_of_day);
   /// What our own operator says: dated later than what is known, or now. Nothing if there is no room.
   std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day);
 

@@ -42,14 +42,9 @@ class Spread {
   [[nodiscard]] std::optional<ControlMessage> next_for(const NodeId& node, TimeUs now);
   void said(const NodeId& node);
 
-  /// What a message from a neighbour did here.
-  enum class Outcome {
-    known,    ///< nothing
-    news,     ///< something holds now that did not
-    refused,  ///< against the rules, or too much of it
-  };
-  [[nodiscard]] Outcome heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
-  [[nodiscard]] Outcome heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
+  /// What a message from a neighbour did here: news if any of it is.
+  [[nodiscard]] Hearsay heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
+  [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
 
   [[nodiscard]] std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
     return denials_.decide(node, denied, std::move(reason), time_of_day);

@@ -67,11 +67,11 @@ void Agreement::tick() {
 }
 
 void Agreement::hear(const NodeId& from, const DenialList& list) {
-  const Spread::Outcome outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
-  if (outcome == Spread::Outcome::refused && self_.log_throttle.take(self_.now())) {
+  const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
     self_.log->warn("{} tells of denials that are dated ahead of the clock here, or too many", from.brief());
   }
-  if (outcome != Spread::Outcome::news) return;
+  if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
     if (denial.denied && denial.node == self_.identity.node) {
       self_.log->error("the cluster denies this node{}{}: an operator has to allow it (gossamerctl allow {})",
@@ -84,11 +84,11 @@ void Agreement::hear(const NodeId& from, const DenialList& list) {
 }
 
 void Agreement::hear(const NodeId& from, const RingState& state) {
-  const Spread::Outcome outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
-  if (outcome == Spread::Outcome::refused && self_.log_throttle.take(self_.now())) {
+  const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
     self_.log->warn("{} tells of cluster keys that are dated ahead of the clock here, or too many", from.brief());
   }
-  if (outcome != Spread::Outcome::news) return;
+  if (outcome != Hearsay::news) return;
   self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
   // Kept before the next tick tells anyone that we hold it. What cannot be kept is used all the same: the others will.
   if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {

@@ -1,7 +1,7 @@
 // The links of this node and the nodes that it knows: the tables, and how to find something in them.
 //
 // A Link is in the table from the first thing known of it to its end. One that is up is in its node's record, too. Both
-// tables are bounded: links by OverlayOptions::max_links, which their makers look at, nodes by max_members.
+// tables are bounded: links by OverlaySettings::max_links, which their makers look at, nodes by max_members.
 //
 // Only holds; what happens to links is decided in peer/overlay/links.hpp. One thread, the loop's.
 

@@ -169,7 +169,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
 void Links::established(OutgoingLink& outgoing) {
   self_.turns->run([&] {
     const LinkPtr link = table_.link_of(outgoing);
-    sender_.say(*link, Channel::control, Ping{self_.now(), {}});  // tells the other end that the link is up
+    sender_.say(*link, Channel::control, Heartbeat{self_.now(), {}});  // tells the other end that the link is up
     bring_up(link);
   });
 }
@@ -334,7 +334,7 @@ std::string Links::tend(Link& link) {
   if (std::string silence = silence_of(link); !silence.empty()) return silence;
   if (self_.now() - link.last_bulk_ping >= self_.options.link_timeout_ms * us_per_ms) {
     link.last_bulk_ping = self_.now();
-    sender_.say(link, Channel::bulk, Ping{self_.now(), {}});
+    sender_.say(link, Channel::bulk, Heartbeat{self_.now(), {}});
   }
   if (self_.now() - link.last_ping >= self_.options.ping_interval_ms * us_per_ms) sender_.ping(link);
   return link.is_shown() ? std::string{} : tend_passing(link);
@@ -370,7 +370,7 @@ void Links::probe_incoming() {
   for (const LinkPtr& link : table_.links()) {
     if (link->outgoing || !link->is_up()) continue;  // one that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
-      sender_.say(*link, channel, Ping{self_.now(), {}});
+      sender_.say(*link, channel, Heartbeat{self_.now(), {}});
   }
   end_broken();
 }
@@ -506,9 +506,9 @@ void Links::take_part(const LinkPtr& link, const BulkPart& part) {
 }
 
 void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
-  if (const auto* ping = std::get_if<Ping>(&message)) {
-    sender_.say(*link, channel, Pong{ping->sent_at});
-  } else if (const auto* pong = std::get_if<Pong>(&message)) {
+  if (const auto* ping = std::get_if<Heartbeat>(&message)) {
+    sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
+  } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
     // The time is ours come back; one from the future, or out of another life, says nothing.
     const TimeUs round_trip = self_.now() - pong->sent_at;
     if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;

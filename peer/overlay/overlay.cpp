@@ -23,7 +23,7 @@ std::size_t most_strangers() {
   return std::clamp<rlim_t>(limit.rlim_cur / 4, 1, max_strangers);
 }
 
-AddressBookOptions book_options(const OverlayOptions& options) {
+AddressBookOptions book_options(const OverlaySettings& options) {
   AddressBookOptions book;
   book.backoff_least_us = options.backoff_least_ms * us_per_ms;
   book.backoff_most_us = options.backoff_most_ms * us_per_ms;
@@ -45,7 +45,7 @@ std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std
 
 // What runs the parts, and in which order they see a turn. Each may know those above it.
 struct Overlay::Parts {
-  Parts(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& owner,
+  Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys, OverlayEvents& owner,
         std::shared_ptr<spdlog::logger> log, gossip::Random random, const Clock& clock, Clock time_of_day);
 
   [[nodiscard]] std::expected<void, std::string> start();
@@ -70,7 +70,7 @@ struct Overlay::Parts {
   Strangers strangers;
 };
 
-Overlay::Parts::Parts(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys,
+Overlay::Parts::Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys,
                       OverlayEvents& owner, std::shared_ptr<spdlog::logger> log, gossip::Random random,
                       const Clock& clock, Clock time_of_day)
     : self{.loop = loop,
@@ -112,8 +112,9 @@ Listener::Handlers Overlay::Parts::handlers(Clock clock) {
           .now = std::move(clock)};
 }
 
-Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
-                 std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day)
+Overlay::Overlay(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys,
+                 OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock,
+                 Clock time_of_day)
     : parts_(std::make_unique<Parts>(loop, std::move(options), std::move(identity), std::move(keys), events,
                                      std::move(log), random, clock, std::move(time_of_day))) {}
 Overlay::~Overlay() {
@@ -128,7 +129,7 @@ std::expected<void, std::string> Overlay::start() {
 
 std::expected<void, std::string> Overlay::Parts::start() {
   GOSSAMER_CHECK(!self.turns->stopped());
-  OverlayOptions& options = self.options;
+  OverlaySettings& options = self.options;
   if (!is_plain_text(options.name, max_name_bytes)) {
     return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
                            " bytes or not plain UTF-8");
@@ -292,12 +293,12 @@ bool Overlay::settled() const {
   return parts_->links.settled();
 }
 
-std::vector<MemberStatus> Overlay::members() const {
-  std::vector<MemberStatus> all;
+std::vector<KnownMember> Overlay::members() const {
+  std::vector<KnownMember> all;
   const auto& roster = parts_->links.roster();
   if (!roster) return all;
   for (const gossip::Membership::Member& member : roster->membership().members()) {
-    MemberStatus status;
+    KnownMember status;
     status.node = member.record.node;
     status.address = member.record.address;
     status.incarnation = member.record.incarnation;

@@ -32,7 +32,7 @@
 
 namespace gossamer::peer {
 
-struct OverlayOptions {
+struct OverlaySettings {
   std::string listen = "tcp://127.0.0.1:7946";  ///< port 0: any free one
   /// Where others are told to dial this node. Empty: where it listens (0.0.0.0 is replaced by the address others see);
   /// "none": nowhere, this node only dials out.
@@ -115,7 +115,7 @@ struct LinkStatus {
 };
 
 /// A node in the cluster, as membership knows it.
-struct MemberStatus {
+struct KnownMember {
   NodeId node;
   std::string name;     ///< empty: not known, there has been no link to it
   std::string address;  ///< empty: it only dials out
@@ -185,7 +185,7 @@ class Overlay {
 
   /// `events` outlives it. `random` spreads redials; secrets come from the operating system. `clock` is monotonic,
   /// `time_of_day` counts from 1970.
-  Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
+  Overlay(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys, OverlayEvents& events,
           std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day);
   /// Without stop(): like the end of the process, the others see their connections end.
   ~Overlay();
@@ -202,7 +202,7 @@ class Overlay {
   /// Known nodes, linked or not, by id; then addresses that have never answered.
   [[nodiscard]] std::vector<LinkStatus> links() const;
   /// By id; with partial views the active view.
-  [[nodiscard]] std::vector<MemberStatus> members() const;
+  [[nodiscard]] std::vector<KnownMember> members() const;
   [[nodiscard]] MembershipStatus membership() const;
   [[nodiscard]] OverlayCounters counters() const;
   /// Where it listens, with the port found.
@@ -212,7 +212,7 @@ class Overlay {
   [[nodiscard]] std::expected<void, std::string> add_peer(const std::string& address);
   /// For a reload: links to nodes that are no longer listed stay up. Nothing changes if one address is wrong.
   [[nodiscard]] std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
-  /// As in OverlayOptions: the others are told, and find this node there from now on. Links stay up.
+  /// As in OverlaySettings: the others are told, and find this node there from now on. Links stay up.
   [[nodiscard]] std::expected<void, std::string> set_advertise(const std::string& wish);
   /// Those that this node alone turns away, by its configuration.
   void set_denied(const std::vector<NodeId>& nodes);
@@ -237,7 +237,7 @@ class Overlay {
   [[nodiscard]] double goodput_bytes_s() const;
   /// All zeros without a link.
   [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const;
-  /// As in OverlayOptions.
+  /// As in OverlaySettings.
   void set_rates(double bytes_per_s, double link_bytes_per_s);
   /// Says goodbye to all and closes. What has left its link's queue is still delivered, for up to half a second, while
   /// the object is being destroyed; bulk that waits in it is not. No event comes after this.

@@ -18,7 +18,7 @@ class OwnAddress {
 
   /// What others are told; empty: this node only dials out.
   [[nodiscard]] const std::string& text() const { return advertised_; }
-  /// As OverlayOptions::advertise, for a node that listens at `bound`. True if others are to be told something new.
+  /// As OverlaySettings::advertise, for a node that listens at `bound`. True if others are to be told something new.
   [[nodiscard]] std::expected<bool, std::string> set(const std::string& wish, const Address& bound);
   /// True if others are to be told again. Where the machine has moved, all addresses are due to be dialled.
   [[nodiscard]] bool tick(AddressBook& book);

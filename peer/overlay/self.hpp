@@ -12,7 +12,7 @@ struct OverlaySelf {
   [[nodiscard]] TimeUs now() const { return turns->now(); }
 
   asio::io_context& loop;
-  OverlayOptions options;
+  OverlaySettings options;
   const Identity identity;
   OverlayEvents& owner;
   std::shared_ptr<spdlog::logger> log;

@@ -20,11 +20,11 @@ inline constexpr std::size_t channel_count = 2;
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;
 
-struct Member {
+struct MemberAddress {
   NodeId node;
   std::string address;
 
-  friend bool operator==(const Member&, const Member&) = default;
+  friend bool operator==(const MemberAddress&, const MemberAddress&) = default;
 };
 
 struct Hello {
@@ -47,7 +47,7 @@ struct Welcome {
   std::uint64_t incarnation = 0;
   std::string address;
   std::string name;
-  std::vector<Member> members;
+  std::vector<MemberAddress> members;
   std::uint64_t features = 0;
   Proof proof{};
 };
@@ -70,11 +70,11 @@ struct Rejected {
   std::string text;
 };
 
-struct Ping {
+struct Heartbeat {
   TimeUs sent_at = 0;
-  std::vector<Member> members;
+  std::vector<MemberAddress> members;
 };
-struct Pong {
+struct HeartbeatEcho {
   TimeUs sent_at = 0;
 };
 struct Goodbye {
@@ -130,8 +130,8 @@ struct BulkAck {
   TimeUs received_at = 0;  ///< the last of them, by the sender's own clock, which counts from any moment; 0: not told
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, BulkAck, DenialList, RingState,
-                                    InvitationClaim, InvitationGrant>;
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,
+                                    RingState, InvitationClaim, InvitationGrant>;
 
 /// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
 struct BulkPart {

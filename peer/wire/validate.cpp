@@ -183,9 +183,10 @@ bool is_address(std::string_view address) {
   return parse_address(address, AddressUse::listen).has_value();
 }
 
-Fault check_members(const std::vector<Member>& members, std::size_t most) {
+Fault check_members(const std::vector<MemberAddress>& members, std::size_t most) {
   if (members.size() > most) return "too many members";
-  if (!std::ranges::all_of(members, [](const Member& m) { return is_address(m.address); })) return "not an address";
+  if (!std::ranges::all_of(members, [](const MemberAddress& m) { return is_address(m.address); }))
+    return "not an address";
   return {};
 }
 
@@ -208,10 +209,10 @@ Fault check(const Rejected& rejected) {
   if (!is_plain_text(rejected.text, max_text_bytes)) return "text is too long or not plain UTF-8";
   return {};
 }
-Fault check(const Ping& ping) {
+Fault check(const Heartbeat& ping) {
   return check_members(ping.members, max_members_in_ping);
 }
-Fault check(const Pong&) {
+Fault check(const HeartbeatEcho&) {
   return {};
 }
 Fault check(const Goodbye& goodbye) {

@@ -29,8 +29,8 @@ bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condi
 }
 
 /// Fast timers: a test of a time-out takes tenths of a second.
-inline OverlayOptions quick_options() {
-  OverlayOptions options;
+inline OverlaySettings quick_options() {
+  OverlaySettings options;
   options.listen = "tcp://127.0.0.1:0";
   options.ping_interval_ms = 50;
   options.link_timeout_ms = 1500;
@@ -51,7 +51,7 @@ inline OverlayOptions quick_options() {
 
 class Node : public OverlayEvents {
  public:
-  Node(asio::io_context& loop, const ClusterKeys& keys, OverlayOptions options = quick_options(),
+  Node(asio::io_context& loop, const ClusterKeys& keys, OverlaySettings options = quick_options(),
        Identity identity = Identity::generate())
       : id(identity.node), identity(identity) {
     log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text));
@@ -69,7 +69,7 @@ class Node : public OverlayEvents {
   }
   /// Started, and listening.
   static std::unique_ptr<Node> started(asio::io_context& loop, const ClusterKeys& keys,
-                                       OverlayOptions options = quick_options(),
+                                       OverlaySettings options = quick_options(),
                                        Identity identity = Identity::generate()) {
     auto node = std::make_unique<Node>(loop, keys, std::move(options), std::move(identity));
     const auto result = node->overlay->start();
@@ -157,8 +157,8 @@ inline ClusterKeys new_keys() {
   return ClusterKeys({ClusterKey::generate()});
 }
 
-inline OverlayOptions with_peers(std::vector<std::string> peers) {
-  OverlayOptions options = quick_options();
+inline OverlaySettings with_peers(std::vector<std::string> peers) {
+  OverlaySettings options = quick_options();
   options.peers = std::move(peers);
   return options;
 }

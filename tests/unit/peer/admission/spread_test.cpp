@@ -147,15 +147,14 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
     fingerprint[0] = static_cast<std::uint8_t>(i);
     fingerprint[1] = static_cast<std::uint8_t>(i >> 8);
     const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, today + i}}};
-    rings += a.heard(node(2), state, today, 0) == Spread::Outcome::news;
-    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Spread::Outcome::news;
+    rings += a.heard(node(2), state, today, 0) == Hearsay::news;
+    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Hearsay::news;
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
   // What was refused is heard later: it is told again.
-  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Spread::Outcome::news);
+  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Hearsay::news);
   // And who has no link is not listened to at all.
-  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) ==
-        Spread::Outcome::known);
+  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) == Hearsay::known);
   CHECK(a.denials().is_denied(node(9)));
 }

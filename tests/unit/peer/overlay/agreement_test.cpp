@@ -88,7 +88,7 @@ TEST_CASE("what one node denies by configuration no member can allow") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const Identity unwanted = Identity::generate();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.denied = {unwanted.node};
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
@@ -107,7 +107,7 @@ TEST_CASE("a node that was away hears who is denied, and keeps what it knew") {
   const auto a = Node::started(loop, keys);
   const NodeId gone = Identity::generate().node;
   REQUIRE(a->overlay->decide(gone, true, "why"));
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   const NodeId other = Identity::generate().node;
   REQUIRE(options.denials.decide(other, true, "", 5));
   const auto b = Node::started(loop, keys, options);
@@ -157,7 +157,7 @@ TEST_CASE("a node that was away while the key changed gets in with the old one, 
   REQUIRE(made);
   run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
   // It dials out only: nobody can come to it with the new key. Its own tries fall into the old key's share of the time.
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.advertise = "none";
   const auto b = Node::started(loop, keys, options);
   a->clock_offset_us += first_key_slot_us - us_per_s;  // nearly there
@@ -260,13 +260,13 @@ TEST_CASE("claims that are not proven give nothing away") {
 
 TEST_CASE("where nobody can be dialled an invitation needs an address") {
   asio::io_context loop;
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.advertise = "none";
   const auto a = Node::started(loop, new_keys(), options);
   const auto none = a->overlay->invite(us_per_s, {});
   REQUIRE_FALSE(none);
   CHECK(none.error().find("--address") != std::string::npos);
-  OverlayOptions everywhere = quick_options();
+  OverlaySettings everywhere = quick_options();
   everywhere.listen = "tcp://0.0.0.0:0";
   const auto b = Node::started(loop, new_keys(), everywhere);
   const auto line = b->overlay->invite(us_per_s, {});

@@ -124,7 +124,7 @@ TEST_CASE("a denied node gets no link, whoever dials") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const Identity unwanted = Identity::generate();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.denied = {unwanted.node};
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}), unwanted);
@@ -157,7 +157,7 @@ TEST_CASE("a port in use is a clear error") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.listen = a->overlay->address();
   Node b(loop, keys, options);
   const auto started = b.overlay->start();
@@ -169,7 +169,7 @@ TEST_CASE("a port in use is a clear error") {
 TEST_CASE("options that cannot be are refused with a reason") {
   asio::io_context loop;
   const auto error_of = [&](auto change) {
-    OverlayOptions options = quick_options();
+    OverlaySettings options = quick_options();
     change(options);
     Node node(loop, new_keys(), options);
     const auto started = node.overlay->start();
@@ -189,7 +189,7 @@ TEST_CASE("options that cannot be are refused with a reason") {
 TEST_CASE("a node that is held to a network interface has links through that one only") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions inside = quick_options();
+  OverlaySettings inside = quick_options();
   inside.interface = "lo";
   const auto a = Node::started(loop, keys, inside);
   inside.peers = {a->overlay->address()};
@@ -201,7 +201,7 @@ TEST_CASE("a node that is held to a network interface has links through that one
     WARN("skipped in part: this machine has no network interface but lo");
     return;
   }
-  OverlayOptions outside = with_peers({a->overlay->address()});
+  OverlaySettings outside = with_peers({a->overlay->address()});
   outside.interface = other;
   const auto c = Node::started(loop, keys, outside);
   const auto d = Node::started(loop, keys, with_peers({c->overlay->address()}));
@@ -274,7 +274,7 @@ TEST_CASE("from a connection that is not admitted nothing but a hello is read") 
   const auto a = Node::started(loop, keys);
   Insider insider(*a, keys);
   insider.send(encode(Message(JobQuery{{1, 2}})));
-  insider.send(encode(ControlMessage(peer::Ping{})));
+  insider.send(encode(ControlMessage(Heartbeat{})));
   insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(100'000, 7))});
   insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
   run_until(loop, [&] { return a->overlay->counters().strangers == 4; });
@@ -322,7 +322,7 @@ TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its 
 TEST_CASE("a connection that is not admitted in time is closed, and links stay") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.stranger_patience_us = 300 * us_per_ms;
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
@@ -356,7 +356,7 @@ TEST_CASE("a connection that is not admitted in time is closed, and links stay")
 TEST_CASE("who floods the port closes his own connections, and others come in") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_strangers = 8;
   const auto a = Node::started(loop, keys, options);
   std::vector<asio::ip::tcp::socket> flood;
@@ -437,7 +437,7 @@ TEST_CASE("a newer node is spoken to in the version both know, and what is not u
 TEST_CASE("links are bounded") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_links = 2;
   const auto a = Node::started(loop, keys, options);
   std::vector<std::unique_ptr<Insider>> insiders;
@@ -455,7 +455,7 @@ TEST_CASE("a node key used by two processes is noticed") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.incarnation = 2;
   const auto b = Node::started(loop, keys, options, a->identity);
   run_until(loop, [&] { return a->logged("another process uses this node's key") >= 1; });

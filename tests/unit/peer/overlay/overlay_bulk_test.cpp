@@ -44,7 +44,7 @@ TEST_CASE("bulk: under a low cap large messages travel in parts, and arrive as t
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.link_bytes_per_s = 4e6;
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -69,7 +69,7 @@ TEST_CASE("bulk: a cap on a link holds within 5 %, and so does one on all links 
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
   const auto b = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address(), b->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address(), b->overlay->address()});
   const auto c = Node::started(loop, keys, options);
   run_until(loop, [&] { return c->linked(*a) && c->linked(*b) && a->linked(*c) && b->linked(*c); });
   CHECK(rate_of(loop, *c, {a.get()}, 0.2) > 20e6);  // negative control: without a cap it is many times more
@@ -84,7 +84,7 @@ TEST_CASE("bulk: what waits under a cap is told as time, and none is left of it 
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.bytes_per_s = 1e6;
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && b->link(*a).round_trip_ms > 0; });
@@ -101,7 +101,7 @@ TEST_CASE("bulk: a receiver that does not read stops its link only, and the send
   asio::io_context loop;
   asio::io_context deaf_loop;  // not turned: its overlay reads nothing
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_queued_bytes = std::size_t{8} << 20;
   options.link_timeout_ms = 60'000;
   const auto a = Node::started(loop, keys, options);

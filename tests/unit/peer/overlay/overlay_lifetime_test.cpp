@@ -76,7 +76,7 @@ std::uint16_t port_of(const Node& node) {
 
 /// Two nodes between which only the relay leads.
 std::pair<std::unique_ptr<Node>, std::unique_ptr<Node>> started_apart(asio::io_context& loop, const ClusterKeys& keys,
-                                                                      OverlayOptions options, Relay& relay) {
+                                                                      OverlaySettings options, Relay& relay) {
   options.advertise = relay.address();
   auto a = Node::started(loop, keys, options);
   relay.lead_to(port_of(*a));
@@ -92,7 +92,7 @@ TEST_CASE("the crash of either end is noticed at once, and death after its time"
   const bool dialler_dies = GENERATE(true, false);
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.link_timeout_ms = 60'000;  // so that it is not silence that is noticed
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
@@ -112,7 +112,7 @@ TEST_CASE("a goodbye is death at once") {
   const bool dialler_leaves = GENERATE(true, false);
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.suspicion_mult = 10'000;  // so that it is not silence that is noticed
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
@@ -145,7 +145,7 @@ TEST_CASE("what was sent before stop arrives") {
 TEST_CASE("a node that comes back with a new incarnation is redialled; its old life is dead") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.suspicion_mult = 10'000;
   auto a = Node::started(loop, keys, options);
   const std::string address = a->overlay->address();
@@ -175,7 +175,7 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
   auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   // The same node dials again, later started, while the old link still looks alive to a.
-  OverlayOptions again = with_peers({a->overlay->address()});
+  OverlaySettings again = with_peers({a->overlay->address()});
   again.incarnation = 2;
   auto c = Node::started(loop, keys, again, b->identity);
   run_until(loop, [&] { return a->count("dead", *b) == 1 && a->linked(*c); });
@@ -189,7 +189,7 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
 TEST_CASE("silence ends a link, and it comes back with the wire") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.link_timeout_ms = 300;
   options.attempt_timeout_ms = 300;
   Relay relay(loop);
@@ -209,7 +209,7 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
   for (const int dead_connection : {0, 1}) {  // control is dialled first, then bulk
     asio::io_context loop;
     const ClusterKeys keys = new_keys();
-    OverlayOptions options = quick_options();
+    OverlaySettings options = quick_options();
     options.link_timeout_ms = 100;
     options.ping_interval_ms = 20;
     Relay relay(loop);
@@ -238,7 +238,7 @@ TEST_CASE("a pause of this process is not taken for silence of the others") {
 TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   auto a = Node::started(loop, keys, options);
   const std::string address = a->overlay->address();
   const Identity identity = a->identity;

@@ -64,7 +64,7 @@ TEST_CASE("one death is told by all to all, and the others go on") {
 TEST_CASE("beyond the limit each node keeps links to some, and all stay connected") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.full_view_limit = 3;
   options.membership.active_view = 3;
   Nodes nodes;
@@ -100,7 +100,7 @@ TEST_CASE("nodes that only dial out take part, and are never paired") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   auto nodes = start_together(loop, keys, 2);
-  OverlayOptions options = with_peers({nodes[0]->overlay->address()});
+  OverlaySettings options = with_peers({nodes[0]->overlay->address()});
   options.advertise = "none";
   for (int i = 0; i < 2; ++i)
     nodes.push_back(Node::started(loop, keys, options));
@@ -130,7 +130,7 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
   const auto before = std::move(nodes[3]);
   const std::string old_address = before->overlay->address();
   before->overlay.reset();
-  OverlayOptions options = with_peers({nodes[1]->overlay->address()});
+  OverlaySettings options = with_peers({nodes[1]->overlay->address()});
   options.incarnation = 1'000'000;
   nodes[3] = Node::started(loop, keys, options, before->identity);
   const std::string new_address = nodes[3]->overlay->address();
@@ -140,7 +140,7 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
     // The link may be up before the word of where the node is now has come.
     run_until(loop, [&] {
       const auto members = nodes[i]->overlay->members();
-      const auto moved = std::ranges::find(members, before->id, &MemberStatus::node);
+      const auto moved = std::ranges::find(members, before->id, &KnownMember::node);
       return moved != members.end() && moved->address == new_address;
     });
     CHECK(nodes[i]->count("dead", *before) == 1);
@@ -155,7 +155,7 @@ TEST_CASE("where a running node is to be dialled from now on is told to all, and
   REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));
   const auto known_at = [&](std::size_t i) {
     const auto members = nodes[i]->overlay->members();
-    const auto moved = std::ranges::find(members, nodes[3]->id, &MemberStatus::node);
+    const auto moved = std::ranges::find(members, nodes[3]->id, &KnownMember::node);
     return moved == members.end() ? std::string() : moved->address;
   };
   run_until(loop, [&] { return known_at(0) == elsewhere && known_at(1) == elsewhere && known_at(2) == elsewhere; });
@@ -173,7 +173,7 @@ TEST_CASE("a node without contacts finds its cluster through those it remembers"
   const ClusterKeys keys = new_keys();
   auto nodes = start_together(loop, keys, 3);
   run_until(loop, [&] { return all_linked(nodes); });
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.remembered = {"nonsense", "tcp://127.0.0.1:1", nodes[2]->overlay->address()};
   options.incarnation = 1'000'000;
   const auto before = std::move(nodes[0]);

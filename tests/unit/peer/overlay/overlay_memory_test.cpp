@@ -34,7 +34,7 @@ class Restarts {
 
   /// One life of the neighbour; bytes on the heap when it is over.
   std::size_t once() {
-    OverlayOptions options = neighbour_dials_ ? with_peers({stays_->overlay->address()}) : quick_options();
+    OverlaySettings options = neighbour_dials_ ? with_peers({stays_->overlay->address()}) : quick_options();
     if (!neighbour_dials_) options.listen = neighbour_address_;
     options.incarnation = ++lives_;
     auto neighbour = quiet(std::move(options), identity_);
@@ -57,7 +57,7 @@ class Restarts {
   }
 
  private:
-  std::unique_ptr<Node> quiet(OverlayOptions options, Identity identity) {
+  std::unique_ptr<Node> quiet(OverlaySettings options, Identity identity) {
     auto node = std::make_unique<Node>(loop_, keys_, std::move(options), std::move(identity));
     node->log->set_level(spdlog::level::off);
     REQUIRE(node->overlay->start());

@@ -188,9 +188,8 @@ Frames part(bool first) {
 
 /// What is said, by name. An entry is never changed, only added.
 std::map<std::string, Frames> samples() {
-  using gossamer::Ping;
-  return {{"ping", encode(ControlMessage(peer::Ping{123, {}}))},
-          {"pong", encode(ControlMessage(Pong{-5}))},
+  return {{"ping", encode(ControlMessage(Heartbeat{123, {}}))},
+          {"pong", encode(ControlMessage(HeartbeatEcho{-5}))},
           {"goodbye", encode(ControlMessage(Goodbye{"stopping"}))},
           {"exchangeRequest.q8", request(Codec::q8, 3)},
           {"exchangeRequest.q4", request(Codec::q4, 2)},

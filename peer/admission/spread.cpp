@@ -17,7 +17,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   }
   told.next_denial_change = told.denial_change;
   told.next_ring_version = told.ring_version;
-  // Denials first: whoever was put out before the key was changed is to hear nothing of the new one.
+  // Denials go first: a node that was denied before the key was changed must not be told the new one.
   DenialList list;
   if (told.denial_change != denials_.last_change())
     list.records = denials_.since(told.next_denial_change, max_denials_in_message);

@@ -10,7 +10,7 @@ constexpr double back_smoothing = 0.125;
 bool DelayEstimate::turn_window(TimeUs now) {
   const std::int64_t window = now / delay_window_us;
   if (window == window_) return false;
-  // Over a longer time without bulk the round trip stays known; clocks drift apart, so the ways there and back do not.
+  // Over a longer time without bulk the round trip stays known. The ways there and back do not, as clocks drift apart.
   const bool next = window == window_ + 1;
   next ? round_trip_.turn() : round_trip_.keep();
   for (Least* way : {&there_, &back_})

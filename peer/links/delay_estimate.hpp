@@ -1,4 +1,4 @@
-// The least delays of a link lately, and what stands in the queues on the way there and back.
+// Estimates the least delays of a link, and what stands in the queues on the way there and back.
 //
 // Acknowledgements tell when their bytes came in. As in LEDBAT (RFC 6817) the two clocks need not agree, since only
 // differences to the least delay seen count. The least is taken over the last one to two delay_window_us.
@@ -15,7 +15,7 @@
 
 namespace gossamer::peer {
 
-/// What acknowledgements wait on their way back is believed up to this.
+/// The time that acknowledgements wait on their way back is believed up to this.
 inline constexpr TimeUs most_back_us = 100 * us_per_ms;
 inline constexpr TimeUs delay_window_us = 5 * us_per_s;
 
@@ -29,10 +29,10 @@ class DelayEstimate {
 
   /// The least round trip; 0: not known.
   [[nodiscard]] TimeUs least_us() const;
-  /// The two directions are told apart.
+  /// True if the two directions can be told apart.
   [[nodiscard]] bool knows_ways() const { return there_.known(); }
   [[nodiscard]] TimeUs queue_there_us() const { return queue_there_us_; }
-  /// What acknowledgements have waited on their way back, smoothed.
+  /// The time that acknowledgements have waited on their way back, smoothed.
   [[nodiscard]] double queue_back_us() const { return queue_back_us_; }
 
  private:
@@ -54,8 +54,8 @@ class DelayEstimate {
   };
 
   Least round_trip_;
-  Least there_;                ///< by both clocks: true but for a constant
-  Least back_;                 ///< true but for the opposite of that constant
+  Least there_;                ///< the difference of the two clocks is in it
+  Least back_;                 ///< the opposite of that difference is in it
   TimeUs queue_there_us_ = 0;  ///< when seen last
   double queue_back_us_ = 0;
   std::int64_t window_ = 0;  ///< its number

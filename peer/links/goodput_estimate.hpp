@@ -1,4 +1,4 @@
-// What a link takes while more is waiting: what people are told, and what the cadence keeps to a share of.
+// Estimates what a link takes while more is waiting. People are told of it, and the cadence keeps to a share of it.
 //
 // The rate of the window is the largest one, and may have caught a burst. Goodput is a mean over goodput_span_us of the
 // time in which the link is loaded; a few short loads tell as much as a long one. The median of the last few means is
@@ -15,8 +15,8 @@
 namespace gossamer::peer {
 
 inline constexpr TimeUs goodput_span_us = 200 * us_per_ms;
-/// Where the link is loaded for moments only, as after it has become much faster, a mean is made within this time of
-/// what there was, if that is a few windows.
+/// If the link is loaded for moments only, as after it has become much faster, a mean is made after this time already,
+/// provided that a few windows have passed.
 inline constexpr TimeUs goodput_within_us = 500 * us_per_ms;
 inline constexpr std::size_t goodput_windows = 4;
 inline constexpr std::size_t goodput_least_bytes = 64 * 1024;
@@ -25,7 +25,7 @@ inline constexpr TimeUs goodput_lifetime_us = 60 * us_per_s;
 
 class GoodputEstimate {
  public:
-  /// `loaded`: what there is to send decides how much goes, and neither the search for the rate nor a drain.
+  /// `loaded`: neither the search for the rate nor a drain decides how much goes.
   void observe(const Progress& progress, bool loaded, std::size_t window_bytes);
   /// Nothing was under way for a while.
   void pause() { loaded_at_ = 0; }
@@ -43,8 +43,8 @@ class GoodputEstimate {
   TimeUs seen_at_ = 0;
   TimeUs loaded_at_ = 0;  ///< when the last bytes arrived on the loaded link; 0: it is not loaded
   std::uint64_t delivered_then_ = 0;
-  MeanRate waiting_mean_;  ///< while more is waiting
-  MeanRate limited_mean_;  ///< while it is not: it may be a burst that waits before the bottleneck, and can only raise
+  MeanRate waiting_mean_;  ///< made while more is waiting
+  MeanRate limited_mean_;  ///< made while nothing waits here; it may be a burst, and can only raise
 };
 
 }  // namespace gossamer::peer

@@ -11,11 +11,11 @@ namespace {
 constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
                                ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-// One object is one attempt: the socket is closed long before ZeroMQ reconnects by itself. Turning that off would make
-// ZeroMQ throw away what had arrived and not been read when a connection ends: a goodbye, for one.
+// One object is one attempt, so the socket is closed long before ZeroMQ reconnects by itself. If reconnecting were
+// turned off, ZeroMQ would throw away unread messages when a connection ends, like a goodbye.
 constexpr int reconnect_after_ms = 3'600'000;
 constexpr std::chrono::milliseconds goodbye_grace{100};
-constexpr std::size_t max_endpoints = 8;  // of one host name
+constexpr std::size_t max_endpoints = 8;  // tried of one host name
 
 std::uint64_t random_number() {
   const Nonce nonce = random_nonce();
@@ -51,7 +51,7 @@ void OutgoingLink::start() {
     });
     return;
   }
-  // Resolved here and not by ZeroMQ, whose own lookups would block the thread that moves every link's bytes.
+  // ZeroMQ's own lookups would block the thread that moves every link's bytes.
   resolver_.async_resolve(options_.address.host, std::to_string(options_.address.port),
                           [weak = weak_from_this()](const asio::error_code& error, const auto& results) {
                             const auto self = weak.lock();
@@ -145,7 +145,7 @@ void OutgoingLink::say_hello(Channel channel) {
   hello.name = options_.own_name;
   hello.features = options_.features;
   hello.proof = hello_proof(keys_.all()[key_index_], hello);
-  // Waits in ZeroMQ's queue until the handshake is done.
+  // The hello waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
   if (end(channel).socket->send({}, encode(ControlMessage(hello)), meter) != SendResult::sent) {
     fail(LinkFailure::Kind::resources, "cannot send on a new connection");
@@ -226,7 +226,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
 
 void OutgoingLink::disconnected(Channel channel) {
   if (end(channel).phase < Phase::secured) return handshake_failed(channel);
-  end(channel).socket->drain_rest();  // a goodbye, or why we were rejected
+  end(channel).socket->drain_rest();  // the last message may be a goodbye, or say why we were rejected
   if (closed_) return;
   const std::string text = "the connection to " + options_.address.text() + " ended";
   if (channel == Channel::control || end(Channel::bulk).phase != Phase::welcomed) {
@@ -256,10 +256,11 @@ void OutgoingLink::handshake_failed(Channel channel) {
     retry_control();
     return;
   }
-  fail(LinkFailure::Kind::handshake, "the node at " + options_.address.text() +
-                                         " does not hold our cluster key (or we not its), or it is no Gossamer node; "
-                                         "if the key was changed while this node was away, it needs an invitation "
-                                         "(gossamerctl invite on a member, gossamerctl join here)");
+  fail(LinkFailure::Kind::handshake,
+       "the node at " + options_.address.text() +
+           " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
+           "if the key was changed while this node was away, it needs an invitation "
+           "(gossamerctl invite on a member, gossamerctl join here)");
 }
 
 void OutgoingLink::retry_control() {

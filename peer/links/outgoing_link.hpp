@@ -1,4 +1,4 @@
-// A link that this node dials: from the address to two admitted connections, one for control and one for bulk.
+// Dials a link: from the address to two admitted connections, one for control and one for bulk.
 //
 //   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
 //
@@ -21,7 +21,7 @@
 
 namespace gossamer::peer {
 
-/// Why there is no link, or no longer.
+/// Says why there is no link, or no longer.
 struct LinkFailure {
   enum class Kind {
     unresolved,    ///< no address for that host name
@@ -49,7 +49,7 @@ class OutgoingLinkEvents {
   virtual bool introduced(OutgoingLink& link, const Welcome& welcome) = 0;
   virtual void established(OutgoingLink& link) = 0;
   virtual void delivered(OutgoingLink& link, Channel channel, Delivery&& delivery) = 0;
-  /// Before or after it was established. The last call.
+  /// There is no link, or no longer. This is the last call.
   virtual void failed(OutgoingLink& link, const LinkFailure& failure) = 0;
 };
 
@@ -62,7 +62,7 @@ struct OutgoingLinkOptions {
   std::string interface;  ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};
-  /// Which of ZeroMQ's I/O threads carries bulk, from 0; -1: the one with fewest connections.
+  /// The number of ZeroMQ's I/O thread that carries bulk, from 0; -1: the one with the fewest connections.
   int bulk_io_thread = -1;
 };
 
@@ -113,7 +113,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   zmq::context_t& context_;
   OutgoingLinkOptions options_;
   const Identity& identity_;
-  const ClusterKeys keys_;  ///< those held when the attempt began
+  const ClusterKeys keys_;  ///< the keys held when the attempt began
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer goodbye_timer_;

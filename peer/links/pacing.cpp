@@ -7,9 +7,9 @@ namespace {
 
 /// While the rate is still being looked for, the window doubles with every round trip.
 constexpr double filling_gain = 2;
-/// While the queue drains, this much of what fits the link may be under way.
+/// While the queue drains, this share of what fits the link may be under way.
 constexpr double draining_share = 0.5;
-/// What waits tells of the link from so much under way on.
+/// Bulk that waits on its way tells of the link if so much is under way.
 constexpr std::size_t telling_bytes = 2 * least_part_bytes;
 constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
@@ -114,7 +114,7 @@ std::size_t Pacing::window_bytes() const {
   const double carried_us = least_us + delay_.queue_back_us() + static_cast<double>(allowance_us());
   double window = rate_per_us * carried_us + static_cast<double>(window_constant_bytes);
   if (filling_) window = std::max(window * filling_gain, static_cast<double>(first_window_bytes));
-  // One part at a time on a slow link: the heartbeat must find the queue empty.
+  // On a slow link one part goes at a time, since the heartbeat must find the queue empty.
   if (draining_)
     return static_cast<std::size_t>(
                std::min(draining_share * rate_per_us * least_us, static_cast<double>(most_window_bytes))) +

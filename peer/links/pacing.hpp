@@ -1,5 +1,5 @@
-// How much of one link's bulk may be under way, and in how large parts it is sent, so that it fills the link and does
-// not stand in a queue before it: that queue would delay heartbeats and control, which share it.
+// Decides how much of one link's bulk may be under way, and in how large parts it is sent, so that it fills the link
+// and does not stand in a queue before it. Such a queue would delay heartbeats and control, which share it.
 //
 // What counts as under way is what was sent and not acknowledged by the other end. The window is what the link carries
 // until an acknowledgement comes back, and a little more:
@@ -42,18 +42,18 @@
 
 namespace gossamer::peer {
 
-/// Bounds of the allowance where a third of the round trip is less. A link of `fast_bytes_per_s` has the most: its ends
-/// are as busy as it is.
+/// Bounds of the allowance where a third of the round trip is less. A link of `fast_bytes_per_s` gets the most, because
+/// its ends are as busy as the link.
 inline constexpr TimeUs least_allowed_us = 2 * us_per_ms;
 inline constexpr TimeUs most_allowed_us = 10 * us_per_ms;
 inline constexpr double fast_bytes_per_s = 1e9 / 8;
-/// Bounds of the window, and what it is until something was measured.
+/// Bounds of the window, and its size until something was measured.
 inline constexpr std::size_t least_window_bytes = 8 * 1024;
 inline constexpr std::size_t first_window_bytes = 64 * 1024;
 inline constexpr std::size_t most_window_bytes = std::size_t{32} << 20;
 /// The constant that makes shares equal.
 inline constexpr std::size_t window_constant_bytes = 4 * 1024;
-/// A part is this share of the window, within bounds: a few must be under way for acknowledgements to flow evenly.
+/// The window holds so many parts, within bounds. A few must be under way for acknowledgements to flow evenly.
 inline constexpr std::size_t parts_in_window = 8;
 inline constexpr std::size_t least_part_bytes = 4 * 1024;
 /// No part takes longer than this on the link, unless it is of the least size.
@@ -62,11 +62,12 @@ inline constexpr TimeUs paced_from_us = 2 * us_per_ms;
 inline constexpr double paced_gain = 1.25;
 /// No part waits for longer than this for the one before.
 inline constexpr TimeUs most_paced_us = 100 * us_per_ms;
-/// A timer that is late by this is made up for.
+/// Lateness of the timer is made up for, up to this.
 inline constexpr TimeUs paced_credit_us = 2 * us_per_ms;
-/// Parts and messages under way.
+/// The most parts and messages under way.
 inline constexpr std::size_t most_under_way = 1024;
-/// What may wait for the window: what the link carries in this time, within bounds. More would be old when it leaves.
+/// The bulk that waits for the window may be what the link carries in this time, within bounds. More would be old when
+/// it leaves.
 inline constexpr TimeUs waiting_us = 1 * us_per_s;
 inline constexpr std::size_t least_waiting_bytes = std::size_t{4} << 20;
 
@@ -76,36 +77,36 @@ class Pacing {
   void enable() { enabled_ = true; }
   [[nodiscard]] bool enabled() const { return enabled_; }
 
-  /// Another part fits the window.
+  /// True if another part fits the window.
   [[nodiscard]] bool open() const;
-  /// When it may go; in the past: now.
+  /// The time from which on it may go.
   [[nodiscard]] TimeUs opens_at() const { return next_at_; }
   /// A part was sent; `more_waits`: there is another behind it.
   void sent(std::size_t bytes, bool more_waits, TimeUs now);
-  /// Nothing more goes for a while, for another reason than the window: what is measured next is not the link.
+  /// Nothing more goes for a while, for another reason than the window, so what is measured next is not the link.
   void held_back() { limited_until_ = sent_; }
-  /// The other end has had `total_bytes` of what was sent, since the link came up: the last of it at `received_at` by
-  /// its own clock; 0: it does not say. False if that cannot be.
+  /// The other end has received `total_bytes` since the link came up, the last of them at `received_at` by its own
+  /// clock; 0: it does not say. False if that cannot be.
   [[nodiscard]] bool acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received_at = 0);
   /// A heartbeat came back that was sent at `sent`.
   void round_trip(TimeUs sent, TimeUs now);
-  /// A heartbeat should be sent now, to see the least delay while the queue is drained. True once each time.
+  /// True once in each drain: a heartbeat should be sent now, to see the least delay while the queue is empty.
   [[nodiscard]] bool take_ping_wish(TimeUs now);
 
   [[nodiscard]] std::size_t window_bytes() const;
   [[nodiscard]] std::size_t part_bytes() const;
   [[nodiscard]] std::size_t under_way_bytes() const { return static_cast<std::size_t>(sent_ - delivered_); }
-  /// What may wait at most; `most` bounds it.
+  /// The bytes that may wait, at most `most`.
   [[nodiscard]] std::size_t waiting_bytes(std::size_t most) const;
   /// Bytes per second that the link takes; 0: nothing was sent yet.
   [[nodiscard]] double rate() const { return rate_.value(); }
-  /// rate() was seen with more waiting, so it is the link's and not only what there was to send.
+  /// True if rate() was seen with more waiting, so that it is the link's and not the sender's.
   [[nodiscard]] bool measured() const { return rate_.measured(); }
   /// What the link takes while more is waiting, in bytes a second; 0: not seen lately (goodput_estimate.hpp).
   [[nodiscard]] double goodput(TimeUs now) const { return goodput_.value(now); }
   /// The least round trip lately; 0: not known.
   [[nodiscard]] TimeUs least_delay_us() const { return delay_.least_us(); }
-  /// What may stand before the bottleneck.
+  /// The time's worth of bulk that may stand before the bottleneck.
   [[nodiscard]] TimeUs allowance_us() const;
 
  private:
@@ -117,9 +118,9 @@ class Pacing {
   std::uint64_t sent_ = 0;
   std::uint64_t delivered_ = 0;
   TimeUs delivered_at_ = 0;
-  TimeUs received_at_ = 0;  ///< the same by the other clock; 0: not known
+  TimeUs received_at_ = 0;  ///< delivered_at_ by the other clock; 0: not known
   TimeUs first_sent_at_ = 0;
-  TimeUs next_at_ = 0;               ///< of sending
+  TimeUs next_at_ = 0;               ///< when the next part may go
   std::uint64_t limited_until_ = 0;  ///< parts sent before more than this was delivered are limited
   std::deque<SentPart> parts_;       ///< at most most_under_way
 

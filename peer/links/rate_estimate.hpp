@@ -1,9 +1,9 @@
-// How many bytes a second a link takes, from what is acknowledged of what was sent on it.
+// Estimates how many bytes a second a link takes, from the acknowledgements of what was sent on it.
 //
-// The largest delivery rate seen in the last one to two rate_window_us (Cardwell et al., BBR, ACM Queue 14(5), 2016).
-// While the rate is being looked for, a sample is that of draft-cheng-iccrg-delivery-rate-estimation; later it is the
-// mean over rate_span_us of the time in which there was more to send than fits. Beside it the longest pause between
-// acknowledgements in the same windows.
+// The estimate is the largest delivery rate seen in the last one to two rate_window_us (Cardwell et al., BBR, ACM Queue
+// 14(5), 2016). While the rate is being looked for, a sample is that of draft-cheng-iccrg-delivery-rate-estimation;
+// later it is the mean over rate_span_us of the time in which there was more to send than fits. The longest pause
+// between acknowledgements is kept for the same windows.
 //
 // Pure: time is an argument. One owner (peer/links/pacing.hpp), one thread.
 
@@ -18,7 +18,7 @@ namespace gossamer::peer {
 inline constexpr TimeUs rate_span_us = 150 * us_per_ms;
 inline constexpr TimeUs rate_window_us = 1 * us_per_s;
 
-/// A part of bulk that was sent, and how things stood then.
+/// A part of bulk that was sent, and the state of the link then.
 struct SentPart {
   std::uint64_t end = 0;  ///< all bytes sent up to its end
   TimeUs sent_at = 0;
@@ -29,7 +29,7 @@ struct SentPart {
   bool limited = false;      ///< no more was waiting, so it tells of the sender and not of the link
 };
 
-/// What an acknowledgement has told.
+/// The news of one acknowledgement.
 struct Progress {
   SentPart last;                ///< the last part that it covers
   std::uint64_t bytes = 0;      ///< acknowledged by it
@@ -37,7 +37,7 @@ struct Progress {
   TimeUs now = 0;
   TimeUs received_at = 0;  ///< by the other clock; 0: not told
 
-  /// By the other clock if it is told: acknowledgements may have waited on their way back, and come all at once.
+  /// The other clock is taken if it is told, since acknowledgements may have waited on their way and come all at once.
   [[nodiscard]] TimeUs arrived_at() const { return received_at != 0 ? received_at : now; }
 };
 

@@ -13,7 +13,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// The machine's own addresses at which others may reach it, for a node that listens at all of them.
+/// The machine's own addresses where others may reach a node that listens at all of them.
 std::vector<std::string> own_hosts(bool ipv6) {
   std::vector<std::string> hosts;
   ifaddrs* list = nullptr;
@@ -33,7 +33,7 @@ std::vector<std::string> own_hosts(bool ipv6) {
   return hosts;
 }
 
-/// Addresses that other machines can reach first; each once.
+/// Puts addresses that other machines can reach first, and removes repeated ones.
 void order(std::vector<Address>& addresses) {
   std::ranges::stable_partition(addresses, [](const Address& address) { return !address.is_loopback(); });
   std::vector<Address> once;
@@ -90,14 +90,15 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
   }
   if (outcome != Hearsay::news) return;
   self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
-  // Kept before the next tick tells anyone that we hold it. What cannot be kept is used all the same: the others will.
+  // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
+  // because the others will use it.
   if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
     self_.log->error("the new cluster keys are in use, but will be lost at the next start: {}", kept.error());
   }
   use_ring();
 }
 
-/// Our own change: kept for the next start before it is used, or not made at all.
+/// Makes a change that was asked for here: it is stored before it is used, or not made at all.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
   spread_.set_ring(std::move(ring), self_.now());

@@ -1,8 +1,8 @@
-// What the members agree on, inside the overlay: who is denied, which keys admit, and how a node that was invited gets
-// them. What is told to whom is decided in peer/admission/spread.hpp.
+// Carries out inside the overlay what the members agree on: who is denied, which keys admit, and how an invited node
+// gets them. peer/admission/spread.hpp decides what is told to whom.
 //
-// A change of the key ring is kept by the owner before it is used. Called by the overlay and its parts, on the loop's
-// thread.
+// The owner stores a change of the key ring that was asked for here before it is used. Called by the overlay and its
+// parts, on the loop's thread.
 
 #pragma once
 
@@ -37,9 +37,9 @@ class Agreement {
   void hear(const NodeId& from, const DenialList& list);
   void hear(const NodeId& from, const RingState& state);
 
-  /// Replaces those that this node alone turns away.
+  /// Replaces the nodes that this node alone turns away.
   void set_denied(const std::vector<NodeId>& nodes);
-  // See Overlay for these.
+  // These are described at Overlay.
   [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
   [[nodiscard]] std::vector<KeyStatus> key_ring() const;
   [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key();
@@ -47,7 +47,7 @@ class Agreement {
   /// `advertised`: where others are told to dial this node.
   [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
                                                                const std::string& advertised) const;
-  /// `ended` is called within a turn.
+  /// `ended` is called once, within a turn, unless close() comes first.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Overlay::Joined ended);
   void close();
 
@@ -62,13 +62,13 @@ class Agreement {
   LinkTable& table_;
   Sender& sender_;
   Listener& listener_;
-  ClusterKeys keys_;  ///< those of spread_'s ring
+  ClusterKeys keys_;  ///< the keys of spread_'s ring
   Spread spread_;
   std::set<NodeId> denied_here_;  ///< by configuration
-  std::set<NodeId> denied_;       ///< those and spread_'s
+  std::set<NodeId> denied_;       ///< by configuration, and by spread_
   std::shared_ptr<ClaimAttempt> claim_;
   TimeUs started_at_ = 0;
-  bool cannot_change_key_ = false;  ///< and the log says so
+  bool cannot_change_key_ = false;  ///< the log has said so already
 };
 
 }  // namespace gossamer::peer

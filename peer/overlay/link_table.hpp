@@ -3,7 +3,7 @@
 // A Link is in the table from the first thing known of it to its end. One that is up is in its node's record, too. Both
 // tables are bounded: links by OverlaySettings::max_links, which their makers look at, nodes by max_members.
 //
-// Only holds; what happens to links is decided in peer/overlay/links.hpp. One thread, the loop's.
+// The table decides nothing: what happens to links is decided in peer/overlay/links.hpp. One thread, the loop's.
 
 #pragma once
 
@@ -20,12 +20,13 @@
 
 namespace gossamer::peer {
 
-/// Its place in arrays with one element for each channel.
+/// The index of a channel in arrays with one element for each.
 [[nodiscard]] inline std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
 }
 
-/// What a cap lets pass at once after a pause: short, so that it holds over seconds, and longer than a timer is late.
+/// A cap lets so much time's worth pass at once after a pause. It is short, so that the cap holds over seconds, and
+/// longer than a timer is late.
 inline constexpr TimeUs cap_burst_us = 50 * us_per_ms;
 
 /// The phases of a link's life. One that is up is passing or shown, and may change between the two.
@@ -38,21 +39,21 @@ enum class LinkPhase {
 
 struct Link {
   LinkPhase phase = LinkPhase::making;
-  std::shared_ptr<OutgoingLink> outgoing;              ///< if dialled by us
-  int bulk_io_thread = 0;                              ///< likewise
-  std::array<std::string, channel_count> routing_ids;  ///< if dialled by the other end; empty: not admitted yet
-  std::string user_id;                                 ///< of the other end, for checking what comes in
-  std::string host;                                    ///< the other end's, as seen from here
-  std::uint64_t number = 0;                            ///< chosen by the dialler
-  std::uint64_t features = 0;                          ///< that both ends have
-  NodeId node;                                         ///< zeros until known
-  std::string broken;                                  ///< why it is unusable; another turn ends it
+  std::shared_ptr<OutgoingLink> outgoing;              ///< set if this node dialled
+  int bulk_io_thread = 0;                              ///< set if this node dialled
+  std::array<std::string, channel_count> routing_ids;  ///< set if the other end dialled; empty: not admitted yet
+  std::string user_id;                                 ///< of the other end, to check what comes in
+  std::string host;                                    ///< of the other end, as seen from here
+  std::uint64_t number = 0;                            ///< chosen by the end that dialled
+  std::uint64_t features = 0;                          ///< abilities of both ends
+  NodeId node;                                         ///< all zeros until it is known
+  std::string broken;                                  ///< why the link is unusable; another turn ends it
   TimeUs opened = 0;
   TimeUs up_since = 0;
-  TimeUs last_kept = 0;  ///< or last needed
+  TimeUs last_kept = 0;  ///< when it was last kept or needed
   TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
-  std::array<TimeUs, channel_count> heard{};  ///< the same for each channel
+  std::array<TimeUs, channel_count> heard{};  ///< when something last came, by channel
   TimeUs last_ping = 0;
   TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;       ///< smoothed
@@ -63,9 +64,9 @@ struct Link {
   Pacing pacing;
   gossip::ByteBudget budget{0, cap_burst_us};
   BulkAssembly assembly;
-  std::uint64_t bulk_received = 0;  ///< bytes of frames, heartbeats apart
+  std::uint64_t bulk_received = 0;  ///< bytes of frames, without heartbeats
   TimeUs bulk_received_at = 0;
-  std::uint64_t bulk_acked = 0;  ///< of them
+  std::uint64_t bulk_acked = 0;  ///< of bulk_received, acknowledged
 
   [[nodiscard]] bool dialled_by_us() const { return outgoing != nullptr; }
   [[nodiscard]] bool is_up() const { return phase == LinkPhase::passing || phase == LinkPhase::shown; }
@@ -82,10 +83,10 @@ using LinkPtr = std::shared_ptr<Link>;
 
 struct NodeRecord {
   std::string name;
-  std::string address;  ///< where it can be dialled; empty: nowhere
+  std::string address;  ///< where the node can be dialled; empty: nowhere
   std::uint64_t incarnation = 0;
-  LinkPtr link;         ///< if one is up
-  bool was_up = false;  ///< our owner has had something to do with it
+  LinkPtr link;         ///< the link that is up, if there is one
+  bool was_up = false;  ///< the owner has been told of the node
   bool dead = false;
   TimeUs down_since = 0;
   TimeUs banned_until = 0;

@@ -8,19 +8,19 @@
 namespace gossamer::peer {
 namespace {
 
-/// Heartbeats in a row that a link may miss before hearsay about the death of its other end is believed.
+/// A link may miss so many heartbeats in a row before hearsay about the death of its other end is believed.
 constexpr int silent_pings = 3;
 /// A bulk connection may be silent for this many times link_timeout_ms.
 constexpr int bulk_patience = 10;
-/// Attempts under way at a time leave room for links that others dial.
+/// The bound on attempts begun in one tick leaves room for links that others dial.
 constexpr std::size_t attempts_per_tick = 8;
 
 bool is_loopback_host(const std::string& host) {
   return Address{host, 0}.is_loopback();
 }
 
-/// What a node says of itself, made fit for this one: the wildcard stands for wherever it was seen. Empty: it cannot be
-/// dialled from here.
+/// The address that a node tells of itself, as this node can dial it: a wildcard stands for the host where the node is
+/// seen. Empty: it cannot be dialled from here.
 std::string dialable(const std::string& text, const std::string& host) {
   auto address = parse_address(text, AddressUse::listen);
   if (!address || address->port == 0) return {};
@@ -51,7 +51,7 @@ bool Links::settled() const {
   }));
 }
 
-/// Those to join through are those to dial, the configured ones first.
+/// The contacts to join through are the addresses to dial, the configured ones first.
 void Links::tell_contacts() {
   if (!roster_) return;
   std::vector<std::string> contacts;
@@ -79,8 +79,8 @@ void Links::close(int linger_ms) {
 
 // --- links that this node dials -------------------------------------------------------------------------------------
 
-/// While nobody is known, everybody who ever was is dialled. With partial views a configured node is a contact to join
-/// through, and not dialled otherwise.
+/// While nobody is known, every address in the book is dialled. With partial views a configured node is only a contact
+/// to join through, and is not dialled otherwise.
 void Links::dial_due() {
   for (const auto& [node, text, unexpected] : roster_->wanted()) {
     if (table_.is_linked(node)) continue;
@@ -122,8 +122,8 @@ void Links::dial(const Address& address) {
   link->outgoing->start();
 }
 
-/// ZeroMQ deals connections out by their number, and every second one carries next to nothing: all bulk could meet on
-/// the same threads. So the thread with the fewest links that we dialled is asked for.
+/// ZeroMQ deals out connections by their number, and every second one carries next to nothing, so all bulk could meet
+/// on the same threads. Therefore the thread with the fewest links that this node dialled is asked for.
 int Links::idlest_io_thread() const {
   std::vector<int> links(static_cast<std::size_t>(self_.options.io_threads));
   for (const LinkPtr& link : table_.links()) {
@@ -133,7 +133,7 @@ int Links::idlest_io_thread() const {
 }
 
 bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
-  self_.turns->read_clock();  // the link waits for the answer: no turn to tell anything in
+  self_.turns->read_clock();  // the link waits for the answer, so this is no turn
   const LinkPtr link = table_.link_of(outgoing);
   const NodeId node = node_id(welcome.public_key);
   book_.identified(outgoing.address(), node);
@@ -150,7 +150,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
     ++self_.counters.attempts_failed;
     if (book_.failed(outgoing.address(), obstacle, self_.now(), self_.random)) self_.log->warn("{}", obstacle);
   }
-  // Ourselves, the node under another address, or both have dialled and theirs was through first (see admit_bulk).
+  // The node is this one, or is linked already, or both have dialled and its link stays (Strangers::admit_bulk()).
   const bool needless =
       record == nullptr || record->link || (self_.identity.node < node && table_.has_admitted_incoming(node));
   if (needless) book_.released(outgoing.address(), self_.now(), self_.random);
@@ -234,12 +234,12 @@ void Links::bring_up(const LinkPtr& link) {
   self_.log->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
                   link->dialled_by_us() ? "we" : "they", link->host);
   if (!link->dialled_by_us()) roster_->seen_at(link->node, record->address);
-  sender_.say(*link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
+  sender_.say(*link, Channel::control, BulkAck{});  // says that this node takes parts and acknowledges
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
   const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, self_.now());
   link->last_greeted = said_something ? self_.now() : self_.now() - self_.options.membership.probe_interval_us;
   follow_roster();
-  if (!link->is_shown()) (void)tend_passing(*link);  // it has been needed just now
+  if (!link->is_shown()) (void)tend_passing(*link);  // it is not over, since it has been needed just now
 }
 
 void Links::show(const LinkPtr& link) {
@@ -340,8 +340,8 @@ std::string Links::tend(Link& link) {
   return link.is_shown() ? std::string{} : tend_passing(link);
 }
 
-/// A link that is not kept: to a node that is to become a member, or for an errand. A node that knows nobody takes
-/// whoever dials it for one that knew its former life.
+/// Tends a link that is not kept: it leads to a node that is to become a member, or serves an errand. A node that knows
+/// nobody assumes that whoever dials it knew it in an earlier run.
 std::string Links::tend_passing(Link& link) {
   const bool alone = roster_->membership().view().empty();
   const bool contact = alone || (link.dialled_by_us() && !roster_->membership().partial());
@@ -352,8 +352,8 @@ std::string Links::tend_passing(Link& link) {
   return self_.now() - link.last_kept >= passing_link_us ? "no longer needed" : "";
 }
 
-/// Each connection for itself: one may be dead while the other lives, and what is sent on it would be lost for ever.
-/// Bulk has time, because what it waits for may be behind megabytes.
+/// Looks at each connection by itself: one may be dead while the other lives, and what is sent on it would be lost for
+/// ever. Bulk has more time, because what it waits for may be behind megabytes.
 std::string Links::silence_of(const Link& link) const {
   const auto longer_than = [&](Channel channel, int limit_ms) {
     return self_.now() - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
@@ -368,7 +368,7 @@ std::string Links::silence_of(const Link& link) const {
 
 void Links::probe_incoming() {
   for (const LinkPtr& link : table_.links()) {
-    if (link->outgoing || !link->is_up()) continue;  // one that is being made hears nothing but its welcomes
+    if (link->outgoing || !link->is_up()) continue;  // a link that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
       sender_.say(*link, channel, Heartbeat{self_.now(), {}});
   }
@@ -377,8 +377,8 @@ void Links::probe_incoming() {
 
 // --- the roster -----------------------------------------------------------------------------------------------------
 
-/// Does what the roster has decided in this turn: tells who is dead, of links that are kept and are up, and of those
-/// that are kept no longer.
+/// Does what the roster has decided in this turn: declares nodes dead, shows links that are kept now, and hides those
+/// that are not kept any more.
 void Links::follow_roster() {
   for (const Roster::MemberChange& change : roster_->take_changes())
     follow(change);
@@ -391,13 +391,13 @@ void Links::follow_roster() {
       show(link);
     } else {
       const bool gone = roster_->membership().considers_gone(link->node);
-      hide(link, gone ? "it is held to be dead" : "it is not among this node's neighbours any more");
+      hide(link, gone ? "it is believed to be dead" : "it is not among this node's neighbours any more");
     }
   }
 }
 
-/// A death is hearsay as long as there is a link that is not silent, and never that of a life that has just begun:
-/// whoever comes back as another life has shown so in its hello (note_incarnation).
+/// A reported death is not believed while there is a link to the node that is not silent. It never means a life that
+/// has just begun, since a node that comes back has shown so in its hello (note_incarnation).
 void Links::follow(const Roster::MemberChange& changed) {
   const auto& [node, change, own_word] = changed;
   if (change == Roster::Change::suspected || change == Roster::Change::refuted) {
@@ -409,7 +409,7 @@ void Links::follow(const Roster::MemberChange& changed) {
   book_.forget(node);
   if (const LinkPtr link = table_.link_to(node)) {
     const bool silent = self_.now() - link->last_heard >= silent_pings * self_.options.ping_interval_ms * us_per_ms;
-    if (!own_word && !silent) return;  // told when the link ends, unless it shows to be alive by then
+    if (!own_word && !silent) return;  // told when the link ends, unless the node has proven to live by then
     end(link, own_word ? "goodbye: the node leaves" : "it is dead");
   }
   declare_dead(node);
@@ -435,7 +435,7 @@ bool Links::receive(Arrival& arrival) {
   const auto* known = table_.on_connection(arrival.routing_id);
   if (known == nullptr) return false;
   const auto [link, channel] = *known;
-  // A routing id can be taken over by another connection once its owner is gone; the key behind it cannot.
+  // Another connection can take over a routing id once its owner is gone, but not the key behind it.
   if (link->user_id != arrival.user_id) {
     end(link, "the connection ended");
     return false;
@@ -500,7 +500,7 @@ void Links::take_part(const LinkPtr& link, const BulkPart& part) {
   if (!*message) return;
   auto packet = decode(**message);
   if (packet && !std::holds_alternative<Message>(*packet)) {
-    return note_malformed(link, "what came in parts is no message of gossip");
+    return note_malformed(link, "the message that came in parts is not one of gossip's");
   }
   take(link, Channel::bulk, std::move(packet));
 }
@@ -509,7 +509,7 @@ void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& messag
   if (const auto* ping = std::get_if<Heartbeat>(&message)) {
     sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
   } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
-    // The time is ours come back; one from the future, or out of another life, says nothing.
+    // The time is the one that we sent. A time from the future, or from before the link was opened, says nothing.
     const TimeUs round_trip = self_.now() - pong->sent_at;
     if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;
     const double measured_ms = static_cast<double>(round_trip) / us_per_ms;

@@ -1,12 +1,12 @@
 // The life of links: dials them, brings them up, carries messages, notices silence, ends them, and follows the roster.
 //
-// Which links stay and who is dead is decided by the roster (peer/overlay/roster.hpp), which is told of links and time.
-// A link that is up and kept is *shown*: its owner was told of it. One that is not kept ends after passing_link_us.
-// Between two nodes at most one link is up.
+// The roster (peer/overlay/roster.hpp) is told of links and time, and decides which links stay and who is dead. A link
+// that is up and kept is *shown*: the owner was told of it. A link that is not kept ends after passing_link_us. Between
+// two nodes at most one link is up.
 //
 // Called by the overlay and its parts, by the links that this node dials, and by the roster; on the loop's thread. No
-// method is called from inside another one's call of something else: the owner is told at the end of a turn
-// (peer/overlay/turns.hpp), and what the roster decides is fetched from it.
+// method is called back while another one runs: the owner is told at the end of a turn (peer/overlay/turns.hpp), and
+// the decisions of the roster are fetched from it.
 
 #pragma once
 
@@ -28,7 +28,7 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
         agreement_(agreement),
         own_address_(own_address) {}
 
-  /// From now on there is a roster().
+  /// Makes the roster.
   void start();
   [[nodiscard]] std::optional<Roster>& roster() { return roster_; }
   [[nodiscard]] const std::optional<Roster>& roster() const { return roster_; }
@@ -38,7 +38,7 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   void tell_contacts();
   void dial_due();
   void tick();
-  /// This process paused for so long: the others were not silent, this node was deaf.
+  /// This process paused for so long, and the others were not silent meanwhile.
   void forgive_pause(TimeUs late);
   /// Some connection to our port has ended. ZeroMQ tells which only when something is sent on it.
   void probe_incoming();
@@ -47,9 +47,9 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   void leave();
   void close(int linger_ms);
 
-  /// A message on a connection of a link. False if the connection is of no link, or of none any more.
+  /// Takes a message that came on a link's connection. False if the connection belongs to no link (any more).
   [[nodiscard]] bool receive(Arrival& arrival);
-  /// The node has shown who it is, and says what it says of itself; `host`: where it is seen.
+  /// Notes the name and address that a node tells of itself. `host`: where it is seen.
   void describe(const NodeId& node, const std::string& name, const std::string& address, const std::string& host);
   /// A node that comes back with another incarnation has died in between.
   void note_incarnation(const NodeId& node, std::uint64_t incarnation);

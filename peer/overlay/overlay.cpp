@@ -249,19 +249,15 @@ std::expected<void, std::string> Overlay::set_advertise(const std::string& wish)
 void Overlay::set_denied(const std::vector<NodeId>& nodes) {
   parts_->agreement.set_denied(nodes);
 }
-
 std::expected<Denial, std::string> Overlay::decide(const NodeId& node, bool denied, const std::string& reason) {
   return parts_->agreement.decide(node, denied, reason);
 }
-
 std::expected<Fingerprint, std::string> Overlay::rotate_key() {
   return parts_->agreement.rotate_key();
 }
-
 std::expected<void, std::string> Overlay::retire_key(const Fingerprint& fingerprint) {
   return parts_->agreement.retire_key(fingerprint);
 }
-
 std::expected<std::string, std::string> Overlay::invite(TimeUs validity_us, std::vector<Address> addresses) {
   return parts_->agreement.invite(validity_us, std::move(addresses), parts_->own_address.text());
 }
@@ -282,7 +278,6 @@ std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joi
 void Overlay::set_rates(double bytes_per_s, double link_bytes_per_s) {
   parts_->sender.set_rates(bytes_per_s, link_bytes_per_s);
 }
-
 SendResult Overlay::send(const NodeId& to, const Message& message) {
   return parts_->sender.send(to, message);
 }
@@ -371,27 +366,21 @@ std::vector<LinkStatus> Overlay::links() const {
 OverlayCounters Overlay::counters() const {
   return parts_->self.counters;
 }
-
 std::string Overlay::address() const {
   return parts_->listener.address().text();
 }
-
 const NodeId& Overlay::node() const {
   return parts_->self.identity.node;
 }
-
 const Denials& Overlay::denials() const {
   return parts_->agreement.denials();
 }
-
 std::vector<KeyStatus> Overlay::key_ring() const {
   return parts_->agreement.key_ring();
 }
-
 double Overlay::goodput_bytes_s() const {
   return parts_->sender.goodput_bytes_s();
 }
-
 gossip::LinkLoad Overlay::load(const NodeId& node) const {
   return parts_->sender.load(node);
 }

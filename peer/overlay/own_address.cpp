@@ -9,11 +9,11 @@ namespace {
 
 /// The machine's addresses are looked at this often.
 constexpr TimeUs look_at_addresses_us = 2 * us_per_s;
-/// What is told at once may go into links that have just died, so it is told again when they must have been made anew:
-/// this long after link_timeout_ms.
+/// What is told at once may go into links that have just died. It is told again this long after link_timeout_ms, when
+/// they must have been made anew.
 constexpr TimeUs tell_again_us = 5 * us_per_s;
 
-/// What others are told: nothing, what the user says, or where the node listens.
+/// The address that others are told: none, the one that the user names, or the one where the node listens.
 std::expected<std::string, std::string> advertised(const std::string& wish, const Address& bound) {
   if (wish == "none") return std::string{};
   if (wish.empty()) return bound.text();
@@ -24,7 +24,7 @@ std::expected<std::string, std::string> advertised(const std::string& wish, cons
   return address->text();
 }
 
-/// It listens for its own machine, and dials others: to those it is a node that only dials out.
+/// True if the node listens for its own machine only and dials others. For them it is a node that only dials out.
 bool out_of_reach(const std::string& advertised, const std::vector<std::string>& peers) {
   const auto own = parse_address(advertised, AddressUse::listen);
   if (!own || !own->is_loopback()) return false;
@@ -62,11 +62,11 @@ bool OwnAddress::tick(AddressBook& book) {
   if (!addresses) return tell;
   const bool moved = addresses_ && *addresses_ != *addresses;
   addresses_ = std::move(addresses);
-  // An interface that goes may come back; nobody can be told before it does.
+  // Without an address nobody can be told. The interface may come back.
   if (!moved || addresses_->empty()) return tell;
   self_.log->info("this machine has other addresses than before ({} now): telling the other nodes",
                   addresses_->front());
-  book.hurry(now);  // what was out of reach may be in reach now
+  book.hurry(now);  // addresses that were out of reach may be in reach now
   tell_again_at_ = now + self_.options.link_timeout_ms * us_per_ms + tell_again_us;
   return true;
 }

@@ -1,6 +1,6 @@
-// Where this node is to be dialled, and that it may change while the node runs: because its owner says so, or because
-// the machine has moved to another network. Links go on if they can; those that cannot are ended by their silence and
-// made anew. What must not get lost is that others find the node by its id: they are told under a larger incarnation
+// Knows where this node is to be dialled. That may change while the node runs, because its owner says so or because the
+// machine has moved to another network. Links go on if they can; those that cannot are ended by their silence and made
+// anew. Others must still find the node by its id, so they are told under a larger incarnation
 // (gossip::Membership::relocate).
 //
 // Called by the overlay, on the loop's thread.
@@ -16,11 +16,11 @@ class OwnAddress {
  public:
   explicit OwnAddress(OverlaySelf& self) : self_(self) {}
 
-  /// What others are told; empty: this node only dials out.
+  /// The address that others are told; empty: this node only dials out.
   [[nodiscard]] const std::string& text() const { return advertised_; }
-  /// As OverlaySettings::advertise, for a node that listens at `bound`. True if others are to be told something new.
+  /// Takes a new OverlaySettings::advertise for a node that listens at `bound`. True if the address has changed.
   [[nodiscard]] std::expected<bool, std::string> set(const std::string& wish, const Address& bound);
-  /// True if others are to be told again. Where the machine has moved, all addresses are due to be dialled.
+  /// True if others are to be told again. If the machine has moved, all addresses in the book become due.
   [[nodiscard]] bool tick(AddressBook& book);
 
  private:

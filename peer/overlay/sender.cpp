@@ -5,11 +5,11 @@
 namespace gossamer::peer {
 namespace {
 
-/// Bulk is acknowledged when so much has arrived, and what is less with the next tick.
+/// Bulk is acknowledged when so much has arrived. Less than that is acknowledged with the next tick.
 constexpr std::size_t ack_every_bytes = 4 * 1024;
-/// What CURVE and ZMTP add to a frame: command name, nonce, flags, authentication; length and flags around that.
+/// CURVE adds a command name, a nonce, flags and authentication to a frame; ZMTP adds length and flags around that.
 constexpr std::size_t frame_overhead_bytes = 42;
-/// Under a cap, a part is at most what the cap lets pass in this time, so that links take turns.
+/// Under a cap, no part is larger than what the cap lets pass in this time, so that links take turns.
 constexpr TimeUs capped_part_us = 10 * us_per_ms;
 
 }  // namespace
@@ -100,7 +100,7 @@ SendResult Sender::send_bulk(Link& link, const Message& message) {
   return link.broken.empty() ? SendResult::sent : SendResult::no_link;
 }
 
-/// Sends the next part, if there is one and it may go.
+/// Sends the next part if there is one and it may go.
 bool Sender::pump_one(Link& link) {
   if (link.waiting.empty() || !link.is_up() || !link.broken.empty() || !link.pacing.open()) return false;
   if (const TimeUs opens = link.pacing.opens_at(); opens > self_.now()) {
@@ -132,7 +132,7 @@ void Sender::pump(Link& link) {
   }
 }
 
-/// Links take turns: what a cap over all lets pass is dealt out a part at a time.
+/// Links take turns: a cap over all links is dealt out a part at a time.
 void Sender::pump_all() {
   const std::size_t count = table_.links().size();
   for (bool any = true; any;) {

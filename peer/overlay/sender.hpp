@@ -19,10 +19,10 @@ class Sender {
   Sender(OverlaySelf& self, LinkTable& table, Listener& listener, std::function<void()> end_broken)
       : self_(self), table_(table), listener_(listener), end_broken_(std::move(end_broken)), timer_(self.loop) {}
 
-  /// What the owner sends: see Overlay::send().
+  /// Sends a message of the owner's: see Overlay::send().
   [[nodiscard]] SendResult send(const NodeId& to, const Message& message);
   [[nodiscard]] SendResult post(Link& link, Channel channel, const Frames& frames);
-  /// For what is said again, or need not be heard.
+  /// Sends a message that may be lost: it is said again later, or need not be heard.
   void say(Link& link, Channel channel, const ControlMessage& message) { (void)post(link, channel, encode(message)); }
   void ping(Link& link);
   void set_broken(Link& link, std::string why);
@@ -31,7 +31,7 @@ class Sender {
   [[nodiscard]] double goodput_bytes_s() const;
   [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const;
 
-  /// So much bulk has come in on the link.
+  /// Counts bulk that has come in on the link, and acknowledges it soon.
   void bulk_arrived(Link& link, std::size_t bytes);
   /// The other end has said how much bulk it has got. False if that cannot be.
   [[nodiscard]] bool acknowledged(Link& link, const BulkAck& ack);
@@ -52,9 +52,9 @@ class Sender {
   LinkTable& table_;
   Listener& listener_;
   std::function<void()> end_broken_;
-  asio::steady_timer timer_;  ///< for bulk that a cap or the pace holds back
+  asio::steady_timer timer_;  ///< fires when a cap or the pace lets bulk go on
   gossip::ByteBudget budget_{0, cap_burst_us};
-  std::size_t pump_first_ = 0;  ///< where pump_all() begins: links take turns
+  std::size_t pump_first_ = 0;  ///< the link with which pump_all() begins, since links take turns
   TimeUs pump_at_ = 0;          ///< when timer_ fires; 0: not set
   bool acks_queued_ = false;
   bool broken_queued_ = false;

@@ -8,7 +8,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// An IPv4 peer of an IPv6 socket is seen as ::ffff:1.2.3.4.
+/// Removes the prefix of ::ffff:1.2.3.4, as which an IPv6 socket sees an IPv4 peer.
 std::string plain_host(std::string host) {
   const std::string mapped = "::ffff:";
   const bool is_mapped = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
@@ -36,7 +36,7 @@ void Strangers::receive(Arrival&& arrival) {
   }
   const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
   if (hello == nullptr) {
-    ++self_.counters.strangers;  // also the last messages of a link that has just ended
+    ++self_.counters.strangers;  // the last messages of a link that has just ended count, too
     return;
   }
   auto refusal = refusal_of(*hello, arrival);
@@ -83,7 +83,6 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, cons
 
 std::optional<Strangers::Refusal> Strangers::admit_control(const Hello& hello, const Arrival& arrival) {
   const NodeId node = node_id(hello.public_key);
-  // What the node left half-done before counts no more.
   links_.end_those([&](const Link& link) {
     const bool half_done = link.node == node && !link.dialled_by_us() && !link.is_up();
     return std::string(half_done ? "dialled anew" : "");
@@ -111,7 +110,7 @@ std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, cons
   if (!link || !link->routing_ids[index_of(Channel::bulk)].empty()) {
     return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
   }
-  // Both have dialled: the node with the smaller id decides which link stays.
+  // If both have dialled, the node with the smaller id decides which link stays.
   const LinkPtr present = table_.link_to(node);
   const bool young = present && present->dialled_by_us() &&
                      self_.now() - present->up_since < self_.options.attempt_timeout_ms * us_per_ms;
@@ -120,7 +119,7 @@ std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, cons
     return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
   }
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
-  return std::nullopt;  // it comes up with the first message: the dialler then knows that it is
+  return std::nullopt;  // the link comes up with the first message, since the dialler knows then that it is
 }
 
 bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link) {

@@ -1,4 +1,4 @@
-// Who is let in: what connections to our port say that no hello has been accepted on yet.
+// Decides who is let in, from what is said on connections to our port on which no hello has been accepted yet.
 //
 // A hello that proves the cluster key is answered with a welcome and makes a link, or its second connection; a claim of
 // an invitation is answered with the key ring; everything else is refused or ignored. Where two nodes dial each other

@@ -1,4 +1,5 @@
-// Messages to frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames (docs/wire.md).
+// Turns messages into frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames
+// (docs/wire.md).
 //
 // Pure functions, any thread. decode() believes nothing: what it returns is within the limits of gossip/messages.hpp,
 // gossip/membership/membership_messages.hpp and peer/limits.hpp, its frames have exactly the sizes that the header
@@ -31,7 +32,7 @@ using Packet = std::variant<ControlMessage, Message, MembershipMessage, BulkPart
 struct DecodeError {
   enum class Kind {
     malformed,  ///< against the protocol
-    unknown,    ///< a member of the union that a newer node knows: ignored
+    unknown,    ///< of a kind that only newer nodes know; to be ignored
   };
   Kind kind = Kind::malformed;
   std::string text;
@@ -44,7 +45,7 @@ struct DecodeError {
 /// The header frame may have any alignment; payload frames with more than one byte an element must be aligned to 8.
 [[nodiscard]] std::expected<Packet, DecodeError> decode(const Frames& frames);
 
-/// Where a message travels: requests, replies and pulls on bulk, the rest on control.
+/// The channel on which a message travels: requests, replies and pulls on bulk, all others on control.
 [[nodiscard]] Channel channel_of(const Message& message);
 
 }  // namespace gossamer::peer

@@ -1,5 +1,5 @@
-// What overlays say to each other about the link itself and the cluster: admission, liveness, flow of bulk, leaving,
-// who is denied, which keys admit. Values; peer/wire/codec.hpp turns them into frames and back and holds them to their
+// The messages of overlays about the link itself and the cluster: admission, liveness, flow of bulk, leaving, who is
+// denied, which keys admit. They are values: peer/wire/codec.hpp turns them into frames and back and checks their
 // limits, peer/admission/admission.hpp makes and checks the proofs.
 
 #pragma once
@@ -81,7 +81,7 @@ struct Goodbye {
   std::string text;
 };
 
-/// A decision about a node. Of two about the same node the later one holds (peer/admission/denials.hpp).
+/// A decision about a node. The later of two decisions about a node holds (peer/admission/denials.hpp).
 struct Denial {
   NodeId node;
   bool denied = false;    ///< false: allowed again
@@ -112,7 +112,8 @@ struct RingState {
 };
 
 using InvitationId = std::array<std::uint8_t, 16>;
-/// "I hold that invitation": all that a node without a cluster key can say (peer/admission/invitation.hpp).
+/// Proves that its sender holds an invitation. A node without a cluster key can say nothing else
+/// (peer/admission/invitation.hpp).
 struct InvitationClaim {
   InvitationId invitation{};
   TimeUs expires_at = 0;  ///< microseconds since 1970
@@ -127,7 +128,7 @@ struct InvitationGrant {
 /// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
 struct BulkAck {
   std::uint64_t received_bytes = 0;
-  TimeUs received_at = 0;  ///< the last of them, by the sender's own clock, which counts from any moment; 0: not told
+  TimeUs received_at = 0;  ///< when the last of them came, by the sender's own clock; 0: not told
 };
 
 using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,

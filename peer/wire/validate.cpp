@@ -278,7 +278,7 @@ std::optional<std::string_view> fault_of(const ControlMessage& message) {
 std::optional<std::string_view> fault_of(const BulkPart& part) {
   const bool first = part.offset == 0;
   if (first == part.frame_bytes.empty() || first == part.header.empty())
-    return "a part begins no message and goes on with none";
+    return "a part neither begins a message nor continues one";
   if (part.frame_bytes.size() > max_payload_frames) return "too many frames";
   if (std::ranges::any_of(part.frame_bytes, [](std::uint32_t bytes) { return bytes > max_payload_frame_bytes; })) {
     return "a payload frame is too large";

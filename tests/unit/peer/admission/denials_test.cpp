@@ -1,4 +1,4 @@
-// Denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
+// Tests denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
 // bounded and survives being written down.
 
 #include "peer/admission/denials.hpp"

@@ -1,4 +1,4 @@
-// How links end and come back: crash, goodbye, restart, pause, silence.
+// Tests how links end and come back: crash, goodbye, restart, pause, silence.
 
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
@@ -12,8 +12,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// A wire between two nodes that can be made silent without closing it: all of it, or one of its connections, counted
-/// in the order in which they were made.
+/// A relay between two nodes. It can be made silent without closing it, as a whole or one of its connections, which are
+/// counted in the order in which they were made.
 class Relay {
  public:
   explicit Relay(asio::io_context& loop) : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
@@ -74,7 +74,7 @@ std::uint16_t port_of(const Node& node) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
-/// Two nodes between which only the relay leads.
+/// Two nodes that are connected through the relay only.
 std::pair<std::unique_ptr<Node>, std::unique_ptr<Node>> started_apart(asio::io_context& loop, const ClusterKeys& keys,
                                                                       OverlaySettings options, Relay& relay) {
   options.advertise = relay.address();
@@ -174,7 +174,7 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
   auto a = Node::started(loop, keys);
   auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  // The same node dials again, later started, while the old link still looks alive to a.
+  // The same node, started later, dials again while the old link still looks alive to a.
   OverlaySettings again = with_peers({a->overlay->address()});
   again.incarnation = 2;
   auto c = Node::started(loop, keys, again, b->identity);
@@ -198,7 +198,7 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   relay.silent = true;
   run_until(loop, [&] { return a->count("down", *b) >= 1; });
   run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
-  // Whoever noticed first closed the connection, which the other may have seen before its own time was up.
+  // The node that noticed first closed the connection, and the other may have seen that before its own time was up.
   CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -217,7 +217,7 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
     run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
     relay.silent_connection = dead_connection;
     run_until(loop, [&] { return a->count("up", *b) >= 2 && b->count("up", *a) >= 2; });
-    const bool noticed = a->last_reason.find("silent") != std::string::npos ||  // whoever was first
+    const bool noticed = a->last_reason.find("silent") != std::string::npos ||  // at the node that was first
                          b->last_reason.find("silent") != std::string::npos;
     CHECK(noticed);
   }

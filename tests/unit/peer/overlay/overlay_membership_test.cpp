@@ -1,4 +1,4 @@
-// Membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
+// Tests membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
 
 #include <algorithm>
 #include <set>
@@ -19,7 +19,7 @@ bool all_linked(const Nodes& nodes) {
   });
 }
 
-/// Nodes that are reached from the first over links that are shown.
+/// The number of nodes that the first one reaches over links that are shown.
 std::size_t reached(const Nodes& nodes) {
   std::set<const Node*> seen{nodes.front().get()};
   std::vector<const Node*> next{nodes.front().get()};
@@ -82,7 +82,7 @@ TEST_CASE("beyond the limit each node keeps links to some, and all stay connecte
   };
   run_until(loop, settled);
 
-  // One that dies is dead for its neighbours, and replaced.
+  // A node that dies is dead for its neighbours, and is replaced.
   const auto victim = std::move(nodes[4]);
   nodes.erase(nodes.begin() + 4);
   std::vector<const Node*> watchers;
@@ -104,7 +104,7 @@ TEST_CASE("nodes that only dial out take part, and are never paired") {
   options.advertise = "none";
   for (int i = 0; i < 2; ++i)
     nodes.push_back(Node::started(loop, keys, options));
-  // Through one they find the other that can be dialled; it, too, reaches them.
+  // Through one node they find the other that can be dialled, and that one reaches them, too.
   run_until(loop, [&] {
     return nodes[1]->linked(*nodes[2]) && nodes[1]->linked(*nodes[3]) && nodes[0]->linked(*nodes[1]) &&
            nodes[2]->linked(*nodes[1]) && nodes[3]->linked(*nodes[1]) && nodes[2]->linked(*nodes[0]);
@@ -137,7 +137,7 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
   CHECK(new_address != old_address);
   run_until(loop, [&] { return all_linked(nodes); });
   for (std::size_t i = 0; i < 3; ++i) {
-    // The link may be up before the word of where the node is now has come.
+    // The link may be up before the node's new address has been heard.
     run_until(loop, [&] {
       const auto members = nodes[i]->overlay->members();
       const auto moved = std::ranges::find(members, before->id, &KnownMember::node);

@@ -1,4 +1,4 @@
-// Links between real overlays: who dials, what travels, what is counted.
+// Tests links between real overlays: who dials, what travels, what is counted.
 
 #include <algorithm>
 
@@ -101,7 +101,7 @@ TEST_CASE("large payloads arrive intact both ways, in order, and are counted") {
   CHECK(a->link(*b).traffic.payload_bytes_received == bytes);
   CHECK(a->overlay->counters().traffic.payload_bytes_sent == bytes);
   CHECK(a->link(*b).bytes_sent > bytes);
-  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // even in parts of the least size, on a machine that is busy
+  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // also in parts of the least size, on a busy machine
   run_until(loop, [&] { return a->link(*b).queued_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("a full queue is told, and frees up") {
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  // Nobody reads while this loop does not turn: the queue must fill.
+  // Nobody reads while this loop does not turn, so the queue must fill.
   const PullReply reply = pull_reply(std::size_t{1} << 20, 0);
   std::size_t sent = 0;
   SendResult result = SendResult::sent;

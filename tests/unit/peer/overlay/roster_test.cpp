@@ -1,4 +1,5 @@
-// What the roster does with what membership decides: errands, and addresses that mean something else elsewhere.
+// Tests what the roster does with the decisions of membership: errands, and addresses that mean something else
+// elsewhere.
 
 #include "peer/overlay/roster.hpp"
 
@@ -206,10 +207,10 @@ TEST_CASE("a node whose host changes while it runs is known by where it is seen"
   const auto known = [&] { return f.roster.membership().find(node(2))->record.address; };
   f.roster.seen_at(node(2), "tcp://10.0.0.77:7946");
   CHECK(known() == "tcp://10.0.0.77:7946");
-  f.roster.seen_at(node(2), "tcp://127.0.0.1:7946");  // of use on this machine only
+  f.roster.seen_at(node(2), "tcp://127.0.0.1:7946");  // an address that is of use on this machine only
   CHECK(known() == "tcp://10.0.0.77:7946");
   f.roster.seen_at(node(2), "");
   CHECK(known() == "tcp://10.0.0.77:7946");
-  f.roster.seen_at(node(3), "tcp://10.0.0.78:7946");  // no member
+  f.roster.seen_at(node(3), "tcp://10.0.0.78:7946");  // not a member
   CHECK(f.roster.membership().find(node(3)) == nullptr);
 }

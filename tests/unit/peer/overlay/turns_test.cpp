@@ -1,4 +1,4 @@
-// The owner is told at the end of a turn, in order, from the loop, and not after stop().
+// Tests that the owner is told at the end of a turn, in order, from the loop, and not after stop().
 
 #include "peer/overlay/turns.hpp"
 

@@ -79,7 +79,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   const std::uint64_t incarnation = next_incarnation(state, time_of_day_us(), log);
   std::unique_ptr<Node> node(new Node(loop, config, state, std::move(*identity), std::move(*cluster), workers,
                                       checkpoints, devices, log, seed_of(config), incarnation));
-  peer::OverlayOptions options;
+  peer::OverlaySettings options;
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
   options.interface = config.overlay.interface;
@@ -352,7 +352,7 @@ void Node::keep_acquaintances() {
   if (now_us() < next_keep_us_) return;
   next_keep_us_ = now_us() + keep_interval_us;
   std::vector<std::string> addresses;
-  for (peer::MemberStatus& member : overlay_->members()) {
+  for (peer::KnownMember& member : overlay_->members()) {
     if (!member.address.empty()) addresses.push_back(std::move(member.address));
   }
   acquaintances_.keep(std::move(addresses));
@@ -537,7 +537,7 @@ std::vector<PeerStatus> Node::peer_statuses() const {
 
 std::vector<MemberStatus> Node::member_statuses() const {
   std::vector<MemberStatus> statuses;
-  for (const peer::MemberStatus& member : overlay_->members()) {
+  for (const peer::KnownMember& member : overlay_->members()) {
     MemberStatus status;
     status.node = member.node.full();
     status.name = member.name;

@@ -1,5 +1,5 @@
-// Where a node listens or is dialled: tcp://HOST:PORT, HOST being a name, an IPv4 address or an IPv6 address in
-// brackets.
+// The address where a node listens or is dialled: tcp://HOST:PORT. HOST is a name, an IPv4 address or an IPv6 address
+// in brackets.
 //
 // Pure values, any thread.
 

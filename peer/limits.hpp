@@ -1,5 +1,4 @@
-// The numbers that bound what peer/ takes from the network and keeps. docs/reference/wire.md shows them; a test holds
-// the two equal.
+// These numbers bound what peer/ takes from the network and keeps. docs/reference/wire.md shows them; a test holds the two equal.
 
 #pragma once
 
@@ -10,8 +9,8 @@ namespace gossamer::peer {
 /// Protocol versions this build speaks.
 inline constexpr std::uint16_t protocol_version_low = 1;
 inline constexpr std::uint16_t protocol_version_high = 1;
-/// Abilities that a node may lack within a version, a bit each, as hello and welcome tell them. A link has those that
-/// both ends name; bits that are not known here are passed over. None is defined yet.
+/// Abilities that a node may lack within a version, a bit each, as hello and welcome tell them. A link has the
+/// abilities that both ends name. Unknown bits are ignored. None is defined yet.
 inline constexpr std::uint64_t spoken_features = 0;
 
 /// A header frame of an admitted node, and the hello of a stranger.
@@ -23,7 +22,7 @@ inline constexpr std::size_t max_payload_frame_bytes = std::size_t{max_fragment_
 /// What ZeroMQ takes on the wire: a frame and CURVE's overhead around it.
 inline constexpr std::size_t max_wire_frame_bytes = max_payload_frame_bytes + 1024;
 
-/// Header frame of a message that travels in parts; a message with a larger one goes whole.
+/// The largest header frame of a message that travels in parts. A message with a larger one goes whole.
 inline constexpr std::size_t max_cut_header_bytes = 8192;
 
 inline constexpr std::size_t max_name_bytes = 63;
@@ -45,7 +44,7 @@ inline constexpr std::size_t max_listening_keys = 32;
 /// Decisions about nodes that are kept, and told in one message.
 inline constexpr std::size_t max_denials = 1024;
 inline constexpr std::size_t max_denials_in_message = 64;
-/// How far ahead of our clock another's decision or key may be dated.
+/// A decision or key of another node may be dated so far ahead of our clock.
 inline constexpr TimeUs max_ahead_us = 24 * 3600 * us_per_s;
 /// Addresses that an invitation names.
 inline constexpr std::size_t max_invitation_addresses = 8;
@@ -53,11 +52,11 @@ inline constexpr std::size_t max_invitation_addresses = 8;
 /// A link whose other end sends more malformed messages than this is closed and the node kept out for a while.
 inline constexpr std::uint32_t max_malformed_messages = 16;
 inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
-/// Connections to the listening port that are not admitted yet, and how long each may take. Fewer where the limit on
-/// open files is below four times as many.
+/// The most connections to the listening port that are not admitted yet, and the time that each has. There are fewer if
+/// the limit on open files is below four times as many.
 inline constexpr std::size_t max_strangers = 256;
 inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
-/// Hellos looked at: this many at once, then this many a second. The rest are dropped; diallers try again.
+/// So many hellos are looked at at once, then so many a second. The rest are dropped; diallers try again.
 inline constexpr std::uint32_t hello_burst = 128;
 inline constexpr std::uint32_t hellos_per_s = 128;
 

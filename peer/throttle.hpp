@@ -1,4 +1,4 @@
-// A token bucket: so many at once, then so many a second. Time comes in as an argument. One owner.
+// A token bucket lets so many pass at once, then so many a second. Time comes in as an argument. One owner.
 
 #pragma once
 

@@ -125,7 +125,7 @@ struct Config {
 };
 
 inline constexpr std::int64_t default_max_workers = 8;
-/// With so many cores, links get more than one I/O thread: an odd number (see peer::OverlayOptions).
+/// With so many cores, links get more than one I/O thread: an odd number (see peer::OverlaySettings).
 inline constexpr std::int64_t many_cores = 8;
 inline constexpr std::int64_t io_threads_of_many_cores = 3;
 inline constexpr std::size_t max_node_name_bytes = 63;

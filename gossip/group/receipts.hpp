@@ -2,7 +2,7 @@
 // that takes over from a dead one makes of it.
 //
 // Every copy that a daemon hands out has a number, and each client's memory says which copies contain what it has
-// published: its *receipts* (docs/shared-memory.md). The copy outlives the daemon, with its own number. So what a
+// published: its *receipts* (docs/reference/shared-memory.md). The copy outlives the daemon, with its own number. So what a
 // client has published is in the copy, or it is known that it is not, and is taken in once.
 //
 // Pure; any thread.

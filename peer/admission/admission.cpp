@@ -30,7 +30,7 @@ Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& wel
   transcript.add_text(welcome.address);
   transcript.add_text(welcome.name);
   transcript.add_number(welcome.members.size());
-  for (const Member& member : welcome.members) {
+  for (const MemberAddress& member : welcome.members) {
     transcript.add_bytes(member.node.bytes);
     transcript.add_text(member.address);
   }

@@ -1,5 +1,5 @@
-// The proofs that open a link: the dialler's, that it holds the cluster key, and the listener's, that it is the node it
-// says it is. docs/explanation/security.md has the reasons.
+// Makes and checks the proofs that open a link: the dialler proves that it holds the cluster key, and the listener that
+// it is the node it says it is. docs/explanation/security.md has the reasons.
 //
 // Pure but for the nonce; any thread.
 //

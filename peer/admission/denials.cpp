@@ -55,13 +55,13 @@ std::optional<NodeId> parse_node_id(std::string_view text) {
   return node;
 }
 
-Denials::Outcome Denials::merge(const Denial& heard, TimeUs time_of_day) {
+Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day) {
   const auto known = entries_.find(heard.node);
-  if (known != entries_.end() && rank(known->second.denial) >= rank(heard)) return Outcome::known;
-  if (heard.decided_at > time_of_day + max_ahead_us) return Outcome::refused;
-  if (known == entries_.end() && !make_room(heard.denied)) return Outcome::refused;
+  if (known != entries_.end() && rank(known->second.denial) >= rank(heard)) return Hearsay::known;
+  if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
+  if (known == entries_.end() && !make_room(heard.denied)) return Hearsay::refused;
   put(heard);
-  return Outcome::news;
+  return Hearsay::news;
 }
 
 std::optional<Denial> Denials::decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {

@@ -1,5 +1,5 @@
-// An invitation: one line of text with which one more node, or several, can join until it expires, without ever having
-// seen the cluster key.
+// Makes and reads invitations. An invitation is one line of text with which nodes can join until it expires, without
+// ever having seen the cluster key.
 //
 //   gossamer-invite-1: + base64url without padding of
 //     id (16) | expires at (8, µs since 1970) | listening public key (32) | secret (32)
@@ -36,13 +36,13 @@ inline constexpr std::size_t max_invitation_characters = 4096;
 [[nodiscard]] std::expected<Invitation, std::string> parse_invitation(std::string_view line);
 
 [[nodiscard]] Secret invitation_secret(const ClusterKey& key, const InvitationId& id, TimeUs expires_at);
-/// A claim with everything but its proof filled in, and with it.
+/// Makes a claim of the invitation, with its proof.
 [[nodiscard]] InvitationClaim make_claim(const Invitation& invitation, const PublicKey& own_key);
 [[nodiscard]] Proof claim_proof(const Secret& invitation_secret, const InvitationClaim& claim);
 /// True if the claim's invitation was made with some key of the ring. Its expiry is proven with it.
 [[nodiscard]] bool is_claim_proven(const ClusterKeys& keys, const InvitationClaim& claim);
 
-/// "2026-03-01 12:00 UTC", for messages.
+/// The time as "2026-03-01 12:00 UTC", for messages.
 [[nodiscard]] std::string date_text(TimeUs time_of_day);
 
 }  // namespace gossamer::peer

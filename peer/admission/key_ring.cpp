@@ -114,7 +114,7 @@ std::optional<Fingerprint> KeyRing::successor() const {
   TimeUs made_at = keys_.front().made_at;
   for (const RingKey& key : keys_) {
     const Fingerprint fingerprint = key.key.fingerprint();
-    // Equal times only if two were made in the same microsecond: every member then takes the same one.
+    // If two keys were made in the same microsecond, every member takes the same one.
     if (key.made_at < made_at || (key.made_at == made_at && (!newest || fingerprint < *newest))) continue;
     made_at = key.made_at;
     newest = fingerprint;
@@ -133,7 +133,7 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
     }
   }
   revive_newest_if_none_is_left(heard, time_of_day);
-  // Before there is less there must be more: a key that was retired may leave nothing but its successor.
+  // New keys are added before retired ones are removed, since a retired key may leave nothing but its successor.
   for (const RingKey& key : heard.keys) {
     if (!merge_key(key, time_of_day)) merge.refused = true;
   }
@@ -142,7 +142,7 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   return merge;
 }
 
-/// Where two operators retired different keys at once and none is left, all members agree to keep the same one.
+/// If two operators retired different keys at once and none is left, all members keep the same one.
 void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day) {
   std::optional<std::pair<TimeUs, Fingerprint>> newest;
   for (const std::span<const RingKey> keys : {std::span<const RingKey>(keys_), std::span<const RingKey>(heard.keys)}) {

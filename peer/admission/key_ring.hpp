@@ -1,9 +1,9 @@
-// The cluster keys that a node accepts, when each was made, which are retired for good, and which one it listens with.
+// Holds the cluster keys that a node accepts, when each was made, which are retired, and which one it listens with.
 //
-// A set that grows by rotate() and shrinks by retire(), told to every member and merged there: what was retired never
-// comes back, a key is known by its fingerprint, and the newest is the one to listen with as soon as the neighbours
-// hold it, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but for
-// the random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
+// The ring grows by rotate() and shrinks by retire(), is told to every member and merged there. A retired key never
+// comes back, a key is known by its fingerprint, and the newest becomes the one to listen with when the neighbours hold
+// it, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but for the
+// random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
 // none of them retired; at most max_retired_keys retired ones. The secrets are in the operator's key file, what is
 // known about them in the state folder (notes()).
 
@@ -15,7 +15,7 @@ namespace gossamer::peer {
 
 class KeyRing {
  public:
-  /// Keys of which nothing else is known. Implicit: keys are a ring.
+  /// A ring of keys of which nothing else is known.
   KeyRing(const ClusterKeys& keys);  // NOLINT(google-explicit-constructor)
   /// Keys from a file, and the notes about them. Retired ones are left out; an error if no other is left.
   [[nodiscard]] static std::expected<KeyRing, std::string> restore(const ClusterKeys& keys, std::string_view notes);
@@ -27,7 +27,7 @@ class KeyRing {
   [[nodiscard]] std::span<const RingKey> keys() const { return keys_; }
   [[nodiscard]] ClusterKeys cluster_keys() const;
   [[nodiscard]] RingState state() const { return {keys_, retired_}; }
-  /// One line for each thing known; no secrets.
+  /// The text for the state folder has one line for each key, and no secrets.
   [[nodiscard]] std::string notes() const;
   [[nodiscard]] bool holds(const Fingerprint& fingerprint) const;
   /// The key made last, if it is newer than the one listened with.
@@ -37,8 +37,8 @@ class KeyRing {
     bool changed = false;
     bool refused = false;  ///< something was dated too far ahead, or there was no room
   };
-  /// What another member holds. If the key that we listen with is retired, its successor takes that place. If every
-  /// key is, the newest is not.
+  /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
+  /// every key is retired, the newest stays.
   [[nodiscard]] Merge merge(const RingState& heard, TimeUs time_of_day);
   /// Adds a new key, as the last to be tried. An error if the ring is full.
   [[nodiscard]] std::expected<Fingerprint, std::string> rotate(TimeUs time_of_day);

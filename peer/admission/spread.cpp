@@ -17,7 +17,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   }
   told.next_denial_change = told.denial_change;
   told.next_ring_version = told.ring_version;
-  // Denials first: whoever was put out before the key was changed is to hear nothing of the new one.
+  // Denials go first: a node that was denied before the key was changed must not be told the new one.
   DenialList list;
   if (told.denial_change != denials_.last_change())
     list.records = denials_.since(told.next_denial_change, max_denials_in_message);
@@ -34,10 +34,10 @@ void Spread::said(const NodeId& node) {
   link->second.ring_version = link->second.next_ring_version;
 }
 
-Spread::Outcome Spread::heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now) {
+Hearsay Spread::heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now) {
   GOSSAMER_CHECK(list.records.size() <= max_denials_in_message);
-  if (!links_.contains(from)) return Outcome::known;
-  Outcome outcome = Outcome::known;
+  if (!links_.contains(from)) return Hearsay::known;
+  Hearsay outcome = Hearsay::known;
   bool refused = false;
   for (const Denial& denial : list.records) {
     const auto known = denials_.entries().find(denial.node);
@@ -47,26 +47,26 @@ Spread::Outcome Spread::heard(const NodeId& from, const DenialList& list, TimeUs
       refused = true;
       break;
     }
-    const Denials::Outcome merged = denials_.merge(denial, time_of_day);
-    if (merged == Denials::Outcome::news) outcome = Outcome::news;
-    if (merged == Denials::Outcome::refused) refused = true;
+    const Hearsay merged = denials_.merge(denial, time_of_day);
+    if (merged == Hearsay::news) outcome = Hearsay::news;
+    if (merged == Hearsay::refused) refused = true;
   }
-  if (outcome == Outcome::news) return outcome;
-  return refused ? Outcome::refused : outcome;
+  if (outcome == Hearsay::news) return outcome;
+  return refused ? Hearsay::refused : outcome;
 }
 
-Spread::Outcome Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now) {
+Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now) {
   const auto link = links_.find(from);
-  if (link == links_.end()) return Outcome::known;
+  if (link == links_.end()) return Hearsay::known;
   link->second.holds.clear();
   for (const RingKey& key : state.keys)
     link->second.holds.push_back(key.key.fingerprint());
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(state, time_of_day);
-  if (!merge.changed) return merge.refused ? Outcome::refused : Outcome::known;
-  if (!ring_throttle_.take(now)) return Outcome::refused;
+  if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
+  if (!ring_throttle_.take(now)) return Hearsay::refused;
   set_ring(std::move(merged), now);
-  return Outcome::news;
+  return Hearsay::news;
 }
 
 void Spread::set_ring(KeyRing ring, TimeUs now) {

@@ -1,4 +1,4 @@
-// What the members of a cluster agree on, told from one to the next: who is denied, and which keys admit.
+// Spreads what the members of a cluster agree on from one to the next: who is denied, and which keys admit.
 //
 // Holds the node's own denials and key ring, and for each link what its other end has been told and is known to hold.
 // Every link is told everything when it comes up, what is new when there is something new, and everything again every
@@ -16,11 +16,11 @@ namespace gossamer::peer {
 /// How long a new key waits for neighbours that do not say that they hold it before it is listened with.
 inline constexpr TimeUs promote_after_us = 60 * us_per_s;
 inline constexpr TimeUs retell_us = 600 * us_per_s;
-/// Of the time, a node that accepts several keys listens with the first for first_key_slot_us, then with each other one
-/// for other_key_slot_us: who was away while the key changed gets in with any of them, if not at the first try.
+/// A node that accepts several keys listens with the first for first_key_slot_us, then with each other one for
+/// other_key_slot_us, and so on. A node that was away while the key changed gets in with any of them, if not at once.
 inline constexpr TimeUs first_key_slot_us = 8 * us_per_s;
 inline constexpr TimeUs other_key_slot_us = 2 * us_per_s;
-/// Changes taken from others: this many at once, then this many a second. Operators make a few a year.
+/// So many changes are taken from others at once, then so many a second. Operators make a few a year.
 inline constexpr std::uint32_t ring_change_burst = 32;
 inline constexpr double ring_changes_per_s = 0.1;
 inline constexpr std::uint32_t denial_change_burst = 2048;
@@ -38,26 +38,20 @@ class Spread {
     links_[node].told_at = now;
   }
   void link_down(const NodeId& node) { links_.erase(node); }
-  /// What that neighbour is to be told next. It counts as told with said(); what could not be sent comes again.
+  /// The message that the neighbour is to be told next. It counts as told with said(), and comes again without.
   [[nodiscard]] std::optional<ControlMessage> next_for(const NodeId& node, TimeUs now);
   void said(const NodeId& node);
 
-  /// What a message from a neighbour did here.
-  enum class Outcome {
-    known,    ///< nothing
-    news,     ///< something holds now that did not
-    refused,  ///< against the rules, or too much of it
-  };
-  [[nodiscard]] Outcome heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
-  [[nodiscard]] Outcome heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
+  /// Takes a message from a neighbour. It is news if any part of it is.
+  [[nodiscard]] Hearsay heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
+  [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
 
   [[nodiscard]] std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
     return denials_.decide(node, denied, std::move(reason), time_of_day);
   }
   /// A ring that was changed here: everyone is told.
   void set_ring(KeyRing ring, TimeUs now);
-  /// The key to listen with instead of the present one, if the time has come: all neighbours hold it, or have had
-  /// promote_after_us.
+  /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
   [[nodiscard]] std::optional<Fingerprint> promotion(TimeUs now) const;
   /// The key that is listened with at this moment, by its place in the ring.
   [[nodiscard]] std::size_t key_slot(TimeUs since_start) const;

@@ -1,4 +1,4 @@
-// What a proof is made of: BLAKE2b-256, keyed with a secret, over a list of fields.
+// Makes proofs: BLAKE2b-256, keyed with a secret, over a list of fields.
 //
 // Used by admission.cpp and invitation.cpp only. Pure, any thread.
 
@@ -54,7 +54,7 @@ class Transcript {
   crypto_generichash_state state_;
 };
 
-/// In constant time.
+/// Compares in constant time.
 inline bool same(const Proof& a, const Proof& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -1,5 +1,5 @@
-// The cluster key: 32 secret bytes that every node of a cluster holds and nobody else. A ring of several, so that it
-// can be changed while nodes run: the first is the one this node listens with; a dialler tries all of its own.
+// Holds the cluster key: 32 secret bytes that every node of a cluster holds and nobody else. There may be several, so
+// that the key can be changed while nodes run: a node listens with the first, and a dialler tries all of its own.
 //
 // Called at start and by the key ring (peer/admission/key_ring.hpp), any thread. docs/explanation/security.md says what
 // the key protects.
@@ -51,14 +51,14 @@ inline constexpr const char* cluster_key_file_name = "cluster.key";
 /// Keys from text: one a line, 44 characters of base64 or 64 hexadecimal digits; empty lines and '#' comments are
 /// skipped. The error names the line, never its content.
 [[nodiscard]] std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text);
-/// The same from a file that nobody but its owner may read.
+/// Reads such text from a file that nobody but its owner may read.
 [[nodiscard]] std::expected<ClusterKeys, std::string> read_cluster_keys(const std::filesystem::path& path);
-/// Replaces the file, or makes it: old or new, never half of either.
+/// Makes or replaces the file. It is never half-written.
 [[nodiscard]] std::expected<void, std::string> write_cluster_keys(const std::filesystem::path& path,
                                                                   const ClusterKeys& keys);
 /// Writes a new random key to a file that must not exist yet.
 [[nodiscard]] std::expected<ClusterKeys, std::string> generate_cluster_key(const std::filesystem::path& path);
-/// Reads the file, or makes it: a node that was given no key founds a cluster of its own.
+/// Reads the file, or makes it, since a node that was given no key founds a cluster of its own.
 [[nodiscard]] std::expected<ClusterKeys, std::string> load_or_create_cluster_keys(const std::filesystem::path& path);
 
 }  // namespace gossamer::peer

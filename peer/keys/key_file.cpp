@@ -50,7 +50,7 @@ std::optional<std::string> complaint_about(const struct stat& info, const std::s
   return std::nullopt;
 }
 
-/// 0 or the error.
+/// Returns 0 or the error.
 int write_and_sync(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -63,7 +63,7 @@ int write_and_sync(int fd, std::string_view text) {
 
 /// Puts the finished temporary file in its place: 0 or the error.
 using Place = int (*)(const char* temporary, const char* name);
-/// link() fails where rename() would replace: of two programs that start at once, one key wins.
+/// link() fails where rename() would replace, so one key wins if two programs start at once.
 int place_new(const char* temporary, const char* name) {
   const int problem = ::link(temporary, name) == 0 ? 0 : errno;
   ::unlink(temporary);
@@ -140,7 +140,7 @@ std::expected<bool, std::string> create_secret_file(const std::filesystem::path&
 }
 
 std::expected<void, std::string> replace_secret_file(const std::filesystem::path& path, std::string_view text) {
-  // A link to the file stays one: what it points to is replaced.
+  // If the path is a link, the file that it points to is replaced.
   std::error_code not_there;
   const std::filesystem::path target = std::filesystem::canonical(path, not_there);
   const auto written = write_secret_file(not_there ? path : target, text, place_over);

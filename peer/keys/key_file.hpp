@@ -1,4 +1,4 @@
-// Small secret files: read with their permissions checked, written whole or not at all.
+// Reads small secret files, checking their permissions, and writes them whole or not at all.
 //
 // Called by keys.cpp and cluster_keys.cpp, at start and when the key ring changes, any thread.
 
@@ -36,7 +36,7 @@ class SecretText {
 [[nodiscard]] std::expected<bool, std::string> create_secret_file(const std::filesystem::path& path,
                                                                   std::string_view text);
 
-/// The same, and a file that is there is replaced.
+/// Creates the file likewise, and replaces one that is there.
 [[nodiscard]] std::expected<void, std::string> replace_secret_file(const std::filesystem::path& path,
                                                                    std::string_view text);
 

@@ -1,4 +1,4 @@
-// A node's identity: its CURVE key pair and the id that follows from it.
+// Makes and keeps a node's identity: its CURVE key pair and the id that follows from it.
 //
 // Called at start, any thread. Secrets live in Secret, which wipes itself and has no way into a log. The secret part of
 // an identity is kept in the state folder, in a file that only its owner can read.
@@ -26,7 +26,7 @@ class Secret {
 
   [[nodiscard]] std::span<const std::uint8_t, key_bytes> bytes() const { return bytes_; }
   [[nodiscard]] std::span<std::uint8_t, key_bytes> writable() { return bytes_; }
-  /// In constant time.
+  /// Compares in constant time.
   [[nodiscard]] bool same_as(const Secret& other) const;
 
  private:

@@ -37,12 +37,12 @@ void ClaimAttempt::start() {
 
 void ClaimAttempt::try_address() {
   if (closed_) return;
-  connected_ = secured_ = false;
+  phase_ = Phase::dialled;
   timer_.expires_after(claim_answer_timeout);
   timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self || self->closed_) return;
-    if (self->connected_) {
+    if (self->phase_ != Phase::dialled) {
       self->next_address("the node at " + self->here() + " took the connection and said nothing", true);
     } else {
       self->next_address("nobody answers at " + self->here(), false);
@@ -85,7 +85,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   if (!interface_.empty()) socket.set(zmq::sockopt::bindtodevice, interface_);
   if (endpoint.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
   const auto weak = weak_from_this();
-  static std::atomic<std::uint64_t> sockets_opened = 0;  // an earlier attempt's may not have gone yet
+  static std::atomic<std::uint64_t> sockets_opened = 0;  // the name of an earlier attempt may still be taken
   const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
   events_ = watch_socket(loop_, context_, socket, place, watched_events, [weak](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(event);
@@ -94,7 +94,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   socket_->start(1, [weak](Received&& received) {
     if (const auto self = weak.lock()) self->receive(std::move(received));
   });
-  // Waits in ZeroMQ's queue until the handshake is done.
+  // The claim waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
   const InvitationClaim claim = make_claim(invitation_, identity_.keys.public_key);
   (void)socket_->send({}, encode(ControlMessage(claim)), meter);
@@ -118,24 +118,25 @@ void ClaimAttempt::note_event(SocketEvent event) {
   if (closed_) return;
   switch (event.kind) {
     case ZMQ_EVENT_CONNECTED:
-      connected_ = true;
+      phase_ = Phase::connected;
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
       finish(std::unexpected("the node at " + here() + " denies this node: an operator there has to allow it " +
                              "(gossamerctl allow " + identity_.node.full() + ")"));
       return;
     case ZMQ_EVENT_CLOSED:
-      if (!connected_) next_address("nobody answers at " + here(), false);
+      if (phase_ == Phase::dialled) next_address("nobody answers at " + here(), false);
       return;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
-      secured_ = true;
+      phase_ = Phase::secured;
       return;
     case ZMQ_EVENT_DISCONNECTED:
-      if (secured_) return disconnected();
+      if (phase_ == Phase::secured) return disconnected();
       [[fallthrough]];
     default:
       next_address("the node at " + here() +
-                       " does not know this invitation: its cluster has another key by now, or is another one; ask for "
+                       " does not know this invitation: its cluster has another key by now, or it belongs to another "
+                       "cluster; ask for "
                        "a new invitation (gossamerctl invite)",
                    true);
   }
@@ -143,7 +144,7 @@ void ClaimAttempt::note_event(SocketEvent event) {
 
 void ClaimAttempt::disconnected() {
   const std::shared_ptr<PolledSocket> ending = socket_;
-  ending->drain_rest();  // why we were turned away
+  ending->drain_rest();  // the last message may say why we were turned away
   if (!closed_ && socket_ == ending) next_address("the connection to " + here() + " ended", true);
 }
 

@@ -1,4 +1,4 @@
-// How a node that holds an invitation gets the key ring: asks the members that the invitation names, one after the
+// Gets the key ring for a node that holds an invitation: asks the members that the invitation names, one after the
 // other, until one answers.
 //
 //   resolve the host → connect, CURVE with the invitation's listening key → claim → grant, or rejected and why
@@ -33,6 +33,9 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   void close();
 
  private:
+  /// How far the connection to the present address has come.
+  enum class Phase { dialled, connected, secured /* by CURVE's handshake */ };
+
   void try_address();
   void resolved(const Address& endpoint);
   void open_socket(const Address& endpoint);
@@ -55,10 +58,9 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   std::shared_ptr<PolledSocket> socket_;
   std::shared_ptr<PolledSocket> events_;
   std::size_t index_ = 0;
-  bool connected_ = false;
-  bool secured_ = false;    ///< CURVE's handshake is done
-  bool try_again_ = false;  ///< somebody answered in this round, under another key
-  std::string complaint_;   ///< the last one, of those from somebody who answers if there are any
+  Phase phase_ = Phase::dialled;
+  bool try_again_ = false;  ///< a member has answered in this round, under another key
+  std::string complaint_;   ///< the last error; one from somebody who answers goes before others
   bool closed_ = false;
 };
 

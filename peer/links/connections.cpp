@@ -16,7 +16,7 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   return closing;
 }
 
-/// The oldest stranger of the host that has the most of them; of hosts with as many, the oldest stranger of all.
+/// Chooses the oldest stranger of the host that has the most, and between such hosts the oldest stranger of all.
 std::map<int, Connections::Connection>::iterator Connections::one_too_many() {
   std::map<std::string, std::size_t> of_host;
   for (const auto& [descriptor, connection] : connections_) {

@@ -1,11 +1,11 @@
-// The connections to the listening port, and which of them are to be closed.
+// Knows the connections to the listening port, and decides which of them are to be closed.
 //
 // A connection is a stranger's until a hello has been accepted on it. Strangers hold descriptors and memory of this
-// process, so they get `patience` and no more, and there are at most `max_strangers` of them: one more, and the oldest
-// goes of the host that has the most. So who floods the port from one address closes his own connections, and nodes at
-// other addresses still come in. When a link ends, its connections are strangers again.
+// process, so each has `patience`, and there are at most `max_strangers` of them. If there is one more, the oldest
+// stranger of the host that has the most is closed. So a host that floods the port closes its own connections, and
+// nodes at other addresses still come in. When a link ends, its connections are strangers again.
 //
-// Decides only: the listener tells it of connections by their descriptors and closes what it names. One owner.
+// Does no I/O: the listener tells of connections by their descriptors, and closes those that are named. One owner.
 
 #pragma once
 
@@ -27,29 +27,29 @@ class Connections {
   };
   struct Closing {
     int descriptor = -1;
-    End end;            ///< the other one; whoever closes looks whether it is still there
-    bool late = false;  ///< it had its time; otherwise there were too many
+    End end;            ///< the other end; whoever closes looks whether it is still the same
+    bool late = false;  ///< true: its time is over; false: there were too many
   };
 
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
 
-  /// A stranger has connected. Names the one that has to go for it, if any.
+  /// A stranger has connected. Names the connection that has to be closed for it, if there is one.
   [[nodiscard]] std::optional<Closing> opened(int descriptor, End end, TimeUs now);
-  /// True if it was an admitted one.
+  /// A connection has ended. True if it was admitted.
   bool closed(int descriptor);
-  /// `routing_id`: not empty. Also before it has been told of: messages and events come by different ways.
+  /// `routing_id` is not empty. May come before opened(), since messages and events come by different ways.
   void admit(int descriptor, const End& end, const std::string& routing_id);
-  /// It is a stranger from now on, if it is still there.
+  /// The connection is a stranger's from now on, if it is still there.
   void dismiss(const std::string& routing_id, TimeUs now);
-  /// Those whose time is over. Each is named once.
+  /// The strangers whose time is over. Each is named once.
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
   [[nodiscard]] std::size_t strangers() const;
 
  private:
   struct Connection {
     End end;
-    std::string routing_id;  ///< empty: a stranger
-    TimeUs since = 0;        ///< a stranger
+    std::string routing_id;  ///< empty: a stranger's
+    TimeUs since = 0;        ///< since when it is a stranger's
     std::uint64_t order = 0;
   };
 

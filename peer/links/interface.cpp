@@ -26,7 +26,7 @@ std::expected<void, std::string> check_interface(const std::string& name) {
   if (name.empty()) return {};
   const std::string start = "network interface '" + name + "': ";
   if (name.size() >= IFNAMSIZ || ::if_nametoindex(name.c_str()) == 0) {
-    return std::unexpected(start + "this machine has no such; it has " + interfaces_here());
+    return std::unexpected(start + "this machine has no such interface; it has " + interfaces_here());
   }
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return std::unexpected(start + "no socket to try it with: out of file descriptors?");
@@ -35,7 +35,7 @@ std::expected<void, std::string> check_interface(const std::string& name) {
   if (error == 0) return {};
   if (error == EPERM) {
     return std::unexpected(start +
-                           "before Linux 5.7 connections are held to one only with the capability CAP_NET_RAW; "
+                           "before Linux 5.7 it takes the capability CAP_NET_RAW to hold connections to an interface; "
                            "listen at the interface's address instead");
   }
   return std::unexpected(start + "connections cannot be held to it (error " + std::to_string(error) + ")");

@@ -1,5 +1,5 @@
-// Holding all connections of a node to one network interface, on machines that have several: what a host name resolves
-// to, or the default route, may be a slow management network.
+// Holds all connections of a node to one network interface, on machines that have several. Without that, a host name or
+// the default route may lead to a slow management network.
 //
 // Any thread.
 
@@ -10,11 +10,11 @@
 
 namespace gossamer::peer {
 
-/// Whether connections can be held to it; no name: to none in particular, always. The error says what this machine has,
-/// or what right is missing.
+/// Checks that connections can be held to the interface; an empty name is always fine. The error says which interfaces
+/// this machine has, or what right is missing.
 [[nodiscard]] std::expected<void, std::string> check_interface(const std::string& name);
 
-/// Before the descriptor listens. 0 or the error of errno.
+/// To be called before the descriptor listens. Returns 0 or the error of errno.
 [[nodiscard]] int hold_to_interface(int descriptor, const std::string& name);
 
 }  // namespace gossamer::peer

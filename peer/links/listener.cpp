@@ -47,7 +47,7 @@ void close_when_silent(zmq::socket_t& socket, int silence_ms) {
   socket.set(zmq::sockopt::tcp_maxrt, (1 + unanswered_keepalives) * silence_s * 1000);
 }
 
-/// Drawn anew, and never one that ZeroMQ makes up: those begin with a zero byte.
+/// Draws a routing id. It never equals one that ZeroMQ makes up, since those begin with a zero byte.
 std::string new_routing_id() {
   const Nonce random = random_nonce();
   std::string id(routing_id_bytes, 'g');
@@ -72,7 +72,7 @@ void seed_zeromq() {
   std::srand(seed);
 }
 
-/// Of a TCP socket's own end, or the other.
+/// The address of a TCP socket's own end, or of the other one.
 std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) which) {
   asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
@@ -83,7 +83,7 @@ std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) 
   return Connections::End{endpoint.address().to_string(), endpoint.port()};
 }
 
-/// Numeric form of a host to bind to.
+/// Resolves a host to bind to.
 std::expected<std::string, std::string> resolve(asio::io_context& loop, const Address& address) {
   asio::error_code error;
   asio::ip::tcp::resolver resolver(loop);
@@ -95,7 +95,7 @@ std::expected<std::string, std::string> resolve(asio::io_context& loop, const Ad
   return results.begin()->endpoint().address().to_string();
 }
 
-/// A TCP socket that listens there. The error is one of errno.
+/// Makes a TCP socket that listens at `endpoint`. The error is one of errno.
 std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint, const std::string& interface,
                                          bool beside_another) {
   const int descriptor = ::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -170,7 +170,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     close(0);
     return std::unexpected(bind_error(address, error.num()));
   }
-  // One frame more than a message may have: its routing id, its header, its payload.
+  // A message has its routing id, its header and its payload.
   router_->start(2 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
   return {};
 }
@@ -205,7 +205,7 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
                            std::to_string(max_listening_keys) + " of them; restart it");
   }
   const int on = 1;
-  // Only now, so that another program on our port is an error when we start.
+  // The port is shared only from now on, so that another program on it is an error when we start.
   if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) return failed(errno);
   const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, interface_, true);
   if (!descriptor) return failed(descriptor.error());
@@ -220,7 +220,7 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   return {};
 }
 
-/// Which of the bound sockets gets new connections: 0 or the error.
+/// Chooses the bound socket that gets new connections. Returns 0 or the error.
 int Listener::steer(std::size_t index) const {
   if (bound_.size() == 1 || index == steered_to_) return 0;
   sock_filter always[] = {BPF_STMT(BPF_RET | BPF_K, static_cast<std::uint32_t>(index))};

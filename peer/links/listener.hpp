@@ -1,4 +1,4 @@
-// The node's one listening socket: a ROUTER behind CURVE, the doorkeeper that ZeroMQ asks about each key (ZAP, RFC 27),
+// Listens for the node: one ROUTER socket behind CURVE, the doorkeeper that ZeroMQ asks about each key (ZAP, RFC 27),
 // and the socket's monitor.
 //
 // ZeroMQ takes a CURVE key when it binds, and to unbind would end every connection accepted there. So each key that is
@@ -40,9 +40,9 @@ class Listener {
  public:
   struct Handlers {
     std::function<void(Arrival&&)> arrived;
-    std::function<void()> lost_connection;   ///< some admitted connection ended; send() finds out which
-    std::function<void()> handshake_failed;  ///< a stranger, or a node with another cluster key
-    std::function<void(const Connections::Closing&)> closing;  ///< a stranger's connection, now
+    std::function<void()> lost_connection;                     ///< an admitted connection ended; send() finds out which
+    std::function<void()> handshake_failed;                    ///< of a stranger, or of a node with another cluster key
+    std::function<void(const Connections::Closing&)> closing;  ///< a stranger's connection is closed now
     std::function<TimeUs()> now;
   };
 
@@ -51,28 +51,28 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  /// Before start(): connections whose other end has not even acknowledged anything for a few times as long are closed,
-  /// so that those that end without a word (behind a partition, a router that forgets) do not add up. The dialler of
-  /// such a one has given it up long since.
+  /// Before start(). A connection is closed when its other end has acknowledged nothing for a few times as long, so
+  /// that connections that end without a word (behind a partition, a router that forgets) do not add up. Their diallers
+  /// have given them up long before.
   void set_silence(int silence_ms) { silence_ms_ = silence_ms; }
-  /// Before start(): how many connections may not be admitted yet, and how long each may take.
+  /// Before start(). Limits the connections that are not admitted yet, and the time that each has.
   void limit_strangers(std::size_t most, TimeUs patience) { connections_ = {most, patience}; }
-  /// Before start(): connections come through this one only; empty: through any.
+  /// Before start(). Connections come through this network interface only; empty: through any.
   void set_interface(std::string name) { interface_ = std::move(name); }
   /// Binds. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages);
-  /// Connections that come from now on are met with this key; those that are there stay. An error leaves things as they
-  /// are: the system does not let us, or max_listening_keys have been used.
+  /// Uses this key for connections that come from now on; those that are there stay. An error changes nothing: the
+  /// system does not allow it, or max_listening_keys have been used.
   [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
-  /// Nodes that are turned away from now on; connections that are there already stay.
+  /// Turns these nodes away from now on; connections that are there already stay.
   void set_denied(std::set<NodeId> denied) { denied_ = std::move(denied); }
-  /// Where it listens, with the port that was found if 0 was asked for.
+  /// The address where it listens, with the port that was found if 0 was asked for.
   [[nodiscard]] const Address& address() const { return address_; }
   [[nodiscard]] SendResult send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter);
-  /// The connection that this came on may stay.
+  /// The connection of this message may stay.
   void admit(const Arrival& arrival);
-  /// It may not, from now on; it has a stranger's time to hear why.
+  /// The connection is a stranger's from now on, and has a stranger's time to hear why.
   void dismiss(const std::string& routing_id) { connections_.dismiss(routing_id, handlers_.now()); }
   /// Closes the connections of strangers whose time is over. To be called every now and then.
   void tend();

@@ -11,11 +11,11 @@ namespace {
 constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
                                ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-// One object is one attempt: the socket is closed long before ZeroMQ reconnects by itself. Turning that off would make
-// ZeroMQ throw away what had arrived and not been read when a connection ends: a goodbye, for one.
+// One object is one attempt, so the socket is closed long before ZeroMQ reconnects by itself. If reconnecting were
+// turned off, ZeroMQ would throw away unread messages when a connection ends, like a goodbye.
 constexpr int reconnect_after_ms = 3'600'000;
 constexpr std::chrono::milliseconds goodbye_grace{100};
-constexpr std::size_t max_endpoints = 8;  // of one host name
+constexpr std::size_t max_endpoints = 8;  // tried of one host name
 
 std::uint64_t random_number() {
   const Nonce nonce = random_nonce();
@@ -51,7 +51,7 @@ void OutgoingLink::start() {
     });
     return;
   }
-  // Resolved here and not by ZeroMQ, whose own lookups would block the thread that moves every link's bytes.
+  // ZeroMQ's own lookups would block the thread that moves every link's bytes.
   resolver_.async_resolve(options_.address.host, std::to_string(options_.address.port),
                           [weak = weak_from_this()](const asio::error_code& error, const auto& results) {
                             const auto self = weak.lock();
@@ -76,14 +76,15 @@ void OutgoingLink::resolved(std::vector<Address> endpoints) {
   connect(Channel::control);
 }
 
-void OutgoingLink::expire() {
-  if (closed_ || end(Channel::bulk).welcomed) return;
-  if (end(Channel::control).connected) {
-    fail(LinkFailure::Kind::timeout,
-         "the node at " + options_.address.text() + " took the connection and said nothing");
-  } else {
-    fail(LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
+std::optional<LinkFailure> OutgoingLink::expire() {
+  if (closed_ || end(Channel::bulk).phase == Phase::welcomed) return std::nullopt;
+  close(0);
+  const std::string where = options_.address.text();
+  if (end(Channel::control).phase == Phase::dialled) {
+    return LinkFailure{.kind = LinkFailure::Kind::unreachable, .text = "nobody answers at " + where};
   }
+  return LinkFailure{.kind = LinkFailure::Kind::timeout,
+                     .text = "the node at " + where + " took the connection and said nothing"};
 }
 
 void OutgoingLink::connect(Channel channel) {
@@ -144,7 +145,7 @@ void OutgoingLink::say_hello(Channel channel) {
   hello.name = options_.own_name;
   hello.features = options_.features;
   hello.proof = hello_proof(keys_.all()[key_index_], hello);
-  // Waits in ZeroMQ's queue until the handshake is done.
+  // The hello waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
   if (end(channel).socket->send({}, encode(ControlMessage(hello)), meter) != SendResult::sent) {
     fail(LinkFailure::Kind::resources, "cannot send on a new connection");
@@ -154,7 +155,7 @@ void OutgoingLink::say_hello(Channel channel) {
 void OutgoingLink::receive(Channel channel, Received&& received) {
   if (closed_ || received.frames.empty()) return;
   Delivery delivery = delivery_of(std::move(received), 0);
-  if (end(channel).welcomed) {
+  if (end(channel).phase == Phase::welcomed) {
     events_.delivered(*this, channel, std::move(delivery));
   } else {
     receive_answer(channel, delivery.frames);
@@ -184,19 +185,14 @@ void OutgoingLink::welcome(Channel channel, const Welcome& welcome) {
   }
   if (channel == Channel::control) {
     listener_ = welcome.public_key;
-    greeted.welcomed = true;
-    if (!events_.introduced(*this, welcome)) {
-      close(0);
-    } else if (!closed_) {
-      connect(Channel::bulk);
-    }
-    return;
+    greeted.reach(Phase::welcomed);
+    return events_.introduced(*this, welcome) ? connect(Channel::bulk) : close(0);
   }
   if (welcome.public_key != listener_) {
     fail(LinkFailure::Kind::bad_welcome, "two different nodes answer at " + options_.address.text());
     return;
   }
-  greeted.welcomed = true;
+  greeted.reach(Phase::welcomed);
   events_.established(*this);
 }
 
@@ -205,10 +201,10 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
   const std::string where = options_.address.text();
   switch (event.kind) {
     case ZMQ_EVENT_CONNECTED:
-      end(channel).connected = true;
+      end(channel).reach(Phase::connected);
       return;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
-      end(channel).secured = true;
+      end(channel).reach(Phase::secured);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
@@ -218,7 +214,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
       fail(LinkFailure::Kind::denied, "the node at " + where + " denies this node");
       return;
     case ZMQ_EVENT_CLOSED:
-      if (!end(channel).connected) unreachable(channel);
+      if (end(channel).phase == Phase::dialled) unreachable(channel);
       return;
     case ZMQ_EVENT_DISCONNECTED:
       disconnected(channel);
@@ -229,11 +225,11 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
 }
 
 void OutgoingLink::disconnected(Channel channel) {
-  if (!end(channel).secured) return handshake_failed(channel);
-  end(channel).socket->drain_rest();  // a goodbye, or why we were rejected
+  if (end(channel).phase < Phase::secured) return handshake_failed(channel);
+  end(channel).socket->drain_rest();  // the last message may be a goodbye, or say why we were rejected
   if (closed_) return;
   const std::string text = "the connection to " + options_.address.text() + " ended";
-  if (channel == Channel::control || !end(Channel::bulk).welcomed) {
+  if (channel == Channel::control || end(Channel::bulk).phase != Phase::welcomed) {
     fail(LinkFailure::Kind::disconnected, text);
     return;
   }
@@ -260,10 +256,11 @@ void OutgoingLink::handshake_failed(Channel channel) {
     retry_control();
     return;
   }
-  fail(LinkFailure::Kind::handshake, "the node at " + options_.address.text() +
-                                         " does not hold our cluster key (or we not its), or it is no Gossamer node; "
-                                         "if the key was changed while this node was away, it needs an invitation "
-                                         "(gossamerctl invite on a member, gossamerctl join here)");
+  fail(LinkFailure::Kind::handshake,
+       "the node at " + options_.address.text() +
+           " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
+           "if the key was changed while this node was away, it needs an invitation "
+           "(gossamerctl invite on a member, gossamerctl join here)");
 }
 
 void OutgoingLink::retry_control() {

@@ -1,15 +1,19 @@
-// A link that this node dials: from the address to two admitted connections, one for control and one for bulk.
+// Dials a link: from the address to two admitted connections, one for control and one for bulk.
 //
 //   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
 //
-// One object is one attempt; nothing reconnects. A host with several addresses is tried at each, a node that listens
-// with another key of the ring with each key, in turn. One thread, the loop's. Held by shared_ptr; the owner calls
-// close() to be rid of it, also from a callback.
+// One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
+// node that listens with another key of the ring is tried with each key in turn.
+//
+// One thread, the loop's. Held by shared_ptr. Its owner is called from the loop only, never from inside a method, and
+// may close the link whenever it is called.
 
 #pragma once
 
+#include <algorithm>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
+#include <optional>
 
 #include "peer/address.hpp"
 #include "peer/keys/cluster_keys.hpp"
@@ -17,7 +21,7 @@
 
 namespace gossamer::peer {
 
-/// Why there is no link, or no longer.
+/// Says why there is no link, or no longer.
 struct LinkFailure {
   enum class Kind {
     unresolved,    ///< no address for that host name
@@ -40,11 +44,12 @@ class OutgoingLink;
 class OutgoingLinkEvents {
  public:
   virtual ~OutgoingLinkEvents() = default;
-  /// The listener has proven which node it is. False: a link to that node is not wanted; this one closes itself.
+  /// The listener has proven which node it is. The answer says whether a link to that node is wanted; without it the
+  /// link closes itself. Must not close the link otherwise.
   virtual bool introduced(OutgoingLink& link, const Welcome& welcome) = 0;
   virtual void established(OutgoingLink& link) = 0;
   virtual void delivered(OutgoingLink& link, Channel channel, Delivery&& delivery) = 0;
-  /// Before or after it was established. The last call.
+  /// There is no link, or no longer. This is the last call.
   virtual void failed(OutgoingLink& link, const LinkFailure& failure) = 0;
 };
 
@@ -57,7 +62,7 @@ struct OutgoingLinkOptions {
   std::string interface;  ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};
-  /// Which of ZeroMQ's I/O threads carries bulk, from 0; -1: the one with fewest connections.
+  /// The number of ZeroMQ's I/O thread that carries bulk, from 0; -1: the one with the fewest connections.
   int bulk_io_thread = -1;
 };
 
@@ -69,21 +74,24 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   ~OutgoingLink();
 
   void start();
-  /// The time for an attempt is over.
-  void expire();
+  /// The time for an attempt is over: closes the link and says why there is none. Nothing if it is established.
+  [[nodiscard]] std::optional<LinkFailure> expire();
   [[nodiscard]] SendResult send(Channel channel, const Frames& frames, const QueueMeter& meter);
   /// No callback comes after this.
   void close(int linger_ms);
   [[nodiscard]] const Address& address() const { return options_.address; }
 
  private:
+  /// How far one of the two connections has come.
+  enum class Phase { dialled, connected, secured /* by CURVE's handshake */, welcomed };
   struct End {
     std::shared_ptr<PolledSocket> socket;
     std::shared_ptr<PolledSocket> events;
     Hello hello;
-    bool connected = false;
-    bool secured = false;  ///< the CURVE handshake is done
-    bool welcomed = false;
+    Phase phase = Phase::dialled;
+
+    /// A welcome may be read before the event that the handshake is done, which comes by another socket.
+    void reach(Phase next) { phase = std::max(phase, next); }
   };
 
   [[nodiscard]] End& end(Channel channel) { return ends_[static_cast<std::size_t>(channel)]; }
@@ -105,7 +113,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   zmq::context_t& context_;
   OutgoingLinkOptions options_;
   const Identity& identity_;
-  const ClusterKeys keys_;  ///< those held when the attempt began
+  const ClusterKeys keys_;  ///< the keys held when the attempt began
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer goodbye_timer_;

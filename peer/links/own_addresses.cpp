@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t link_local_ipv4 = 0xa9fe0000;  // 169.254.0.0/16, RFC 3927
 constexpr std::uint32_t link_local_ipv4_mask = 0xffff0000;
 
-/// Empty: of a family or a kind that does not count.
+/// The numeric form; empty if addresses of this kind do not count.
 std::string text_of(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address->sa_family == AF_INET) {

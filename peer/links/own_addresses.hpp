@@ -1,4 +1,4 @@
-// Under which addresses this machine can be reached, to notice that it has moved to another network.
+// Finds the addresses under which this machine can be reached, to notice that it has moved to another network.
 //
 // Asks the system, which takes some microseconds; any thread.
 
@@ -10,8 +10,9 @@
 
 namespace gossamer::peer {
 
-/// Of all interfaces that are up, in numeric form, sorted; without those that mean something on this machine or wire
-/// only (loopback, link-local). `interface`: of this one alone; empty: of all. Nothing if the system does not tell.
+/// The addresses of all interfaces that are up, in numeric form, sorted. Addresses that mean something on this machine
+/// or wire only (loopback, link-local) are left out. `interface`: of this one alone; empty: of all. Nothing if the
+/// system does not tell.
 [[nodiscard]] std::optional<std::vector<std::string>> own_addresses(const std::string& interface);
 
 }  // namespace gossamer::peer

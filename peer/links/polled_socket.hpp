@@ -1,4 +1,4 @@
-// A ZeroMQ socket inside an Asio loop.
+// Runs a ZeroMQ socket inside an Asio loop.
 //
 // ZMQ_FD is edge-triggered and stands for "look at ZMQ_EVENTS", not for "readable": every wake-up drains until
 // ZMQ_EVENTS is empty, and as a send can swallow an edge, every send looks again. At most messages_per_turn messages
@@ -20,9 +20,9 @@
 namespace gossamer::peer {
 
 inline constexpr std::size_t messages_per_turn = 64;
-/// Messages handled at most when a connection has ended; more than its queue can hold.
+/// The most messages handled when a connection has ended, which is more than its queue can hold.
 inline constexpr std::size_t messages_at_end = 4096;
-/// Frames up to this size are copied: cheaper than sharing them.
+/// Frames up to this size are copied, which is cheaper than sharing them.
 inline constexpr std::size_t copied_frame_bytes = 1024;
 
 enum class SendResult {
@@ -31,10 +31,10 @@ enum class SendResult {
   full,     ///< the link's queue is full: try later, or another partner
 };
 
-/// Bytes handed to ZeroMQ and not encrypted yet, of one link. Shared with ZeroMQ's threads.
+/// Counts the bytes of one link that ZeroMQ has been given and has not encrypted yet. Shared with ZeroMQ's threads.
 using QueueMeter = std::shared_ptr<std::atomic<std::size_t>>;
 
-/// A message as received: its leading frames, at most `max_frames`. Further frames are read and dropped.
+/// A message as received. At most `max_frames` frames are kept; further frames are read and dropped.
 struct Received {
   std::vector<zmq::message_t> frames;
   bool too_many_frames = false;
@@ -50,14 +50,14 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   PolledSocket& operator=(const PolledSocket&) = delete;
   ~PolledSocket();
 
-  /// For options, bind and connect.
+  /// Gives access to options, bind and connect.
   [[nodiscard]] zmq::socket_t& socket() { return socket_; }
   /// Begins to receive. Call after bind or connect. The handler is not called after close().
   void start(std::size_t max_frames, Handler handler);
   /// Never blocks. `routing_id` goes first if it is not empty. `no_link`: a ROUTER has no such peer any more, or a
   /// message broke off half-way and the socket is of no more use.
   [[nodiscard]] SendResult send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter);
-  /// Handles what has arrived, now: for the end of a connection, whose last messages count.
+  /// Handles what has arrived at once, because the last messages of a connection that ends count.
   void drain_rest();
   /// Stops receiving at once; what was sent is still delivered for up to `linger_ms`. May be called twice.
   void close(int linger_ms);

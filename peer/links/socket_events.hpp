@@ -1,6 +1,6 @@
-// What a ZeroMQ socket's monitor tells: connected, handshake done or failed and how, disconnected.
+// Receives what a ZeroMQ socket's monitor tells: connected, handshake done or failed and how, disconnected.
 //
-// One PAIR socket a monitored socket, on the same loop. Same thread rules as PolledSocket.
+// Each monitored socket has a PAIR socket on the same loop. Thread rules are those of PolledSocket.
 
 #pragma once
 
@@ -25,7 +25,7 @@ inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::c
   auto events = std::make_shared<PolledSocket>(loop, context, zmq::socket_type::pair);
   events->socket().set(zmq::sockopt::rcvhwm, 0);  // ZeroMQ's thread blocks, with all its links, while this is full
   events->socket().connect(endpoint);
-  // Two frames: kind (16 bits) and value (32 bits), then the endpoint.
+  // An event has two frames: kind (16 bits) and value (32 bits), then the endpoint.
   events->start(2, [handler = std::move(handler)](Received&& received) {
     SocketEvent event;
     if (received.frames.empty() || received.frames[0].size() != sizeof event.kind + sizeof event.value) return;

@@ -45,7 +45,7 @@ void AddressBook::remember(const Address& address, TimeUs now) {
 bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now, bool at_once) {
   if (node == self_) return true;
   if (BookEntry* known = find(address)) {
-    // What a configured address is gets found out by dialling it, not by hearsay.
+    // Who is at a configured address is found out by dialling it, not by hearsay.
     if (!known->configured) known->node = node;
     return true;
   }

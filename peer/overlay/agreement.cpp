@@ -1,5 +1,4 @@
-// What the members agree on, inside the overlay: who is denied, which keys admit, who was invited (see links.hpp). What
-// is told to whom is decided in spread.cpp.
+#include "peer/overlay/agreement.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -9,13 +8,12 @@
 #include <asio/ip/address.hpp>
 #include <cstring>
 
-#include "peer/overlay/links.hpp"
 #include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
 namespace {
 
-/// The machine's own addresses at which others may reach it, for a node that listens at all of them.
+/// The machine's own addresses where others may reach a node that listens at all of them.
 std::vector<std::string> own_hosts(bool ipv6) {
   std::vector<std::string> hosts;
   ifaddrs* list = nullptr;
@@ -35,7 +33,7 @@ std::vector<std::string> own_hosts(bool ipv6) {
   return hosts;
 }
 
-/// Addresses that other machines can reach first; each once.
+/// Puts addresses that other machines can reach first, and removes repeated ones.
 void order(std::vector<Address>& addresses) {
   std::ranges::stable_partition(addresses, [](const Address& address) { return !address.is_loopback(); });
   std::vector<Address> once;
@@ -49,114 +47,119 @@ void order(std::vector<Address>& addresses) {
 
 // --- what is told and heard ------------------------------------------------------------------------------------------
 
-void Overlay::Core::tend_spread() {
-  if (const auto key = spread_.promotion(now_)) {
+void Agreement::tick() {
+  if (const auto key = spread_.promotion(self_.now())) {
     KeyRing ring = spread_.ring();
     ring.promote(*key);
-    if (const auto kept = events_.keep_key_ring(ring); !kept) log_->error("{}", kept.error());
-    spread_.set_ring(std::move(ring), now_);
+    if (const auto kept = self_.owner.keep_key_ring(ring); !kept) self_.log->error("{}", kept.error());
+    spread_.set_ring(std::move(ring), self_.now());
     use_ring();
-    log_->info("this node now listens with the cluster key {}", hex(*key));
+    self_.log->info("this node now listens with the cluster key {}", hex(*key));
   }
   listen_with_slot();
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (!link->up || link->ended || !link->broken.empty()) continue;
-    while (const auto message = spread_.next_for(link->node, now_)) {
-      if (post(*link, Channel::control, encode(*message)) != SendResult::sent) break;
+  for (const LinkPtr& link : table_.links()) {
+    if (!link->is_up() || !link->broken.empty()) continue;
+    while (const auto message = spread_.next_for(link->node, self_.now())) {
+      if (sender_.post(*link, Channel::control, encode(*message)) != SendResult::sent) break;
       spread_.said(link->node);
     }
   }
 }
 
-void Overlay::Core::hear(const LinkPtr& link, const DenialList& list) {
-  const Spread::Outcome outcome = spread_.heard(link->node, list, time_of_day_(), now_);
-  if (outcome == Spread::Outcome::refused && log_throttle_.take(now_)) {
-    log_->warn("{} tells of denials that are dated ahead of the clock here, or too many", link->node.brief());
+void Agreement::hear(const NodeId& from, const DenialList& list) {
+  const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
+    self_.log->warn("{} tells of denials that are dated ahead of the clock here, or too many", from.brief());
   }
-  if (outcome != Spread::Outcome::news) return;
+  if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
-    if (denial.denied && denial.node == identity_.node) {
-      log_->error("the cluster denies this node{}{}: an operator has to allow it (gossamerctl allow {})",
-                  denial.reason.empty() ? "" : ", because: ", denial.reason, identity_.node.full());
+    if (denial.denied && denial.node == self_.identity.node) {
+      self_.log->error("the cluster denies this node{}{}: an operator has to allow it (gossamerctl allow {})",
+                       denial.reason.empty() ? "" : ", because: ", denial.reason, self_.identity.node.full());
     }
   }
-  log_->info("heard from {} who is denied: {} records", link->node.brief(), spread_.denials().entries().size());
+  self_.log->info("heard from {} who is denied: {} records", from.brief(), spread_.denials().entries().size());
   enforce_denials();
-  events_.denials_changed();
+  self_.turns->happened(DenialsChanged{});
 }
 
-void Overlay::Core::hear(const LinkPtr& link, const RingState& state) {
-  const Spread::Outcome outcome = spread_.heard(link->node, state, time_of_day_(), now_);
-  if (outcome == Spread::Outcome::refused && log_throttle_.take(now_)) {
-    log_->warn("{} tells of cluster keys that are dated ahead of the clock here, or too many", link->node.brief());
+void Agreement::hear(const NodeId& from, const RingState& state) {
+  const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
+    self_.log->warn("{} tells of cluster keys that are dated ahead of the clock here, or too many", from.brief());
   }
-  if (outcome != Spread::Outcome::news) return;
-  log_->info("heard from {} of a change of the key ring: {} keys", link->node.brief(), spread_.ring().keys().size());
-  // Kept before the next tick tells anyone that we hold it. What cannot be kept is used all the same: the others will.
-  if (const auto kept = events_.keep_key_ring(spread_.ring()); !kept) {
-    log_->error("the new cluster keys are in use, but will be lost at the next start: {}", kept.error());
+  if (outcome != Hearsay::news) return;
+  self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
+  // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
+  // because the others will use it.
+  if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
+    self_.log->error("the new cluster keys are in use, but will be lost at the next start: {}", kept.error());
   }
   use_ring();
 }
 
-/// Our own change: kept for the next start before it is used, or not made at all.
-std::expected<void, std::string> Overlay::Core::change_ring(KeyRing ring) {
-  if (auto kept = events_.keep_key_ring(ring); !kept) return kept;
-  spread_.set_ring(std::move(ring), now_);
+/// Makes a change that was asked for here: it is stored before it is used, or not made at all.
+std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
+  if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
+  spread_.set_ring(std::move(ring), self_.now());
   use_ring();
   return {};
 }
 
-void Overlay::Core::use_ring() {
+void Agreement::use_ring() {
   keys_ = spread_.ring().cluster_keys();
   listen_with_slot();
 }
 
-void Overlay::Core::listen_with_slot() {
-  const ClusterKey& key = keys_.all()[spread_.key_slot(now_ - started_at_)];
+void Agreement::listen_with_slot() {
+  const ClusterKey& key = keys_.all()[spread_.key_slot(self_.now() - started_at_)];
   const auto listening = listener_.listen_with(key);
-  if (!listening && !cannot_change_key_) log_->error("{}", listening.error());
+  if (!listening && !cannot_change_key_) self_.log->error("{}", listening.error());
   cannot_change_key_ = !listening;
 }
 
 // --- who is denied ---------------------------------------------------------------------------------------------------
 
-void Overlay::Core::enforce_denials() {
-  denied_ = denied_here_;
-  for (const auto& [node, entry] : spread_.denials().entries()) {
-    if (entry.denial.denied && node != identity_.node) denied_.insert(node);
-  }
-  listener_.set_denied(denied_);
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (!denied_.contains(link->node) || !link->broken.empty()) continue;
-    if (link->up) say(link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
-    link->broken = "the node is denied";
-  }
-  queue_broken();
+void Agreement::set_denied(const std::vector<NodeId>& nodes) {
+  denied_here_ = std::set<NodeId>(nodes.begin(), nodes.end());
+  enforce_denials();
 }
 
-std::expected<Denial, std::string> Overlay::Core::decide(const NodeId& node, bool denied, const std::string& reason) {
-  now_ = clock_();
+void Agreement::enforce_denials() {
+  denied_ = denied_here_;
+  for (const auto& [node, entry] : spread_.denials().entries()) {
+    if (entry.denial.denied && node != self_.identity.node) denied_.insert(node);
+  }
+  listener_.set_denied(denied_);
+  for (const LinkPtr& link : table_.links()) {
+    if (!denied_.contains(link->node) || !link->broken.empty()) continue;
+    if (link->is_up()) sender_.say(*link, Channel::control, Rejected{RejectReason::denied, "this node is denied"});
+    sender_.set_broken(*link, "the node is denied");
+  }
+}
+
+std::expected<Denial, std::string> Agreement::decide(const NodeId& node, bool denied, const std::string& reason) {
+  self_.turns->read_clock();
   if (!is_plain_text(reason, max_text_bytes)) {
     return std::unexpected("the reason is longer than " + std::to_string(max_text_bytes) + " bytes or not plain UTF-8");
   }
-  if (denied && node == identity_.node) {
+  if (denied && node == self_.identity.node) {
     return std::unexpected("that is this node itself: run it on another member, or stop gossamerd here");
   }
-  const auto denial = spread_.decide(node, denied, reason, time_of_day_());
+  const auto denial = spread_.decide(node, denied, reason, self_.time_of_day());
   if (!denial) {
     return std::unexpected("there are " + std::to_string(max_denials) +
                            " nodes denied, which is the most: change the cluster key instead, and retire the old one");
   }
-  log_->info("node {} is {} in the whole cluster", node.brief(), denied ? "denied" : "allowed");
+  self_.log->info("node {} is {} in the whole cluster", node.brief(), denied ? "denied" : "allowed");
   enforce_denials();
-  events_.denials_changed();
+  self_.turns->happened(DenialsChanged{});
   return *denial;
 }
 
 // --- which keys admit ------------------------------------------------------------------------------------------------
 
-std::vector<KeyStatus> Overlay::Core::key_ring() const {
+std::vector<KeyStatus> Agreement::key_ring() const {
   std::vector<KeyStatus> keys;
   for (const RingKey& key : spread_.ring().keys()) {
     const Fingerprint fingerprint = key.key.fingerprint();
@@ -165,30 +168,31 @@ std::vector<KeyStatus> Overlay::Core::key_ring() const {
   return keys;
 }
 
-std::expected<Fingerprint, std::string> Overlay::Core::rotate_key() {
-  now_ = clock_();
+std::expected<Fingerprint, std::string> Agreement::rotate_key() {
+  self_.turns->read_clock();
   KeyRing ring = spread_.ring();
-  const auto fingerprint = ring.rotate(time_of_day_());
+  const auto fingerprint = ring.rotate(self_.time_of_day());
   if (!fingerprint) return fingerprint;
   if (const auto changed = change_ring(std::move(ring)); !changed) return std::unexpected(changed.error());
-  log_->info("made the cluster key {}: it is told to every member", hex(*fingerprint));
+  self_.log->info("made the cluster key {}: it is told to every member", hex(*fingerprint));
   return fingerprint;
 }
 
-std::expected<void, std::string> Overlay::Core::retire_key(const Fingerprint& fingerprint) {
-  now_ = clock_();
+std::expected<void, std::string> Agreement::retire_key(const Fingerprint& fingerprint) {
+  self_.turns->read_clock();
   KeyRing ring = spread_.ring();
-  if (const auto retired = ring.retire(fingerprint, time_of_day_()); !retired) return retired;
+  if (const auto retired = ring.retire(fingerprint, self_.time_of_day()); !retired) return retired;
   if (const auto changed = change_ring(std::move(ring)); !changed) return changed;
-  log_->info("retired the cluster key {}: every member is told", hex(fingerprint));
+  self_.log->info("retired the cluster key {}: every member is told", hex(fingerprint));
   return {};
 }
 
-// --- who was invited -------------------------------------------------------------------------------------------------
+// --- who was invited, and joining ------------------------------------------------------------------------------------
 
-std::expected<std::string, std::string> Overlay::Core::invite(TimeUs validity_us, std::vector<Address> addresses) {
+std::expected<std::string, std::string> Agreement::invite(TimeUs validity_us, std::vector<Address> addresses,
+                                                          const std::string& advertised) const {
   if (addresses.empty()) {
-    if (const auto own = parse_address(advertised_, AddressUse::listen)) {
+    if (const auto own = parse_address(advertised, AddressUse::listen)) {
       if (own->is_wildcard()) {
         for (const std::string& host : own_hosts(own->is_ipv6()))
           addresses.push_back({host, own->port});
@@ -196,7 +200,7 @@ std::expected<std::string, std::string> Overlay::Core::invite(TimeUs validity_us
         addresses.push_back(*own);
       }
     }
-    for (const auto& [node, record] : nodes_) {
+    for (const auto& [node, record] : table_.nodes()) {
       const auto address = parse_address(record.address, AddressUse::dial);
       if (record.link && address) addresses.push_back(*address);
     }
@@ -206,78 +210,42 @@ std::expected<std::string, std::string> Overlay::Core::invite(TimeUs validity_us
     return std::unexpected(
         "neither this node nor a neighbour can be dialled: say where members answer, with --address tcp://HOST:PORT");
   }
-  return invitation_line(make_invitation(keys_.first(), std::move(addresses), time_of_day_() + validity_us));
+  return invitation_line(make_invitation(keys_.first(), std::move(addresses), self_.time_of_day() + validity_us));
 }
 
-std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const InvitationClaim& claim,
-                                                                const Arrival& arrival) const {
-  if (hex(claim.public_key) != arrival.user_id) {
-    return Refusal{RejectReason::bad_proof, "the claim's key is not the connection's"};
-  }
-  if (!is_claim_proven(keys_, claim)) {
-    return Refusal{RejectReason::invitation,
-                   "the invitation was made with a key that is no longer accepted here; ask for a new one (gossamerctl "
-                   "invite)"};
-  }
-  if (const TimeUs now = time_of_day_(); now >= claim.expires_at) {
-    return Refusal{RejectReason::invitation, "the invitation expired at " + date_text(claim.expires_at) +
-                                                 ", and here it is " + date_text(now) +
-                                                 "; ask for a new one (gossamerctl invite)"};
-  }
-  const NodeId node = node_id(claim.public_key);
-  if (node == identity_.node) return Refusal{RejectReason::self, "that is this node itself: it needs no invitation"};
-  if (denied_.contains(node)) return Refusal{RejectReason::denied, "the node is denied"};
-  return std::nullopt;
-}
-
-void Overlay::Core::answer_claim(const InvitationClaim& claim, const Arrival& arrival) {
-  if (const auto refusal = refusal_of(claim, arrival)) return refuse(arrival, *refusal);
-  if (log_throttle_.take(now_)) {
-    log_->info("gave the cluster keys to node {} at {}, which was invited", node_id(claim.public_key).brief(),
-               arrival.host);
-  }
-  InvitationGrant grant{spread_.ring().state()};
-  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
-  (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(grant))), meter);
-}
-
-std::expected<void, std::string> Overlay::Core::join(const Invitation& invitation, Joined joined) {
-  if (stopped_) return std::unexpected("this node is stopping");
+std::expected<void, std::string> Agreement::join(const Invitation& invitation, Overlay::Joined ended) {
+  if (self_.turns->stopped()) return std::unexpected("this node is stopping");
   if (claim_) return std::unexpected("this node is already joining: wait for the end of that");
-  if (std::ranges::any_of(links_, [](const LinkPtr& link) { return link->up; })) {
+  if (std::ranges::any_of(table_.links(), [](const LinkPtr& link) { return link->is_up(); })) {
     return std::unexpected(
         "this node is linked to others, and joining would take it out of their cluster: stop gossamerd, remove its "
         "cluster key file and its peers, and join after the next start");
   }
-  joined_ = std::move(joined);
   claim_ = std::make_shared<ClaimAttempt>(
-      loop_, context_, identity_, invitation, options_.interface,
-      [weak = weak_from_this(), invitation](std::expected<InvitationGrant, std::string> grant) {
-        const auto self = weak.lock();
-        if (self && !self->stopped_) self->claim_ended(invitation, std::move(grant));
+      self_.loop, self_.zmq, self_.identity, invitation, self_.options.interface,
+      [this, ended = std::move(ended)](std::expected<InvitationGrant, std::string> grant) {
+        self_.turns->run([&] {
+          claim_.reset();
+          ended(adopt(std::move(grant)));
+        });
       });
   claim_->start();
   return {};
 }
 
-void Overlay::Core::claim_ended(const Invitation& invitation, std::expected<InvitationGrant, std::string> grant) {
-  now_ = clock_();
-  claim_.reset();
-  const auto ended = [this](std::expected<void, std::string> result) {
-    std::exchange(joined_, nullptr)(std::move(result));
-  };
-  if (!grant) return ended(std::unexpected(grant.error()));
+/// Uses the keys of those who invited this node in place of its own: a key that it made for itself is no business of
+/// the cluster's.
+std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant, std::string> grant) {
+  if (!grant) return std::unexpected(grant.error());
   auto ring = KeyRing::adopt(grant->ring);
-  if (!ring) return ended(std::unexpected(ring.error()));
-  // In place of our own: a key that this node made for itself is no business of the cluster's.
-  if (const auto changed = change_ring(std::move(*ring)); !changed) {
-    return ended(std::unexpected(changed.error()));
-  }
-  for (const Address& address : invitation.addresses)
-    book_.add_configured(address, now_);
-  tell_contacts();
-  log_->info("this node was given the cluster keys of those who invited it");
-  ended({});
+  if (!ring) return std::unexpected(ring.error());
+  if (auto changed = change_ring(std::move(*ring)); !changed) return changed;
+  self_.log->info("this node was given the cluster keys of those who invited it");
+  return {};
+}
+
+void Agreement::close() {
+  if (claim_) claim_->close();
 }
 
 }  // namespace gossamer::peer

@@ -2,25 +2,25 @@
 
 #include <spdlog/spdlog.h>
 #include <algorithm>
-#include <asio/post.hpp>
 
 #include "gossip/check.hpp"
-#include "peer/admission/admission.hpp"
 
 namespace gossamer::peer {
 namespace {
 
-/// Heartbeats in a row that a link may miss before hearsay about the death of its other end is believed.
+/// A link may miss so many heartbeats in a row before hearsay about the death of its other end is believed.
 constexpr int silent_pings = 3;
-/// A node without a link for this long is forgotten if the room is needed: nothing is under way with it any more.
-constexpr TimeUs forget_node_us = 600 * us_per_s;
+/// A bulk connection may be silent for this many times link_timeout_ms.
+constexpr int bulk_patience = 10;
+/// The bound on attempts begun in one tick leaves room for links that others dial.
+constexpr std::size_t attempts_per_tick = 8;
 
 bool is_loopback_host(const std::string& host) {
   return Address{host, 0}.is_loopback();
 }
 
-/// What a node says of itself, made fit for this one: the wildcard stands for wherever it was seen. Empty: it cannot be
-/// dialled from here.
+/// The address that a node tells of itself, as this node can dial it: a wildcard stands for the host where the node is
+/// seen. Empty: it cannot be dialled from here.
 std::string dialable(const std::string& text, const std::string& host) {
   auto address = parse_address(text, AddressUse::listen);
   if (!address || address->port == 0) return {};
@@ -28,453 +28,450 @@ std::string dialable(const std::string& text, const std::string& host) {
   return address->is_loopback() && !is_loopback_host(host) ? std::string{} : address->text();
 }
 
-/// An IPv4 peer of an IPv6 socket is seen as ::ffff:1.2.3.4.
-std::string plain_host(std::string host) {
-  const std::string mapped = "::ffff:";
-  const bool is_mapped = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
-  return is_mapped ? host.substr(mapped.size()) : host;
-}
-
 }  // namespace
 
-// --- strangers at our port -----------------------------------------------------------------------------------------
-
-void Overlay::Core::arrived(Arrival&& arrival) {
-  if (stopped_) return;
-  now_ = clock_();
-  const auto known = connections_.find(arrival.routing_id);
-  if (known == connections_.end()) {
-    admit(std::move(arrival));
-    return;
-  }
-  const auto [link, channel] = known->second;
-  // A routing id can be taken over by another connection once its owner is gone; the key behind it cannot.
-  if (link->user_id != arrival.user_id) {
-    end(link, "the connection ended");
-    if (!stopped_) admit(std::move(arrival));
-    return;
-  }
-  deliver(link, channel, std::move(arrival.delivery));
+void Links::start() {
+  Roster::Host& host = *this;
+  const std::string& address = own_address_.text();
+  roster_.emplace(self_.options.membership,
+                  MemberRecord{self_.identity.node, self_.options.incarnation, address.empty(), address},
+                  gossip::Random(self_.random.next()), self_.now(), host);
 }
 
-void Overlay::Core::admit(Arrival&& arrival) {
-  arrival.host = plain_host(std::move(arrival.host));
-  const Delivery& delivery = arrival.delivery;
-  if (delivery.too_many_frames || delivery.frames.payload_count != 0 || delivery.bytes > max_hello_bytes) {
-    ++counters_.strangers;
-    return;
-  }
-  if (!hello_throttle_.take(now_)) {
-    ++counters_.hellos_throttled;
-    return;
-  }
-  const auto packet = decode(delivery.frames);
-  const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
-  if (const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr) {
-    answer_claim(*claim, arrival);
-    return;
-  }
-  const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
-  if (hello == nullptr) {
-    ++counters_.strangers;  // also the last messages of a link that has just ended
-    return;
-  }
-  auto refusal = refusal_of(*hello, arrival);
-  if (!refusal) {
-    refusal = hello->channel == Channel::control ? admit_control(*hello, arrival) : admit_bulk(*hello, arrival);
-  }
-  if (refusal) refuse(arrival, *refusal);
+bool Links::settled() const {
+  const bool alone = !roster_ || roster_->membership().view().empty();
+  if (!book_.settled([this](const NodeId& node) { return table_.is_linked(node); }, alone)) return false;
+  // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
+  const bool meeting = std::ranges::any_of(table_.links(), [this](const LinkPtr& link) {
+    return link->phase == LinkPhase::passing &&
+           self_.now() - link->up_since < self_.options.membership.probe_interval_us;
+  });
+  return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
+    return table_.is_linked(wanted.node) || book_.has_failed(wanted.node);
+  }));
 }
 
-std::optional<Overlay::Core::Refusal> Overlay::Core::refusal_of(const Hello& hello, const Arrival& arrival) {
-  if (hex(hello.public_key) != arrival.user_id) {
-    return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
-  }
-  if (!is_hello_proven(keys_, hello)) {
-    return Refusal{RejectReason::bad_proof,
-                   "the hello does not prove that its sender holds the cluster key; if the key was changed while "
-                   "it was away, the node needs an invitation (gossamerctl invite)"};
-  }
-  if (hello.version_low > protocol_version_high || hello.version_high < protocol_version_low) {
-    return Refusal{RejectReason::version, "we speak protocol " + std::to_string(protocol_version_low) + " to " +
-                                              std::to_string(protocol_version_high) + ", you " +
-                                              std::to_string(hello.version_low) + " to " +
-                                              std::to_string(hello.version_high)};
-  }
-  const NodeId node = node_id(hello.public_key);
-  if (node == identity_.node) {
-    if (hello.incarnation != options_.incarnation) {
-      log_->error("another process uses this node's key, from {}: give each node its own state folder", arrival.host);
+/// The contacts to join through are the addresses to dial, the configured ones first.
+void Links::tell_contacts() {
+  if (!roster_) return;
+  std::vector<std::string> contacts;
+  for (const bool configured : {true, false}) {
+    for (const auto& [text, entry] : book_.entries()) {
+      if (entry.configured == configured) contacts.push_back(text);
     }
-    return Refusal{RejectReason::self, "that is this node itself"};
   }
-  if (denied_.contains(node)) return Refusal{RejectReason::denied, "the node is denied"};
-  const auto record = nodes_.find(node);
-  if (record == nodes_.end()) return std::nullopt;
-  if (now_ < record->second.banned_until) {
-    return Refusal{RejectReason::misbehaved, "too many malformed messages; come back later"};
-  }
-  if (hello.incarnation < record->second.incarnation && !record->second.dead) {
-    return Refusal{RejectReason::stale, "a later start of the same node is here"};
-  }
-  return std::nullopt;
+  roster_->set_contacts(std::move(contacts), self_.now());
 }
 
-std::optional<Overlay::Core::Refusal> Overlay::Core::admit_control(const Hello& hello, const Arrival& arrival) {
-  const NodeId node = node_id(hello.public_key);
-  // What the node left half-done before counts no more.
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->node == node && !link->dialled_by_us && !link->up) end(link, "dialled anew");
+void Links::leave() {
+  if (roster_) roster_->leave(self_.now());
+  for (const LinkPtr& link : table_.links()) {
+    if (link->is_up()) sender_.say(*link, Channel::control, Goodbye{"the node stops"});
   }
-  if (links_.size() >= options_.max_links || record_of(node) == nullptr) {
-    return Refusal{RejectReason::full, "no room for another link"};
+}
+
+void Links::close(int linger_ms) {
+  for (const LinkPtr& link : table_.links()) {
+    if (link->outgoing) link->outgoing->close(linger_ms);
   }
-  note_incarnation(node, hello.incarnation);
-  if (stopped_) return std::nullopt;
+  table_.clear();
+}
+
+// --- links that this node dials -------------------------------------------------------------------------------------
+
+/// While nobody is known, every address in the book is dialled. With partial views a configured node is only a contact
+/// to join through, and is not dialled otherwise.
+void Links::dial_due() {
+  for (const auto& [node, text, unexpected] : roster_->wanted()) {
+    if (table_.is_linked(node)) continue;
+    const auto address = parse_address(text, AddressUse::dial);
+    if (address) (void)book_.learn(node, *address, self_.now(), unexpected);
+  }
+  const bool alone = roster_->membership().view().empty();
+  const auto is_wanted = [&](const BookEntry& entry) {
+    if (alone || (entry.node && roster_->wants(*entry.node))) return true;
+    return entry.configured && !roster_->membership().partial();
+  };
+  const std::size_t room = self_.options.max_links - std::min(self_.options.max_links, table_.links().size());
+  const auto due = book_.take_due(
+      self_.now(), std::min(room, attempts_per_tick), [this](const NodeId& node) { return table_.is_linked(node); },
+      is_wanted);
+  for (const Address& address : due)
+    dial(address);
+}
+
+void Links::dial(const Address& address) {
+  ++self_.counters.attempts;
+  OutgoingLinkOptions options;
+  options.address = address;
+  options.incarnation = self_.options.incarnation;
+  options.own_address = own_address_.text();
+  options.own_name = self_.options.name;
+  options.interface = self_.options.interface;
+  options.features = self_.options.features;
+  options.connect_timeout_ms = self_.options.attempt_timeout_ms;
+  options.high_water_messages = {self_.options.control_high_water_messages, self_.options.bulk_high_water_messages};
+  options.bulk_io_thread = idlest_io_thread();
   auto link = std::make_shared<Link>();
-  link->user_id = arrival.user_id;
-  link->host = arrival.host;
-  link->number = hello.link;
-  link->features = hello.features & options_.features;
-  link->node = node;
-  link->opened = now_;
-  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
-  links_.push_back(link);
-  describe(*record_of(node), hello.name, hello.address, link->host);
-  return std::nullopt;
+  link->bulk_io_thread = options.bulk_io_thread;
+  link->host = address.host;
+  link->opened = self_.now();
+  link->outgoing = std::make_shared<OutgoingLink>(self_.loop, self_.zmq, std::move(options), self_.identity,
+                                                  agreement_.keys(), *this);
+  table_.add(link);
+  link->outgoing->start();
 }
 
-std::optional<Overlay::Core::Refusal> Overlay::Core::admit_bulk(const Hello& hello, const Arrival& arrival) {
-  const NodeId node = node_id(hello.public_key);
-  const LinkPtr link = incoming_of(node, hello.link);
-  if (!link || !link->routing_ids[index_of(Channel::bulk)].empty()) {
-    return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
+/// ZeroMQ deals out connections by their number, and every second one carries next to nothing, so all bulk could meet
+/// on the same threads. Therefore the thread with the fewest links that this node dialled is asked for.
+int Links::idlest_io_thread() const {
+  std::vector<int> links(static_cast<std::size_t>(self_.options.io_threads));
+  for (const LinkPtr& link : table_.links()) {
+    if (link->dialled_by_us()) ++links[static_cast<std::size_t>(link->bulk_io_thread)];
   }
-  // Both have dialled: the node with the smaller id decides which link stays, here and in introduced().
-  const auto record = nodes_.find(node);
-  GOSSAMER_CHECK(record != nodes_.end());
-  const LinkPtr& present = record->second.link;
-  const bool young =
-      present && present->dialled_by_us && now_ - present->up_since < options_.attempt_timeout_ms * us_per_ms;
-  if (identity_.node < node && (young || has_introduced_outgoing(node))) {
-    end(link, "the other link is kept");
-    return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
-  }
-  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
-  return std::nullopt;  // it comes up with the first message: the dialler then knows that it is
+  return static_cast<int>(std::ranges::min_element(links) - links.begin());
 }
 
-bool Overlay::Core::welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link) {
-  Welcome welcome;
-  welcome.version = std::min(hello.version_high, protocol_version_high);
-  welcome.incarnation = options_.incarnation;
-  welcome.address = advertised_;
-  welcome.name = options_.name;
-  welcome.features = options_.features;
-  if (!prove_welcome(identity_.keys, hello, welcome)) return false;
-  link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
-  connections_[arrival.routing_id] = {link, hello.channel};
-  listener_.admit(arrival);
-  (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(welcome))), link->meter);
-  return true;
-}
-
-void Overlay::Core::refuse(const Arrival& arrival, const Refusal& refusal) {
-  const bool expected = refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
-  if (!expected) {
-    ++counters_.admissions_refused;
-    if (log_throttle_.take(now_)) log_->warn("turned away a node at {}: {}", arrival.host, refusal.text);
-  }
-  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
-  (void)listener_.send(arrival.routing_id, encode(ControlMessage(Rejected{refusal.reason, refusal.text})), meter);
-}
-
-// --- links that we dial --------------------------------------------------------------------------------------------
-
-bool Overlay::Core::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return false;
+bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
+  self_.turns->read_clock();  // the link waits for the answer, so this is no turn
+  const LinkPtr link = table_.link_of(outgoing);
   const NodeId node = node_id(welcome.public_key);
   book_.identified(outgoing.address(), node);
-  NodeRecord* record = node == identity_.node ? nullptr : record_of(node);
+  NodeRecord* record = node == self_.identity.node ? nullptr : table_.record_of(node, self_.now());
   std::string obstacle;
-  if (denied_.contains(node)) {
+  if (agreement_.is_denied(node)) {
     obstacle = "the node at " + outgoing.address().text() + " is denied here";
-  } else if (record != nullptr && now_ < record->banned_until) {
+  } else if (record != nullptr && self_.now() < record->banned_until) {
     obstacle = "the node at " + outgoing.address().text() + " has sent too many malformed messages";
   } else if (record != nullptr && welcome.incarnation < record->incarnation && !record->dead) {
     obstacle = "an earlier start of a node answers at " + outgoing.address().text();
   }
   if (!obstacle.empty()) {
-    ++counters_.attempts_failed;
-    if (book_.failed(outgoing.address(), obstacle, now_, random_)) log_->warn("{}", obstacle);
+    ++self_.counters.attempts_failed;
+    if (book_.failed(outgoing.address(), obstacle, self_.now(), self_.random)) self_.log->warn("{}", obstacle);
   }
-  // Ourselves, the node under another address, or both have dialled and theirs was through first (see admit_bulk).
-  const bool needless = record == nullptr || record->link || (identity_.node < node && has_admitted_incoming(node));
-  if (needless) book_.released(outgoing.address(), now_, random_);
+  // The node is this one, or is linked already, or both have dialled and its link stays (Strangers::admit_bulk()).
+  const bool needless =
+      record == nullptr || record->link || (self_.identity.node < node && table_.has_admitted_incoming(node));
+  if (needless) book_.released(outgoing.address(), self_.now(), self_.random);
   if (needless || !obstacle.empty()) {
     end(link, "not needed");
     return false;
   }
   link->node = node;
   link->user_id = hex(welcome.public_key);
-  link->features = welcome.features & options_.features;
+  link->features = welcome.features & self_.options.features;
   note_incarnation(node, welcome.incarnation);
-  if (stopped_ || link->ended) return false;
-  describe(*record_of(node), welcome.name, welcome.address, link->host);
+  describe(node, welcome.name, welcome.address, link->host);
   return true;
 }
 
-void Overlay::Core::established(OutgoingLink& outgoing) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return;
-  say(link, Channel::control, Ping{now_, {}});  // tells the other end that the link is up
-  bring_up(link);
+void Links::established(OutgoingLink& outgoing) {
+  self_.turns->run([&] {
+    const LinkPtr link = table_.link_of(outgoing);
+    sender_.say(*link, Channel::control, Heartbeat{self_.now(), {}});  // tells the other end that the link is up
+    bring_up(link);
+  });
 }
 
-void Overlay::Core::delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (!stopped_ && link) deliver(link, channel, std::move(delivery));
+void Links::delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) {
+  self_.turns->run([&] { deliver(table_.link_of(outgoing), channel, std::move(delivery)); });
 }
 
-void Overlay::Core::failed(OutgoingLink& outgoing, const LinkFailure& failure) {
-  now_ = clock_();
-  const LinkPtr link = link_of(outgoing);
-  if (stopped_ || !link) return;
-  if (link->up) {
+void Links::failed(OutgoingLink& outgoing, const LinkFailure& failure) {
+  self_.turns->run([&] {
+    const LinkPtr link = table_.link_of(outgoing);
+    if (!link->is_up()) attempt_failed(outgoing, failure);
     end(link, failure.text);
-    return;
-  }
+  });
+}
+
+void Links::attempt_failed(const OutgoingLink& outgoing, const LinkFailure& failure) {
   const bool rejected = failure.kind == LinkFailure::Kind::rejected;
   if (rejected && failure.reason == RejectReason::self) {
-    book_.identified(outgoing.address(), identity_.node);
-    book_.released(outgoing.address(), now_, random_);
+    book_.identified(outgoing.address(), self_.identity.node);
+    book_.released(outgoing.address(), self_.now(), self_.random);
   } else if (rejected && failure.reason == RejectReason::duplicate) {
-    book_.released(outgoing.address(), now_, random_);
+    book_.released(outgoing.address(), self_.now(), self_.random);
   } else {
-    ++counters_.attempts_failed;
-    const bool news = book_.failed(outgoing.address(), failure.text, now_, random_);
-    log_->log(news ? spdlog::level::warn : spdlog::level::debug, "no link: {}", failure.text);
+    ++self_.counters.attempts_failed;
+    const bool news = book_.failed(outgoing.address(), failure.text, self_.now(), self_.random);
+    self_.log->log(news ? spdlog::level::warn : spdlog::level::debug, "no link: {}", failure.text);
   }
-  end(link, failure.text);
 }
 
-// --- a link's life -------------------------------------------------------------------------------------------------
+// --- what becomes of links and nodes --------------------------------------------------------------------------------
 
-NodeRecord* Overlay::Core::record_of(const NodeId& node) {
-  const auto known = nodes_.find(node);
-  if (known != nodes_.end()) return &known->second;
-  if (nodes_.size() >= max_members) {
-    const auto spare = std::ranges::find_if(nodes_, [this](const auto& item) {
-      const NodeRecord& record = item.second;
-      const bool in_use = std::ranges::any_of(links_, [&](const LinkPtr& link) { return link->node == item.first; });
-      const bool over = record.dead || !record.was_up || now_ - record.down_since >= forget_node_us;
-      return !in_use && over && now_ >= record.banned_until;
-    });
-    if (spare == nodes_.end()) return nullptr;
-    nodes_.erase(spare);
-  }
-  return &nodes_[node];
-}
-
-void Overlay::Core::describe(NodeRecord& record, const std::string& name, const std::string& address,
-                             const std::string& host) {
+void Links::describe(const NodeId& node, const std::string& name, const std::string& address, const std::string& host) {
+  NodeRecord& record = *table_.find(node);
   record.name = name;
   record.address = dialable(address, host);
 }
 
-void Overlay::Core::note_incarnation(const NodeId& node, std::uint64_t incarnation) {
-  NodeRecord& record = *record_of(node);
+void Links::note_incarnation(const NodeId& node, std::uint64_t incarnation) {
+  NodeRecord& record = *table_.find(node);
   const bool restarted = record.was_up && record.incarnation != incarnation;
   record.incarnation = incarnation;
   if (!restarted) return;
   if (const LinkPtr link = record.link) end(link, "the node has restarted");
-  if (!stopped_ && !record.dead) declare_dead(node);
+  declare_dead(node);
 }
 
-void Overlay::Core::bring_up(const LinkPtr& link) {
-  NodeRecord* record = record_of(link->node);
+void Links::bring_up(const LinkPtr& link) {
+  NodeRecord* record = table_.find(link->node);
   GOSSAMER_CHECK(record != nullptr);
   if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
-  if (stopped_ || link->ended) return;
-  link->up = true;
-  link->up_since = link->last_heard = link->last_ping = link->last_kept = now_;
-  link->heard.fill(now_);
-  link->last_bulk_ping = now_;
-  link->budget.set_rate(options_.link_bytes_per_s);
+  link->enter(LinkPhase::passing);
+  link->up_since = link->last_heard = link->last_ping = link->last_kept = self_.now();
+  link->heard.fill(self_.now());
+  link->last_bulk_ping = self_.now();
+  link->budget.set_rate(self_.options.link_bytes_per_s);
   record->link = link;
   record->last_error.clear();
-  ++counters_.links_up;
-  spread_.link_up(link->node, now_);
-  book_.link_up(link->node, now_);
-  log_->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
-             link->dialled_by_us ? "we" : "they", link->host);
-  if (!link->dialled_by_us) roster_->seen_at(link->node, record->address);
-  say(link, Channel::control, BulkAck{});  // that we take parts, and acknowledge
+  ++self_.counters.links_up;
+  agreement_.link_up(link->node);
+  book_.link_up(link->node, self_.now());
+  self_.log->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
+                  link->dialled_by_us() ? "we" : "they", link->host);
+  if (!link->dialled_by_us()) roster_->seen_at(link->node, record->address);
+  sender_.say(*link, Channel::control, BulkAck{});  // says that this node takes parts and acknowledges
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
-  const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, now_);
-  link->last_greeted = said_something ? now_ : now_ - options_.membership.probe_interval_us;
-  if (stopped_ || link->ended) return;
-  show_links();
-  if (!stopped_ && !link->ended && !link->shown) tend_passing(link);
+  const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, self_.now());
+  link->last_greeted = said_something ? self_.now() : self_.now() - self_.options.membership.probe_interval_us;
+  follow_roster();
+  if (!link->is_shown()) (void)tend_passing(*link);  // it is not over, since it has been needed just now
 }
 
-/// Tells of links that are kept and are up, and of those that are kept no longer.
-void Overlay::Core::show_links() {
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (link->ended || !link->up) continue;
-    const bool kept = roster_->keeps(link->node);
-    if (kept) link->last_kept = now_;
-    if (kept == link->shown) continue;
-    if (!kept) {
-      const bool gone = roster_->membership().considers_gone(link->node);
-      hide(link, gone ? "it is held to be dead" : "it is not among this node's neighbours any more");
-      continue;
-    }
-    NodeRecord& record = *record_of(link->node);
-    link->shown = true;
-    record.was_up = true;
-    record.dead = false;
-    events_.link_up(link->node);
-  }
+void Links::show(const LinkPtr& link) {
+  link->enter(LinkPhase::shown);
+  NodeRecord& record = *table_.find(link->node);
+  record.was_up = true;
+  record.dead = false;
+  self_.turns->happened(LinkUp{link->node});
 }
 
-void Overlay::Core::hide(const LinkPtr& link, const std::string& reason) {
-  if (!link->shown) return;
-  link->shown = false;
-  record_of(link->node)->last_error = reason;
-  events_.link_down(link->node, reason);
+void Links::hide(const LinkPtr& link, const std::string& reason) {
+  link->enter(LinkPhase::passing);
+  table_.find(link->node)->last_error = reason;
+  self_.turns->happened(LinkDown{link->node, reason});
 }
 
-void Overlay::Core::end(const LinkPtr& link, const std::string& reason) {
-  if (link->ended) return;
-  link->ended = true;
-  std::erase(links_, link);
-  for (const std::string& routing_id : link->routing_ids) {
-    connections_.erase(routing_id);
+void Links::end(const LinkPtr& link, const std::string& reason) {
+  const bool was_up = link->is_up();
+  if (link->is_shown()) hide(link, reason);
+  link->enter(LinkPhase::ended);
+  table_.remove(link);
+  for (const std::string& routing_id : link->routing_ids)
     listener_.dismiss(routing_id);
-  }
   if (link->outgoing) link->outgoing->close(0);
-  if (!link->up) return;
-  link->up = false;
-  ++counters_.links_lost;
-  spread_.link_down(link->node);
-  const auto record = nodes_.find(link->node);
-  GOSSAMER_CHECK(record != nodes_.end() && record->second.link == link);
-  record->second.link = nullptr;
-  record->second.down_since = now_;
-  record->second.last_error = reason;
-  book_.link_down(link->node, now_, random_);
-  log_->info("link to {} {} is down: {}", link->node.brief(), record->second.name, reason);
-  hide(link, reason);
-  if (stopped_) return;
-  roster_->link_down(link->node, now_);
-  if (!stopped_ && roster_->membership().considers_gone(link->node)) declare_dead(link->node);
+  if (was_up) {
+    NodeRecord* record = table_.find(link->node);
+    GOSSAMER_CHECK(record != nullptr && record->link == link);
+    record->link = nullptr;
+    record->down_since = self_.now();
+    record->last_error = reason;
+    ++self_.counters.links_lost;
+    agreement_.link_down(link->node);
+    book_.link_down(link->node, self_.now(), self_.random);
+    self_.log->info("link to {} {} is down: {}", link->node.brief(), record->name, reason);
+    roster_->link_down(link->node, self_.now());
+  }
+  // A node that is denied will not be back: nothing waits for it.
+  const bool gone = was_up && roster_->membership().considers_gone(link->node);
+  if (gone || agreement_.is_denied(link->node)) declare_dead(link->node);
 }
 
-// --- who is there --------------------------------------------------------------------------------------------------
-
-bool Overlay::Core::send_membership(const NodeId& to, const MembershipMessage& message) {
-  const auto record = nodes_.find(to);
-  if (stopped_ || record == nodes_.end() || !record->second.link) return false;
-  Link& link = *record->second.link;
-  return link.broken.empty() && post(link, Channel::control, encode(message)) == SendResult::sent;
+void Links::end_those(const std::function<std::string(Link&)>& reason_of) {
+  std::vector<std::pair<LinkPtr, std::string>> over;
+  for (const LinkPtr& link : table_.links()) {
+    if (std::string reason = reason_of(*link); !reason.empty()) over.emplace_back(link, std::move(reason));
+  }
+  for (const auto& [link, reason] : over)
+    end(link, reason);
 }
 
-std::optional<NodeId> Overlay::Core::node_at(const std::string& address) const {
-  return book_.node_at(address);
+void Links::end_broken() {
+  end_those([](const Link& link) { return link.broken; });
 }
 
-std::string Overlay::Core::seen_address(const NodeId& node) const {
-  const auto record = nodes_.find(node);
-  return record == nodes_.end() ? std::string{} : record->second.address;
+void Links::declare_dead(const NodeId& node) {
+  NodeRecord* record = table_.find(node);
+  if (record == nullptr || record->dead || !record->was_up) return;
+  record->dead = true;
+  self_.log->info("node {} {} is dead", node.brief(), record->name);
+  self_.turns->happened(NodeDead{node});
 }
 
-/// A death is hearsay as long as there is a link that is not silent, and never that of a life that has just begun:
-/// whoever comes back as another life has shown so in its hello (note_incarnation).
-void Overlay::Core::member_changed(const NodeId& node, Roster::Change change, bool own_word) {
-  if (stopped_) return;
+// --- time passes ----------------------------------------------------------------------------------------------------
+
+void Links::tick() {
+  roster_->tick(self_.now());
+  follow_roster();
+  agreement_.tick();
+  end_those([this](Link& link) { return tend(link); });
+}
+
+void Links::forgive_pause(TimeUs late) {
+  for (const LinkPtr& link : table_.links()) {
+    link->last_heard += late;
+    for (TimeUs& heard : link->heard)
+      heard += late;
+    link->opened += late;
+    link->last_kept += late;
+  }
+}
+
+/// Gives the reason to end the link, if there is one.
+std::string Links::tend(Link& link) {
+  if (!link.is_up()) {
+    if (self_.now() - link.opened < self_.options.attempt_timeout_ms * us_per_ms) return {};
+    if (!link.outgoing) return "the other end did not finish its dialling";
+    const auto failure = link.outgoing->expire();
+    if (!failure) return {};
+    attempt_failed(*link.outgoing, *failure);
+    return failure->text;
+  }
+  if (std::string silence = silence_of(link); !silence.empty()) return silence;
+  if (self_.now() - link.last_bulk_ping >= self_.options.link_timeout_ms * us_per_ms) {
+    link.last_bulk_ping = self_.now();
+    sender_.say(link, Channel::bulk, Heartbeat{self_.now(), {}});
+  }
+  if (self_.now() - link.last_ping >= self_.options.ping_interval_ms * us_per_ms) sender_.ping(link);
+  return link.is_shown() ? std::string{} : tend_passing(link);
+}
+
+/// Tends a link that is not kept: it leads to a node that is to become a member, or serves an errand. A node that knows
+/// nobody assumes that whoever dials it knew it in an earlier run.
+std::string Links::tend_passing(Link& link) {
+  const bool alone = roster_->membership().view().empty();
+  const bool contact = alone || (link.dialled_by_us() && !roster_->membership().partial());
+  if (contact && self_.now() - link.last_greeted >= self_.options.membership.probe_interval_us) {
+    link.last_greeted = self_.now();
+    roster_->greet(link.node, self_.now());
+  }
+  return self_.now() - link.last_kept >= passing_link_us ? "no longer needed" : "";
+}
+
+/// Looks at each connection by itself: one may be dead while the other lives, and what is sent on it would be lost for
+/// ever. Bulk has more time, because what it waits for may be behind megabytes.
+std::string Links::silence_of(const Link& link) const {
+  const auto longer_than = [&](Channel channel, int limit_ms) {
+    return self_.now() - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
+  };
+  const int bulk_timeout_ms = bulk_patience * self_.options.link_timeout_ms;
+  if (longer_than(Channel::control, self_.options.link_timeout_ms))
+    return "silent for " + std::to_string(self_.options.link_timeout_ms) + " ms";
+  if (longer_than(Channel::bulk, bulk_timeout_ms))
+    return "its bulk connection has been silent for " + std::to_string(bulk_timeout_ms) + " ms";
+  return {};
+}
+
+void Links::probe_incoming() {
+  for (const LinkPtr& link : table_.links()) {
+    if (link->outgoing || !link->is_up()) continue;  // a link that is being made hears nothing but its welcomes
+    for (const Channel channel : {Channel::control, Channel::bulk})
+      sender_.say(*link, channel, Heartbeat{self_.now(), {}});
+  }
+  end_broken();
+}
+
+// --- the roster -----------------------------------------------------------------------------------------------------
+
+/// Does what the roster has decided in this turn: declares nodes dead, shows links that are kept now, and hides those
+/// that are not kept any more.
+void Links::follow_roster() {
+  for (const Roster::MemberChange& change : roster_->take_changes())
+    follow(change);
+  for (const LinkPtr& link : table_.links()) {
+    if (!link->is_up()) continue;
+    const bool kept = roster_->keeps(link->node);
+    if (kept) link->last_kept = self_.now();
+    if (kept == link->is_shown()) continue;
+    if (kept) {
+      show(link);
+    } else {
+      const bool gone = roster_->membership().considers_gone(link->node);
+      hide(link, gone ? "it is believed to be dead" : "it is not among this node's neighbours any more");
+    }
+  }
+}
+
+/// A reported death is not believed while there is a link to the node that is not silent. It never means a life that
+/// has just begun, since a node that comes back has shown so in its hello (note_incarnation).
+void Links::follow(const Roster::MemberChange& changed) {
+  const auto& [node, change, own_word] = changed;
   if (change == Roster::Change::suspected || change == Roster::Change::refuted) {
-    log_->debug("node {} is {}", node.brief(), change == Roster::Change::suspected ? "suspected" : "heard of again");
+    self_.log->debug("node {} is {}", node.brief(),
+                     change == Roster::Change::suspected ? "suspected" : "heard of again");
   }
   const bool gone = change == Roster::Change::died || change == Roster::Change::left;
   if (!gone || !roster_->membership().considers_gone(node)) return;
   book_.forget(node);
-  const auto record = nodes_.find(node);
-  if (record == nodes_.end()) return;
-  if (const LinkPtr link = record->second.link) {
-    const bool silent = now_ - link->last_heard >= silent_pings * options_.ping_interval_ms * us_per_ms;
-    if (!own_word && !silent) return;  // told when the link ends, unless it shows to be alive by then
+  if (const LinkPtr link = table_.link_to(node)) {
+    const bool silent = self_.now() - link->last_heard >= silent_pings * self_.options.ping_interval_ms * us_per_ms;
+    if (!own_word && !silent) return;  // told when the link ends, unless the node has proven to live by then
     end(link, own_word ? "goodbye: the node leaves" : "it is dead");
   }
   declare_dead(node);
 }
 
-void Overlay::Core::declare_dead(const NodeId& node) {
-  const auto record = nodes_.find(node);
-  if (stopped_ || record == nodes_.end() || record->second.dead || !record->second.was_up) return;
-  record->second.dead = true;
-  log_->info("node {} {} is dead", node.brief(), record->second.name);
-  events_.node_dead(node);
+bool Links::send_membership(const NodeId& to, const MembershipMessage& message) {
+  const LinkPtr link = table_.link_to(to);
+  return link && link->broken.empty() && sender_.post(*link, Channel::control, encode(message)) == SendResult::sent;
 }
 
-void Overlay::Core::queue_broken() {
-  if (broken_queued_ || stopped_) return;
-  broken_queued_ = true;
-  asio::post(loop_, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->stopped_) return;
-    self->now_ = self->clock_();
-    self->end_broken();
-  });
+std::optional<NodeId> Links::node_at(const std::string& address) const {
+  return book_.node_at(address);
 }
 
-void Overlay::Core::end_broken() {
-  broken_queued_ = false;
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (link->broken.empty()) continue;
-    end(link, link->broken);
-    if (denied_.contains(link->node)) declare_dead(link->node);  // it will not be back: nothing waits for it
+std::string Links::seen_address(const NodeId& node) const {
+  const NodeRecord* record = std::as_const(table_).find(node);
+  return record == nullptr ? std::string{} : record->address;
+}
+
+// --- messages that come in ------------------------------------------------------------------------------------------
+
+bool Links::receive(Arrival& arrival) {
+  const auto* known = table_.on_connection(arrival.routing_id);
+  if (known == nullptr) return false;
+  const auto [link, channel] = *known;
+  // Another connection can take over a routing id once its owner is gone, but not the key behind it.
+  if (link->user_id != arrival.user_id) {
+    end(link, "the connection ended");
+    return false;
   }
+  deliver(link, channel, std::move(arrival.delivery));
+  return true;
 }
 
-// --- messages ------------------------------------------------------------------------------------------------------
-
-void Overlay::Core::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
-  if (link->ended) return;
-  link->last_heard = link->heard[index_of(channel)] = now_;
+void Links::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
+  link->last_heard = link->heard[index_of(channel)] = self_.now();
   const std::size_t payload_bytes = delivery.frames.payload_bytes();
-  for (Traffic* traffic : {&counters_.traffic, &record_of(link->node)->traffic}) {
+  for (Traffic* traffic : {&self_.counters.traffic, &table_.find(link->node)->traffic}) {
     ++traffic->messages_received;
     (channel == Channel::control ? traffic->control_bytes_received : traffic->bulk_bytes_received) += delivery.bytes;
     traffic->payload_bytes_received += payload_bytes;
   }
   if (delivery.too_many_frames) {
-    if (channel == Channel::bulk) bulk_arrived(*link, delivery.bytes);
+    if (channel == Channel::bulk) sender_.bulk_arrived(*link, delivery.bytes);
     return note_malformed(link, "too many frames");
   }
   auto packet = decode(delivery.frames);
   const bool is_control = packet && std::holds_alternative<ControlMessage>(*packet);
-  if (channel == Channel::bulk && !is_control) bulk_arrived(*link, delivery.bytes);
+  if (channel == Channel::bulk && !is_control) sender_.bulk_arrived(*link, delivery.bytes);
   take(link, channel, std::move(packet));
 }
 
-void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Packet, DecodeError>&& packet) {
+void Links::take(const LinkPtr& link, Channel channel, std::expected<Packet, DecodeError>&& packet) {
   if (!packet && packet.error().kind == DecodeError::Kind::unknown) {
-    ++counters_.unknown;
+    ++self_.counters.unknown;
     return;
   }
   if (!packet) return note_malformed(link, packet.error().text);
-  if (!link->up) {
+  if (!link->is_up()) {
     const bool admitted = std::ranges::none_of(link->routing_ids, &std::string::empty);
-    if (link->dialled_by_us || !admitted) return note_malformed(link, "a message before the link is up");
+    if (link->dialled_by_us() || !admitted) return note_malformed(link, "a message before the link is up");
     bring_up(link);
-    if (stopped_ || link->ended) return;
   }
   if (auto* control = std::get_if<ControlMessage>(&*packet)) {
     handle(link, channel, std::move(*control));
@@ -482,9 +479,8 @@ void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Pac
   }
   if (auto* membership = std::get_if<MembershipMessage>(&*packet)) {
     if (channel != Channel::control) return note_malformed(link, "a message on the wrong channel");
-    roster_->receive(link->node, std::move(*membership), link->host, now_);
-    if (!stopped_) show_links();
-    return;
+    roster_->receive(link->node, std::move(*membership), link->host, self_.now());
+    return follow_roster();
   }
   if (const auto* part = std::get_if<BulkPart>(&*packet)) {
     if (channel != Channel::bulk) return note_malformed(link, "a part of a message on the control channel");
@@ -493,128 +489,61 @@ void Overlay::Core::take(const LinkPtr& link, Channel channel, std::expected<Pac
   }
   Message& message = std::get<Message>(*packet);
   if (channel_of(message) != channel) return note_malformed(link, "a message on the wrong channel");
-  record_of(link->node)->was_up = true;
-  link->last_kept = now_;
-  events_.received(link->node, std::move(message));
+  table_.find(link->node)->was_up = true;
+  link->last_kept = self_.now();
+  self_.turns->happened(MessageReceived{link->node, std::move(message)});
 }
 
-void Overlay::Core::take_part(const LinkPtr& link, const BulkPart& part) {
+void Links::take_part(const LinkPtr& link, const BulkPart& part) {
   auto message = link->assembly.add(part);
   if (!message) return note_malformed(link, message.error());
   if (!*message) return;
   auto packet = decode(**message);
   if (packet && !std::holds_alternative<Message>(*packet)) {
-    return note_malformed(link, "what came in parts is no message of gossip");
+    return note_malformed(link, "the message that came in parts is not one of gossip's");
   }
   take(link, Channel::bulk, std::move(packet));
 }
 
-void Overlay::Core::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
-  if (const auto* ping = std::get_if<Ping>(&message)) {
-    say(link, channel, Pong{ping->sent_at});
-  } else if (const auto* pong = std::get_if<Pong>(&message)) {
-    // The time is ours come back; one from the future, or out of another life, says nothing.
-    const TimeUs round_trip = now_ - pong->sent_at;
+void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
+  if (const auto* ping = std::get_if<Heartbeat>(&message)) {
+    sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
+  } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
+    // The time is the one that we sent. A time from the future, or from before the link was opened, says nothing.
+    const TimeUs round_trip = self_.now() - pong->sent_at;
     if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;
     const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
     constexpr double weight = 0.125;
     link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
     link->last_round_trip_ms = measured_ms;
-    link->pacing.round_trip(pong->sent_at, now_);
+    link->pacing.round_trip(pong->sent_at, self_.now());
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     const NodeId node = link->node;
     book_.forget(node);
     end(link, "goodbye: " + goodbye->text);
-    if (!stopped_) declare_dead(node);
+    declare_dead(node);
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     end(link, "put out: " + rejected->text);
   } else if (channel != Channel::control) {
     note_malformed(link, "a message on the wrong channel");
   } else if (const auto* denials = std::get_if<DenialList>(&message)) {
-    hear(link, *denials);
+    agreement_.hear(link->node, *denials);
   } else if (const auto* ring = std::get_if<RingState>(&message)) {
-    hear(link, *ring);
+    agreement_.hear(link->node, *ring);
   } else if (const auto* ack = std::get_if<BulkAck>(&message)) {
-    acknowledged(link, *ack);
+    if (!sender_.acknowledged(*link, *ack)) note_malformed(link, "more bulk is acknowledged than was sent");
   } else {
     note_malformed(link, "a message of admission on an admitted connection");
   }
 }
 
-void Overlay::Core::note_malformed(const LinkPtr& link, std::string_view why) {
-  ++counters_.malformed;
-  if (log_throttle_.take(now_)) log_->warn("malformed message from {}: {}", link->node.brief(), why);
+void Links::note_malformed(const LinkPtr& link, std::string_view why) {
+  ++self_.counters.malformed;
+  if (self_.log_throttle.take(self_.now())) self_.log->warn("malformed message from {}: {}", link->node.brief(), why);
   if (++link->malformed <= max_malformed_messages) return;
-  if (NodeRecord* record = record_of(link->node)) record->banned_until = now_ + misbehaviour_ban_us;
-  say(link, Channel::control, Rejected{RejectReason::misbehaved, "too many malformed messages"});
+  if (NodeRecord* record = table_.find(link->node)) record->banned_until = self_.now() + misbehaviour_ban_us;
+  sender_.say(*link, Channel::control, Rejected{RejectReason::misbehaved, "too many malformed messages"});
   end(link, "too many malformed messages");
-}
-
-SendResult Overlay::Core::send(const NodeId& to, const Message& message) {
-  const auto record = nodes_.find(to);
-  if (stopped_ || record == nodes_.end() || !record->second.link) return SendResult::no_link;
-  const LinkPtr link = record->second.link;
-  if (!link->broken.empty()) return SendResult::no_link;
-  const bool bulk = channel_of(message) == Channel::bulk;
-  const SendResult result = bulk ? send_bulk(link, message) : post(*link, Channel::control, encode(message));
-  if (result == SendResult::full) ++counters_.sends_full;
-  return result;
-}
-
-SendResult Overlay::Core::post(Link& link, Channel channel, const Frames& frames) {
-  const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter)
-                                          : listener_.send(link.routing_ids[index_of(channel)], frames, link.meter);
-  if (result == SendResult::no_link) {
-    link.broken = "the connection ended";
-    queue_broken();
-  }
-  if (result != SendResult::sent) return result;
-  charge(link, frames);
-  for (Traffic* traffic : {&counters_.traffic, &record_of(link.node)->traffic}) {
-    ++traffic->messages_sent;
-    (channel == Channel::control ? traffic->control_bytes_sent : traffic->bulk_bytes_sent) += frames.bytes();
-    traffic->payload_bytes_sent += frames.payload_bytes();
-  }
-  return result;
-}
-
-void Overlay::Core::say(const LinkPtr& link, Channel channel, const ControlMessage& message) {
-  (void)post(*link, channel, encode(message));
-}
-
-void Overlay::Core::ping(const LinkPtr& link) {
-  link->last_ping = now_;
-  say(link, Channel::control, Ping{now_, {}});
-}
-
-// --- looking things up ---------------------------------------------------------------------------------------------
-
-bool Overlay::Core::is_linked(const NodeId& node) const {
-  const auto record = nodes_.find(node);
-  return record != nodes_.end() && record->second.link;
-}
-
-LinkPtr Overlay::Core::link_of(const OutgoingLink& outgoing) const {
-  const auto found = std::ranges::find_if(links_, [&](const LinkPtr& l) { return l->outgoing.get() == &outgoing; });
-  return found == links_.end() ? nullptr : *found;
-}
-
-LinkPtr Overlay::Core::incoming_of(const NodeId& node, std::uint64_t number) const {
-  const auto found = std::ranges::find_if(links_, [&](const LinkPtr& link) {
-    return !link->dialled_by_us && !link->up && link->node == node && link->number == number;
-  });
-  return found == links_.end() ? nullptr : *found;
-}
-
-bool Overlay::Core::has_admitted_incoming(const NodeId& node) const {
-  return std::ranges::any_of(links_, [&](const LinkPtr& link) {
-    return !link->dialled_by_us && link->node == node && std::ranges::none_of(link->routing_ids, &std::string::empty);
-  });
-}
-
-bool Overlay::Core::has_introduced_outgoing(const NodeId& node) const {
-  return std::ranges::any_of(
-      links_, [&](const LinkPtr& link) { return link->dialled_by_us && !link->up && link->node == node; });
 }
 
 }  // namespace gossamer::peer

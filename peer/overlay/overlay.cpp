@@ -6,7 +6,7 @@
 
 #include "gossip/check.hpp"
 #include "peer/links/interface.hpp"
-#include "peer/overlay/links.hpp"
+#include "peer/overlay/strangers.hpp"
 #include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
@@ -15,10 +15,6 @@ namespace {
 constexpr int stop_linger_ms = 500;
 /// A tick this much late means that this process was stopped or starved; the others were not silent, we were deaf.
 constexpr TimeUs own_pause_us = 500 * us_per_ms;
-/// A bulk connection may be silent for this many times link_timeout_ms.
-constexpr int bulk_patience = 10;
-/// Attempts under way at a time leave room for links that others dial.
-constexpr std::size_t attempts_per_tick = 8;
 
 /// Strangers leave three quarters of the descriptors to links and clients.
 std::size_t most_strangers() {
@@ -27,7 +23,7 @@ std::size_t most_strangers() {
   return std::clamp<rlim_t>(limit.rlim_cur / 4, 1, max_strangers);
 }
 
-AddressBookOptions book_options(const OverlayOptions& options) {
+AddressBookOptions book_options(const OverlaySettings& options) {
   AddressBookOptions book;
   book.backoff_least_us = options.backoff_least_ms * us_per_ms;
   book.backoff_most_us = options.backoff_most_ms * us_per_ms;
@@ -47,269 +43,276 @@ std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std
 
 }  // namespace
 
-// ---- the public face -----------------------------------------------------------------------------------------------
+// What runs the parts, and in which order they see a turn. Each may know those above it.
+struct Overlay::Parts {
+  Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys, OverlayEvents& owner,
+        std::shared_ptr<spdlog::logger> log, gossip::Random random, const Clock& clock, Clock time_of_day);
 
-Overlay::Overlay(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys, OverlayEvents& events,
-                 std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day)
-    : core_(std::make_shared<Core>(loop, std::move(options), std::move(identity), std::move(keys), events,
-                                   std::move(log), random, std::move(clock), std::move(time_of_day))) {}
-Overlay::~Overlay() {
-  core_->close(0);
+  [[nodiscard]] std::expected<void, std::string> start();
+  [[nodiscard]] Listener::Handlers handlers(Clock clock);
+  void note_closing(const Connections::Closing& closing);
+  void schedule_tick();
+  void tick();
+  void forgive_own_pause();
+  void close(int linger_ms);
+
+  OverlaySelf self;
+  asio::steady_timer timer;
+  TimeUs last_tick = 0;
+  bool probe_wanted = false;
+  Listener listener;
+  AddressBook book;
+  LinkTable table;
+  Sender sender;
+  OwnAddress own_address;
+  Agreement agreement;
+  Links links;
+  Strangers strangers;
+};
+
+Overlay::Parts::Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys,
+                      OverlayEvents& owner, std::shared_ptr<spdlog::logger> log, gossip::Random random,
+                      const Clock& clock, Clock time_of_day)
+    : self{.loop = loop,
+           .options = std::move(options),
+           .identity = std::move(identity),
+           .owner = owner,
+           .log = std::move(log),
+           .random = random,
+           .time_of_day = std::move(time_of_day),
+           .turns = std::make_shared<Turns>(loop, clock, owner),
+           .zmq = zmq::context_t(self.options.io_threads)},
+      timer(loop),
+      listener(loop, self.zmq, handlers(clock)),
+      book(book_options(self.options), self.identity.node),
+      sender(self, table, listener, [this] { links.end_broken(); }),
+      own_address(self),
+      agreement(self, table, sender, listener, std::move(keys)),
+      links(self, table, sender, listener, book, agreement, own_address),
+      strangers(self, table, links, listener, agreement, own_address) {
+  GOSSAMER_CHECK(self.log != nullptr && clock != nullptr && self.time_of_day != nullptr);
 }
+
+Listener::Handlers Overlay::Parts::handlers(Clock clock) {
+  const auto arrived = [this](Arrival&& arrival) {
+    self.turns->run([&] {
+      if (!links.receive(arrival)) strangers.receive(std::move(arrival));
+    });
+  };
+  const auto handshake_failed = [this] {
+    ++self.counters.handshakes_failed;
+    if (!self.log_throttle.take(self.now())) return;
+    self.log->warn(
+        "a connection to our port failed its handshake: a node with another cluster key, or no Gossamer node");
+  };
+  return {.arrived = arrived,
+          .lost_connection = [this] { probe_wanted = true; },
+          .handshake_failed = handshake_failed,
+          .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
+          .now = std::move(clock)};
+}
+
+Overlay::Overlay(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys,
+                 OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock,
+                 Clock time_of_day)
+    : parts_(std::make_unique<Parts>(loop, std::move(options), std::move(identity), std::move(keys), events,
+                                     std::move(log), random, clock, std::move(time_of_day))) {}
+Overlay::~Overlay() {
+  parts_->close(0);
+}
+
+// --- start, stop, and the turns of the timer -------------------------------------------------------------------------
 
 std::expected<void, std::string> Overlay::start() {
-  return core_->start();
-}
-SendResult Overlay::send(const NodeId& to, const Message& message) {
-  return core_->send(to, message);
-}
-bool Overlay::settled() const {
-  return core_->settled();
-}
-std::vector<LinkStatus> Overlay::links() const {
-  return core_->links();
-}
-std::vector<MemberStatus> Overlay::members() const {
-  return core_->members();
-}
-MembershipStatus Overlay::membership() const {
-  return core_->membership();
-}
-OverlayCounters Overlay::counters() const {
-  return core_->counters();
-}
-std::string Overlay::address() const {
-  return core_->address();
-}
-const NodeId& Overlay::node() const {
-  return core_->node();
-}
-std::expected<void, std::string> Overlay::add_peer(const std::string& address) {
-  return core_->add_peer(address);
-}
-std::expected<void, std::string> Overlay::set_peers(const std::vector<std::string>& addresses) {
-  return core_->set_peers(addresses);
-}
-std::expected<void, std::string> Overlay::set_advertise(const std::string& wish) {
-  return core_->set_advertise(wish);
-}
-void Overlay::set_denied(const std::vector<NodeId>& nodes) {
-  core_->set_denied(nodes);
-}
-std::expected<Denial, std::string> Overlay::decide(const NodeId& node, bool denied, const std::string& reason) {
-  return core_->decide(node, denied, reason);
-}
-const Denials& Overlay::denials() const {
-  return core_->denials();
-}
-std::vector<KeyStatus> Overlay::key_ring() const {
-  return core_->key_ring();
-}
-std::expected<Fingerprint, std::string> Overlay::rotate_key() {
-  return core_->rotate_key();
-}
-std::expected<void, std::string> Overlay::retire_key(const Fingerprint& fingerprint) {
-  return core_->retire_key(fingerprint);
-}
-std::expected<std::string, std::string> Overlay::invite(TimeUs validity_us, std::vector<Address> addresses) {
-  return core_->invite(validity_us, std::move(addresses));
-}
-std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joined joined) {
-  return core_->join(invitation, std::move(joined));
-}
-double Overlay::goodput_bytes_s() const {
-  return core_->goodput_bytes_s();
-}
-gossip::LinkLoad Overlay::load(const NodeId& node) const {
-  return core_->load(node);
-}
-void Overlay::set_rates(double bytes_per_s, double link_bytes_per_s) {
-  core_->set_rates(bytes_per_s, link_bytes_per_s);
-}
-void Overlay::stop() {
-  core_->stop();
+  return parts_->start();
 }
 
-// ---- start and stop ------------------------------------------------------------------------------------------------
-
-Overlay::Core::Core(asio::io_context& loop, OverlayOptions options, Identity identity, KeyRing keys,
-                    OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock,
-                    Clock time_of_day)
-    : loop_(loop),
-      options_(std::move(options)),
-      identity_(std::move(identity)),
-      keys_(keys.cluster_keys()),
-      events_(events),
-      log_(std::move(log)),
-      random_(random),
-      clock_(std::move(clock)),
-      time_of_day_(std::move(time_of_day)),
-      context_(options_.io_threads),
-      timer_(loop),
-      bulk_timer_(loop),
-      listener_(loop, context_,
-                {.arrived = [this](Arrival&& arrival) { arrived(std::move(arrival)); },
-                 .lost_connection = [this] { probe_wanted_ = true; },
-                 .handshake_failed =
-                     [this] {
-                       ++counters_.handshakes_failed;
-                       if (log_throttle_.take(clock_())) {
-                         log_->warn(
-                             "a connection to our port failed its handshake: a node with another cluster key, or "
-                             "no Gossamer node");
-                       }
-                     },
-                 .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
-                 .now = clock_}),
-      book_(book_options(options_), identity_.node),
-      spread_(std::move(keys), options_.denials) {
-  GOSSAMER_CHECK(log_ != nullptr && clock_ != nullptr && time_of_day_ != nullptr);
-}
-
-Overlay::Core::~Core() {
-  close(0);
-}
-
-std::expected<void, std::string> Overlay::Core::start() {
-  GOSSAMER_CHECK(!stopped_);
-  if (!is_plain_text(options_.name, max_name_bytes)) {
+std::expected<void, std::string> Overlay::Parts::start() {
+  GOSSAMER_CHECK(!self.turns->stopped());
+  OverlaySettings& options = self.options;
+  if (!is_plain_text(options.name, max_name_bytes)) {
     return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
                            " bytes or not plain UTF-8");
   }
-  set_rates(options_.bytes_per_s, options_.link_bytes_per_s);
-  options_.max_links = std::clamp<std::size_t>(options_.max_links, 1, max_links);
-  options_.membership.full_view_limit = std::min(options_.membership.full_view_limit, options_.max_links);
-  options_.membership.active_view = std::min(options_.membership.active_view, options_.max_links);
-  const auto listen = parse_address(options_.listen, AddressUse::listen);
+  sender.set_rates(options.bytes_per_s, options.link_bytes_per_s);
+  options.max_links = std::clamp<std::size_t>(options.max_links, 1, max_links);
+  options.membership.full_view_limit = std::min(options.membership.full_view_limit, options.max_links);
+  options.membership.active_view = std::min(options.membership.active_view, options.max_links);
+  const auto listen = parse_address(options.listen, AddressUse::listen);
   if (!listen) return std::unexpected("listen " + listen.error());
-  now_ = last_tick_ = started_at_ = clock_();
-  if (const auto peers = parse_all(options_.peers); !peers) return std::unexpected(peers.error());
-  set_denied(options_.denied);
-  if (auto usable = check_interface(options_.interface); !usable) return usable;
-  const int high_water = std::max(options_.control_high_water_messages, options_.bulk_high_water_messages);
-  listener_.set_silence(options_.link_timeout_ms);
-  listener_.set_interface(options_.interface);
-  listener_.limit_strangers(std::min(options_.max_strangers, most_strangers()), options_.stranger_patience_us);
-  if (auto started = listener_.start(*listen, keys_.first(), high_water); !started) return started;
-  auto own_address = address_to_tell(options_.advertise);
-  if (!own_address) return std::unexpected(own_address.error());
-  advertised_ = std::move(*own_address);
-  Roster::Host& host = *this;
-  roster_.emplace(options_.membership,
-                  MemberRecord{identity_.node, options_.incarnation, advertised_.empty(), advertised_},
-                  gossip::Random(random_.next()), now_, host);
-  for (const std::string& text : options_.remembered) {
-    if (const auto address = parse_address(text, AddressUse::dial)) book_.remember(*address, now_);
+  last_tick = self.turns->read_clock();
+  agreement.start();
+  const auto peers = parse_all(options.peers);
+  if (!peers) return std::unexpected(peers.error());
+  agreement.set_denied(options.denied);
+  if (auto usable = check_interface(options.interface); !usable) return usable;
+  const int high_water = std::max(options.control_high_water_messages, options.bulk_high_water_messages);
+  listener.set_silence(options.link_timeout_ms);
+  listener.set_interface(options.interface);
+  listener.limit_strangers(std::min(options.max_strangers, most_strangers()), options.stranger_patience_us);
+  if (auto started = listener.start(*listen, agreement.keys().first(), high_water); !started) return started;
+  if (auto set = own_address.set(options.advertise, listener.address()); !set) return std::unexpected(set.error());
+  links.start();
+  for (const std::string& text : options.remembered) {
+    if (const auto address = parse_address(text, AddressUse::dial)) book.remember(*address, self.now());
   }
-  if (auto set = set_peers(options_.peers); !set) return set;
-  log_->info("node {} listens at {}", identity_.node.brief(), listener_.address().text());
-  dial_due();
+  book.set_configured(*peers, self.now());
+  links.tell_contacts();
+  self.log->info("node {} listens at {}", self.identity.node.brief(), listener.address().text());
+  links.dial_due();
   schedule_tick();
   return {};
 }
 
-void Overlay::Core::note_closing(const Connections::Closing& closing) {
-  ++counters_.strangers_closed;
-  if (!log_throttle_.take(clock_())) return;
+void Overlay::Parts::note_closing(const Connections::Closing& closing) {
+  ++self.counters.strangers_closed;
+  if (!self.log_throttle.take(self.now())) return;
   if (closing.late) {
-    log_->info("closed a connection from {}: it was not admitted in time", closing.end.host);
+    self.log->info("closed a connection from {}: it was not admitted in time", closing.end.host);
   } else {
-    log_->warn("closed a connection from {}: too many are not admitted, most of them from there", closing.end.host);
+    self.log->warn("closed a connection from {}: too many are not admitted, most of them from there", closing.end.host);
   }
 }
 
-void Overlay::Core::stop() {
-  if (stopped_) return;
-  if (roster_) roster_->leave(now_ = clock_());
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->up) say(link, Channel::control, Goodbye{"the node stops"});
-  }
-  close(stop_linger_ms);
+void Overlay::stop() {
+  if (parts_->self.turns->stopped()) return;
+  parts_->self.turns->read_clock();
+  parts_->links.leave();
+  parts_->close(stop_linger_ms);
 }
 
-void Overlay::Core::close(int linger_ms) {
-  if (stopped_) return;
-  stopped_ = true;
-  timer_.cancel();
-  bulk_timer_.cancel();
-  for (const LinkPtr& link : links_) {
-    link->ended = true;
-    if (link->outgoing) link->outgoing->close(linger_ms);
-  }
-  if (claim_) claim_->close();
-  listener_.close(linger_ms);
+void Overlay::Parts::close(int linger_ms) {
+  if (self.turns->stopped()) return;
+  self.turns->stop();
+  timer.cancel();
+  sender.close();
+  links.close(linger_ms);
+  agreement.close();
+  listener.close(linger_ms);
 }
 
-// --- what the user asks for ----------------------------------------------------------------------------------------
+void Overlay::Parts::schedule_tick() {
+  self.turns->after(timer, std::chrono::milliseconds(self.options.tick_ms), [this] {
+    tick();
+    schedule_tick();
+  });
+}
 
-std::expected<void, std::string> Overlay::Core::set_peers(const std::vector<std::string>& addresses) {
+void Overlay::Parts::tick() {
+  forgive_own_pause();
+  listener.tend();
+  links.end_broken();
+  if (std::exchange(probe_wanted, false)) links.probe_incoming();
+  links.tick();
+  if (own_address.tick(book)) links.roster()->relocate(own_address.text());
+  links.dial_due();
+  sender.tick();
+}
+
+void Overlay::Parts::forgive_own_pause() {
+  const TimeUs late = self.now() - last_tick - self.options.tick_ms * us_per_ms;
+  last_tick = self.now();
+  if (late < own_pause_us) return;
+  self.log->debug("this process paused for {} ms", late / us_per_ms);
+  links.forgive_pause(late);
+}
+
+// --- what the user asks for ------------------------------------------------------------------------------------------
+
+std::expected<void, std::string> Overlay::set_peers(const std::vector<std::string>& addresses) {
   const auto parsed = parse_all(addresses);
   if (!parsed) return std::unexpected(parsed.error());
-  book_.set_configured(*parsed, clock_());
-  tell_contacts();
+  parts_->book.set_configured(*parsed, parts_->self.turns->read_clock());
+  parts_->links.tell_contacts();
   return {};
 }
 
-std::expected<void, std::string> Overlay::Core::add_peer(const std::string& address) {
+std::expected<void, std::string> Overlay::add_peer(const std::string& address) {
   const auto parsed = parse_address(address, AddressUse::dial);
   if (!parsed) return std::unexpected("peer " + parsed.error());
-  book_.add_configured(*parsed, clock_());
-  tell_contacts();
+  parts_->book.add_configured(*parsed, parts_->self.turns->read_clock());
+  parts_->links.tell_contacts();
   return {};
 }
 
-/// Those to join through are those to dial, the configured ones first.
-void Overlay::Core::tell_contacts() {
-  if (!roster_) return;
-  std::vector<std::string> contacts;
-  for (const bool configured : {true, false}) {
-    for (const auto& [text, entry] : book_.entries()) {
-      if (entry.configured == configured) contacts.push_back(text);
+std::expected<void, std::string> Overlay::set_advertise(const std::string& wish) {
+  GOSSAMER_CHECK(parts_->links.roster().has_value());
+  const auto changed = parts_->own_address.set(wish, parts_->listener.address());
+  if (!changed) return std::unexpected(changed.error());
+  if (!*changed) return {};
+  const std::string& address = parts_->own_address.text();
+  parts_->self.log->info("others are told to dial this node at {}", address.empty() ? "no address" : address);
+  parts_->links.roster()->relocate(address);
+  return {};
+}
+
+void Overlay::set_denied(const std::vector<NodeId>& nodes) {
+  parts_->agreement.set_denied(nodes);
+}
+std::expected<Denial, std::string> Overlay::decide(const NodeId& node, bool denied, const std::string& reason) {
+  return parts_->agreement.decide(node, denied, reason);
+}
+std::expected<Fingerprint, std::string> Overlay::rotate_key() {
+  return parts_->agreement.rotate_key();
+}
+std::expected<void, std::string> Overlay::retire_key(const Fingerprint& fingerprint) {
+  return parts_->agreement.retire_key(fingerprint);
+}
+std::expected<std::string, std::string> Overlay::invite(TimeUs validity_us, std::vector<Address> addresses) {
+  return parts_->agreement.invite(validity_us, std::move(addresses), parts_->own_address.text());
+}
+
+std::expected<void, std::string> Overlay::join(const Invitation& invitation, Joined joined) {
+  const auto ended = [parts = parts_.get(), addresses = invitation.addresses,
+                      joined = std::move(joined)](std::expected<void, std::string> result) {
+    if (result) {
+      for (const Address& address : addresses)
+        parts->book.add_configured(address, parts->self.now());
+      parts->links.tell_contacts();
     }
-  }
-  roster_->set_contacts(std::move(contacts), clock_());
+    parts->self.turns->happened(JoinEnded{joined, std::move(result)});
+  };
+  return parts_->agreement.join(invitation, ended);
 }
 
-void Overlay::Core::set_denied(const std::vector<NodeId>& nodes) {
-  denied_here_ = std::set<NodeId>(nodes.begin(), nodes.end());
-  enforce_denials();
+void Overlay::set_rates(double bytes_per_s, double link_bytes_per_s) {
+  parts_->sender.set_rates(bytes_per_s, link_bytes_per_s);
+}
+SendResult Overlay::send(const NodeId& to, const Message& message) {
+  return parts_->sender.send(to, message);
 }
 
-bool Overlay::Core::settled() const {
-  const bool alone = !roster_ || roster_->membership().view().empty();
-  if (!book_.settled([this](const NodeId& node) { return is_linked(node); }, alone)) return false;
-  // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
-  const bool meeting = std::ranges::any_of(links_, [this](const LinkPtr& link) {
-    return link->up && !link->shown && now_ - link->up_since < options_.membership.probe_interval_us;
-  });
-  return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
-    return is_linked(wanted.node) || book_.has_failed(wanted.node);
-  }));
+// --- what the user is shown ------------------------------------------------------------------------------------------
+
+bool Overlay::settled() const {
+  return parts_->links.settled();
 }
 
-std::vector<MemberStatus> Overlay::Core::members() const {
-  std::vector<MemberStatus> all;
-  if (!roster_) return all;
-  for (const gossip::Membership::Member& member : roster_->membership().members()) {
-    MemberStatus status;
+std::vector<KnownMember> Overlay::members() const {
+  std::vector<KnownMember> all;
+  const auto& roster = parts_->links.roster();
+  if (!roster) return all;
+  for (const gossip::Membership::Member& member : roster->membership().members()) {
+    KnownMember status;
     status.node = member.record.node;
     status.address = member.record.address;
     status.incarnation = member.record.incarnation;
     status.suspected = member.suspected;
     status.last_heard = member.last_heard_us;
-    if (const auto record = nodes_.find(status.node); record != nodes_.end()) {
-      status.name = record->second.name;
-      status.linked = record->second.link != nullptr;
-      if (status.linked) status.last_heard = std::max(status.last_heard, record->second.link->last_heard);
+    if (const NodeRecord* record = parts_->table.find(status.node)) {
+      status.name = record->name;
+      status.linked = record->link != nullptr;
+      if (status.linked) status.last_heard = std::max(status.last_heard, record->link->last_heard);
     }
     all.push_back(std::move(status));
   }
   return all;
 }
 
-MembershipStatus Overlay::Core::membership() const {
-  if (!roster_) return {};
-  const gossip::Membership& membership = roster_->membership();
+MembershipStatus Overlay::membership() const {
+  const auto& roster = parts_->links.roster();
+  if (!roster) return {};
+  const gossip::Membership& membership = roster->membership();
   return {.partial = membership.partial(),
           .members = membership.members().size(),
           .view = membership.view().size(),
@@ -319,13 +322,14 @@ MembershipStatus Overlay::Core::membership() const {
           .counters = membership.counters()};
 }
 
-std::vector<LinkStatus> Overlay::Core::links() const {
+std::vector<LinkStatus> Overlay::links() const {
   std::vector<LinkStatus> all;
-  for (const auto& [node, record] : nodes_) {
+  const auto& roster = parts_->links.roster();
+  for (const auto& [node, record] : parts_->table.nodes()) {
     LinkStatus status;
     status.node = node;
     status.name = record.name;
-    const gossip::Membership::Member* member = roster_ ? roster_->membership().find(node) : nullptr;
+    const gossip::Membership::Member* member = roster ? roster->membership().find(node) : nullptr;
     status.address = member != nullptr ? member->record.address : record.address;
     status.dead = record.dead;
     status.traffic = record.traffic;
@@ -335,21 +339,21 @@ std::vector<LinkStatus> Overlay::Core::links() const {
     status.bytes_received = record.traffic.control_bytes_received + record.traffic.bulk_bytes_received;
     status.last_error = record.last_error;
     if (record.link) {
-      status.up = record.link->shown;
-      status.passing = !record.link->shown;
-      status.dialled_by_us = record.link->dialled_by_us;
+      status.up = record.link->is_shown();
+      status.passing = !record.link->is_shown();
+      status.dialled_by_us = record.link->dialled_by_us();
       status.features = record.link->features;
       status.round_trip_ms = record.link->round_trip_ms;
       status.last_round_trip_ms = record.link->last_round_trip_ms;
       status.up_since = record.link->up_since;
       status.least_round_trip_ms = static_cast<double>(record.link->pacing.least_delay_us()) / us_per_ms;
-      status.goodput_bytes_s = record.link->pacing.goodput(clock_());
+      status.goodput_bytes_s = record.link->pacing.goodput(parts_->self.turns->read_clock());
       status.queued_bytes = record.link->waiting.bytes() + record.link->meter->load(std::memory_order_relaxed);
       status.under_way_bytes = record.link->pacing.under_way_bytes();
     }
     all.push_back(std::move(status));
   }
-  for (const auto& [text, entry] : book_.entries()) {
+  for (const auto& [text, entry] : parts_->book.entries()) {
     if (!entry.configured || entry.node) continue;
     LinkStatus status;
     status.address = text;
@@ -359,162 +363,26 @@ std::vector<LinkStatus> Overlay::Core::links() const {
   return all;
 }
 
-// --- time passes ---------------------------------------------------------------------------------------------------
-
-void Overlay::Core::schedule_tick() {
-  timer_.expires_after(std::chrono::milliseconds(options_.tick_ms));
-  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
-    const auto self = weak.lock();
-    if (error || !self || self->stopped_) return;
-    self->tick();
-    if (!self->stopped_) self->schedule_tick();
-  });
+OverlayCounters Overlay::counters() const {
+  return parts_->self.counters;
 }
-
-void Overlay::Core::tick() {
-  now_ = clock_();
-  forgive_own_pause();
-  last_tick_ = now_;
-  listener_.tend();
-  end_broken();
-  if (probe_wanted_) probe_incoming();
-  roster_->tick(now_);
-  if (!stopped_) show_links();
-  if (!stopped_) tend_spread();
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (stopped_) return;
-    if (!link->ended) tend(link);
-  }
-  if (!stopped_) tend_address();
-  if (!stopped_) dial_due();
-  if (!stopped_) send_acks(1);
-  if (!stopped_) pump_all();
+std::string Overlay::address() const {
+  return parts_->listener.address().text();
 }
-
-void Overlay::Core::forgive_own_pause() {
-  const TimeUs late = now_ - last_tick_ - options_.tick_ms * us_per_ms;
-  if (late < own_pause_us) return;
-  log_->debug("this process paused for {} ms", late / us_per_ms);
-  for (const LinkPtr& link : links_) {
-    link->last_heard += late;
-    for (TimeUs& heard : link->heard)
-      heard += late;
-    link->opened += late;
-    link->last_kept += late;
-  }
+const NodeId& Overlay::node() const {
+  return parts_->self.identity.node;
 }
-
-void Overlay::Core::tend(const LinkPtr& link) {
-  if (!link->up) {
-    if (now_ - link->opened < options_.attempt_timeout_ms * us_per_ms) return;
-    if (link->outgoing) {
-      link->outgoing->expire();
-    } else {
-      end(link, "the other end did not finish its dialling");
-    }
-    return;
-  }
-  if (const std::string silence = silence_of(*link); !silence.empty()) {
-    end(link, silence);
-    return;
-  }
-  if (now_ - link->last_bulk_ping >= options_.link_timeout_ms * us_per_ms) {
-    link->last_bulk_ping = now_;
-    say(link, Channel::bulk, Ping{now_, {}});
-  }
-  if (now_ - link->last_ping >= options_.ping_interval_ms * us_per_ms) {
-    ping(link);
-  }
-  if (!link->ended && !link->shown) tend_passing(link);
+const Denials& Overlay::denials() const {
+  return parts_->agreement.denials();
 }
-
-/// A link that is not kept: to a node that is to become a member, or for an errand. A node that knows nobody takes
-/// whoever dials it for one that knew its former life.
-void Overlay::Core::tend_passing(const LinkPtr& link) {
-  const bool alone = roster_->membership().view().empty();
-  const bool contact = alone || (link->dialled_by_us && !roster_->membership().partial());
-  if (contact && now_ - link->last_greeted >= options_.membership.probe_interval_us) {
-    link->last_greeted = now_;
-    roster_->greet(link->node, now_);
-  }
-  if (!stopped_ && !link->ended && now_ - link->last_kept >= passing_link_us) end(link, "no longer needed");
+std::vector<KeyStatus> Overlay::key_ring() const {
+  return parts_->agreement.key_ring();
 }
-
-/// Each connection for itself: one may be dead while the other lives, and what is sent on it would be lost for ever.
-/// Bulk has time, because what it waits for may be behind megabytes.
-std::string Overlay::Core::silence_of(const Link& link) const {
-  const auto longer_than = [&](Channel channel, int limit_ms) {
-    return now_ - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
-  };
-  const int bulk_timeout_ms = bulk_patience * options_.link_timeout_ms;
-  if (longer_than(Channel::control, options_.link_timeout_ms))
-    return "silent for " + std::to_string(options_.link_timeout_ms) + " ms";
-  if (longer_than(Channel::bulk, bulk_timeout_ms))
-    return "its bulk connection has been silent for " + std::to_string(bulk_timeout_ms) + " ms";
-  return {};
+double Overlay::goodput_bytes_s() const {
+  return parts_->sender.goodput_bytes_s();
 }
-
-/// Some connection to our port has ended; ZeroMQ tells which only when something is sent on it.
-void Overlay::Core::probe_incoming() {
-  probe_wanted_ = false;
-  for (const LinkPtr& link : std::vector(links_)) {
-    if (link->outgoing || !link->up) continue;  // one that is being made hears nothing but its welcomes
-    for (const Channel channel : {Channel::control, Channel::bulk})
-      say(link, channel, Ping{now_, {}});
-  }
-  end_broken();
-}
-
-/// While nobody is known, everybody who ever was is dialled. With partial views a configured node is a contact to join
-/// through, and not dialled otherwise.
-void Overlay::Core::dial_due() {
-  for (const auto& [node, text, unexpected] : roster_->wanted()) {
-    if (is_linked(node)) continue;
-    const auto address = parse_address(text, AddressUse::dial);
-    if (address) (void)book_.learn(node, *address, now_, unexpected);
-  }
-  const bool alone = roster_->membership().view().empty();
-  const auto is_wanted = [&](const BookEntry& entry) {
-    if (alone || (entry.node && roster_->wants(*entry.node))) return true;
-    return entry.configured && !roster_->membership().partial();
-  };
-  const std::size_t room = options_.max_links - std::min(options_.max_links, links_.size());
-  const auto due = book_.take_due(
-      now_, std::min(room, attempts_per_tick), [this](const NodeId& node) { return is_linked(node); }, is_wanted);
-  for (const Address& address : due)
-    dial(address);
-}
-
-void Overlay::Core::dial(const Address& address) {
-  ++counters_.attempts;
-  OutgoingLinkOptions options;
-  options.address = address;
-  options.incarnation = options_.incarnation;
-  options.own_address = advertised_;
-  options.own_name = options_.name;
-  options.interface = options_.interface;
-  options.features = options_.features;
-  options.connect_timeout_ms = options_.attempt_timeout_ms;
-  options.high_water_messages = {options_.control_high_water_messages, options_.bulk_high_water_messages};
-  options.bulk_io_thread = idlest_io_thread();
-  auto link = std::make_shared<Link>();
-  link->dialled_by_us = true;
-  link->bulk_io_thread = options.bulk_io_thread;
-  link->host = address.host;
-  link->opened = now_;
-  link->outgoing = std::make_shared<OutgoingLink>(loop_, context_, std::move(options), identity_, keys_, *this);
-  links_.push_back(link);
-  link->outgoing->start();
-}
-
-/// ZeroMQ deals connections out by their number, and every second one carries next to nothing: all bulk could meet on
-/// the same threads. So the thread with the fewest links that we dialled is asked for.
-int Overlay::Core::idlest_io_thread() const {
-  std::vector<int> links(static_cast<std::size_t>(options_.io_threads));
-  for (const LinkPtr& link : links_) {
-    if (link->dialled_by_us) ++links[static_cast<std::size_t>(link->bulk_io_thread)];
-  }
-  return static_cast<int>(std::ranges::min_element(links) - links.begin());
+gossip::LinkLoad Overlay::load(const NodeId& node) const {
+  return parts_->sender.load(node);
 }
 
 }  // namespace gossamer::peer

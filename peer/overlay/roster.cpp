@@ -11,7 +11,7 @@ bool is_loopback_host(const std::string& host) {
   return Address{host, 0}.is_loopback();
 }
 
-/// Every record in a message, made fit; a message without what it is about is not worth hearing.
+/// Translates every record in a message. False if the record that the message is about is of no use here.
 struct Localiser {
   const std::function<std::optional<MemberRecord>(const MemberRecord&)>& fit;
 
@@ -26,7 +26,7 @@ struct Localiser {
 
   bool operator()(PingRequest& body) const {
     if (one(body.target)) return true;
-    body.target.dial_only = true;  // not to be reached from here, which is what is asked
+    body.target.dial_only = true;  // it cannot be reached from here, which is the answer to the request
     body.target.address.clear();
     return true;
   }
@@ -130,7 +130,7 @@ void Roster::link_down(const NodeId& node, TimeUs now) {
   act(actions, {}, now);
 }
 
-/// A node on this machine is not known better by its loopback address, which is of no use to others.
+/// A loopback address does not replace another one, since it is of no use to nodes on other machines.
 void Roster::seen_at(const NodeId& node, const std::string& address) {
   const Membership::Member* member = membership_.find(node);
   const auto seen = parse_address(address, AddressUse::dial);
@@ -155,13 +155,13 @@ void Roster::leave(TimeUs now) {
 
 // --- what goes out --------------------------------------------------------------------------------------------------
 
-/// Of what is to be dialled and hung up nothing is done here: the overlay asks keeps() and wanted() in its own time, so
-/// that a link lost on the way, or an address that has changed since, is no case of its own.
+/// Nothing is dialled or hung up here: the overlay asks keeps() and wanted() in its own time. So a link that is lost on
+/// the way, or an address that changes meanwhile, needs no treatment of its own.
 void Roster::act(Membership::Actions& actions, const NodeId& speaker, TimeUs now) {
   for (Membership::Send& item : actions.send)
     send(item, now);
   for (const Membership::Event& event : actions.events)
-    host_.member_changed(event.node, event.change, event.node == speaker);
+    changes_.push_back({event.node, event.change, event.node == speaker});
 }
 
 void Roster::send(Membership::Send& item, TimeUs now) {
@@ -190,7 +190,7 @@ bool Roster::send_waiting(const NodeId& node, const std::string& dialled) {
   });
   for (auto errand = due; errand != errands_.end(); ++errand) {
     for (const MembershipMessage& message : errand->messages)
-      (void)host_.send_membership(node, message);  // calls nothing back
+      (void)host_.send_membership(node, message);
   }
   const bool any = due != errands_.end();
   errands_.erase(due, errands_.end());
@@ -207,7 +207,7 @@ bool Roster::wants(const NodeId& node) const {
   return keeps(node) || std::ranges::any_of(errands_, [&](const Errand& errand) { return errand.to == node; });
 }
 
-/// With full views whoever is known knows this node, too.
+/// With full views every node that is known knows this node, too, so no link is unexpected.
 std::vector<Roster::Wanted> Roster::wanted() const {
   std::vector<Wanted> all;
   for (const NodeId& node : membership_.view()) {

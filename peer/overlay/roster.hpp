@@ -1,28 +1,28 @@
-// Who is in the cluster, for an overlay: owns gossip::Membership, feeds it time, messages and the comings and goings of
-// links, and carries its messages over links.
+// Tells the overlay who is in the cluster: owns gossip::Membership, feeds it time, messages and the comings and goings
+// of links, and carries its messages over links.
 //
-// What is to be said to a node without a link waits, bounded, as an *errand*, for which the overlay makes a link. Which
-// links are to stay is what keeps() says: those to the view. Addresses in what others say are made fit for this machine
-// first: a wildcard stands for where the speaker is seen, and a loopback address is worth something on one machine
-// only.
+// A message to a node without a link waits, bounded, as an *errand*, for which the overlay makes a link. keeps() says
+// which links are to stay: those to the nodes of the view. Addresses in messages are translated for this machine first:
+// a wildcard stands for the host where the speaker is seen, and a loopback address is of use on one machine only.
 //
-// Called by peer::Overlay only, on its thread. Does no I/O of its own: it sends through the Host. Host::member_changed
-// may call back into every method here; the other methods of the Host call nothing back.
+// Called by the overlay only, on its thread. Does no I/O of its own: it sends through the Host, which calls nothing
+// back. What has changed about members is kept until the overlay takes it with take_changes().
 
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "gossip/membership/membership.hpp"
 #include "peer/address.hpp"
 
 namespace gossamer::peer {
 
-/// Nodes or addresses that something is to be said to, once there is a link.
+/// The most nodes or addresses for which messages wait until there is a link.
 inline constexpr std::size_t max_errands = 64;
-/// Messages that wait for one of them; of more, the oldest goes.
+/// The most messages that wait for one of them. The oldest is dropped for a further one.
 inline constexpr std::size_t max_errand_messages = 4;
-/// After that long without a link they are given up: Membership says again what matters.
+/// Messages are given up after this long without a link. Membership says again what matters.
 inline constexpr TimeUs errand_us = 10 * us_per_s;
 /// A link that is not kept is ended this long after it was last needed: what is under way on it is finished by then.
 inline constexpr TimeUs passing_link_us = 10 * us_per_s;
@@ -35,39 +35,46 @@ class Roster {
   class Host {
    public:
     virtual ~Host() = default;
-    /// Over the link to this node; false without one.
+    /// Sends over the link to this node. False if there is none.
     virtual bool send_membership(const NodeId& to, const MembershipMessage& message) = 0;
-    /// Who was found at an address.
+    /// The node that was found at an address.
     [[nodiscard]] virtual std::optional<NodeId> node_at(const std::string& address) const = 0;
-    /// Where this node was last seen, as tcp://HOST:PORT; empty if nowhere.
+    /// The address where this node was last seen, as tcp://HOST:PORT; empty if nowhere.
     [[nodiscard]] virtual std::string seen_address(const NodeId& node) const = 0;
     [[nodiscard]] virtual bool is_denied(const NodeId& node) const = 0;
-    /// `own_word`: the node itself has said so just now.
-    virtual void member_changed(const NodeId& node, Change change, bool own_word) = 0;
+  };
+  struct MemberChange {
+    NodeId node;
+    Change change;
+    bool own_word;  ///< the node itself has said so
   };
 
   /// `host` outlives it.
   Roster(const gossip::MembershipOptions& options, MemberRecord self, gossip::Random random, TimeUs now, Host& host);
 
-  /// The configured addresses, as Address::text().
+  /// Sets the addresses to join through, as Address::text().
   void set_contacts(std::vector<std::string> addresses, TimeUs now);
   void tick(TimeUs now);
   /// `seen_host`: where the other end of the link is.
   void receive(const NodeId& from, MembershipMessage message, const std::string& seen_host, TimeUs now);
-  /// `dialled`: the address, if this node has dialled the link. True if something waited for it, which is said now.
+  /// `dialled`: the address, if this node has dialled the link. True if messages waited for the link; they are sent
+  /// now.
   bool link_up(const NodeId& node, std::uint64_t incarnation, const std::string& dialled, TimeUs now);
   void link_down(const NodeId& node, TimeUs now);
-  /// Where a node says in its hello that it is, made fit; empty: nowhere. Its host may have changed while it ran.
+  /// Notes the address that a node tells in its hello, translated; empty: none. Its host may have changed while it ran.
   void seen_at(const NodeId& node, const std::string& address);
   /// Makes itself known on a link that is there for another reason.
   void greet(const NodeId& node, TimeUs now);
   void leave(TimeUs now);
-  /// As Membership::relocate().
+  /// See Membership::relocate().
   void relocate(const std::string& address) { membership_.relocate(address); }
+  /// In the order in which it happened. To be asked after tick(), receive() and link_up(); nothing else changes
+  /// members.
+  [[nodiscard]] std::vector<MemberChange> take_changes() { return std::exchange(changes_, {}); }
 
-  /// The link to this node is to stay.
+  /// True if the link to this node is to stay.
   [[nodiscard]] bool keeps(const NodeId& node) const;
-  /// A link to this node is wanted now, to stay or for an errand.
+  /// True if a link to this node is wanted now, to stay or for an errand.
   [[nodiscard]] bool wants(const NodeId& node) const;
   struct Wanted {
     NodeId node;
@@ -81,7 +88,7 @@ class Roster {
 
  private:
   struct Errand {
-    NodeId to;            ///< all zeros: whoever is at the address
+    NodeId to;            ///< all zeros: the node at the address, whoever it is
     std::string address;  ///< where to dial
     TimeUs since = 0;
     std::vector<MembershipMessage> messages;
@@ -95,6 +102,7 @@ class Roster {
   TimeUs tick_us_;
   TimeUs next_tick_;
   std::vector<Errand> errands_;
+  std::vector<MemberChange> changes_;
 };
 
 /// `record` as it is to be understood by a node that hears of it from `from`, seen at `seen_host`. Nothing if its

@@ -1,8 +1,8 @@
-// Large messages in parts: what waits to be sent on a link's bulk channel and cuts itself to size, and what puts the
-// parts together at the other end (docs/reference/wire.md, bulkPart).
+// Cuts large messages that wait for a link's bulk channel into parts, and puts the parts together at the other end
+// (docs/reference/wire.md, bulkPart).
 //
-// A large message would hold the connection for as long as it takes to send, and the link's queue with it. So it goes
-// in parts whose size follows the link's rate (peer/links/pacing.hpp); one that is no larger than a part goes as it is.
+// A large message would occupy the connection and the link's queue for as long as it takes to send. So it goes in parts
+// whose size follows the link's rate (peer/links/pacing.hpp). A message that is no larger than a part goes whole.
 // The parts are slices of the message's own memory: nothing is copied on the sending side. A message's parts follow
 // each other, none of another message between them, so that a receiver has at most one message in the making.
 //
@@ -24,9 +24,9 @@ class BulkQueue {
  public:
   void push(Frames message);
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  /// Of the messages that wait, less what has gone of the first.
+  /// The bytes that wait, without those of the first message that have been sent.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  /// What is to be sent next: the first message if it is no larger than 1.5 times `part_bytes`, else its next part,
+  /// The frames to send next: the first message if it is no larger than 1.5 times `part_bytes`, else its next part,
   /// with about that many bytes of payload. Not empty().
   [[nodiscard]] Frames next(std::size_t part_bytes) const;
   /// `next` was sent: takes it out. True if a message is complete with it.
@@ -35,8 +35,8 @@ class BulkQueue {
  private:
   std::deque<Frames> waiting_;
   std::size_t bytes_ = 0;
-  std::size_t offset_ = 0;    ///< in the payload of the first that has gone
-  std::uint64_t number_ = 0;  ///< of the message that is in parts, or was last
+  std::size_t offset_ = 0;    ///< payload bytes of the first message that have been sent
+  std::uint64_t number_ = 0;  ///< of the last message that was cut
 };
 
 class BulkAssembly {
@@ -44,7 +44,7 @@ class BulkAssembly {
   /// Takes the next part. Gives the message when it is complete. The error says what is against the protocol; the
   /// message is given up then.
   [[nodiscard]] std::expected<std::optional<Frames>, std::string_view> add(const BulkPart& part);
-  /// Held for a message in the making: at most what `max_payload_frames` of the largest size take.
+  /// The memory held for an incomplete message: at most that of `max_payload_frames` of the largest size.
   [[nodiscard]] std::size_t bytes() const;
 
  private:

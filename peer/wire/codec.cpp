@@ -43,7 +43,7 @@ void write_tracer(const std::optional<TracerValues>& tracer, Builder out) {
   for (unsigned i = 0; i < values.size(); ++i)
     values.set(i, tracer->values[i]);
 }
-/// Another number of values is a later build's, and passed over.
+/// Another number of values comes from a later build, and is ignored.
 template <class Reader>
 std::optional<TracerValues> read_tracer(Reader in) {
   const auto values = in.getTracer();

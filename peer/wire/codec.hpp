@@ -1,4 +1,4 @@
-// Messages to frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames
+// Turns messages into frames and back: a Cap'n Proto header (peer/wire/wire.capnp), then raw payload frames
 // (docs/reference/wire.md).
 //
 // Pure functions, any thread. decode() believes nothing: what it returns is within the limits of gossip/messages.hpp,
@@ -32,7 +32,7 @@ using Packet = std::variant<ControlMessage, Message, MembershipMessage, BulkPart
 struct DecodeError {
   enum class Kind {
     malformed,  ///< against the protocol
-    unknown,    ///< a member of the union that a newer node knows: ignored
+    unknown,    ///< of a kind that only newer nodes know; to be ignored
   };
   Kind kind = Kind::malformed;
   std::string text;
@@ -45,7 +45,7 @@ struct DecodeError {
 /// The header frame may have any alignment; payload frames with more than one byte an element must be aligned to 8.
 [[nodiscard]] std::expected<Packet, DecodeError> decode(const Frames& frames);
 
-/// Where a message travels: requests, replies and pulls on bulk, the rest on control.
+/// The channel on which a message travels: requests, replies and pulls on bulk, all others on control.
 [[nodiscard]] Channel channel_of(const Message& message);
 
 }  // namespace gossamer::peer

@@ -27,14 +27,14 @@ bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out
 }
 
 template <class Parent>
-void write_members(const std::vector<Member>& members, Parent parent) {
+void write_members(const std::vector<MemberAddress>& members, Parent parent) {
   auto list = parent.initMembers(static_cast<unsigned>(members.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
     list[i].setNode(data_of(members[i].node.bytes));
     list[i].setAddress(text_of(members[i].address));
   }
 }
-bool read_members(capnp::List<wire::Member>::Reader list, std::size_t most, std::vector<Member>& out) {
+bool read_members(capnp::List<wire::Member>::Reader list, std::size_t most, std::vector<MemberAddress>& out) {
   if (list.size() > most) return false;
   out.resize(list.size());
   for (unsigned i = 0; i < list.size(); ++i) {
@@ -112,19 +112,19 @@ std::optional<ControlMessage> read(wire::Rejected::Reader in) {
   return rejected;
 }
 
-void write(const Ping& ping, wire::Header::Builder header) {
+void write(const Heartbeat& ping, wire::Header::Builder header) {
   auto out = header.initPing();
   out.setSentAt(ping.sent_at);
   write_members(ping.members, out);
 }
 std::optional<ControlMessage> read(wire::Ping::Reader in) {
-  Ping ping;
+  Heartbeat ping;
   ping.sent_at = in.getSentAt();
   if (!read_members(in.getMembers(), max_members_in_ping, ping.members)) return std::nullopt;
   return ping;
 }
 
-void write(const Pong& pong, wire::Header::Builder header) {
+void write(const HeartbeatEcho& pong, wire::Header::Builder header) {
   header.initPong().setSentAt(pong.sent_at);
 }
 
@@ -255,7 +255,7 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
     case wire::Header::PING:
       return read(header.getPing());
     case wire::Header::PONG:
-      return Pong{header.getPong().getSentAt()};
+      return HeartbeatEcho{header.getPong().getSentAt()};
     case wire::Header::GOODBYE:
       return read(header.getGoodbye());
     case wire::Header::DENIALS:

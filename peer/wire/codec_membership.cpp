@@ -1,4 +1,4 @@
-// gossip/membership/membership_messages.hpp as a Cap'n Proto struct and back.
+// Turns the messages of gossip/membership/membership_messages.hpp into a Cap'n Proto struct and back.
 //
 // Pure, any thread. No allocation depends on a number that was not checked: lists are refused by their length before
 // they are walked. Readers throw kj::Exception on a broken pointer; decode() catches it.
@@ -66,7 +66,7 @@ unsigned size_of(const auto& list) {
   return static_cast<unsigned>(list.size());
 }
 
-/// The body, one overload for each alternative.
+/// Writes the body, with one overload for each alternative.
 struct BodyWriter {
   wire::Membership::Builder out;
 
@@ -134,7 +134,7 @@ std::optional<MembershipBody> read_sync(wire::Membership::Sync::Reader in) {
   return sync;
 }
 
-/// `body` with a record of its own.
+/// Reads a body that is only a record.
 template <class Body>
 std::optional<MembershipBody> with(Body body, MemberRecord Body::*member, wire::MemberRecord::Reader in) {
   if (!read(in, body.*member)) return std::nullopt;

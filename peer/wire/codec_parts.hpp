@@ -1,4 +1,5 @@
-// Between codec.cpp, codec_control.cpp and codec_membership.cpp only: the parts of the header that are not gossip's.
+// Writes and reads the parts of the header that are not gossip's. For codec.cpp, codec_control.cpp and
+// codec_membership.cpp only.
 //
 // Pure. The readers throw kj::Exception on a broken pointer; decode() catches it.
 
@@ -17,7 +18,7 @@ void write_control(const ControlMessage& message, wire::Header::Builder header);
 [[nodiscard]] std::optional<ControlMessage> read_control(wire::Header::Reader header);
 
 void write_membership(const MembershipMessage& message, wire::Membership::Builder out);
-/// Whether the body is of a kind that this version knows.
+/// True if this version knows the kind of the body.
 [[nodiscard]] bool is_known_membership(wire::Membership::Reader in);
 /// Nothing if a field has a wrong length or more elements than its bound. The rest is gossamer::valid()'s to check.
 [[nodiscard]] std::optional<MembershipMessage> read_membership(wire::Membership::Reader in);

@@ -1,5 +1,5 @@
-// What overlays say to each other about the link itself and the cluster: admission, liveness, flow of bulk, leaving,
-// who is denied, which keys admit. Values; peer/wire/codec.hpp turns them into frames and back and holds them to their
+// The messages of overlays about the link itself and the cluster: admission, liveness, flow of bulk, leaving, who is
+// denied, which keys admit. They are values: peer/wire/codec.hpp turns them into frames and back and checks their
 // limits, peer/admission/admission.hpp makes and checks the proofs.
 
 #pragma once
@@ -20,11 +20,11 @@ inline constexpr std::size_t channel_count = 2;
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;
 
-struct Member {
+struct MemberAddress {
   NodeId node;
   std::string address;
 
-  friend bool operator==(const Member&, const Member&) = default;
+  friend bool operator==(const MemberAddress&, const MemberAddress&) = default;
 };
 
 struct Hello {
@@ -47,7 +47,7 @@ struct Welcome {
   std::uint64_t incarnation = 0;
   std::string address;
   std::string name;
-  std::vector<Member> members;
+  std::vector<MemberAddress> members;
   std::uint64_t features = 0;
   Proof proof{};
 };
@@ -70,18 +70,18 @@ struct Rejected {
   std::string text;
 };
 
-struct Ping {
+struct Heartbeat {
   TimeUs sent_at = 0;
-  std::vector<Member> members;
+  std::vector<MemberAddress> members;
 };
-struct Pong {
+struct HeartbeatEcho {
   TimeUs sent_at = 0;
 };
 struct Goodbye {
   std::string text;
 };
 
-/// A decision about a node. Of two about the same node the later one holds (peer/admission/denials.hpp).
+/// A decision about a node. The later of two decisions about a node holds (peer/admission/denials.hpp).
 struct Denial {
   NodeId node;
   bool denied = false;    ///< false: allowed again
@@ -112,7 +112,8 @@ struct RingState {
 };
 
 using InvitationId = std::array<std::uint8_t, 16>;
-/// "I hold that invitation": all that a node without a cluster key can say (peer/admission/invitation.hpp).
+/// Proves that its sender holds an invitation. A node without a cluster key can say nothing else
+/// (peer/admission/invitation.hpp).
 struct InvitationClaim {
   InvitationId invitation{};
   TimeUs expires_at = 0;  ///< microseconds since 1970
@@ -127,11 +128,11 @@ struct InvitationGrant {
 /// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
 struct BulkAck {
   std::uint64_t received_bytes = 0;
-  TimeUs received_at = 0;  ///< the last of them, by the sender's own clock, which counts from any moment; 0: not told
+  TimeUs received_at = 0;  ///< when the last of them came, by the sender's own clock; 0: not told
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Rejected, Ping, Pong, Goodbye, BulkAck, DenialList, RingState,
-                                    InvitationClaim, InvitationGrant>;
+using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,
+                                    RingState, InvitationClaim, InvitationGrant>;
 
 /// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
 struct BulkPart {

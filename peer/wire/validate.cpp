@@ -183,9 +183,10 @@ bool is_address(std::string_view address) {
   return parse_address(address, AddressUse::listen).has_value();
 }
 
-Fault check_members(const std::vector<Member>& members, std::size_t most) {
+Fault check_members(const std::vector<MemberAddress>& members, std::size_t most) {
   if (members.size() > most) return "too many members";
-  if (!std::ranges::all_of(members, [](const Member& m) { return is_address(m.address); })) return "not an address";
+  if (!std::ranges::all_of(members, [](const MemberAddress& m) { return is_address(m.address); }))
+    return "not an address";
   return {};
 }
 
@@ -208,10 +209,10 @@ Fault check(const Rejected& rejected) {
   if (!is_plain_text(rejected.text, max_text_bytes)) return "text is too long or not plain UTF-8";
   return {};
 }
-Fault check(const Ping& ping) {
+Fault check(const Heartbeat& ping) {
   return check_members(ping.members, max_members_in_ping);
 }
-Fault check(const Pong&) {
+Fault check(const HeartbeatEcho&) {
   return {};
 }
 Fault check(const Goodbye& goodbye) {
@@ -277,7 +278,7 @@ std::optional<std::string_view> fault_of(const ControlMessage& message) {
 std::optional<std::string_view> fault_of(const BulkPart& part) {
   const bool first = part.offset == 0;
   if (first == part.frame_bytes.empty() || first == part.header.empty())
-    return "a part begins no message and goes on with none";
+    return "a part neither begins a message nor continues one";
   if (part.frame_bytes.size() > max_payload_frames) return "too many frames";
   if (std::ranges::any_of(part.frame_bytes, [](std::uint32_t bytes) { return bytes > max_payload_frame_bytes; })) {
     return "a payload frame is too large";

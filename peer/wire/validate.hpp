@@ -1,7 +1,8 @@
-// Whether a message is within the limits of gossip/messages.hpp: enumerations, bounds, exact sizes of its frames.
-// Whether it fits the job at hand only its receiver knows.
+// Checks that a message is within the limits of gossip/messages.hpp: enumerations, bounds, exact sizes of its frames.
+// Only its receiver knows whether it fits the job.
 //
-// Called by the codec for every message received, and, asserted, for every message sent. Pure, any thread.
+// The codec checks every message that is received, and asserts the check for every message that is sent. Pure, any
+// thread.
 
 #pragma once
 
@@ -13,7 +14,7 @@
 
 namespace gossamer::peer {
 
-/// What is wrong; nothing if the message is valid.
+/// Says what is wrong; nothing if the message is valid.
 [[nodiscard]] std::optional<std::string_view> fault_of(const Message& message);
 [[nodiscard]] std::optional<std::string_view> fault_of(const ControlMessage& message);
 [[nodiscard]] std::optional<std::string_view> fault_of(const BulkPart& part);

@@ -44,7 +44,7 @@ class Line {
     });
   }
 
-  /// As peer/overlay/links_bulk.cpp tells it.
+  /// As peer/overlay/sender.cpp tells it.
   [[nodiscard]] gossip::LinkLoad load() const {
     if (!pacing_.measured() || pacing_.rate() <= 0) return {};
     const double takes_us = static_cast<double>(waiting_bytes_) / pacing_.rate() * us_per_s;

@@ -107,7 +107,7 @@ class HostileMember {
       : keys_(keys), address_(address), version_low_(version_low), version_high_(version_high) {}
 
   /// False if it was turned away.
-  bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(peer::Ping{1, {}})); }
+  bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(Heartbeat{1, {}})); }
 
   bool say(const ControlMessage& message) { return say(Channel::control, raw(encode(message))); }
   bool say(const Message& message) { return say(channel_of(message), raw(encode(message))); }
@@ -190,8 +190,8 @@ class HostileMember {
     const auto packet = decoded(frames);
     if (!packet) return;
     if (const auto* control = std::get_if<ControlMessage>(&*packet)) {
-      if (const auto* ping = std::get_if<peer::Ping>(control))
-        send(socket(channel), raw(encode(ControlMessage(Pong{ping->sent_at}))));
+      if (const auto* ping = std::get_if<Heartbeat>(control))
+        send(socket(channel), raw(encode(ControlMessage(HeartbeatEcho{ping->sent_at}))));
       if (const auto* rejected = std::get_if<Rejected>(control)) rejected_ = rejected->text;
       if (const auto* welcome = std::get_if<Welcome>(control)) {
         version_ = welcome->version;
@@ -257,14 +257,10 @@ std::vector<Frames> specimens(const HostileMember& member) {
   MembershipMessage membership;
   membership.incarnation = 1;
   membership.body = Sync{.sender = member.record()};
-  return {encode(ControlMessage(peer::Ping{1, {}})),
-          encode(ControlMessage(BulkAck{})),
-          encode(ControlMessage(DenialList{})),
-          encode(membership),
-          encode(Message(request(member, 1))),
-          encode(Message(ExchangeAck{1})),
-          encode(Message(*member.job())),
-          encode(Message(JobQuery{key})),
+  return {encode(ControlMessage(Heartbeat{1, {}})), encode(ControlMessage(BulkAck{})),
+          encode(ControlMessage(DenialList{})),     encode(membership),
+          encode(Message(request(member, 1))),      encode(Message(ExchangeAck{1})),
+          encode(Message(*member.job())),           encode(Message(JobQuery{key})),
           encode(Message(PullRequest{key, 0}))};
 }
 

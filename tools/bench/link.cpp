@@ -94,8 +94,8 @@ class End : public peer::OverlayEvents {
   }
 
  private:
-  static peer::OverlayOptions options(const std::vector<std::string>& peers, int io_threads) {
-    peer::OverlayOptions options;
+  static peer::OverlaySettings options(const std::vector<std::string>& peers, int io_threads) {
+    peer::OverlaySettings options;
     options.listen = "tcp://127.0.0.1:0";
     options.peers = peers;
     options.io_threads = io_threads;

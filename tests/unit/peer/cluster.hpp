@@ -1,4 +1,4 @@
-// Real overlays in one process, on one loop and loopback ports that the system chooses, for the overlay tests.
+// Runs real overlays in one process, on one loop and loopback ports that the system chooses, for the overlay tests.
 //
 // Nothing here sleeps: run_until() turns the loop until a condition holds, and fails the test if it does not in time.
 
@@ -28,9 +28,9 @@ bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condi
   return true;
 }
 
-/// Fast timers: a test of a time-out takes tenths of a second.
-inline OverlayOptions quick_options() {
-  OverlayOptions options;
+/// Options with fast timers, so that a test of a time-out takes tenths of a second.
+inline OverlaySettings quick_options() {
+  OverlaySettings options;
   options.listen = "tcp://127.0.0.1:0";
   options.ping_interval_ms = 50;
   options.link_timeout_ms = 1500;
@@ -51,7 +51,7 @@ inline OverlayOptions quick_options() {
 
 class Node : public OverlayEvents {
  public:
-  Node(asio::io_context& loop, const ClusterKeys& keys, OverlayOptions options = quick_options(),
+  Node(asio::io_context& loop, const ClusterKeys& keys, OverlaySettings options = quick_options(),
        Identity identity = Identity::generate())
       : id(identity.node), identity(identity) {
     log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text));
@@ -62,14 +62,14 @@ class Node : public OverlayEvents {
         [this] { return time_of_day; });
   }
   ~Node() override { std::erase(all(), this); }
-  /// Those alive, for messages about a failure.
+  /// All nodes that are alive, for messages about a failure.
   static std::vector<const Node*>& all() {
     static std::vector<const Node*> nodes;
     return nodes;
   }
-  /// Started, and listening.
+  /// Makes a node that has started and listens.
   static std::unique_ptr<Node> started(asio::io_context& loop, const ClusterKeys& keys,
-                                       OverlayOptions options = quick_options(),
+                                       OverlaySettings options = quick_options(),
                                        Identity identity = Identity::generate()) {
     auto node = std::make_unique<Node>(loop, keys, std::move(options), std::move(identity));
     const auto result = node->overlay->start();
@@ -132,7 +132,7 @@ class Node : public OverlayEvents {
   std::vector<std::pair<NodeId, Message>> messages;
   std::string last_reason;
   std::string kept_ring;
-  std::string keep_error;  ///< of keep_key_ring()
+  std::string keep_error;  ///< the answer of keep_key_ring(), if not empty
   std::optional<ClusterKeys> kept_keys;
   int denial_changes = 0;
   std::function<void()> on_message;
@@ -157,13 +157,13 @@ inline ClusterKeys new_keys() {
   return ClusterKeys({ClusterKey::generate()});
 }
 
-inline OverlayOptions with_peers(std::vector<std::string> peers) {
-  OverlayOptions options = quick_options();
+inline OverlaySettings with_peers(std::vector<std::string> peers) {
+  OverlaySettings options = quick_options();
   options.peers = std::move(peers);
   return options;
 }
 
-/// A message of bulk with values that tell where they belong.
+/// A bulk message with values that tell where they belong.
 inline PullReply pull_reply(std::size_t elements, std::uint32_t fragment = 0) {
   std::vector<float> values(elements);
   for (std::size_t i = 0; i < elements; ++i)
@@ -180,7 +180,7 @@ inline bool same_values(const Message& a, const PullReply& b) {
   return reply != nullptr && reply->fragment == b.fragment && std::ranges::equal(reply->values.data, b.values.data);
 }
 
-/// A first node, and others that have it as their peer.
+/// Starts a node, and others that have it as their peer.
 inline std::vector<std::unique_ptr<Node>> start_together(asio::io_context& loop, const ClusterKeys& keys,
                                                          std::size_t count) {
   std::vector<std::unique_ptr<Node>> nodes;

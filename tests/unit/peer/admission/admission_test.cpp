@@ -1,4 +1,4 @@
-// The proofs: right ones are taken, and a change of any one field breaks them.
+// Tests the proofs: right ones are taken, and a change of any one field breaks them.
 
 #include "peer/admission/admission.hpp"
 
@@ -118,14 +118,15 @@ TEST_CASE("an insider between two nodes cannot pass one's welcome on to the othe
   const Identity dialler = Identity::generate();
   const Identity listener = Identity::generate();
   const Identity insider = Identity::generate();
-  // It repeats the dialler's hello to the listener, but must put its own key there, which its connection proves.
+  // The attacker repeats the dialler's hello to the listener, but must put its own key there, which its connection
+  // proves.
   const Hello hello = a_hello(dialler);
   Hello repeated = hello;
   repeated.public_key = insider.keys.public_key;
   Welcome welcome = a_welcome();
   REQUIRE(prove_welcome(listener.keys, repeated, welcome));
   CHECK_FALSE(is_welcome_proven(dialler.keys, hello, welcome));
-  // Nor is a dialler's own hello, turned around, a welcome.
+  // A dialler's own hello, turned around, is no welcome.
   Welcome reflected = a_welcome();
   Hello turned = hello;
   turned.public_key = listener.keys.public_key;

@@ -1,4 +1,4 @@
-// Denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
+// Tests denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
 // bounded and survives being written down.
 
 #include "peer/admission/denials.hpp"
@@ -12,7 +12,6 @@
 
 using namespace gossamer;
 using namespace gossamer::peer;
-using Outcome = Denials::Outcome;
 
 namespace {
 
@@ -33,12 +32,12 @@ Denial denial(std::uint64_t number, bool denied, TimeUs at, std::string reason =
 TEST_CASE("of two decisions about a node the later one holds") {
   Denials denials;
   CHECK_FALSE(denials.is_denied(node(1)));
-  CHECK(denials.merge(denial(1, true, today), today) == Outcome::news);
+  CHECK(denials.merge(denial(1, true, today), today) == Hearsay::news);
   CHECK(denials.is_denied(node(1)));
-  CHECK(denials.merge(denial(1, true, today), today) == Outcome::known);
-  CHECK(denials.merge(denial(1, false, today - 1), today) == Outcome::known);
+  CHECK(denials.merge(denial(1, true, today), today) == Hearsay::known);
+  CHECK(denials.merge(denial(1, false, today - 1), today) == Hearsay::known);
   CHECK(denials.is_denied(node(1)));
-  CHECK(denials.merge(denial(1, false, today + 1), today) == Outcome::news);
+  CHECK(denials.merge(denial(1, false, today + 1), today) == Hearsay::news);
   CHECK_FALSE(denials.is_denied(node(1)));
 }
 
@@ -65,10 +64,10 @@ TEST_CASE("members that hear the same decisions in another order come to hold th
 
 TEST_CASE("a decision dated too far ahead is refused, and our own always counts") {
   Denials denials;
-  CHECK(denials.merge(denial(1, true, today + max_ahead_us + 1), today) == Outcome::refused);
-  CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Outcome::refused);
+  CHECK(denials.merge(denial(1, true, today + max_ahead_us + 1), today) == Hearsay::refused);
+  CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Hearsay::refused);
   CHECK(denials.entries().empty());
-  CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Outcome::news);
+  CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Hearsay::news);
   const auto ours = denials.decide(node(1), false, "ours", today);
   REQUIRE(ours);
   CHECK(ours->decided_at == today + max_ahead_us + 1);
@@ -79,12 +78,12 @@ TEST_CASE("a decision dated too far ahead is refused, and our own always counts"
 TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
   Denials denials;
   for (std::uint64_t i = 0; i < max_denials; ++i)
-    CHECK(denials.merge(denial(i, i % 2 == 0, today + static_cast<TimeUs>(i)), today) == Outcome::news);
-  CHECK(denials.merge(denial(5000, false, today), today) == Outcome::refused);
+    CHECK(denials.merge(denial(i, i % 2 == 0, today + static_cast<TimeUs>(i)), today) == Hearsay::news);
+  CHECK(denials.merge(denial(5000, false, today), today) == Hearsay::refused);
   for (std::uint64_t i = 0; i < max_denials / 2; ++i)
-    CHECK(denials.merge(denial(6000 + i, true, today), today) == Outcome::news);
+    CHECK(denials.merge(denial(6000 + i, true, today), today) == Hearsay::news);
   CHECK(denials.entries().size() == max_denials);
-  CHECK(denials.merge(denial(7000, true, today), today) == Outcome::refused);
+  CHECK(denials.merge(denial(7000, true, today), today) == Hearsay::refused);
   CHECK_FALSE(denials.decide(node(7000), true, "", today));
   for (std::uint64_t i = 0; i < max_denials; i += 2)
     CHECK(denials.is_denied(node(i)));

@@ -1,4 +1,4 @@
-// Invitations: derived as written down, proven by members that kept nothing, and garbled lines refused with advice.
+// Tests invitations: derived as documented, proven by members that kept nothing, and garbled lines refused with advice.
 
 #include "peer/admission/invitation.hpp"
 
@@ -104,7 +104,7 @@ TEST_CASE("a claim is proven by its invitation alone, and a change of any field 
     CAPTURE(i);
     CHECK_FALSE(is_claim_proven(ClusterKeys({key}), changed));
   }
-  // Who holds the line cannot make it last longer: the secret is another one then.
+  // The holder of the line cannot make it last longer, since the secret would be another one.
   Invitation longer = made;
   longer.expires_at += us_per_s;
   CHECK_FALSE(is_claim_proven(ClusterKeys({key}), make_claim(longer, joiner.keys.public_key)));

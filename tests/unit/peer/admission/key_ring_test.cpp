@@ -55,7 +55,7 @@ TEST_CASE("a new key is accepted at once, listened with when it is promoted") {
   CHECK(ring.first().key.fingerprint() == *made);
   CHECK(ring.cluster_keys().first().fingerprint() == *made);
   CHECK_FALSE(ring.successor());
-  // A clock that has gone back makes no old key.
+  // A clock that was set back makes no old key.
   const auto next = ring.rotate(today - 1000);
   CHECK(ring.successor() == *next);
 }
@@ -74,7 +74,7 @@ TEST_CASE("a ring is bounded") {
   const auto merge = ring.merge({{{key_of(99), today}}, {}}, today);
   CHECK(merge.refused);
   CHECK_FALSE(merge.changed);
-  // One that is retired makes room for its successor in the same message.
+  // A retired key makes room for its successor in the same message.
   const auto both = ring.merge({{{key_of(99), today}}, {{key_of(1).fingerprint(), today}}}, today);
   CHECK(both.changed);
   CHECK(ring.holds(key_of(99).fingerprint()));
@@ -123,7 +123,7 @@ TEST_CASE("what is dated too far ahead is refused") {
   CHECK(ring.merge({{{key_of(3), far}}, {}}, today).refused);
   CHECK(ring.merge({{{key_of(1), 0}}, {{key_of(2).fingerprint(), far}}}, today).refused);
   CHECK(ring.keys().size() == 2);
-  // Nor is an old key made young again.
+  // An old key is not made young again.
   (void)ring.merge({{{key_of(1), today - 9}}, {}}, today);
   CHECK_FALSE(ring.merge({{{key_of(1), today}}, {}}, today).changed);
 }

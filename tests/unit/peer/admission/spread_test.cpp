@@ -1,5 +1,5 @@
-// What neighbours are told: everything at first, news after that, in bounded parts, and again when it could not be
-// sent; and when a new key is listened with.
+// Tests what neighbours are told: everything at first, news after that, in bounded parts, and again when it could not
+// be sent. Tests also when a new key is listened with.
 
 #include "peer/admission/spread.hpp"
 
@@ -25,7 +25,7 @@ KeyRing a_ring() {
   return KeyRing(ClusterKeys({ClusterKey::generate()}));
 }
 
-/// Everything that `from` has to say to `to`, said.
+/// Sends everything that `from` has to tell `to`.
 std::size_t tell(Spread& from, const NodeId& from_id, Spread& to, const NodeId& to_id, TimeUs now = 0) {
   std::size_t told = 0;
   while (const auto message = from.next_for(to_id, now)) {
@@ -61,7 +61,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
   REQUIRE(a.decide(node(100), false, "", today));
   CHECK(std::get<DenialList>(*a.next_for(node(2), 0)).records.size() == 1);
   a.said(node(2));
-  // A new link, and a long time: everything again.
+  // Everything is told again on a new link, and after a long time.
   CHECK_FALSE(a.next_for(node(2), retell_us - 1));
   CHECK(a.next_for(node(2), retell_us));
   a.link_down(node(2));
@@ -147,15 +147,14 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
     fingerprint[0] = static_cast<std::uint8_t>(i);
     fingerprint[1] = static_cast<std::uint8_t>(i >> 8);
     const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, today + i}}};
-    rings += a.heard(node(2), state, today, 0) == Spread::Outcome::news;
-    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Spread::Outcome::news;
+    rings += a.heard(node(2), state, today, 0) == Hearsay::news;
+    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Hearsay::news;
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
-  // What was refused is heard later: it is told again.
-  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Spread::Outcome::news);
-  // And who has no link is not listened to at all.
-  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) ==
-        Spread::Outcome::known);
+  // What was refused is told again, and heard later.
+  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Hearsay::news);
+  // A node without a link is not listened to at all.
+  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) == Hearsay::known);
   CHECK(a.denials().is_denied(node(9)));
 }

@@ -1,4 +1,4 @@
-// Identities and cluster keys: what is kept in files, and which files are refused.
+// Tests identities and cluster keys: what is kept in files, and which files are refused.
 
 #include "peer/keys/keys.hpp"
 

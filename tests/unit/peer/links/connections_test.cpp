@@ -1,4 +1,4 @@
-// Which connections to the listening port are closed, by the numbers.
+// Tests which connections to the listening port are closed.
 
 #include "peer/links/connections.hpp"
 #include "catch.hpp"
@@ -15,11 +15,11 @@ TEST_CASE("one stranger too many: the oldest goes of the host that has the most"
   const auto flood = connections.opened(13, {"b", 3}, 0);
   REQUIRE(flood);
   CHECK((flood->descriptor == 11 && flood->end == Connections::End{"b", 1} && !flood->late));
-  // Another host's newcomer does not cost those their place who have one connection.
+  // A newcomer from another host does not cost hosts with one connection their place.
   const auto newcomer = connections.opened(14, {"d", 1}, 0);
   REQUIRE(newcomer);
   CHECK(newcomer->descriptor == 9);
-  // All have one: the oldest of them.
+  // All hosts have one connection, so the oldest is closed.
   const auto oldest = connections.opened(15, {"e", 1}, 0);
   REQUIRE(oldest);
   CHECK(oldest->descriptor == 10);
@@ -53,7 +53,7 @@ TEST_CASE("the end of an admitted connection is told apart, and a descriptor may
   CHECK_FALSE(connections.opened(3, {"a", 2}, 10));
   CHECK(connections.strangers() == 1);
   CHECK_FALSE(connections.closed(3));
-  // Told of late: the connection that has the number now counts.
+  // The end of the first is told late: the connection that has the number now counts.
   CHECK_FALSE(connections.opened(5, {"a", 3}, 20));
   CHECK_FALSE(connections.opened(5, {"b", 1}, 30));
   CHECK(connections.strangers() == 1);
@@ -67,7 +67,7 @@ TEST_CASE("a connection may be admitted before it is told of") {
   CHECK(connections.strangers() == 0);
   CHECK(connections.take_late(1000).empty());
   CHECK(connections.closed(3));
-  // Its descriptor is another's by now, and its end was not told.
+  // The descriptor is another connection's by now, and the end of the first was not told.
   connections.admit(4, {"a", 2}, "another");
   CHECK_FALSE(connections.opened(4, {"b", 1}, 1000));
   CHECK(connections.strangers() == 1);

@@ -1,6 +1,6 @@
-// The window over a played network: senders with an endless backlog or a little now and then, one bottleneck that they
-// share, delays before and after it. It must fill the bottleneck, keep the queue short, follow a change, share. Then
-// two that face each other, each with the other's acknowledgements in its queue.
+// Tests the window over a fake network: senders with an endless backlog or a little now and then share one bottleneck,
+// with delays before and after it. The window must fill the bottleneck, keep the queue short, follow a change, and
+// share. Then two senders face each other, each with the other's acknowledgements in its queue.
 
 #include "peer/links/pacing.hpp"
 
@@ -20,13 +20,13 @@ namespace {
 
 constexpr double mbit = 1e6 / 8;
 constexpr TimeUs ping_us = 500 * us_per_ms;
-/// Between the clocks of the two ends.
+/// The difference between the clocks of the two ends.
 constexpr TimeUs clock_offset_us = 1'000 * us_per_s;
 
-/// One queue that empties at a rate; what passes it takes half of the delay on to the receiver, the answer the other.
-/// `Sender` stands for Pacing, or for a rule that is broken on purpose.
+/// A queue that empties at a rate. What has passed it takes half of the delay to the receiver, and the answer takes the
+/// other half. `Sender` is Pacing, or a rule that is broken on purpose.
 template <class Sender>
-class Played {
+class FakeNetwork {
  public:
   struct Flow {
     Sender pacing;
@@ -38,7 +38,7 @@ class Played {
     std::uint64_t counted_from = 0;
   };
 
-  Played(double bytes_per_s, TimeUs round_trip_us, std::size_t flows)
+  FakeNetwork(double bytes_per_s, TimeUs round_trip_us, std::size_t flows)
       : rate(bytes_per_s), round_trip_us_(round_trip_us), flows(flows) {
     for (Flow& flow : this->flows)
       flow.pacing.enable();
@@ -82,7 +82,7 @@ class Played {
       sum += throughput(i);
     return sum;
   }
-  /// All but the slowest twentieth are below.
+  /// The round trip that all but the slowest twentieth are below.
   [[nodiscard]] double round_trip_ms(std::size_t flow) const {
     std::vector<TimeUs> sorted = flows[flow].round_trips;
     REQUIRE(!sorted.empty());
@@ -132,7 +132,7 @@ class Played {
   std::vector<Flow> flows;
 };
 
-/// No window but ZeroMQ's and the kernel's: what there was before.
+/// A sender with no window but ZeroMQ's and the kernel's, as there was before.
 struct Unpaced {
   void enable() {}
   [[nodiscard]] bool open() const { return sent_ - delivered_ < (std::size_t{2} << 20); }
@@ -154,8 +154,8 @@ double bound_ms(TimeUs idle_us) {
   return std::max(3 * idle_ms, idle_ms + 15);
 }
 
-/// What a probe meets: the allowance of each direction that is loaded, and in each, besides, the constant, a part, and
-/// what of the mean rate is a burst (a twentieth or so of the window).
+/// The delay that a probe meets: in each direction that is loaded the allowance, the constant, a part, and the bursts
+/// in the mean rate (a twentieth or so of the window).
 double short_bound_ms(TimeUs idle_us, double rate, int directions) {
   const double idle_ms = static_cast<double>(idle_us) / us_per_ms;
   const double busy_ms = std::min(rate / fast_bytes_per_s, 1.0) * most_allowed_us / us_per_ms;
@@ -175,31 +175,31 @@ TEST_CASE("pacing: a link is filled, and its queue stays short") {
   for (const Link& link : {Link{1, 30'000}, Link{10, 300}, Link{50, 500}, Link{50, 20'000}, Link{50, 100'000},
                            Link{1000, 200}, Link{1000, 50'000}, Link{8000, 100}}) {
     CAPTURE(link.mbit_s, link.round_trip_us, tells_time);
-    Played<Pacing> played(link.mbit_s * mbit, link.round_trip_us, 1);
-    played.tells_time = tells_time;
-    played.run(5 * us_per_s);
-    played.count_from_now();
-    played.run(17 * us_per_s);
-    CHECK(played.total() > 0.93 * played.rate);
-    CHECK(played.flows[0].pacing.rate() == Approx(played.rate).epsilon(0.05));
-    CHECK(played.flows[0].pacing.goodput(played.now) == Approx(played.rate).epsilon(0.07));
-    CHECK(played.flows[0].pacing.goodput(played.now + goodput_lifetime_us) == 0);
-    if (tells_time) CHECK(played.round_trip_ms(0) < short_bound_ms(link.round_trip_us, link.mbit_s * mbit, 1));
+    FakeNetwork<Pacing> network(link.mbit_s * mbit, link.round_trip_us, 1);
+    network.tells_time = tells_time;
+    network.run(5 * us_per_s);
+    network.count_from_now();
+    network.run(17 * us_per_s);
+    CHECK(network.total() > 0.93 * network.rate);
+    CHECK(network.flows[0].pacing.rate() == Approx(network.rate).epsilon(0.05));
+    CHECK(network.flows[0].pacing.goodput(network.now) == Approx(network.rate).epsilon(0.07));
+    CHECK(network.flows[0].pacing.goodput(network.now + goodput_lifetime_us) == 0);
+    if (tells_time) CHECK(network.round_trip_ms(0) < short_bound_ms(link.round_trip_us, link.mbit_s * mbit, 1));
     // 4 KiB, the least that is sent at once, take 33 ms at 1 Mbit/s.
-    CHECK(played.round_trip_ms(0) < bound_ms(link.round_trip_us) + 8 * 1024 / played.rate * 1e3);
+    CHECK(network.round_trip_ms(0) < bound_ms(link.round_trip_us) + 8 * 1024 / network.rate * 1e3);
   }
 }
 
 namespace {
 
-/// Two that send to each other over a link that is as slow both ways, behind queues that bulk and acknowledgements
-/// share. Their loops are away now and then, so that what comes is taken late.
+/// Two nodes that send to each other over a link that is as slow both ways. Bulk and acknowledgements share the queue
+/// of each direction. The nodes' loops are away now and then, so that messages are taken late.
 class Facing {
  public:
   struct End {
     Pacing pacing;
-    TimeUs free_at = 0;     // of the queue before its way
-    TimeUs away_until = 0;  // its loop
+    TimeUs free_at = 0;     // when the queue before its direction is empty
+    TimeUs away_until = 0;  // until when its loop is away
     TimeUs next_away = 0;
     TimeUs pinged = 0;
     std::uint64_t sent = 0, received = 0, counted_from = 0;
@@ -236,7 +236,7 @@ class Facing {
       end.round_trips.clear();
     }
   }
-  /// What it sends that arrives, of what the link carries.
+  /// The share of the link that its bulk uses.
   [[nodiscard]] double use(const End& end) const {
     const End& other = &end == ends.data() ? ends[1] : ends[0];
     return static_cast<double>(other.received - other.counted_from) / static_cast<double>(now - since_) * us_per_s /
@@ -393,51 +393,51 @@ TEST_CASE("pacing: whatever times the other end tells, the window is bounded and
 }
 
 TEST_CASE("pacing: negative control: without it the queue is seconds long") {
-  Played<Unpaced> played(50 * mbit, 20'000, 1);
-  played.run(10 * us_per_s);
-  CHECK(played.round_trip_ms(0) > 300);
+  FakeNetwork<Unpaced> network(50 * mbit, 20'000, 1);
+  network.run(10 * us_per_s);
+  CHECK(network.round_trip_ms(0) > 300);
 }
 
 TEST_CASE("pacing: an idle link's first megabytes find the rate within a second") {
   for (const TimeUs round_trip_us : {TimeUs{300}, TimeUs{20'000}, TimeUs{100'000}}) {
     CAPTURE(round_trip_us);
-    Played<Pacing> played(50 * mbit, round_trip_us, 1);
-    played.run(2 * us_per_s);
-    CHECK(played.flows[0].pacing.rate() > 0.7 * played.rate);
+    FakeNetwork<Pacing> network(50 * mbit, round_trip_us, 1);
+    network.run(2 * us_per_s);
+    CHECK(network.flows[0].pacing.rate() > 0.7 * network.rate);
   }
 }
 
 TEST_CASE("pacing: follows a bottleneck that changes") {
-  Played<Pacing> played(50 * mbit, 20'000, 1);
-  played.run(6 * us_per_s);
-  played.rate = 10 * mbit;
-  played.run(10 * us_per_s);
-  played.count_from_now();
-  played.run(16 * us_per_s);
-  CHECK(played.total() > 0.93 * played.rate);
-  CHECK(played.round_trip_ms(0) < bound_ms(20'000));
-  played.rate = 50 * mbit;
-  played.run(20 * us_per_s);
-  played.count_from_now();
-  played.run(30 * us_per_s);
-  CHECK(played.total() > 0.93 * played.rate);
-  CHECK(played.round_trip_ms(0) < bound_ms(20'000));
+  FakeNetwork<Pacing> network(50 * mbit, 20'000, 1);
+  network.run(6 * us_per_s);
+  network.rate = 10 * mbit;
+  network.run(10 * us_per_s);
+  network.count_from_now();
+  network.run(16 * us_per_s);
+  CHECK(network.total() > 0.93 * network.rate);
+  CHECK(network.round_trip_ms(0) < bound_ms(20'000));
+  network.rate = 50 * mbit;
+  network.run(20 * us_per_s);
+  network.count_from_now();
+  network.run(30 * us_per_s);
+  CHECK(network.total() > 0.93 * network.rate);
+  CHECK(network.round_trip_ms(0) < bound_ms(20'000));
 }
 
 TEST_CASE("pacing: senders share a bottleneck, also one that comes later, and the queue stays short") {
   for (const std::size_t count : {std::size_t{2}, std::size_t{4}}) {
     CAPTURE(count);
-    Played<Pacing> played(50 * mbit, 20'000, count);
+    FakeNetwork<Pacing> network(50 * mbit, 20'000, count);
     for (std::size_t i = 1; i < count; ++i)
-      played.flows[i].begins = static_cast<TimeUs>(2 + i) * us_per_s;
-    played.run(40 * us_per_s);
-    played.count_from_now();
-    played.run(60 * us_per_s);
-    CHECK(played.total() > 0.93 * played.rate);
+      network.flows[i].begins = static_cast<TimeUs>(2 + i) * us_per_s;
+    network.run(40 * us_per_s);
+    network.count_from_now();
+    network.run(60 * us_per_s);
+    CHECK(network.total() > 0.93 * network.rate);
     for (std::size_t i = 0; i < count; ++i) {
       CAPTURE(i);
-      CHECK(played.throughput(i) > 0.6 * played.rate / static_cast<double>(count));
-      CHECK(played.round_trip_ms(i) < bound_ms(20'000));
+      CHECK(network.throughput(i) > 0.6 * network.rate / static_cast<double>(count));
+      CHECK(network.round_trip_ms(i) < bound_ms(20'000));
     }
   }
 }
@@ -445,7 +445,7 @@ TEST_CASE("pacing: senders share a bottleneck, also one that comes later, and th
 TEST_CASE("pacing: loads of a moment tell what the link carries, also after it has changed") {
   const double factor = GENERATE(0.01, 0.1, 10.0, 100.0);
   CAPTURE(factor);
-  Played<Pacing> network(50 * mbit, 1 * us_per_ms, 1);
+  FakeNetwork<Pacing> network(50 * mbit, 1 * us_per_ms, 1);
   auto& flow = network.flows[0];
   const auto run = [&](TimeUs until) {
     while (network.now < until) {
@@ -487,7 +487,7 @@ TEST_CASE("pacing: one that has little to send does not take the link for slow")
 
 TEST_CASE("pacing: one that is seldom full keeps the rate it was seen with") {
   constexpr double rate = 1000 * mbit;
-  Played<Pacing> network(rate, 1 * us_per_ms, 1);
+  FakeNetwork<Pacing> network(rate, 1 * us_per_ms, 1);
   auto& flow = network.flows[0];
   network.run(network.now + 3 * us_per_s);
   for (int burst = 0; burst < 8; ++burst) {
@@ -540,12 +540,12 @@ TEST_CASE("pacing: nothing is believed that was not sent, and nothing held until
 }
 
 TEST_CASE("pacing: what waits is bounded by about a second of the link") {
-  Played<Pacing> slow(50 * mbit, 20'000, 1);
+  FakeNetwork<Pacing> slow(50 * mbit, 20'000, 1);
   slow.run(6 * us_per_s);
   const std::size_t most = std::size_t{64} << 20;
   CHECK(slow.flows[0].pacing.waiting_bytes(most) == Approx(50 * mbit).epsilon(0.1));
   CHECK(slow.flows[0].pacing.waiting_bytes(1 << 20) == 1 << 20);
-  Played<Pacing> slower(1 * mbit, 20'000, 1);
+  FakeNetwork<Pacing> slower(1 * mbit, 20'000, 1);
   slower.run(6 * us_per_s);
   CHECK(slower.flows[0].pacing.waiting_bytes(most) == least_waiting_bytes);
   CHECK(Pacing().waiting_bytes(most) == most);

@@ -1,4 +1,4 @@
-// When which address is dialled, under a clock of the test's own.
+// Tests when which address is dialled, under a clock of the test's own.
 
 #include "peer/overlay/address_book.hpp"
 
@@ -35,7 +35,7 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
   REQUIRE(book.take_due(1000, 10, nobody).size() == 1);
   CHECK(book.take_due(1000, 10, nobody).empty());  // it is being dialled
   TimeUs now = 1000;
-  // wait / ms:   100 200 400 800 1600 3200 5000 5000, each halved at most by jitter
+  // back-off / ms: 100 200 400 800 1600 3200 5000 5000, each halved at most by jitter
   for (const TimeUs wait : {100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000}) {
     CHECK(book.failed(at(1), "no answer", now, random) == (wait == 100));  // news once
     CHECK(book.settled(nobody));
@@ -47,7 +47,7 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
     REQUIRE(book.take_due(now, 10, nobody).size() == 1);
   }
   CHECK(book.failed(at(1), "another reason", now, random));
-  // A link resets the wait.
+  // A link resets the back-off.
   book.identified(at(1), id(1));
   book.link_up(id(1), now);
   CHECK(book.take_due(now + us_per_s * 100, 10, everybody).empty());
@@ -159,7 +159,7 @@ TEST_CASE("a node that has moved is dialled where it is now, and only what is wa
   CHECK_FALSE(book.has_failed(id(2)));
   book.failed(at(20), "no answer", 0, random);
   CHECK(book.has_failed(id(2)));
-  // One that is being dialled stays until that is over; a configured one for good.
+  // An address that is being dialled stays until that is over, and a configured one for good.
   REQUIRE(book.take_due(us_per_s, 10, nobody, is_two).size() == 1);
   CHECK(book.learn(id(2), at(21), us_per_s));
   CHECK(book.entries().size() == 3);

@@ -13,7 +13,7 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// Three nodes in a chain of dialling, which is a full mesh soon.
+/// Three nodes that dial in a chain and soon are a full mesh.
 struct Three {
   explicit Three(const ClusterKeys& ring = new_keys()) : keys(ring) {
     for (int i = 0; i < 3; ++i) {
@@ -51,7 +51,7 @@ struct Three {
   std::vector<std::unique_ptr<Node>> nodes;
 };
 
-/// The error of joining, "" for success.
+/// Joins. Returns the error, or "" for success.
 std::string join(asio::io_context& loop, Node& node, const std::string& line) {
   const auto invitation = parse_invitation(line);
   REQUIRE(invitation);
@@ -88,7 +88,7 @@ TEST_CASE("what one node denies by configuration no member can allow") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const Identity unwanted = Identity::generate();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.denied = {unwanted.node};
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
@@ -107,7 +107,7 @@ TEST_CASE("a node that was away hears who is denied, and keeps what it knew") {
   const auto a = Node::started(loop, keys);
   const NodeId gone = Identity::generate().node;
   REQUIRE(a->overlay->decide(gone, true, "why"));
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   const NodeId other = Identity::generate().node;
   REQUIRE(options.denials.decide(other, true, "", 5));
   const auto b = Node::started(loop, keys, options);
@@ -128,7 +128,7 @@ TEST_CASE("the key is changed and the old one retired while every link stays up"
     CHECK(three.ring_size(i) == 2);
     CHECK(three.nodes[i]->kept_ring.find(hex(*made)) != std::string::npos);
   }
-  // A newcomer with the new key alone, at each of them.
+  // A newcomer that holds the new key alone gets in at each of them.
   const ClusterKeys new_only({three.nodes[1]->kept_keys->first()});
   const auto young = Node::started(three.loop, new_only, with_peers({three.nodes[0]->overlay->address()}));
   run_until(three.loop, [&] { return young->linked(*three.nodes[0]); });
@@ -156,8 +156,8 @@ TEST_CASE("a node that was away while the key changed gets in with the old one, 
   const auto made = a->overlay->rotate_key();
   REQUIRE(made);
   run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
-  // It dials out only: nobody can come to it with the new key. Its own tries fall into the old key's share of the time.
-  OverlayOptions options = with_peers({a->overlay->address()});
+  // The node dials out only, so nobody can come to it with the new key. Its own tries fall into the old key's slot.
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.advertise = "none";
   const auto b = Node::started(loop, keys, options);
   a->clock_offset_us += first_key_slot_us - us_per_s;  // nearly there
@@ -207,7 +207,7 @@ TEST_CASE("a node that is invited gets the keys and joins everyone") {
   });
   CHECK(three.links_lost() == 0);
   CHECK(join(three.loop, *d, *line).find("linked to others") != std::string::npos);
-  // The key that it made for itself before is nobody's.
+  // The key that it made for itself before is gone.
   CHECK(three.ring_size(0) == 2);
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("claims that are not proven give nothing away") {
   const auto joiner = Node::started(loop, new_keys());
   auto forged = parse_invitation(*a->overlay->invite(us_per_s, {}));
   REQUIRE(forged);
-  forged->expires_at += 3600 * us_per_s;  // by who holds the line
+  forged->expires_at += 3600 * us_per_s;  // as the holder of the line may try
   CHECK(join(loop, *joiner, invitation_line(*forged)).find("no longer accepted") != std::string::npos);
   CHECK(a->overlay->counters().admissions_refused == 1);
   CHECK(a->logged("gave the cluster keys") == 0);
@@ -260,13 +260,13 @@ TEST_CASE("claims that are not proven give nothing away") {
 
 TEST_CASE("where nobody can be dialled an invitation needs an address") {
   asio::io_context loop;
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.advertise = "none";
   const auto a = Node::started(loop, new_keys(), options);
   const auto none = a->overlay->invite(us_per_s, {});
   REQUIRE_FALSE(none);
   CHECK(none.error().find("--address") != std::string::npos);
-  OverlayOptions everywhere = quick_options();
+  OverlaySettings everywhere = quick_options();
   everywhere.listen = "tcp://0.0.0.0:0";
   const auto b = Node::started(loop, new_keys(), everywhere);
   const auto line = b->overlay->invite(us_per_s, {});

@@ -1,6 +1,6 @@
-// That the payload of a message is never copied between the kernels and ZeroMQ, in either direction (docs/design.md,
-// "Copies"). ZeroMQ's inproc transport hands a message's memory from one socket to the other, so where nobody copies,
-// what a worker reads at one end lies where a kernel wrote it at the other.
+// Tests that the payload of a message is never copied between the kernels and ZeroMQ, in either direction
+// (docs/design.md, "Copies"). ZeroMQ's inproc transport hands a message's memory from one socket to the other. So if
+// nobody copies, a worker at one end reads the memory that a kernel wrote at the other.
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds patience{20};
 
-/// Two sockets joined within the process; what arrives at the second is kept.
+/// Two sockets joined within the process. The last message that arrives at the second is kept.
 struct Joined {
   asio::io_context loop;
   zmq::context_t context{1};
@@ -49,7 +49,7 @@ struct Joined {
   }
 };
 
-/// A request as an initiator's worker makes it.
+/// Makes a request as an initiator's worker does.
 ExchangeRequest encoded(Codec codec, std::size_t blocks) {
   std::vector<float> memory(3 * blocks * block_elements, 1.0F);
   float* const first = memory.data();

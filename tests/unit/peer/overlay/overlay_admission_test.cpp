@@ -1,4 +1,4 @@
-// Who gets in and who does not: other cluster keys, rings of keys, denied nodes, garbage, plain ZeroMQ, insiders.
+// Tests who gets in and who does not: other cluster keys, rings of keys, denied nodes, garbage, plain ZeroMQ, insiders.
 
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
@@ -14,7 +14,7 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// Not the loopback interface, but up; empty if there is none.
+/// The name of an interface that is up and not loopback; empty if there is none.
 std::string another_interface() {
   for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net")) {
     std::string state;
@@ -29,7 +29,7 @@ asio::ip::tcp::endpoint endpoint_of(const Node& node) {
           static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)))};
 }
 
-/// A ZeroMQ client of ours that knows the cluster key and says what it likes: an insider that misbehaves.
+/// A misbehaving insider: a ZeroMQ client that knows the cluster key and sends what the test likes.
 class Insider {
  public:
   Insider(const Node& target, const ClusterKeys& keys, const std::string& routing_id = {})
@@ -102,7 +102,7 @@ TEST_CASE("another cluster key: no link, and one clear line at each end") {
   CHECK(a->events.empty());
   CHECK(b->events.empty());
   CHECK(b->logged("[warning] no link: the node at " + a->overlay->address() +
-                  " does not hold our cluster key (or we not its)") == 1);
+                  " does not hold our cluster key (or this node does not hold its key)") == 1);
   CHECK(a->overlay->counters().handshakes_failed >= 1);
   CHECK(a->logged("another cluster key") >= 1);
   CHECK(b->overlay->links().at(0).last_error.find("cluster key") != std::string::npos);
@@ -124,7 +124,7 @@ TEST_CASE("a denied node gets no link, whoever dials") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const Identity unwanted = Identity::generate();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.denied = {unwanted.node};
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}), unwanted);
@@ -157,7 +157,7 @@ TEST_CASE("a port in use is a clear error") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.listen = a->overlay->address();
   Node b(loop, keys, options);
   const auto started = b.overlay->start();
@@ -169,7 +169,7 @@ TEST_CASE("a port in use is a clear error") {
 TEST_CASE("options that cannot be are refused with a reason") {
   asio::io_context loop;
   const auto error_of = [&](auto change) {
-    OverlayOptions options = quick_options();
+    OverlaySettings options = quick_options();
     change(options);
     Node node(loop, new_keys(), options);
     const auto started = node.overlay->start();
@@ -181,15 +181,16 @@ TEST_CASE("options that cannot be are refused with a reason") {
   CHECK(error_of([](auto& o) { o.advertise = "?"; }).find("advertised address") == 0);
   CHECK(error_of([](auto& o) { o.name = "a\nb"; }).find("name") != std::string::npos);
   const std::string unknown = error_of([](auto& o) { o.interface = "no-such-one"; });
-  CHECK(unknown.find("network interface 'no-such-one': this machine has no such; it has ") == 0);
+  CHECK(unknown.find("network interface 'no-such-one': this machine has no such interface; it has ") == 0);
   CHECK(unknown.find("lo") != std::string::npos);
-  CHECK(error_of([](auto& o) { o.interface = std::string(200, 'x'); }).find("no such; it has ") != std::string::npos);
+  CHECK(error_of([](auto& o) { o.interface = std::string(200, 'x'); }).find("no such interface; it has ") !=
+        std::string::npos);
 }
 
 TEST_CASE("a node that is held to a network interface has links through that one only") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions inside = quick_options();
+  OverlaySettings inside = quick_options();
   inside.interface = "lo";
   const auto a = Node::started(loop, keys, inside);
   inside.peers = {a->overlay->address()};
@@ -201,7 +202,7 @@ TEST_CASE("a node that is held to a network interface has links through that one
     WARN("skipped in part: this machine has no network interface but lo");
     return;
   }
-  OverlayOptions outside = with_peers({a->overlay->address()});
+  OverlaySettings outside = with_peers({a->overlay->address()});
   outside.interface = other;
   const auto c = Node::started(loop, keys, outside);
   const auto d = Node::started(loop, keys, with_peers({c->overlay->address()}));
@@ -274,7 +275,7 @@ TEST_CASE("from a connection that is not admitted nothing but a hello is read") 
   const auto a = Node::started(loop, keys);
   Insider insider(*a, keys);
   insider.send(encode(Message(JobQuery{{1, 2}})));
-  insider.send(encode(ControlMessage(peer::Ping{})));
+  insider.send(encode(ControlMessage(Heartbeat{})));
   insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(100'000, 7))});
   insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
   run_until(loop, [&] { return a->overlay->counters().strangers == 4; });
@@ -299,7 +300,7 @@ TEST_CASE("hellos with something wrong are refused with a reason") {
   CHECK(answer([](Hello& h) { h.proof[0] ^= 1; }, false) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.name = "another"; }, false) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.version_low = h.version_high = 99; }, true) == RejectReason::version);
-  // Somebody else's key, with a sound proof of the cluster key: the connection belongs to another key.
+  // The hello names somebody else's key, with a sound proof of the cluster key. The connection belongs to another key.
   CHECK(answer([](Hello& h) { h.public_key = Identity::generate().keys.public_key; }, true) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.channel = Channel::bulk; }, true) == RejectReason::duplicate);
   CHECK(a->overlay->counters().admissions_refused == 4);
@@ -314,7 +315,7 @@ TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its 
   Insider second(*a, keys, "the same");
   for (Insider* insider : {&first, &second}) {
     insider->send(encode(ControlMessage(insider->hello(keys, Channel::bulk))));
-    // ZeroMQ ignores the second of two connections of the same name.
+    // ZeroMQ ignores the second of two connections with the same name.
     CHECK(insider->rejection(loop)->reason == RejectReason::duplicate);
   }
 }
@@ -322,7 +323,7 @@ TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its 
 TEST_CASE("a connection that is not admitted in time is closed, and links stay") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.stranger_patience_us = 300 * us_per_ms;
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
@@ -339,7 +340,7 @@ TEST_CASE("a connection that is not admitted in time is closed, and links stay")
     (void)silent.read_some(asio::buffer(&byte, 1), error);
     return error == asio::error::eof || error == asio::error::connection_reset;
   });
-  // Put out, it has that time to hear why.
+  // A connection that was put out has that time to hear why.
   Insider put_out(*a, keys);
   put_out.send(encode(ControlMessage(put_out.hello(keys, Channel::control))));
   run_until(loop, [&] { return put_out.receive().has_value(); });
@@ -356,7 +357,7 @@ TEST_CASE("a connection that is not admitted in time is closed, and links stay")
 TEST_CASE("who floods the port closes his own connections, and others come in") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_strangers = 8;
   const auto a = Node::started(loop, keys, options);
   std::vector<asio::ip::tcp::socket> flood;
@@ -437,7 +438,7 @@ TEST_CASE("a newer node is spoken to in the version both know, and what is not u
 TEST_CASE("links are bounded") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_links = 2;
   const auto a = Node::started(loop, keys, options);
   std::vector<std::unique_ptr<Insider>> insiders;
@@ -455,7 +456,7 @@ TEST_CASE("a node key used by two processes is noticed") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.incarnation = 2;
   const auto b = Node::started(loop, keys, options, a->identity);
   run_until(loop, [&] { return a->logged("another process uses this node's key") >= 1; });

@@ -1,4 +1,4 @@
-// Bulk between real overlays: parts, acknowledgements, caps, push-back, and who waits for whom.
+// Tests bulk between real overlays: parts, acknowledgements, caps, push-back, and who waits for whom.
 
 #include <algorithm>
 
@@ -11,8 +11,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// Keeps something waiting at `from` for `seconds`; the bytes of bulk that left it meanwhile, a second, after a while
-/// to begin with. A multiple of the tested rates waits at most.
+/// Keeps bulk waiting at `from` for `seconds`, after a short start. Returns the bytes a second that left it. At most a
+/// multiple of the tested rates waits.
 double rate_of(asio::io_context& loop, Node& from, const std::vector<Node*>& to, double seconds) {
   const PullReply reply = pull_reply(64 * 1024);
   const auto fill = [&] {
@@ -44,11 +44,11 @@ TEST_CASE("bulk: under a low cap large messages travel in parts, and arrive as t
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.link_bytes_per_s = 4e6;
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  run_until(loop, [&] { return b->link(*a).round_trip_ms > 0; });  // its word that it acknowledges is here, too
+  run_until(loop, [&] { return b->link(*a).round_trip_ms > 0; });  // so it has also said that it acknowledges
   std::vector<PullReply> sent;
   for (std::uint32_t i = 0; i < 4; ++i) {
     sent.push_back(pull_reply(128 * 1024 + 256 * i, i));
@@ -60,7 +60,7 @@ TEST_CASE("bulk: under a low cap large messages travel in parts, and arrive as t
     CHECK(same_values(a->messages[i].second, sent[i]));
   CHECK(std::holds_alternative<PullRequest>(a->messages[4].second));
   CHECK(a->overlay->counters().malformed == 0);
-  CHECK(a->link(*b).messages_received > 20);  // parts of at most a hundredth of a second
+  CHECK(a->link(*b).messages_received > 20);  // each part takes at most a hundredth of a second
   run_until(loop, [&] { return b->link(*a).under_way_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("bulk: a cap on a link holds within 5 %, and so does one on all links 
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
   const auto b = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address(), b->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address(), b->overlay->address()});
   const auto c = Node::started(loop, keys, options);
   run_until(loop, [&] { return c->linked(*a) && c->linked(*b) && a->linked(*c) && b->linked(*c); });
   CHECK(rate_of(loop, *c, {a.get()}, 0.2) > 20e6);  // negative control: without a cap it is many times more
@@ -84,7 +84,7 @@ TEST_CASE("bulk: what waits under a cap is told as time, and none is left of it 
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.bytes_per_s = 1e6;
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && b->link(*a).round_trip_ms > 0; });
@@ -99,9 +99,9 @@ TEST_CASE("bulk: what waits under a cap is told as time, and none is left of it 
 
 TEST_CASE("bulk: a receiver that does not read stops its link only, and the sender's queue is bounded") {
   asio::io_context loop;
-  asio::io_context deaf_loop;  // not turned: its overlay reads nothing
+  asio::io_context deaf_loop;  // this loop is not turned, so its overlay reads nothing
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_queued_bytes = std::size_t{8} << 20;
   options.link_timeout_ms = 60'000;
   const auto a = Node::started(loop, keys, options);
@@ -129,7 +129,7 @@ TEST_CASE("bulk: a receiver that does not read stops its link only, and the send
   CHECK(a->overlay->send(deaf->id, reply) == SendResult::full);
   CHECK(a->link(*deaf).queued_bytes + a->link(*deaf).under_way_bytes <= most);
   CHECK(accepted * reply.values.size() <= most);
-  // It reads again: all of it arrives.
+  // The receiver reads again, and all messages arrive.
   run_until(loop, [&] {
     deaf_loop.restart();
     deaf_loop.poll();

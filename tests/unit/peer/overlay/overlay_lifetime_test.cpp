@@ -1,4 +1,4 @@
-// How links end and come back: crash, goodbye, restart, pause, silence.
+// Tests how links end and come back: crash, goodbye, restart, pause, silence.
 
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
@@ -12,8 +12,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// A wire between two nodes that can be made silent without closing it: all of it, or one of its connections, counted
-/// in the order in which they were made.
+/// A relay between two nodes. It can be made silent without closing it, as a whole or one of its connections, which are
+/// counted in the order in which they were made.
 class Relay {
  public:
   explicit Relay(asio::io_context& loop) : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
@@ -74,9 +74,9 @@ std::uint16_t port_of(const Node& node) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
-/// Two nodes between which only the relay leads.
+/// Two nodes that are connected through the relay only.
 std::pair<std::unique_ptr<Node>, std::unique_ptr<Node>> started_apart(asio::io_context& loop, const ClusterKeys& keys,
-                                                                      OverlayOptions options, Relay& relay) {
+                                                                      OverlaySettings options, Relay& relay) {
   options.advertise = relay.address();
   auto a = Node::started(loop, keys, options);
   relay.lead_to(port_of(*a));
@@ -92,7 +92,7 @@ TEST_CASE("the crash of either end is noticed at once, and death after its time"
   const bool dialler_dies = GENERATE(true, false);
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.link_timeout_ms = 60'000;  // so that it is not silence that is noticed
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
@@ -112,7 +112,7 @@ TEST_CASE("a goodbye is death at once") {
   const bool dialler_leaves = GENERATE(true, false);
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.suspicion_mult = 10'000;  // so that it is not silence that is noticed
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
@@ -145,7 +145,7 @@ TEST_CASE("what was sent before stop arrives") {
 TEST_CASE("a node that comes back with a new incarnation is redialled; its old life is dead") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.suspicion_mult = 10'000;
   auto a = Node::started(loop, keys, options);
   const std::string address = a->overlay->address();
@@ -174,8 +174,8 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
   auto a = Node::started(loop, keys);
   auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  // The same node dials again, later started, while the old link still looks alive to a.
-  OverlayOptions again = with_peers({a->overlay->address()});
+  // The same node, started later, dials again while the old link still looks alive to a.
+  OverlaySettings again = with_peers({a->overlay->address()});
   again.incarnation = 2;
   auto c = Node::started(loop, keys, again, b->identity);
   run_until(loop, [&] { return a->count("dead", *b) == 1 && a->linked(*c); });
@@ -189,7 +189,7 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
 TEST_CASE("silence ends a link, and it comes back with the wire") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.link_timeout_ms = 300;
   options.attempt_timeout_ms = 300;
   Relay relay(loop);
@@ -198,7 +198,7 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   relay.silent = true;
   run_until(loop, [&] { return a->count("down", *b) >= 1; });
   run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
-  // Whoever noticed first closed the connection, which the other may have seen before its own time was up.
+  // The node that noticed first closed the connection, and the other may have seen that before its own time was up.
   CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -209,7 +209,7 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
   for (const int dead_connection : {0, 1}) {  // control is dialled first, then bulk
     asio::io_context loop;
     const ClusterKeys keys = new_keys();
-    OverlayOptions options = quick_options();
+    OverlaySettings options = quick_options();
     options.link_timeout_ms = 100;
     options.ping_interval_ms = 20;
     Relay relay(loop);
@@ -217,7 +217,7 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
     run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
     relay.silent_connection = dead_connection;
     run_until(loop, [&] { return a->count("up", *b) >= 2 && b->count("up", *a) >= 2; });
-    const bool noticed = a->last_reason.find("silent") != std::string::npos ||  // whoever was first
+    const bool noticed = a->last_reason.find("silent") != std::string::npos ||  // at the node that was first
                          b->last_reason.find("silent") != std::string::npos;
     CHECK(noticed);
   }
@@ -238,7 +238,7 @@ TEST_CASE("a pause of this process is not taken for silence of the others") {
 TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   auto a = Node::started(loop, keys, options);
   const std::string address = a->overlay->address();
   const Identity identity = a->identity;
@@ -251,6 +251,31 @@ TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   options.listen = address;
   a = Node::started(loop, keys, options, identity);
   run_until(loop, [&] { return b->linked(*a); });
+}
+
+TEST_CASE("events are told from the loop, and their handlers may call every method") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  auto a = Node::started(loop, keys);
+  auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  bool called = false;
+  a->on_link_down = [&] {
+    called = true;
+    CHECK(a->overlay->send(b->id, JobQuery{}) == SendResult::no_link);
+    CHECK(a->overlay->decide(Identity::generate().node, true, ""));
+    CHECK(a->overlay->rotate_key());
+    CHECK(a->overlay->set_peers({}));
+    CHECK(a->overlay->set_advertise("none"));
+    a->overlay->set_denied({});
+  };
+  REQUIRE(a->overlay->decide(b->id, true, ""));
+  a->overlay->set_denied({b->id});
+  CHECK(a->denial_changes == 0);
+  CHECK(a->events == std::vector<std::string>{"up " + b->id.full()});
+  run_until(loop, [&] { return a->denial_changes == 2 && a->count("dead", *b) == 1; });
+  CHECK(called);
+  CHECK(a->events.size() == 3);
 }
 
 TEST_CASE("handlers may stop the overlay, and objects may go while links are being made") {

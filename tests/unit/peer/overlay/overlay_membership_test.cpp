@@ -1,4 +1,4 @@
-// Membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
+// Tests membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
 
 #include <algorithm>
 #include <set>
@@ -19,7 +19,7 @@ bool all_linked(const Nodes& nodes) {
   });
 }
 
-/// Nodes that are reached from the first over links that are shown.
+/// The number of nodes that the first one reaches over links that are shown.
 std::size_t reached(const Nodes& nodes) {
   std::set<const Node*> seen{nodes.front().get()};
   std::vector<const Node*> next{nodes.front().get()};
@@ -64,7 +64,7 @@ TEST_CASE("one death is told by all to all, and the others go on") {
 TEST_CASE("beyond the limit each node keeps links to some, and all stay connected") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.membership.full_view_limit = 3;
   options.membership.active_view = 3;
   Nodes nodes;
@@ -82,7 +82,7 @@ TEST_CASE("beyond the limit each node keeps links to some, and all stay connecte
   };
   run_until(loop, settled);
 
-  // One that dies is dead for its neighbours, and replaced.
+  // A node that dies is dead for its neighbours, and is replaced.
   const auto victim = std::move(nodes[4]);
   nodes.erase(nodes.begin() + 4);
   std::vector<const Node*> watchers;
@@ -100,11 +100,11 @@ TEST_CASE("nodes that only dial out take part, and are never paired") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   auto nodes = start_together(loop, keys, 2);
-  OverlayOptions options = with_peers({nodes[0]->overlay->address()});
+  OverlaySettings options = with_peers({nodes[0]->overlay->address()});
   options.advertise = "none";
   for (int i = 0; i < 2; ++i)
     nodes.push_back(Node::started(loop, keys, options));
-  // Through one they find the other that can be dialled; it, too, reaches them.
+  // Through one node they find the other that can be dialled, and that one reaches them, too.
   run_until(loop, [&] {
     return nodes[1]->linked(*nodes[2]) && nodes[1]->linked(*nodes[3]) && nodes[0]->linked(*nodes[1]) &&
            nodes[2]->linked(*nodes[1]) && nodes[3]->linked(*nodes[1]) && nodes[2]->linked(*nodes[0]);
@@ -130,17 +130,17 @@ TEST_CASE("a node that has moved is found by all, through one that it knows") {
   const auto before = std::move(nodes[3]);
   const std::string old_address = before->overlay->address();
   before->overlay.reset();
-  OverlayOptions options = with_peers({nodes[1]->overlay->address()});
+  OverlaySettings options = with_peers({nodes[1]->overlay->address()});
   options.incarnation = 1'000'000;
   nodes[3] = Node::started(loop, keys, options, before->identity);
   const std::string new_address = nodes[3]->overlay->address();
   CHECK(new_address != old_address);
   run_until(loop, [&] { return all_linked(nodes); });
   for (std::size_t i = 0; i < 3; ++i) {
-    // The link may be up before the word of where the node is now has come.
+    // The link may be up before the node's new address has been heard.
     run_until(loop, [&] {
       const auto members = nodes[i]->overlay->members();
-      const auto moved = std::ranges::find(members, before->id, &MemberStatus::node);
+      const auto moved = std::ranges::find(members, before->id, &KnownMember::node);
       return moved != members.end() && moved->address == new_address;
     });
     CHECK(nodes[i]->count("dead", *before) == 1);
@@ -155,7 +155,7 @@ TEST_CASE("where a running node is to be dialled from now on is told to all, and
   REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));
   const auto known_at = [&](std::size_t i) {
     const auto members = nodes[i]->overlay->members();
-    const auto moved = std::ranges::find(members, nodes[3]->id, &MemberStatus::node);
+    const auto moved = std::ranges::find(members, nodes[3]->id, &KnownMember::node);
     return moved == members.end() ? std::string() : moved->address;
   };
   run_until(loop, [&] { return known_at(0) == elsewhere && known_at(1) == elsewhere && known_at(2) == elsewhere; });
@@ -173,7 +173,7 @@ TEST_CASE("a node without contacts finds its cluster through those it remembers"
   const ClusterKeys keys = new_keys();
   auto nodes = start_together(loop, keys, 3);
   run_until(loop, [&] { return all_linked(nodes); });
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.remembered = {"nonsense", "tcp://127.0.0.1:1", nodes[2]->overlay->address()};
   options.incarnation = 1'000'000;
   const auto before = std::move(nodes[0]);

@@ -1,7 +1,7 @@
-// What a node keeps of neighbours that come and go: nothing that grows with how often they do.
+// Tests that what a node keeps of neighbours that come and go does not grow with how often they do.
 //
-// Counts bytes in use on the heap, over all threads, not pages: what the allocator keeps for later is no leak. The
-// smallest of several counts, because what ZeroMQ's threads have not let go of yet comes and goes.
+// Bytes in use on the heap are counted over all threads, and not pages, since what the allocator keeps for later is no
+// leak. The smallest of several counts is taken, because ZeroMQ's threads release memory late.
 
 #include <malloc.h>
 
@@ -16,8 +16,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// By all counted restarts together. A connection that is kept has queues of 16 KiB in each direction, in ZeroMQ alone;
-/// threads that come and go move 170 kB of the allocator's own to and fro.
+/// The bound for all counted restarts together. A connection that is kept has queues of 16 KiB in each direction in
+/// ZeroMQ alone. Threads that come and go move 170 kB of the allocator's own to and fro.
 constexpr double allowed_growth_bytes = 256 * 1024;
 constexpr std::size_t bytes_of_a_kept_connection = 32 * 1024;
 constexpr int warm_up_restarts = 12;
@@ -26,15 +26,15 @@ constexpr int restarts_between = 30;
 
 class Restarts {
  public:
-  /// Who is dialled has a port that stays.
+  /// The node that is dialled keeps its port.
   explicit Restarts(bool neighbour_dials) : neighbour_dials_(neighbour_dials) {
     if (!neighbour_dials_) neighbour_address_ = Node::started(loop_, keys_)->overlay->address();
     stays_ = quiet(neighbour_dials_ ? quick_options() : with_peers({neighbour_address_}), Identity::generate());
   }
 
-  /// One life of the neighbour; bytes on the heap when it is over.
+  /// Runs one life of the neighbour. Returns the bytes on the heap when it is over.
   std::size_t once() {
-    OverlayOptions options = neighbour_dials_ ? with_peers({stays_->overlay->address()}) : quick_options();
+    OverlaySettings options = neighbour_dials_ ? with_peers({stays_->overlay->address()}) : quick_options();
     if (!neighbour_dials_) options.listen = neighbour_address_;
     options.incarnation = ++lives_;
     auto neighbour = quiet(std::move(options), identity_);
@@ -57,7 +57,7 @@ class Restarts {
   }
 
  private:
-  std::unique_ptr<Node> quiet(OverlayOptions options, Identity identity) {
+  std::unique_ptr<Node> quiet(OverlaySettings options, Identity identity) {
     auto node = std::make_unique<Node>(loop_, keys_, std::move(options), std::move(identity));
     node->log->set_level(spdlog::level::off);
     REQUIRE(node->overlay->start());
@@ -73,7 +73,7 @@ class Restarts {
   std::uint64_t lives_ = 0;
 };
 
-/// Bytes that the restarts leave behind. `after_each`: called after each.
+/// The bytes that the restarts leave behind. `after_each` is called after each.
 double left_behind(
     bool neighbour_dials, const std::function<void()>& after_each = [] {}) {
   Restarts restarts(neighbour_dials);
@@ -87,7 +87,7 @@ double left_behind(
   return static_cast<double>(after) - static_cast<double>(before);
 }
 
-/// Sanitizers have allocators of their own, and the address sanitizer a better answer.
+/// Sanitizers have allocators of their own, and the address sanitizer finds leaks itself.
 bool heap_is_counted() {
   const std::size_t before = mallinfo2().uordblks;
   const auto block = std::make_unique<std::array<char, 65536>>();

@@ -1,4 +1,4 @@
-// Links between real overlays: who dials, what travels, what is counted.
+// Tests links between real overlays: who dials, what travels, what is counted.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ TEST_CASE("one end dials and both see the link and can send") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.name = "bée";
   const auto b = Node::started(loop, keys, options);
   CHECK_FALSE(b->overlay->settled());
@@ -37,10 +37,10 @@ TEST_CASE("one end dials and both see the link and can send") {
 TEST_CASE("a link has the features that both ends name; bits that one end does not know do no harm") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions newer = quick_options();
+  OverlaySettings newer = quick_options();
   newer.features = 1ULL << 63 | 0b0110;
   const auto a = Node::started(loop, keys, newer);
-  OverlayOptions older = with_peers({a->overlay->address()});
+  OverlaySettings older = with_peers({a->overlay->address()});
   older.features = 0b0011;
   const auto b = Node::started(loop, keys, older);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -101,7 +101,7 @@ TEST_CASE("large payloads arrive intact both ways, in order, and are counted") {
   CHECK(a->link(*b).traffic.payload_bytes_received == bytes);
   CHECK(a->overlay->counters().traffic.payload_bytes_sent == bytes);
   CHECK(a->link(*b).bytes_sent > bytes);
-  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // even in parts of the least size, on a machine that is busy
+  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // also in parts of the least size, on a busy machine
   run_until(loop, [&] { return a->link(*b).queued_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 
@@ -123,12 +123,12 @@ TEST_CASE("the largest fragment travels, and its memory is released") {
 TEST_CASE("a full queue is told, and frees up") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.max_queued_bytes = std::size_t{8} << 20;
   const auto a = Node::started(loop, keys, options);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  // Nobody reads while this loop does not turn: the queue must fill.
+  // Nobody reads while this loop does not turn, so the queue must fill.
   const PullReply reply = pull_reply(std::size_t{1} << 20, 0);
   std::size_t sent = 0;
   SendResult result = SendResult::sent;
@@ -183,7 +183,7 @@ TEST_CASE("a node that only dials out is reached by the others over its links") 
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.advertise = "none";
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -196,7 +196,7 @@ TEST_CASE("a node listening everywhere is known by the address others see") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  OverlayOptions options = with_peers({a->overlay->address()});
+  OverlaySettings options = with_peers({a->overlay->address()});
   options.listen = "tcp://*:0";
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return a->linked(*b); });
@@ -223,7 +223,7 @@ TEST_CASE("a node that dials itself, or one node by two names, keeps one link an
 TEST_CASE("IPv6") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlayOptions options = quick_options();
+  OverlaySettings options = quick_options();
   options.listen = "tcp://[::1]:0";
   const auto a = std::make_unique<Node>(loop, keys, options);
   if (const auto started = a->overlay->start(); !started) {

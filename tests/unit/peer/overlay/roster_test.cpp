@@ -1,4 +1,5 @@
-// What the roster does with what membership decides: errands, and addresses that mean something else elsewhere.
+// Tests what the roster does with the decisions of membership: errands, and addresses that mean something else
+// elsewhere.
 
 #include "peer/overlay/roster.hpp"
 
@@ -36,10 +37,6 @@ struct FakeHost : Roster::Host {
   }
   [[nodiscard]] std::string seen_address(const NodeId&) const override { return seen; }
   [[nodiscard]] bool is_denied(const NodeId& who) const override { return who == denied; }
-  void member_changed(const NodeId& who, Roster::Change change, bool own_word) override {
-    changes.emplace_back(who, change);
-    by_own_word = own_word;
-  }
   template <class Body>
   [[nodiscard]] std::size_t sent_to(const NodeId& to) const {
     return static_cast<std::size_t>(std::ranges::count_if(
@@ -51,8 +48,6 @@ struct FakeHost : Roster::Host {
   std::string seen;
   NodeId denied;
   std::vector<std::pair<NodeId, MembershipMessage>> sent;
-  std::vector<std::pair<NodeId, Roster::Change>> changes;
-  bool by_own_word = false;
 };
 
 MembershipMessage saying(MembershipBody body) {
@@ -116,12 +111,17 @@ TEST_CASE("members are wanted until they have left, by their own word") {
   CHECK(f.host.sent_to<Sync>(node(2)) == 1);
   REQUIRE(f.roster.wanted().size() == 1);
   CHECK(f.roster.wanted()[0].address == address(2));
-  REQUIRE(f.host.changes.size() == 1);
-  CHECK(f.host.changes[0].second == Roster::Change::joined);
+  const auto joined = f.roster.take_changes();
+  REQUIRE(joined.size() == 1);
+  CHECK(joined[0].node == node(2));
+  CHECK(joined[0].change == Roster::Change::joined);
+  CHECK(f.roster.take_changes().empty());
   f.hears(2, Leave{});
   CHECK_FALSE(f.roster.keeps(node(2)));
-  CHECK(f.host.changes.back().second == Roster::Change::left);
-  CHECK(f.host.by_own_word);
+  const auto left = f.roster.take_changes();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].change == Roster::Change::left);
+  CHECK(left[0].own_word);
   CHECK(f.roster.wanted().empty());
 }
 
@@ -207,10 +207,10 @@ TEST_CASE("a node whose host changes while it runs is known by where it is seen"
   const auto known = [&] { return f.roster.membership().find(node(2))->record.address; };
   f.roster.seen_at(node(2), "tcp://10.0.0.77:7946");
   CHECK(known() == "tcp://10.0.0.77:7946");
-  f.roster.seen_at(node(2), "tcp://127.0.0.1:7946");  // of use on this machine only
+  f.roster.seen_at(node(2), "tcp://127.0.0.1:7946");  // an address that is of use on this machine only
   CHECK(known() == "tcp://10.0.0.77:7946");
   f.roster.seen_at(node(2), "");
   CHECK(known() == "tcp://10.0.0.77:7946");
-  f.roster.seen_at(node(3), "tcp://10.0.0.78:7946");  // no member
+  f.roster.seen_at(node(3), "tcp://10.0.0.78:7946");  // not a member
   CHECK(f.roster.membership().find(node(3)) == nullptr);
 }

@@ -1,5 +1,5 @@
-// Messages cut into parts and put together again: the same bytes, no copies on the sending side, nothing against the
-// protocol believed.
+// Tests that messages cut into parts are put together to the same bytes, that the sending side copies nothing, and that
+// nothing against the protocol is believed.
 
 #include "peer/wire/bulk_parts.hpp"
 

@@ -1,5 +1,5 @@
-// Membership messages as frames and back: each comes back as it was, what is outside its bounds is refused, and damage
-// never gives an invalid message.
+// Tests membership messages as frames and back: each comes back as it was, what is outside its bounds is refused, and
+// damage never gives an invalid message.
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>

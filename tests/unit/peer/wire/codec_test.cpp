@@ -1,4 +1,4 @@
-// Frames and back: every message survives, every wrong one is refused, and random damage never gives an invalid
+// Tests frames and back: every message survives, every wrong one is refused, and random damage never gives an invalid
 // message.
 
 #include "peer/wire/codec.hpp"
@@ -142,7 +142,7 @@ bool same(const Frames& a, const Frames& b) {
   return true;
 }
 
-/// The largest that there may be.
+/// The largest message that there may be.
 Summaries fullest_summaries() {
   NodeSummary node{.incarnation = 1, .number = 2, .age_ms = max_summary_age_ms, .neighbours = 3, .goodput_bytes_s = 4};
   node.name = std::string(max_summary_name_bytes, 'n');
@@ -190,8 +190,8 @@ std::vector<ControlMessage> all_control() {
   return {hello_of_test(),
           welcome_of_test(),
           Rejected{RejectReason::denied, "no"},
-          peer::Ping{123, {{NodeId{{9}}, "tcp://h:3"}}},
-          Pong{-5},
+          Heartbeat{123, {{NodeId{{9}}, "tcp://h:3"}}},
+          HeartbeatEcho{-5},
           Goodbye{"bye"},
           denials_of_test(),
           ring_of_test(),
@@ -505,7 +505,7 @@ TEST_CASE("random damage never gives an invalid message") {
       continue;
     }
     ++accepted;
-    // What is accepted is within its limits, and can be said again.
+    // A message that is accepted is within its limits, and can be sent again.
     if (const auto* message = std::get_if<Message>(&*packet)) {
       REQUIRE_FALSE(fault_of(*message));
       REQUIRE(decode(encode(*message)));

@@ -1,4 +1,4 @@
-// docs/reference/wire.md says what the code does: the numbers of its table of limits are those of the constants.
+// Tests that the numbers in the table of limits of docs/reference/wire.md are those of the constants.
 
 #include <fstream>
 #include <map>

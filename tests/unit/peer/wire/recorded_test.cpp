@@ -1,6 +1,6 @@
-// An older peer goes on being understood: frames as earlier builds sent them, kept as bytes in
-// tests/unit/peer/recorded/, read to the values that they were made from. And a newer one is, as far as an older can:
-// fields and kinds that this build does not know are passed over.
+// Tests that older peers are understood: frames as earlier builds sent them, kept as bytes in
+// tests/unit/peer/recorded/, are read to the values that they were made from. Newer peers are understood as far as
+// possible: fields and kinds that this build does not know are ignored.
 //
 // A file is what one build sent, one message a line: a name, then the header frame and each payload frame in
 // hexadecimal digits, "-" for an empty one. It is never changed. When the protocol gains something, the samples below
@@ -30,7 +30,7 @@ using namespace gossamer::peer;
 
 namespace {
 
-/// Each has the samples there were when it was written.
+/// Each file has the samples that there were when it was written.
 struct Recording {
   std::string name;
   std::size_t messages;
@@ -186,11 +186,10 @@ Frames part(bool first) {
   return encode(part);
 }
 
-/// What is said, by name. An entry is never changed, only added.
+/// The messages by name. An entry is never changed, only added.
 std::map<std::string, Frames> samples() {
-  using gossamer::Ping;
-  return {{"ping", encode(ControlMessage(peer::Ping{123, {}}))},
-          {"pong", encode(ControlMessage(Pong{-5}))},
+  return {{"ping", encode(ControlMessage(Heartbeat{123, {}}))},
+          {"pong", encode(ControlMessage(HeartbeatEcho{-5}))},
           {"goodbye", encode(ControlMessage(Goodbye{"stopping"}))},
           {"exchangeRequest.q8", request(Codec::q8, 3)},
           {"exchangeRequest.q4", request(Codec::q4, 2)},

@@ -1,0 +1,133 @@
+// The links of this node and the nodes that it knows: the tables, and how to find something in them.
+//
+// A Link is in the table from the first thing known of it to its end. One that is up is in its node's record, too. Both
+// tables are bounded: links by OverlaySettings::max_links, which their makers look at, nodes by max_members.
+//
+// The table decides nothing: what happens to links is decided in peer/overlay/links.hpp. One thread, the loop's.
+
+#pragma once
+
+#include <map>
+#include <unordered_map>
+
+#include "gossip/check.hpp"
+#include "gossip/replica/byte_budget.hpp"
+#include "peer/links/listener.hpp"
+#include "peer/links/outgoing_link.hpp"
+#include "peer/links/pacing.hpp"
+#include "peer/overlay/overlay.hpp"
+#include "peer/wire/bulk_parts.hpp"
+
+namespace gossamer::peer {
+
+/// The index of a channel in arrays with one element for each.
+[[nodiscard]] inline std::size_t index_of(Channel channel) {
+  return static_cast<std::size_t>(channel);
+}
+
+/// A cap lets so much time's worth pass at once after a pause. It is short, so that the cap holds over seconds, and
+/// longer than a timer is late.
+inline constexpr TimeUs cap_burst_us = 50 * us_per_ms;
+
+/// The phases of a link's life. One that is up is passing or shown, and may change between the two.
+enum class LinkPhase {
+  making,   ///< dialled, or let in: not on both channels yet
+  passing,  ///< up; the owner does not know of it, because it is not kept
+  shown,    ///< up; the owner was told that the node is a neighbour
+  ended,
+};
+
+struct Link {
+  LinkPhase phase = LinkPhase::making;
+  std::shared_ptr<OutgoingLink> outgoing;              ///< set if this node dialled
+  int bulk_io_thread = 0;                              ///< set if this node dialled
+  std::array<std::string, channel_count> routing_ids;  ///< set if the other end dialled; empty: not admitted yet
+  std::string user_id;                                 ///< of the other end, to check what comes in
+  std::string host;                                    ///< of the other end, as seen from here
+  std::uint64_t number = 0;                            ///< chosen by the end that dialled
+  std::uint64_t features = 0;                          ///< abilities of both ends
+  NodeId node;                                         ///< all zeros until it is known
+  std::string broken;                                  ///< why the link is unusable; another turn ends it
+  TimeUs opened = 0;
+  TimeUs up_since = 0;
+  TimeUs last_kept = 0;  ///< when it was last kept or needed
+  TimeUs last_greeted = 0;
+  TimeUs last_heard = 0;
+  std::array<TimeUs, channel_count> heard{};  ///< when something last came, by channel
+  TimeUs last_ping = 0;
+  TimeUs last_bulk_ping = 0;
+  double round_trip_ms = 0;       ///< smoothed
+  double last_round_trip_ms = 0;  ///< of the newest heartbeat that came back
+  std::uint32_t malformed = 0;
+  QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
+  BulkQueue waiting;
+  Pacing pacing;
+  gossip::ByteBudget budget{0, cap_burst_us};
+  BulkAssembly assembly;
+  std::uint64_t bulk_received = 0;  ///< bytes of frames, without heartbeats
+  TimeUs bulk_received_at = 0;
+  std::uint64_t bulk_acked = 0;  ///< of bulk_received, acknowledged
+
+  [[nodiscard]] bool dialled_by_us() const { return outgoing != nullptr; }
+  [[nodiscard]] bool is_up() const { return phase == LinkPhase::passing || phase == LinkPhase::shown; }
+  [[nodiscard]] bool is_shown() const { return phase == LinkPhase::shown; }
+  /// The only way from one phase to another. A link that is shown is hidden before it ends, since its owner is told.
+  void enter(LinkPhase next) {
+    GOSSAMER_CHECK(phase != next && phase != LinkPhase::ended && next != LinkPhase::making);
+    GOSSAMER_CHECK(phase != LinkPhase::making || next != LinkPhase::shown);
+    GOSSAMER_CHECK(phase != LinkPhase::shown || next == LinkPhase::passing);
+    phase = next;
+  }
+};
+using LinkPtr = std::shared_ptr<Link>;
+
+struct NodeRecord {
+  std::string name;
+  std::string address;  ///< where the node can be dialled; empty: nowhere
+  std::uint64_t incarnation = 0;
+  LinkPtr link;         ///< the link that is up, if there is one
+  bool was_up = false;  ///< the owner has been told of the node
+  bool dead = false;
+  TimeUs down_since = 0;
+  TimeUs banned_until = 0;
+  std::string last_error;
+  Traffic traffic;
+};
+
+class LinkTable {
+ public:
+  [[nodiscard]] const std::vector<LinkPtr>& links() const { return links_; }
+  [[nodiscard]] const std::map<NodeId, NodeRecord>& nodes() const { return nodes_; }
+
+  void add(LinkPtr link) { links_.push_back(std::move(link)); }
+  /// The link has ended. Its connections are no longer known.
+  void remove(const LinkPtr& link);
+  void clear();
+  /// Messages that come on this connection are the link's.
+  void connect(const std::string& routing_id, LinkPtr link, Channel channel) {
+    connections_[routing_id] = {std::move(link), channel};
+  }
+
+  /// The node's record, made if need be. Null if there are max_members and all of them are still needed.
+  [[nodiscard]] NodeRecord* record_of(const NodeId& node, TimeUs now);
+  /// Null if the node is not known.
+  [[nodiscard]] NodeRecord* find(const NodeId& node);
+  [[nodiscard]] const NodeRecord* find(const NodeId& node) const;
+  /// The link to this node that is up, or null.
+  [[nodiscard]] LinkPtr link_to(const NodeId& node) const;
+  [[nodiscard]] bool is_linked(const NodeId& node) const { return link_to(node) != nullptr; }
+  /// Null if the connection is of no link.
+  [[nodiscard]] const std::pair<LinkPtr, Channel>* on_connection(const std::string& routing_id) const;
+  [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
+  /// A link that the node is dialling, by the number that it has given it, or null.
+  [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
+  [[nodiscard]] bool has_admitted_incoming(const NodeId& node) const;
+  [[nodiscard]] bool has_introduced_outgoing(const NodeId& node) const;
+
+ private:
+  std::vector<LinkPtr> links_;
+  std::map<NodeId, NodeRecord> nodes_;
+  std::unordered_map<std::string, std::pair<LinkPtr, Channel>> connections_;  ///< admitted, by routing id
+};
+
+}  // namespace gossamer::peer

@@ -1,0 +1,187 @@
+#include "peer/overlay/strangers.hpp"
+
+#include <algorithm>
+
+#include "gossip/check.hpp"
+#include "peer/admission/admission.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+/// Removes the prefix of ::ffff:1.2.3.4, as which an IPv6 socket sees an IPv4 peer.
+std::string plain_host(std::string host) {
+  const std::string mapped = "::ffff:";
+  const bool is_mapped = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
+  return is_mapped ? host.substr(mapped.size()) : host;
+}
+
+}  // namespace
+
+void Strangers::receive(Arrival&& arrival) {
+  arrival.host = plain_host(std::move(arrival.host));
+  const Delivery& delivery = arrival.delivery;
+  if (delivery.too_many_frames || delivery.frames.payload_count != 0 || delivery.bytes > max_hello_bytes) {
+    ++self_.counters.strangers;
+    return;
+  }
+  if (!hello_throttle_.take(self_.now())) {
+    ++self_.counters.hellos_throttled;
+    return;
+  }
+  const auto packet = decode(delivery.frames);
+  const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  if (const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr) {
+    answer_claim(*claim, arrival);
+    return;
+  }
+  const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
+  if (hello == nullptr) {
+    ++self_.counters.strangers;  // the last messages of a link that has just ended count, too
+    return;
+  }
+  auto refusal = refusal_of(*hello, arrival);
+  if (!refusal) {
+    refusal = hello->channel == Channel::control ? admit_control(*hello, arrival) : admit_bulk(*hello, arrival);
+  }
+  if (refusal) refuse(arrival, *refusal);
+}
+
+std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, const Arrival& arrival) const {
+  if (hex(hello.public_key) != arrival.user_id) {
+    return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
+  }
+  if (!is_hello_proven(agreement_.keys(), hello)) {
+    return Refusal{RejectReason::bad_proof,
+                   "the hello does not prove that its sender holds the cluster key; if the key was changed while "
+                   "it was away, the node needs an invitation (gossamerctl invite)"};
+  }
+  if (hello.version_low > protocol_version_high || hello.version_high < protocol_version_low) {
+    return Refusal{RejectReason::version, "we speak protocol " + std::to_string(protocol_version_low) + " to " +
+                                              std::to_string(protocol_version_high) + ", you " +
+                                              std::to_string(hello.version_low) + " to " +
+                                              std::to_string(hello.version_high)};
+  }
+  const NodeId node = node_id(hello.public_key);
+  if (node == self_.identity.node) {
+    if (hello.incarnation != self_.options.incarnation) {
+      self_.log->error("another process uses this node's key, from {}: give each node its own state folder",
+                       arrival.host);
+    }
+    return Refusal{RejectReason::self, "that is this node itself"};
+  }
+  if (agreement_.is_denied(node)) return Refusal{RejectReason::denied, "the node is denied"};
+  const NodeRecord* record = table_.find(node);
+  if (record == nullptr) return std::nullopt;
+  if (self_.now() < record->banned_until) {
+    return Refusal{RejectReason::misbehaved, "too many malformed messages; come back later"};
+  }
+  if (hello.incarnation < record->incarnation && !record->dead) {
+    return Refusal{RejectReason::stale, "a later start of the same node is here"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Strangers::Refusal> Strangers::admit_control(const Hello& hello, const Arrival& arrival) {
+  const NodeId node = node_id(hello.public_key);
+  links_.end_those([&](const Link& link) {
+    const bool half_done = link.node == node && !link.dialled_by_us() && !link.is_up();
+    return std::string(half_done ? "dialled anew" : "");
+  });
+  if (table_.links().size() >= self_.options.max_links || table_.record_of(node, self_.now()) == nullptr) {
+    return Refusal{RejectReason::full, "no room for another link"};
+  }
+  links_.note_incarnation(node, hello.incarnation);
+  auto link = std::make_shared<Link>();
+  link->user_id = arrival.user_id;
+  link->host = arrival.host;
+  link->number = hello.link;
+  link->features = hello.features & self_.options.features;
+  link->node = node;
+  link->opened = self_.now();
+  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
+  table_.add(link);
+  links_.describe(node, hello.name, hello.address, link->host);
+  return std::nullopt;
+}
+
+std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, const Arrival& arrival) {
+  const NodeId node = node_id(hello.public_key);
+  const LinkPtr link = table_.incoming_of(node, hello.link);
+  if (!link || !link->routing_ids[index_of(Channel::bulk)].empty()) {
+    return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
+  }
+  // If both have dialled, the node with the smaller id decides which link stays.
+  const LinkPtr present = table_.link_to(node);
+  const bool young = present && present->dialled_by_us() &&
+                     self_.now() - present->up_since < self_.options.attempt_timeout_ms * us_per_ms;
+  if (self_.identity.node < node && (young || table_.has_introduced_outgoing(node))) {
+    links_.end(link, "the other link is kept");
+    return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
+  }
+  if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
+  return std::nullopt;  // the link comes up with the first message, since the dialler knows then that it is
+}
+
+bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link) {
+  Welcome welcome;
+  welcome.version = std::min(hello.version_high, protocol_version_high);
+  welcome.incarnation = self_.options.incarnation;
+  welcome.address = own_address_.text();
+  welcome.name = self_.options.name;
+  welcome.features = self_.options.features;
+  if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
+  link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
+  table_.connect(arrival.routing_id, link, hello.channel);
+  listener_.admit(arrival);
+  (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(welcome))), link->meter);
+  return true;
+}
+
+void Strangers::refuse(const Arrival& arrival, const Refusal& refusal) {
+  const bool expected = refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
+  if (!expected) {
+    ++self_.counters.admissions_refused;
+    if (self_.log_throttle.take(self_.now()))
+      self_.log->warn("turned away a node at {}: {}", arrival.host, refusal.text);
+  }
+  answer(arrival, Rejected{refusal.reason, refusal.text});
+}
+
+// --- who was invited -------------------------------------------------------------------------------------------------
+
+std::optional<Strangers::Refusal> Strangers::refusal_of(const InvitationClaim& claim, const Arrival& arrival) const {
+  if (hex(claim.public_key) != arrival.user_id) {
+    return Refusal{RejectReason::bad_proof, "the claim's key is not the connection's"};
+  }
+  if (!is_claim_proven(agreement_.keys(), claim)) {
+    return Refusal{RejectReason::invitation,
+                   "the invitation was made with a key that is no longer accepted here; ask for a new one (gossamerctl "
+                   "invite)"};
+  }
+  if (const TimeUs now = self_.time_of_day(); now >= claim.expires_at) {
+    return Refusal{RejectReason::invitation, "the invitation expired at " + date_text(claim.expires_at) +
+                                                 ", and here it is " + date_text(now) +
+                                                 "; ask for a new one (gossamerctl invite)"};
+  }
+  const NodeId node = node_id(claim.public_key);
+  if (node == self_.identity.node)
+    return Refusal{RejectReason::self, "that is this node itself: it needs no invitation"};
+  if (agreement_.is_denied(node)) return Refusal{RejectReason::denied, "the node is denied"};
+  return std::nullopt;
+}
+
+void Strangers::answer_claim(const InvitationClaim& claim, const Arrival& arrival) {
+  if (const auto refusal = refusal_of(claim, arrival)) return refuse(arrival, *refusal);
+  if (self_.log_throttle.take(self_.now())) {
+    self_.log->info("gave the cluster keys to node {} at {}, which was invited", node_id(claim.public_key).brief(),
+                    arrival.host);
+  }
+  answer(arrival, InvitationGrant{agreement_.ring_state()});
+}
+
+void Strangers::answer(const Arrival& arrival, const ControlMessage& message) {
+  const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
+  (void)listener_.send(arrival.routing_id, encode(message), meter);
+}
+
+}  // namespace gossamer::peer

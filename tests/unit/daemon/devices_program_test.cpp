@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/daemon/played_job.hpp"
+#include "tests/unit/daemon/jobs/played_job.hpp"
 #include "tests/unit/daemon/program.hpp"
 
 using namespace gossamer;

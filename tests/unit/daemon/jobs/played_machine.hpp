@@ -24,7 +24,7 @@
 #include "peer/wire/codec.hpp"
 #include "store_trap.hpp"
 #include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/played_host.hpp"
+#include "tests/unit/daemon/jobs/played_host.hpp"
 #include "tests/unit/daemon/test_client.hpp"
 
 #ifdef GOSSAMER_STORE_TRAP

@@ -12,7 +12,7 @@
 #include <optional>
 #include <random>
 
-#include "tests/unit/daemon/listening.hpp"
+#include "tests/unit/daemon/clients/listening.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;

@@ -4,8 +4,8 @@
 
 #include "daemon/clients/devices.hpp"
 
+#include "tests/unit/daemon/clients/listening.hpp"
 #include "tests/unit/daemon/device/played_gpus.hpp"
-#include "tests/unit/daemon/listening.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;

@@ -3,7 +3,7 @@
 // trained is in it once, by its share, and every exchange with another machine at both or at neither. As in
 // crash_test.cpp; the second client joins the first, serves only every third turn, and both train.
 
-#include "tests/unit/daemon/played_machine.hpp"
+#include "tests/unit/daemon/jobs/played_machine.hpp"
 
 #ifdef GOSSAMER_STORE_TRAP
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "tests/unit/daemon/played_job.hpp"
+#include "tests/unit/daemon/jobs/played_job.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;

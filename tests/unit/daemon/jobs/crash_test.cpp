@@ -2,7 +2,7 @@
 // half applied, nothing applied twice, and the sum over the replicas what it was. Two machines, played in lock-step
 // (played_machine.hpp); group_crash_test.cpp does the same with two trainers at one of them.
 
-#include "tests/unit/daemon/played_machine.hpp"
+#include "tests/unit/daemon/jobs/played_machine.hpp"
 
 #ifdef GOSSAMER_STORE_TRAP
 

@@ -15,7 +15,7 @@
 #include "daemon/clients/devices.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/device/played_gpus.hpp"
-#include "tests/unit/daemon/played_host.hpp"
+#include "tests/unit/daemon/jobs/played_host.hpp"
 #include "tests/unit/daemon/test_client.hpp"
 
 namespace gossamer::daemon::test {

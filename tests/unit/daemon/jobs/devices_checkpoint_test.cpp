@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "daemon/jobs/checkpoints.hpp"
-#include "tests/unit/daemon/played_job.hpp"
+#include "tests/unit/daemon/jobs/played_job.hpp"
 #include "tests/unit/temporary_folder.hpp"
 
 using namespace gossamer;

@@ -11,6 +11,7 @@
 
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/config/config.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "daemon/report/status.hpp"
 
 namespace gossamer::daemon {
@@ -33,8 +34,8 @@ class Core : public ClientEvents {
   /// Where clients' GPU memory is mapped; null: nowhere.
   [[nodiscard]] virtual Devices* devices() { return nullptr; }
 
-  /// The answer to a command that is not the shell's; nothing if it is not the core's either.
-  [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }
+  /// The rows of the commands that the core answers, beside the shell's.
+  [[nodiscard]] virtual std::vector<ControlCommand> control_commands() { return {}; }
 
   /// Takes over what may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;

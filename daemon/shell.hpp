@@ -19,6 +19,7 @@
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/clients/kept_memory.hpp"
 #include "daemon/config/config.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "daemon/control/control_server.hpp"
 #include "daemon/core.hpp"
 #include "daemon/log/log.hpp"
@@ -58,7 +59,9 @@ class Shell {
   void reload_config();
 
   /// The answer to a command of the control socket.
-  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, bool from_owner = true) const {
+    return answer_from(commands_, request, from_owner);
+  }
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
@@ -66,6 +69,8 @@ class Shell {
 
   void expect_signal();
   void end_after(std::chrono::milliseconds patience);
+  [[nodiscard]] std::vector<ControlCommand> control_commands();
+  [[nodiscard]] nlohmann::json answer_drain(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
   void report_status();
   void watch();
@@ -86,6 +91,7 @@ class Shell {
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;
   asio::steady_timer watch_timer_;
+  const std::vector<ControlCommand> commands_;
   Watch watch_;
   bool stopping_ = false;
   bool leaving_ = false;

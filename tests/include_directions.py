@@ -57,7 +57,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
         GOSSIP | PEER | {"sdk/layout", "daemon/system", "daemon/config", "daemon/device", "daemon/gpus"}
     ),
     "daemon/control": frozenset({"daemon/system"}),
-    "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/report"}),
+    "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/control", "daemon/report"}),
     "daemon/clients": frozenset(GOSSIP | {"sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
     "daemon/jobs": frozenset(
         GOSSIP | {"sdk/layout", "daemon/system", "daemon/config", "daemon/report", "daemon/checkpoint",

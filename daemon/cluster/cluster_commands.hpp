@@ -15,10 +15,11 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/cluster/cluster_state.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "peer/overlay/overlay.hpp"
 
 namespace gossamer::daemon {
@@ -30,26 +31,25 @@ inline constexpr std::chrono::seconds join_retry{10};
 /// Digits of a node's id that name it.
 inline constexpr std::size_t least_id_digits = 8;
 
-/// The commands that only root and the daemon's user may give: those that change something, or hand out a secret.
-[[nodiscard]] bool is_for_owners(const std::string& command);
-
 class ClusterCommands {
  public:
   /// All references outlive it.
   ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, spdlog::logger& log)
       : overlay_(overlay), state_(state), log_(log), timer_(loop) {}
 
-  /// Nothing if the command is none of these.
-  [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request);
+  /// The rows of these commands; they are valid as long as this object.
+  [[nodiscard]] std::vector<ControlCommand> control_commands();
   /// Joins by the configuration's line, again and again.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
 
  private:
+  [[nodiscard]] nlohmann::json deny(const nlohmann::json& request) { return decide(request, true); }
+  [[nodiscard]] nlohmann::json allow(const nlohmann::json& request) { return decide(request, false); }
   [[nodiscard]] nlohmann::json decide(const nlohmann::json& request, bool denied);
   [[nodiscard]] nlohmann::json denials() const;
   [[nodiscard]] nlohmann::json key_list() const;
-  [[nodiscard]] nlohmann::json key_rotate();
+  [[nodiscard]] nlohmann::json key_rotate(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json key_retire(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json invite(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json join(const nlohmann::json& request);

@@ -2,6 +2,8 @@
 
 #include "daemon/control/control_server.hpp"
 
+#include "daemon/control/control_commands.hpp"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,16 +22,21 @@ using namespace std::chrono_literals;
 namespace {
 
 struct Serving {
-  explicit Serving(std::chrono::milliseconds timeout = 10s, OwnersOnly owners_only = nullptr) {
+  explicit Serving(std::chrono::milliseconds timeout = 10s) {
     auto opened = ControlServer::open(
         loop, path,
-        [this](const json& request) {
-          ++requests;
-          return json{{"echo", request["command"]}, {"big", std::string(request.value("big", 0u), 'b')}};
+        [this](const json& request, bool from_owner) {
+          if (!table.empty()) return answer_from(table, request, from_owner);
+          return echo(request);
         },
-        log.logger, timeout, owners_only);
+        log.logger, timeout);
     REQUIRE(opened);
     server = std::move(*opened);
+  }
+
+  [[nodiscard]] json echo(const json& request) {
+    ++requests;
+    return {{"echo", request["command"]}, {"big", std::string(request.value("big", 0u), 'b')}};
   }
 
   [[nodiscard]] UniqueFd connect() const { return test::connect_to(path, SOCK_STREAM); }
@@ -59,6 +66,7 @@ struct Serving {
   asio::io_context loop;
   test::TestLog log;
   int requests = 0;
+  std::vector<ControlCommand> table;  // empty: everything is answered by echo()
   std::unique_ptr<ControlServer> server;
 };
 
@@ -79,7 +87,13 @@ TEST_CASE("a connection asks as often as it likes") {
 }
 
 TEST_CASE("what changes the cluster is for root and the daemon's user") {
-  Serving daemon(10s, [](const std::string& command) { return command == "invite"; });
+  Serving daemon;
+  const auto echo = [&](const json& request) { return daemon.echo(request); };
+  daemon.table = {{"invite", CommandFor::owners, echo}, {"status", CommandFor::everyone, echo}};
+  const auto unknown = daemon.ask(daemon.connect(), "{\"command\": \"dance\"}\n");
+  CHECK(unknown->at("error") ==
+        "command \"dance\" is not known; there are status, and for root and the user that "
+        "gossamerd runs as invite");
   CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
   if (::geteuid() != 0) return;  // nobody else can be played
   std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);

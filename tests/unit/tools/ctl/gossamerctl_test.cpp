@@ -33,8 +33,9 @@ daemon::JobStatus some_job() {
 
 /// A control server whose loop runs on a thread of its own, as the daemon's does.
 struct Daemon {
-  explicit Daemon(daemon::ControlHandler handler) {
-    auto opened = daemon::ControlServer::open(loop, path, std::move(handler), log.logger);
+  explicit Daemon(std::function<json(const json&)> answer) {
+    auto opened = daemon::ControlServer::open(
+        loop, path, [answer](const json& request, bool) { return answer(request); }, log.logger);
     REQUIRE(opened);
     server = std::move(*opened);
     thread = std::thread([this] { loop.run(); });

@@ -190,6 +190,11 @@ class Arguments(unittest.TestCase):
             with self.subTest(pattern=pattern), self.assertRaisesRegex(gossamer.GossamerError, pattern):
                 gossamer.attach(arrays, **arguments)
 
+    def test_wrong_keywords_raise_what_python_raises(self):
+        for options, pattern in (({"job": "test", "codecs": 1}, "unexpected keyword argument 'codecs'"), ({}, "'job'")):
+            with self.subTest(pattern=pattern), self.assertRaisesRegex(TypeError, pattern):
+                gossamer.attach([np.zeros(4, np.float32)], **options)
+
     def test_samples(self):
         with alone(np.zeros(4, np.float32)) as run:  # one array is a model, too
             for bad, pattern in (

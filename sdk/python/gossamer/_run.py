@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
+from ._options import AttachOptions, check_options
 from ._progress import Progress
 from ._shared import Shared, slice_ms
 
@@ -118,20 +119,6 @@ class TensorSpec:
     owner: Any
 
 
-@dataclass
-class RunOptions:
-    job: str
-    socket: Optional[str] = None
-    fragment_elements: int = 0
-    step_budget_bytes: int = 0
-    initial_clock: int = 0
-    memory: str = "auto"
-    on_event: Optional[Callable[[Event], None]] = None
-    progress: Optional[bool] = None
-    device: int = _library.HOST  # of gossamer_device
-    stream: int = 0  # with CUDA: the stream that trains, as a pointer
-
-
 def _bad_argument(message: str) -> GossamerError:
     return GossamerError("GOSSAMER_BAD_ARGUMENT", message)
 
@@ -152,24 +139,26 @@ def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
     return count
 
 
-def _c_options(options: RunOptions) -> _library.Options:
-    _check_text(options.job, "job")
-    if not isinstance(options.socket, (str, bytes, os.PathLike, type(None))):
-        raise _bad_argument(f"socket must be a path, not {options.socket!r}")
-    if options.on_event is not None and not callable(options.on_event):
-        raise _bad_argument(f"on_event must be something that can be called with an Event, not {options.on_event!r}")
+def _c_options(options: AttachOptions) -> _library.Options:
+    check_options(options)
+    _check_text(options["job"], "job")
+    socket = options.get("socket")
+    if not isinstance(socket, (str, bytes, os.PathLike, type(None))):
+        raise _bad_argument(f"socket must be a path, not {socket!r}")
+    on_event = options.get("on_event")
+    if on_event is not None and not callable(on_event):
+        raise _bad_argument(f"on_event must be something that can be called with an Event, not {on_event!r}")
+    memory = options.get("memory", "auto")
+    if memory not in _library.MEMORIES:
+        raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {memory!r}")
     result = _library.Options()
     _library.library().gossamer_options_init(ctypes.byref(result))
-    result.job = options.job.encode()
-    result.socket_path = None if options.socket is None else os.fsencode(options.socket)
-    result.fragment_elements = _count(options.fragment_elements, "fragment_elements", 2**32 - 1)
-    result.step_budget_bytes = _count(options.step_budget_bytes, "step_budget_bytes")
-    result.initial_clock_samples = _count(options.initial_clock, "initial_clock", MAX_CLOCK)
-    if options.memory not in _library.MEMORIES:
-        raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {options.memory!r}")
-    result.memory = _library.MEMORIES[options.memory]
-    result.device = options.device
-    result.stream = options.stream or None
+    result.job = options["job"].encode()
+    result.socket_path = None if socket is None else os.fsencode(socket)
+    result.fragment_elements = _count(options.get("fragment_elements", 0), "fragment_elements", 2**32 - 1)
+    result.step_budget_bytes = _count(options.get("step_budget_bytes", 0), "step_budget_bytes")
+    result.initial_clock_samples = _count(options.get("initial_clock", 0), "initial_clock", MAX_CLOCK)
+    result.memory = _library.MEMORIES[memory]
     return result
 
 
@@ -310,12 +299,21 @@ def _close(
 class Run(Shared):
     """One model attached to the daemon. Make it with gossamer.attach() or gossamer.torch.attach()."""
 
-    def __init__(self, tensors: Sequence[TensorSpec], options: RunOptions, transfer: Optional[Transfer] = None):
+    def __init__(
+        self,
+        tensors: Sequence[TensorSpec],
+        options: AttachOptions,
+        transfer: Optional[Transfer] = None,
+        cuda_stream: Optional[int] = None,
+    ):
+        """`cuda_stream`: a pointer to the stream that trains, for tensors that are in the memory of a GPU."""
+        c_options = _c_options(options)
+        if cuda_stream is not None:
+            c_options.device, c_options.stream = _library.CUDA, cuda_stream or None
         self._lib = _library.library()
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
-        _close_former(self._model(), options.job)
-        c_options = _c_options(options)
+        _close_former(self._model(), options["job"])
         c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(1024)
@@ -327,8 +325,8 @@ class Run(Shared):
         self._handle = handle
         self._c_step = self._lib.gossamer_step
         self._transfer = transfer
-        self._job = options.job
-        self._progress = options.progress
+        self._job = options["job"]
+        self._progress = options.get("progress")
         self._begin_s = time.monotonic()
         self._periodic: List[_Periodic] = []
         self._next_look_s: Optional[float] = None
@@ -339,7 +337,7 @@ class Run(Shared):
             self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
         self._on_event: Optional[Callable[[Event], None]] = None
         self._seen = self.info()  # when it was last looked for events
-        self.on_event = options.on_event
+        self.on_event = options.get("on_event")
         if self._on_event is not None:  # a daemon may have taken the run already: that is to be told, too
             self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
 
@@ -369,6 +367,10 @@ class Run(Shared):
                 progress.end(self.info())
             if not self.closed and self.info().steps == 0:
                 self._begin_s = time.monotonic()
+
+    def _wait_if_asked(self, options: AttachOptions) -> None:
+        if options.get("wait", True):
+            self.wait(options.get("timeout_s"))
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import jax
 import numpy as np
@@ -31,7 +31,11 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
+from ._options import AttachOptions
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "attach",
@@ -331,7 +335,8 @@ class _HostCopies(HostCopies):
 class JaxRun(Run):
     """A run of a pytree of JAX arrays."""
 
-    def __init__(self, params: Any, options: RunOptions, roles: Mapping[str, str]):
+    def __init__(self, params: Any, options: AttachOptions):
+        roles = dict(options.get("roles") or {})
         paths, self._structure = jax.tree_util.tree_flatten_with_path(params)
         named = {_name(path): value for path, value in paths}
         if len(named) != len(paths):
@@ -348,7 +353,7 @@ class JaxRun(Run):
         specs = [_spec(leaf, role) for leaf, role in zip(self._leaves, role_list)]
         super().__init__(specs, options, self._copies)
         sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
-        bound_bytes = options.step_budget_bytes or DEFAULT_BUDGET_BYTES
+        bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
         self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
         self._copies.snapshots = self._snapshots
 
@@ -384,21 +389,7 @@ class JaxRun(Run):
         return self.params if changed else params
 
 
-def attach(
-    params: Any,
-    *,
-    job: str,
-    roles: Optional[Mapping[str, str]] = None,
-    wait: bool = True,
-    timeout_s: Optional[float] = None,
-    socket: Optional[str] = None,
-    fragment_elements: int = 0,
-    step_budget_bytes: int = 0,
-    initial_clock: int = 0,
-    memory: str = "auto",
-    on_event: Optional[Callable[[Event], None]] = None,
-    progress: Optional[bool] = None,
-) -> JaxRun:
+def attach(params: Any, **options: Unpack[AttachOptions]) -> JaxRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model:
     go on with `run.params`.
 
@@ -406,8 +397,6 @@ def attach(
     roles: leaf -> "param", "buffer" or "local", where that is not wanted; leaves are named "dense.0.kernel".
     The rest is as in gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
-    run = JaxRun(params, options, dict(roles or {}))
-    if wait:
-        run.wait(timeout_s)
+    run = JaxRun(params, options)
+    run._wait_if_asked(options)
     return run

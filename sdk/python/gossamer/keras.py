@@ -8,8 +8,7 @@ Variables are copied to host memory and assigned from there, and only those of w
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Callable, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set
 
 import keras
 import numpy as np
@@ -17,7 +16,11 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
+from ._options import AttachOptions, check_options
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "GossamerCallback",
@@ -100,7 +103,7 @@ class _HostCopies(HostCopies):
 class _KerasRun(Run):
     """A run of a model's variables."""
 
-    def __init__(self, variables: List[Any], specs: List[TensorSpec], options: RunOptions, copies: _HostCopies):
+    def __init__(self, variables: List[Any], specs: List[TensorSpec], options: AttachOptions, copies: _HostCopies):
         self._variables = variables
         self._copies = copies
         super().__init__(specs, options, copies)
@@ -124,31 +127,12 @@ class GossamerCallback(keras.callbacks.Callback):
     The rest is as in gossamer.attach().
     """
 
-    def __init__(
-        self,
-        *,
-        job: str,
-        samples_per_step: int = 1,
-        roles: Optional[Mapping[str, str]] = None,
-        wait: bool = True,
-        timeout_s: Optional[float] = None,
-        socket: Optional[str] = None,
-        fragment_elements: int = 0,
-        step_budget_bytes: int = 0,
-        initial_clock: int = 0,
-        memory: str = "auto",
-        on_event: Optional[Callable[[Event], None]] = None,
-        progress: Optional[bool] = None,
-    ):
+    def __init__(self, *, samples_per_step: int = 1, **options: Unpack[AttachOptions]):
         super().__init__()
+        check_options(options)
         self.samples_per_step = samples_per_step
         self.run: Optional[Run] = None
-        self._options = RunOptions(
-            job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress
-        )
-        self._roles = dict(roles or {})
-        self._wait = wait
-        self._timeout_s = timeout_s
+        self._options = options
         self._next_batch = 0
 
     def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
@@ -158,12 +142,12 @@ class GossamerCallback(keras.callbacks.Callback):
                 "GOSSAMER_BAD_ARGUMENT", "the model has no variables yet: give it an Input, or call it on a batch, before fit()"
             )
         named = {_name(index, variable): variable for index, variable in enumerate(weights)}
-        check_roles(self._roles, named, "variables")
-        specs = [_spec(name, value, self._roles.get(name, _default_role(value))) for name, value in named.items()]
+        roles = self._options.get("roles") or {}
+        check_roles(roles, named, "variables")
+        specs = [_spec(name, value, roles.get(name, _default_role(value))) for name, value in named.items()]
         self._copies = _HostCopies(lambda: list(self.model.weights), specs)
         self.run = _KerasRun(weights, specs, self._options, self._copies)
-        if self._wait:
-            self.run.wait(self._timeout_s)
+        self.run._wait_if_asked(self._options)
         self._copies.assign_changes()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Mapping[str, Any]] = None) -> None:
@@ -178,5 +162,5 @@ class GossamerCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Optional[Mapping[str, Any]] = None) -> None:
         if self.run is not None and not self.run.closed:
-            self._options = replace(self._options, initial_clock=self.run.clock)  # the next fit() goes on from here
+            self._options["initial_clock"] = self.run.clock  # the next fit() goes on from here
             self.run.close()

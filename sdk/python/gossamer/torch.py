@@ -18,14 +18,18 @@ import gc
 import types
 import weakref
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 
 from . import _library, _torch_cuda
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, _warn, check_roles
+from ._options import AttachOptions
+from ._run import Run, RunInfo, RunStats, State, TensorSpec, Transfer, _warn, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 from ._shared import Finish
 
 __all__ = [
@@ -194,13 +198,12 @@ class TorchRun(Run):
     def __init__(
         self,
         model: torch.nn.Module,
-        options: RunOptions,
+        options: AttachOptions,
         samples_per_step: int,
-        roles: Optional[Mapping[str, str]] = None,
         masters: Optional[Iterable[torch.Tensor]] = None,
     ):
         model = _unwrapped(model)
-        self._places = _places(model, roles or {})
+        self._places = _places(model, options.get("roles") or {})
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
         self._specs = [_spec(place) for place in self._places]
@@ -225,10 +228,10 @@ class TorchRun(Run):
     def _model(self) -> Set[int]:  # also where the C library works on copies of the tensors
         return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
 
-    def _open_on_gpu(self, index: int, options: RunOptions) -> None:
+    def _open_on_gpu(self, index: int, options: AttachOptions) -> None:
         stream = _torch_cuda.TrainingStream(index)
         try:
-            super().__init__(self._specs, replace(options, device=_library.CUDA, stream=stream.pointer))
+            super().__init__(self._specs, options, cuda_stream=stream.pointer)
         except GossamerError as error:
             if error.status != _torch_cuda.NO_DEVICE:
                 raise
@@ -236,7 +239,7 @@ class TorchRun(Run):
             super().__init__(copies.specs, options, copies)
             self._host_copies = True
             self._warn(
-                f"job '{options.job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
+                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
                 f"{error}"
             )
             return
@@ -424,19 +427,9 @@ def attach(
     model: torch.nn.Module,
     optimizer: Optional[torch.optim.Optimizer] = None,
     *,
-    job: str,
     samples_per_step: int = 1,
-    roles: Optional[Mapping[str, str]] = None,
     masters: Optional[Iterable[torch.Tensor]] = None,
-    wait: bool = True,
-    timeout_s: Optional[float] = None,
-    socket: Optional[str] = None,
-    fragment_elements: int = 0,
-    step_budget_bytes: int = 0,
-    initial_clock: int = 0,
-    memory: str = "auto",
-    on_event: Optional[Callable[[Event], None]] = None,
-    progress: Optional[bool] = None,
+    **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
@@ -452,12 +445,10 @@ def attach(
         published something).
     The rest is as in gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
-    run = TorchRun(model, options, samples_per_step, roles, masters)
+    run = TorchRun(model, options, samples_per_step, masters)
     if optimizer is not None:
         run.check_updated_by(optimizer)
-    if wait:
-        run.wait(timeout_s)
+    run._wait_if_asked(options)
     if optimizer is not None:
         run.hook(optimizer)
     return run

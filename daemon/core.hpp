@@ -1,4 +1,4 @@
-// What the shell of the daemon (signals, sockets, systemd) asks of its core: the node, with its jobs and its overlay.
+// The daemon's core as its shell (signals, sockets, systemd) sees it: the node, with its jobs and its overlay.
 //
 // Implemented by Node. All calls come from the loop's thread.
 
@@ -25,7 +25,7 @@ class Core : public ClientEvents {
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
   [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
-  /// Of the other nodes, as they tell; a part of them in a large cluster.
+  /// The other nodes' reports on themselves; in a large cluster, a part of them.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
   /// Nothing: the disk answers, or nothing is to be written.

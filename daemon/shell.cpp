@@ -1,5 +1,3 @@
-// Wiring and sequence of shell.hpp.
-
 #include "daemon/shell.hpp"
 
 #include <fmt/format.h>
@@ -111,7 +109,7 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   return shell;
 }
 
-/// Nobody's training waits for a page: without its address the daemon goes on.
+/// Training does not depend on the page: if its address is taken, the daemon goes on without it.
 void Shell::open_page() {
   if (config_.metrics.listen.empty()) return;
   PageSources sources{.observed =
@@ -165,7 +163,7 @@ void Shell::leave(std::chrono::milliseconds patience) {
                      std::chrono::duration<double>(patience).count());
   clients_->refuse_new();
   end_after(patience + stop_grace);
-  // systemd is not told: it would give the daemon no more time than any stop.
+  // systemd is not told, because it would then allow no more time than for any stop.
   core_.begin_leave(patience, [this] { loop_.stop(); });
 }
 
@@ -223,7 +221,7 @@ nlohmann::json Shell::answer_leave(const nlohmann::json& request) {
   const double patience_s = request.value("timeout_s", default_leave_s);
   if (!(patience_s >= 0 && patience_s <= max_leave_s))
     return {{"error", fmt::format("timeout_s is a number of seconds from 0 to {}", max_leave_s)}};
-  // Later, so that the answer is sent first.
+  // The answer is sent first.
   asio::post(loop_,
              [this, patience_s] { leave(std::chrono::milliseconds{static_cast<std::int64_t>(patience_s * 1e3)}); });
   return {{"leaving", true}, {"timeout_s", patience_s}};

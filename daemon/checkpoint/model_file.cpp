@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr const char* dtype = "F32";
-/// What the metadata take at most: a cursor in base64, names, numbers and JSON around them.
+/// The metadata take at most this much: a cursor in base64, names, numbers and JSON around them.
 constexpr std::size_t metadata_room_bytes = 8192;
 
 std::string text_of(const std::vector<std::uint64_t>& shape) {
@@ -42,7 +42,8 @@ std::expected<ModelWriter, std::string> ModelWriter::begin(const std::filesystem
     tensors.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape, .begin = at, .end = end});
     at = end;
   }
-  // The clock is known when the last element is: what the header will say is written last, so it has its place now.
+  // The clock is known only when the last element is written, so the header is written last; its place is reserved
+  // here.
   const auto header = header_bytes(tensors, {});
   if (!header) return std::unexpected(fmt::format("{}: {}", folder.string(), header.error()));
   const std::uint64_t data_at = header->size() + metadata_room_bytes;

@@ -1,4 +1,4 @@
-// Writing and reading headers (safetensors.hpp). A header is read event by event: what is kept is bounded by its
+// Writes and reads headers (safetensors.hpp). A header is read event by event, so memory is bounded by the header's
 // length, however deep and often its brackets open.
 
 #include "daemon/checkpoint/safetensors.hpp"
@@ -15,9 +15,9 @@ namespace gossamer::checkpoint {
 namespace {
 
 constexpr const char* metadata_name = "__metadata__";
-constexpr std::size_t alignment = 8;  // of the data, as the format's own library writes it
+constexpr std::size_t alignment = 8;  // alignment of the data, as the format's own library writes it
 
-/// Takes the header's events; the first thing that is wrong ends the reading.
+/// Takes the events of the header. The first error ends the reading.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool start_object(std::size_t) override {
@@ -128,7 +128,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::string problem_;
 };
 
-/// Sizes by shape and dtype, no gaps, no overlap, all of the data: in the order of the data, which is made here.
+/// Checks that the tensors fit their shapes and dtypes and cover all of the data without gaps or overlap. Sorts them by
+/// their place in the data.
 std::string check_tensors(std::vector<Tensor>& tensors, std::uint64_t data_bytes) {
   const auto wrong = [](const Tensor& tensor, const std::string& what) {
     return fmt::format("tensor {}: {}", tensor.name, what);
@@ -175,7 +176,8 @@ std::uint64_t dtype_bytes(std::string_view dtype) {
 
 std::expected<std::string, std::string> header_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata,
                                                      std::size_t least_bytes) {
-  // Written by hand, tensor by tensor, so that they stand in the order of their data; the texts are nlohmann's.
+  // The header is written tensor by tensor, so that the tensors stand in the order of their data. nlohmann's library
+  // quotes the texts.
   const auto quoted = [](const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };

@@ -1,5 +1,3 @@
-// The commands of cluster_commands.hpp.
-
 #include "daemon/cluster/cluster_commands.hpp"
 
 #include <fmt/format.h>
@@ -148,7 +146,7 @@ json ClusterCommands::invite(const json& request) {
 }
 
 json ClusterCommands::join(const json& request) {
-  configured_line_.clear();  // who asks now knows better
+  configured_line_.clear();  // this line replaces the configured one
   timer_.cancel();
   if (const auto begun = begin_join(text_in(request, "line")); !begun) return failure(begun.error());
   return {{"joining", true}};

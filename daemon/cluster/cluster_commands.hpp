@@ -1,4 +1,4 @@
-// What operators do to the cluster through the control socket: deny and allow nodes, change its key, invite, join.
+// The operators' commands to the cluster through the control socket: deny and allow nodes, change its key, invite, join.
 //
 //   deny {node, reason}, allow {node}, denials        node: 32 hexadecimal digits, or the first 8 or more of one known
 //   key_list, key_rotate, key_retire {fingerprint}
@@ -28,18 +28,18 @@ inline constexpr std::int64_t default_invitation_s = 24 * 3600;
 inline constexpr std::int64_t least_invitation_s = 1;
 inline constexpr std::int64_t most_invitation_s = 365 * 24 * 3600;
 inline constexpr std::chrono::seconds join_retry{10};
-/// Digits of a node's id that name it.
+/// A prefix of a node's id names the node if it has at least this many digits.
 inline constexpr std::size_t least_id_digits = 8;
 
 class ClusterCommands {
  public:
-  /// All references outlive it.
+  /// All references outlive this object.
   ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, spdlog::logger& log)
       : overlay_(overlay), state_(state), log_(log), timer_(loop) {}
 
-  /// The rows of these commands; they are valid as long as this object.
+  /// The rows of these commands. They are valid as long as this object.
   [[nodiscard]] std::vector<ControlCommand> control_commands();
-  /// Joins by the configuration's line, again and again.
+  /// Joins by the configuration's line, and tries again until it is granted.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
 
@@ -63,7 +63,7 @@ class ClusterCommands {
   asio::steady_timer timer_;
   std::string join_state_ = "none";  ///< none, joining, joined or failed
   std::string join_message_;
-  std::string last_failure_;  ///< said in the log
+  std::string last_failure_;  ///< the last failure that was logged
   std::string configured_line_;
 };
 

@@ -1,5 +1,5 @@
 // The rows of the table of options (config_table.hpp), and what follows from a row alone: the form of its values and
-// the commented sample. Called from config.cpp; pure.
+// the commented sample. Called from config.cpp. Pure functions.
 
 #include "daemon/config/config_table.hpp"
 

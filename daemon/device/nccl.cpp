@@ -15,7 +15,7 @@
 namespace gossamer::device {
 namespace {
 
-/// The library's functions; all of them, or `missing` says what is.
+/// All functions of the library, or in `missing` the name of the first that is not there.
 struct Library {
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init = nullptr;
@@ -36,7 +36,7 @@ void find(void* handle, const char* name, Function& function, std::string& missi
 
 Library load() {
   Library library;
-  // Stays loaded until the process ends: its threads may outlive every communicator.
+  // The library stays loaded until the process ends, because its threads may outlive every communicator.
   void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     library.missing = std::string("NCCL is not to be had: ") + dlerror();
@@ -64,7 +64,7 @@ struct Rank {
   cudaStream_t stream = nullptr;
 };
 
-/// What went wrong first, if anything did.
+/// The first error, if there was any.
 class Outcome {
  public:
   void check(const char* what, ncclResult_t result) {
@@ -188,7 +188,7 @@ Status all_reduce(Communicator* communicator, float* const* device_values, std::
 void abandon(Communicator* communicator) {
   if (communicator == nullptr) return;
   for (const Rank& rank : communicator->ranks) {
-    // Whatever these say: nothing more is done with it.
+    // Errors are ignored, because nothing more is done with it.
     (void)cudaSetDevice(rank.device);
     if (rank.comm != nullptr) (void)library().abort(rank.comm);
     if (rank.stream != nullptr) (void)cudaStreamDestroy(rank.stream);

@@ -34,30 +34,30 @@ class NodeMean {
  public:
   using Device = gossip::Device;
 
-  /// Scratch arrays that are kept on each GPU between tasks.
+  /// Each GPU keeps at most this many scratch arrays between tasks.
   static constexpr std::size_t max_kept = 8;
 
-  /// `sums` null: everything goes through the host's memory.
+  /// If `sums` is null, every sum goes through the host's memory.
   explicit NodeMean(std::shared_ptr<const Device> home, std::shared_ptr<NodeSums> sums = nullptr);
   NodeMean(const NodeMean&) = delete;
   NodeMean& operator=(const NodeMean&) = delete;
 
-  /// This GPU may be named by tasks, and stays open from now on.
+  /// Tasks may name this GPU from now on, and it stays open.
   void include(std::shared_ptr<const Device> device);
 
-  /// As gossip::LocalMeanTask::run(), with the clients on the devices that they say. y is at home.
+  /// Does what gossip::LocalMeanTask::run() does, with clients on several devices. y is on the home GPU.
   [[nodiscard]] std::vector<gossip::LocalMeanOutcome> run(const gossip::LocalMeanTask& task, std::span<float> y) const;
 
   struct Counters {
-    std::uint64_t summed = 0;        ///< tasks over several GPUs that were
-    std::uint64_t through_host = 0;  ///< of these, without a communicator
+    std::uint64_t summed = 0;        ///< tasks over several GPUs that were summed
+    std::uint64_t through_host = 0;  ///< tasks of these that were summed without a communicator
     std::uint64_t failed = 0;        ///< tasks in which some client could not be reached
   };
   [[nodiscard]] Counters counters() const;
 
  private:
   struct Task;
-  /// The places, in a task's list of clients, of those on one device.
+  /// The places in a task's list of clients that are on one device.
   using Places = std::vector<std::size_t>;
   using Parts = std::vector<NodeSums::Part>;
 
@@ -68,7 +68,7 @@ class NodeMean {
   static void through_host(Parts& parts, std::size_t elements);
 
   // --- scratch memory
-  /// Without values if there is no room.
+  /// Has no values if there is no room.
   [[nodiscard]] NodeSums::Part scratch_on(const Device& device, std::size_t elements) const;
   void keep(Parts&& parts) const;
 
@@ -77,7 +77,7 @@ class NodeMean {
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const Device>> included_;  // under mutex_
   mutable std::map<const Device*, Parts> kept_;          // under mutex_
-  mutable std::size_t kept_capacity_ = 0;                // of each, under mutex_
+  mutable std::size_t kept_capacity_ = 0;                // capacity of each array; under mutex_
   mutable Counters counters_;                            // under mutex_
 };
 

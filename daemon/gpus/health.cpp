@@ -1,5 +1,3 @@
-// See health.hpp.
-
 #include "daemon/gpus/health.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +9,7 @@
 namespace gossamer::gpus {
 namespace {
 
-/// What is to be done, in NVIDIA's words "resolution".
+/// The thing to do; NVIDIA calls it "resolution".
 enum class Remedy : std::uint8_t { look_at_program, reset_soon, reset_now, reboot, look_at_link, look_it_up };
 
 struct Xid {
@@ -47,7 +45,7 @@ const Xid* known_xid(std::uint32_t code) {
   return found == xids.end() ? nullptr : &*found;
 }
 
-/// The daemon itself holds the GPU open.
+/// The daemon itself holds the GPU open, so the advice stops it first.
 std::string reset(const Gpu& gpu) {
   return fmt::format(
       "stop the training on it and gossamerd, nvidia-smi --gpu-reset -i {}, start both again; if it comes back, have "

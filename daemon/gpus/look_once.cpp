@@ -1,5 +1,5 @@
-// look_once() of monitor.hpp. The process that looks may hang in the driver, where not even SIGKILL reaches it; then it
-// is left to itself.
+// look_once() of monitor.hpp. The process that looks may hang in the driver, where not even SIGKILL reaches it; it is
+// then left behind.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ GpuReport look(const std::string& library) {
   ::_exit(0);
 }
 
-/// All that comes before the other end is closed; nothing if that takes longer.
+/// Reads until the other end closes; nothing if that takes longer.
 std::optional<std::string> read_all(int from, Clock::time_point until) {
   std::string text;
   std::array<char, 16 * 1024> part;

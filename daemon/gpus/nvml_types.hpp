@@ -1,5 +1,5 @@
-// The part of NVIDIA's management library (NVML) that is used here, as its interface defines it, so that nothing of
-// NVIDIA's is needed to build or to start. tests/unit/daemon/gpus compares it with nvml.h where that is installed.
+// The part of NVIDIA's management library (NVML) that is used here, as its interface defines it. Nothing of NVIDIA's is
+// needed to build or to start. tests/unit/daemon/gpus compares it with nvml.h where that is installed.
 //
 // Reference: https://docs.nvidia.com/deploy/nvml-api/
 
@@ -44,10 +44,10 @@ struct Memory {
   unsigned long long total, free, used;
 };
 struct Utilization {
-  unsigned gpu, memory;  // percent
+  unsigned gpu, memory;  // in percent
 };
 
-/// Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
+/// For nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
 struct ProcessInfo {
   unsigned pid;
   unsigned long long used_gpu_memory;  // all ones: not known
@@ -70,7 +70,8 @@ inline constexpr int uncorrected_errors = 1;
 inline constexpr int volatile_counter = 0;
 inline constexpr unsigned text_bytes = 96;
 
-/// Its functions; null where the driver is too old for one. Those above the line are in every driver since 2014.
+/// The library's functions; null where the driver is too old for one. The functions above the line are in every driver
+/// since 2014.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -85,8 +86,8 @@ struct Functions {
   int (*pci)(Device, PciInfo*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*temperature)(Device, int, unsigned*) = nullptr;
-  int (*power)(Device, unsigned*) = nullptr;        // milliwatts
-  int (*power_limit)(Device, unsigned*) = nullptr;  // milliwatts
+  int (*power)(Device, unsigned*) = nullptr;        // in milliwatts
+  int (*power_limit)(Device, unsigned*) = nullptr;  // in milliwatts
   int (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
   int (*remapped_rows)(Device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
                        unsigned* failed) = nullptr;

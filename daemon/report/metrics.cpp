@@ -1,5 +1,3 @@
-// The list and the format of metrics.hpp.
-
 #include "daemon/report/metrics.hpp"
 
 #include <fmt/format.h>
@@ -368,7 +366,7 @@ constexpr double told(const std::optional<Number>& number) {
   return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
 }
 
-/// What a driver does not tell is left out.
+/// A figure that the driver does not tell is left out.
 constexpr Row<gpus::Gpu> gpu_rows[] = {
     {{"gossamer_gpu_memory_bytes", gauge, "bytes", "Memory of the GPU.", "For shares."},
      [](const gpus::Gpu& g) { return told(g.memory_total_bytes); }},
@@ -404,7 +402,7 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
 
 // --- the text format ----------------------------------------------------------------------------------------------
 
-/// Prometheus takes any UTF-8, but what other nodes call themselves may be none.
+/// Prometheus takes any UTF-8, but the name of another node may not be UTF-8.
 std::string label_value(std::string_view text) {
   if (!layout::is_clean_utf8(text)) return "?";
   std::string value;
@@ -441,7 +439,7 @@ class Text {
   std::string text_;
 };
 
-/// One series for each possible state: 1 for the one that it is in.
+/// One series for each possible state; the series of the present state is 1, the others are 0.
 template <class States>
 void states(Text& text, const Metric& metric, const States& all, const std::string& labels, std::string_view state) {
   for (const char* const one : all) {
@@ -460,7 +458,7 @@ std::string labels_of(const gpus::Gpu& gpu) {
   return label("gpu", gpu.uuid.empty() ? std::to_string(gpu.index) : gpu.uuid);
 }
 
-/// Whether NaN stands for "not told"; elsewhere it is a value.
+/// Whether NaN means "not told" and is left out; elsewhere NaN is a value.
 template <class Status>
 constexpr bool may_be_absent = std::is_same_v<Status, gpus::Gpu>;
 

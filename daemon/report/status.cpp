@@ -1,5 +1,3 @@
-// The shapes of the control socket's answers (status.hpp).
-
 #include "daemon/report/status.hpp"
 
 namespace gossamer::daemon {

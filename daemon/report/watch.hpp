@@ -1,9 +1,10 @@
-// The convergence watch: from how jobs and links stand, and stood a minute ago, what keeps replicas from averaging
-// well, in plain words, with the cause where the numbers show one, and the next step. The rules are here only: the log,
-// `gossamerctl status`, `explain` and `top`, the status page and the metrics show what is found.
+// The convergence watch. It compares how jobs and links stand now with how they stood a minute ago, and finds what
+// keeps replicas from averaging well. Each finding is in plain words, with the cause where the numbers show one, and
+// the next step. The rules are only here: the log, `gossamerctl status`, `explain` and `top`, the status page and the
+// metrics show the findings.
 //
-// A finding is said when it has held in several looks in a row, and taken back likewise, so that one late exchange is
-// nobody's news. Pure: no clock, no I/O; the shell looks once a watch_period and logs the news. Bounded by the jobs and
+// A finding appears once it has held in several looks in a row, and ends in the same way, so that one late exchange is
+// not reported. Pure: no clock, no I/O; the shell looks every watch_period and logs the news. Bounded by the jobs and
 // links of the node.
 
 #pragma once
@@ -22,14 +23,14 @@
 namespace gossamer::daemon {
 
 inline constexpr std::chrono::seconds watch_period{5};
-/// Rates and shares are those of so many seconds.
+/// Rates and shares are taken over this many seconds.
 inline constexpr double watch_window_s = 60;
 
-/// What there may be findings of, as FindingStatus::rule has it.
+/// A rule, by the name that FindingStatus::rule has.
 struct WatchRule {
   const char* name;
   const char* what;  ///< for docs/metrics.md
-  int looks;         ///< in a row until it is said
+  int looks;         ///< looks in a row until the finding is reported
 };
 inline constexpr std::array watch_rules = {
     WatchRule{"drift", "a replica is much farther from this one than the others are", 3},
@@ -53,7 +54,7 @@ inline constexpr std::array watch_rules = {
 
 /// One look at the daemon.
 struct WatchLook {
-  double at_s = 0;             ///< since any fixed moment, growing
+  double at_s = 0;             ///< seconds since any fixed moment, growing
   double link_max_mbit_s = 0;  ///< [gossip] link_max_mbit_s; 0: none
   double max_mbit_s = 0;       ///< [gossip] max_mbit_s; 0: none
   bool scheduled = false;      ///< [gossip] partners is a fixed schedule: some neighbours are never asked
@@ -63,7 +64,7 @@ struct WatchLook {
   std::optional<DiskTrouble> disk = {};
 };
 
-/// What the rules find now, given a look some time before; `since_s` is left at 0.
+/// The findings of the rules now, given an earlier look; `since_s` is left at 0.
 [[nodiscard]] std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now);
 
 /// For the log: "job digits: c drifts: ...; raise ...".
@@ -83,8 +84,8 @@ class Watch {
   struct Held {
     FindingStatus finding;
     double first_s = 0;
-    int seen = 0;    ///< looks in a row, up to those that it takes to be said
-    int missed = 0;  ///< likewise, to be taken back
+    int seen = 0;    ///< looks in a row that found it, counted up to the number that reports it
+    int missed = 0;  ///< looks in a row that did not find it, counted up to the number that ends it
     bool said = false;
   };
   std::deque<WatchLook> looks_;

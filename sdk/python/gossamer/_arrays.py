@@ -56,17 +56,17 @@ def attach(
 ) -> Run:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous and of float32
-        or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
-    job: what all replicas of this model call it.
+    arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous, in
+        float32 or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
+    job: the name that all replicas of this model share.
     roles: name -> "param" (the default: averaged), "buffer" (averaged, but no parameter) or "local" (stays here).
     wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
     socket: the daemon's socket; by default $GOSSAMER_SOCKET or where gossamerd puts it.
     fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
-    memory: how much is shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
+    memory: the memory shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
         8 fragments, whichever is more; steps and exchanges take longer), or "auto": lean if resident does not fit.
     on_event: called when something happens to the run (see Run.on_event).
-    progress: shows on standard error how far joining is; by default if that is a terminal.
+    progress: shows on standard error how far joining is; by default on a terminal.
     """
     if hasattr(arrays, "__array_interface__"):
         arrays = [arrays]

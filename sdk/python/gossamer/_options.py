@@ -21,7 +21,7 @@ class AttachOptions(_Required, total=False):
     socket: Optional[str]
     fragment_elements: int
     step_budget_bytes: int
-    initial_clock: Optional[int]  # None only for callbacks that know how far the trainer is
+    initial_clock: Optional[int]  # None only for callbacks that can ask the trainer
     memory: str
     on_event: Optional[Callable[[Event], None]]
     progress: Optional[bool]

@@ -1,4 +1,4 @@
-"""What the callbacks for trainers of PyTorch models share: when a run begins and ends, and with which clock."""
+"""The common part of the callbacks for trainers of PyTorch models: when a run begins and ends, and with which clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class TrainerRun:
     """A run that a trainer opens and closes. `run` is the gossamer.torch.TorchRun in between.
 
-    job: what all replicas of this model call it.
+    job: the name that all replicas of this model share.
     samples_per_step: what each optimiser step adds to the clock: the batch size, times the batches whose gradients are
-        accumulated. None: what the trainer knows of it.
-    initial_clock: samples trained before; by default what the trainer's steps so far come to, so that a run that resumes
+        accumulated. None: as the trainer says.
+    initial_clock: samples trained before; by default computed from the trainer's steps, so that a run that resumes
         from a checkpoint continues its clock.
-    The rest is as in gossamer.torch.attach().
+    The other options are those of gossamer.torch.attach().
     """
 
     def __init__(self, *, samples_per_step: Optional[int] = None, **options: Unpack[AttachOptions]):
@@ -33,7 +33,8 @@ class TrainerRun:
         self._options = options
 
     def _open_run(self, model: torch.nn.Module, *, processes: int, steps: int, samples_per_step: int) -> None:
-        """`steps`: the trainer's before this training; `samples_per_step`: if the user has not said."""
+        """`steps` are the trainer's steps before this training. `samples_per_step` is used if the user has given
+        none."""
         if processes > 1:
             raise GossamerError(
                 "GOSSAMER_UNSUPPORTED",

@@ -3,7 +3,7 @@
     import gossamer.keras
     model.fit(x, y, batch_size=32, callbacks=[gossamer.keras.GossamerCallback(job="mlp", samples_per_step=32)])
 
-Variables are copied to host memory and assigned from there, and only those of which something is due.
+Variables are copied to host memory and assigned from there, and only those with a due fragment.
 """
 
 from __future__ import annotations
@@ -23,22 +23,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "GossamerCallback",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "version",
+    "GossamerCallback", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "version",
 ]
 
 _DTYPES = {
     "float32": _library.F32,
     "float64": _library.F64,
-    "bfloat16": _library.BF16,  # averaged in float32, and rounded at random so that its mean stays
+    "bfloat16": _library.BF16,  # averaged in float32, and rounded at random so that its mean is kept
     "int8": _library.I8,
     "int16": _library.I16,
     "int32": _library.I32,
@@ -74,8 +66,8 @@ def _spec(name: str, variable: Any, role: str) -> TensorSpec:
 
 
 class _HostCopies(HostCopies):
-    """Between the variables and the host memory that the C library reads and writes. `variables()` gives them as they
-    are now: with JAX, training keeps their values elsewhere until somebody asks."""
+    """The transfer between the variables and the host memory that the C library reads and writes. `variables()` gives
+    the present ones: with JAX, training keeps their values elsewhere until somebody asks."""
 
     def __init__(self, variables: Callable[[], List[Any]], specs: List[TensorSpec]):
         super().__init__()
@@ -85,7 +77,7 @@ class _HostCopies(HostCopies):
     def load(self, tensor: int, first: int, count: int) -> None:
         host = self._specs[tensor].owner
         value = self._variables()[tensor].value
-        if count < host.size:  # not the whole of it to the host
+        if count < host.size:  # copies only a part to the host
             value = keras.ops.reshape(value, (-1,))[first : first + count]
         host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
 
@@ -117,14 +109,14 @@ class _KerasRun(Run):
 
 
 class GossamerCallback(keras.callbacks.Callback):
-    """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the run
-    at the end. `run` is the gossamer.Run in between.
+    """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the
+    run at the end. `run` is the gossamer.Run in between.
 
-    job: what all replicas of this model call it.
+    job: the name that all replicas of this model share.
     samples_per_step: what each batch adds to the clock, normally the batch size.
-    roles: name -> "param", "buffer" or "local", where that is not wanted; variables are named by their place in
+    roles: name -> "param", "buffer" or "local", where the default is not wanted; variables are named by their place in
         model.weights, "0.kernel".
-    The rest is as in gossamer.attach().
+    The other options are those of gossamer.attach().
     """
 
     def __init__(self, *, samples_per_step: int = 1, **options: Unpack[AttachOptions]):
@@ -162,5 +154,5 @@ class GossamerCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Optional[Mapping[str, Any]] = None) -> None:
         if self.run is not None and not self.run.closed:
-            self._options["initial_clock"] = self.run.clock  # the next fit() goes on from here
+            self._options["initial_clock"] = self.run.clock  # the next fit() goes on from this clock
             self.run.close()

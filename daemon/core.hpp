@@ -23,7 +23,7 @@ class Core : public ClientEvents {
   /// The shell fills in what it knows itself: version, state, uptime, CPU time, clients and their memory.
   [[nodiscard]] virtual NodeStatus node_status() const = 0;
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
-  [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
+  [[nodiscard]] virtual std::vector<ClusterMemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
   /// The other nodes' reports on themselves; in a large cluster, a part of them.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;

@@ -89,10 +89,10 @@ int serve(const Config& config, const std::string& config_file) {
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
   (*shell)->run();
   const bool computed = workers.stop_within(gpu_grace);
-  if (!computed) logger.warn("a GPU does not answer: ending without what was to be computed on it");
+  if (!computed) logger.warn("a GPU does not answer: gossamerd ends, and its computation is lost");
   const bool written = checkpoints.stop_within(disk_grace);
   if (!written) {
-    logger.warn("the disk of {} does not answer: ending without what was to be written to it",
+    logger.warn("the disk of {} does not answer: gossamerd ends, and what was to be written is lost",
                 checkpoints.options().folder.string());
   }
   if (!computed || !written) {
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", arguments.check_config, "Say what is wrong with the configuration, and exit");
   app.footer(
       "Exit status: 0 after a clean stop, 1 if it cannot start, 2 for wrong usage or configuration.\n"
-      "Signals: SIGTERM or SIGINT stop, a second one at once; SIGHUP reads the configuration again.");
+      "Signals: SIGTERM or SIGINT stops the daemon, a second one at once; SIGHUP reads the configuration again.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

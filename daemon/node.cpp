@@ -542,10 +542,10 @@ std::vector<PeerStatus> Node::peer_statuses() const {
   return statuses;
 }
 
-std::vector<MemberStatus> Node::member_statuses() const {
-  std::vector<MemberStatus> statuses;
+std::vector<ClusterMemberStatus> Node::member_statuses() const {
+  std::vector<ClusterMemberStatus> statuses;
   for (const peer::MemberStatus& member : overlay_->members()) {
-    MemberStatus status;
+    ClusterMemberStatus status;
     status.node = member.node.full();
     status.name = member.name;
     status.address = member.address;

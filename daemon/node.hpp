@@ -43,7 +43,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] NodeId id() const override { return identity_.node; }
   [[nodiscard]] NodeStatus node_status() const override;
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
-  [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
+  [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
   [[nodiscard]] std::optional<DiskTrouble> disk_trouble() const override { return checkpoints_.trouble(); }

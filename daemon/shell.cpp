@@ -159,7 +159,7 @@ void Shell::stop() {
 
 void Shell::leave(std::chrono::milliseconds patience) {
   if (stopping_ || std::exchange(leaving_, true)) return;
-  log_.logger().info("told to leave: handing over what was learned here, for at most {:.0f} s",
+  log_.logger().info("leaving on request: what was learned here is handed over, for at most {:.0f} s",
                      std::chrono::duration<double>(patience).count());
   clients_->refuse_new();
   end_after(patience + stop_grace);
@@ -183,7 +183,7 @@ void Shell::reload_config() {
   clients_->look_at_socket();
   const std::expected<Config, std::string> next = source_();
   if (!next) {
-    log.error("the configuration is not taken over, the old one goes on:\n{}", next.error());
+    log.error("the new configuration is wrong, so the old one stays in use:\n{}", next.error());
   } else {
     const Reload reloaded = reload(config_, *next);
     config_ = reloaded.config;

@@ -60,10 +60,10 @@ class ModelWriter {
   [[nodiscard]] std::expected<void, std::string> finish(const std::filesystem::path& path, Description description);
 
  private:
-  ModelWriter(NewFile file, std::vector<Tensor> tensors, std::uint64_t data_at)
+  ModelWriter(NewFile file, std::vector<SafetensorsTensor> tensors, std::uint64_t data_at)
       : file_(std::move(file)), tensors_(std::move(tensors)), data_at_(data_at) {}
   NewFile file_;
-  std::vector<Tensor> tensors_;
+  std::vector<SafetensorsTensor> tensors_;
   std::uint64_t data_at_;
   std::uint64_t data_bytes_ = 0;  // bytes of data written
   RunningHash hash_;
@@ -96,13 +96,13 @@ class ModelReader {
     std::uint64_t at;  ///< bytes from the start of the file
     std::uint64_t bytes;
   };
-  ModelReader(OldFile file, Header header, std::optional<Description> description)
+  ModelReader(OldFile file, SafetensorsHeader header, std::optional<Description> description)
       : file_(std::move(file)), header_(std::move(header)), description_(std::move(description)) {}
   [[nodiscard]] std::string bad(const std::string& what) const;
-  [[nodiscard]] std::string not_float32(const Tensor& tensor) const;
+  [[nodiscard]] std::string not_float32(const SafetensorsTensor& tensor) const;
 
   OldFile file_;
-  Header header_;
+  SafetensorsHeader header_;
   std::optional<Description> description_;
   std::vector<Piece> pieces_;  // pieces still to be read; the next one is last
   bool in_order_ = true;       // whether all of the data is read in the order of the file

@@ -300,7 +300,7 @@ void Reader::check_together() {
     problem(set == lines_.end() ? 1 : set->second, fmt::format("[{}] {}", name.section, name.key),
             fmt::format("{} is too short; it must be at least {}, that is {} ms", value, relation, bound));
   };
-  const OverlayOptions& overlay = config_.overlay;
+  const OverlayConfig& overlay = config_.overlay;
   at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
            2 * overlay.ping_ms);
   at_least({"overlay", "probe_interval_ms"}, overlay.probe_interval_ms, {{"overlay", "probe_timeout_ms"}},
@@ -401,7 +401,8 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
       config.node.state_dir = machine.home / ".local/state/gossamer";
     } else {
       return std::unexpected(
-          "no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME nor HOME is "
+          "there is no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME "
+          "nor HOME is "
           "set. Set [node] state_dir.");
     }
   }

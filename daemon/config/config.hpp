@@ -30,7 +30,7 @@ struct NodeOptions {
   std::int64_t io_threads = 0;       ///< ZeroMQ's threads; 0 until resolved(): then 1, or 3 with many_cores and more
 };
 
-struct OverlayOptions {
+struct OverlayConfig {
   std::string listen = "tcp://127.0.0.1:7946";
   std::string advertise;                   ///< empty: others see the address listened on
   std::string interface;                   ///< empty: the machine's routes decide
@@ -118,7 +118,7 @@ struct LogOptions {
 
 struct Config {
   NodeOptions node;
-  OverlayOptions overlay;
+  OverlayConfig overlay;
   GossipOptions gossip;
   LimitOptions limits;
   MetricsOptions metrics;

@@ -54,7 +54,7 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   if (result != CUDA_SUCCESS) return report.failed("asking for the size of the GPU's pages", result);
   if (bytes == 0 || granularity == 0 || bytes % granularity != 0) {
     char why[128];
-    std::snprintf(why, sizeof why, "%zu bytes are no multiple of %zu, the size of its pages", bytes, granularity);
+    std::snprintf(why, sizeof why, "%zu bytes are not a multiple of %zu, the page size of the GPU", bytes, granularity);
     return report.failed("the client's GPU memory", why);
   }
   CUmemGenericAllocationHandle memory{};

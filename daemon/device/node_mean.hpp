@@ -1,19 +1,20 @@
-// The mean among one job's clients that are on several GPUs of the node. One GPU is the job's *home*, its first
-// client's, on which the node's copy y of every fragment lies; the other clients are *elsewhere*:
+// The mean among one job's clients that are on several GPUs of the node. One GPU is the job's *home*: its first
+// client's, which holds the node's copy y of every fragment. The other clients are *elsewhere*:
 //
-//   1. on each GPU one kernel adds up what its own clients bring: at home into y, elsewhere into scratch memory, which
-//      begins with zeros;
-//   2. one sum over those arrays, and all GPUs have the new y, the same bits (daemon/device/node_sums.hpp). It is
-//      gather and broadcast at once. Home takes it as y;
-//   3. on each GPU one kernel writes what its own clients are to add.
+//   1. On each GPU one kernel adds up the contributions of its own clients: at home into y, elsewhere into scratch
+//      memory, which begins with zeros.
+//   2. One sum over those arrays gives all GPUs the new y, with the same bits (daemon/device/node_sums.hpp). It is
+//   gather
+//      and broadcast at once. Home takes it as y.
+//   3. On each GPU one kernel writes the values that its own clients are to add.
 //
-// Where there is no communicator (NCCL is not installed, or one is just being made) the sum goes through the host's
-// memory: two copies over the bus for each GPU. Where a sum fails, or another GPU does, home's part has been done and
-// stays; of the clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say
-// so (LocalMeanOutcome::reached), so that what they learned is taken in later: once, whatever happens.
+// Without a communicator (NCCL is not installed, or one is just being made) the sum goes through the host's memory: two
+// copies over the bus for each GPU. If a sum or another GPU fails, home's part has been done and stays. From the
+// clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say so
+// (LocalMeanOutcome::reached); their training is averaged later, exactly once.
 //
-// A sum that is not finite counts as one that failed: partial sums are each within bounds, but nothing bounds them
-// together if a client changes its arrays while they are read.
+// A sum that is not finite counts as failed: each partial sum is within bounds, but nothing limits them together if a
+// client changes its arrays while they are read.
 //
 // Any thread, but include() before the first task that names that GPU.
 

@@ -1,19 +1,20 @@
-// Sums among the GPUs of one node: who takes part, and what to do when one joins, dies or hangs.
+// Sums among the GPUs of one node: which GPUs take part, and what happens when one joins, dies or hangs.
 //
 // A *communicator* is a fixed set of ranks (one GPU each; replicas that share a GPU are averaged there first). A change
 // of ranks needs a new one, which takes seconds. LocalReducer has it made beside the present one:
 //
-//   - a GPU that joins: the present communicator goes on with its ranks until the new one is ready;
-//   - a GPU that goes: the present one is of no use without it, and is abandoned at once. Until the new one is ready
-//     there is none, and each replica goes on by itself: nobody waits, what it learned is taken in later;
-//   - one that hangs, or an error: everything has a time limit, after which the communicator is abandoned and made
-//     anew, after a pause that doubles until a sum is done: what hangs again and again holds nobody up for long.
+//   - A GPU joins: the present communicator goes on with its ranks until the new one is ready.
+//   - A GPU goes: the present communicator is useless without it, and is abandoned at once. There is none until the new
+//     one is ready, and each replica goes on by itself: nobody waits, and its training is averaged later.
+//   - A GPU hangs, or an error occurs: everything has a time limit, after which the communicator is abandoned. A new
+//   one
+//     is made after a pause that doubles until a sum is done, so a GPU that hangs again and again delays nobody for
+//     long.
 //
-// A reduction that does not end well has written nothing that counts: its buffers are scratch, what they hold is then
-// not used.
+// A reduction that fails has written nothing that counts: its buffers are scratch memory, which is then not used.
 //
-// The decisions are here; what a communicator is, is behind Collectives: NCCL (daemon/device/nccl_collectives.hpp), or
-// the host's memory in tests. One owner, one thread; time comes in as an argument, and no call waits.
+// The decisions are here. Communicators are behind Collectives: NCCL (daemon/device/nccl_collectives.hpp), or the
+// host's memory in tests. One owner, one thread; time comes in as an argument, and no call waits.
 
 #pragma once
 

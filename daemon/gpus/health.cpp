@@ -95,7 +95,7 @@ std::vector<Ailment> examine(const Gpu& gpu) {
   if (gpu.lost) {
     found.push_back({Health::ill, "has fallen off the bus", advice(Remedy::reboot, gpu)});
   } else if (!gpu.unreadable.empty()) {
-    found.push_back({Health::ill, fmt::format("the driver tells nothing of it: {}", gpu.unreadable), reset(gpu)});
+    found.push_back({Health::ill, fmt::format("the driver tells nothing about it: {}", gpu.unreadable), reset(gpu)});
   }
   if (gpu.remap_failed)
     found.push_back({Health::ill, "bad memory rows could not be replaced: no spare is left", "have the GPU replaced"});

@@ -72,7 +72,7 @@ GpuReport look_once(const std::string& library, std::chrono::milliseconds patien
   ::close(ends[1]);
   const auto text = pid > 0 ? read_all(ends[0], Clock::now() + patience) : std::string();
   ::close(ends[0]);
-  if (pid < 0) return report_without("none", "no process can be made to look; see ulimit -u");
+  if (pid < 0) return report_without("none", "no process can be started to look at the GPUs; see ulimit -u");
   if (!text) ::kill(pid, SIGKILL);
   int status = 0;
   const bool ended = ::waitpid(pid, &status, text ? 0 : WNOHANG) == pid;

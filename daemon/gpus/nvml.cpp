@@ -43,7 +43,7 @@ std::string bus_of(const PciInfo& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
 }
 
-std::string text_of(int (*function)(Device, char*, unsigned), Device device) {
+std::string text_of(int (*function)(NvmlDevice, char*, unsigned), NvmlDevice device) {
   std::array<char, text_bytes> text{};
   if (function(device, text.data(), text.size()) != success) return "";
   return {text.data(), ::strnlen(text.data(), text.size())};
@@ -131,7 +131,7 @@ void Nvml::listen() {
   unsigned count = 0;
   if (call_.count(&count) != success) count = 0;
   for (unsigned index = 0; index < std::min(count, max_gpus); ++index) {
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     if (call_.handle_by_index(index, &device) != success) continue;
     if (call_.register_events(device, xid_event, events_) == success) uuids_[device] = text_of(call_.uuid, device);
   }
@@ -164,7 +164,7 @@ std::expected<std::vector<Gpu>, std::string> Nvml::read() {
     Gpu gpu;
     if (const auto before = known_.find(index); before != known_.end()) gpu = before->second;
     gpu.index = index;
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     int result = call_.handle_by_index(index, &device);
     if (result == success) {
       read_identity(device, gpu);
@@ -181,13 +181,13 @@ std::expected<std::vector<Gpu>, std::string> Nvml::read() {
   return gpus;
 }
 
-void Nvml::read_identity(Device device, Gpu& gpu) {
+void Nvml::read_identity(NvmlDevice device, Gpu& gpu) {
   if (const std::string uuid = text_of(call_.uuid, device); !uuid.empty()) gpu.uuid = uuid;
   if (const std::string name = text_of(call_.name, device); !name.empty()) gpu.name = name;
   if (const auto pci = value_of<PciInfo>(call_.pci, device)) gpu.pci_bus = bus_of(*pci);
 }
 
-int Nvml::read_figures(Device device, Gpu& gpu) const {
+int Nvml::read_figures(NvmlDevice device, Gpu& gpu) const {
   Memory memory{};
   const int result = call_.memory(device, &memory);
   if (result == success) {
@@ -207,7 +207,7 @@ int Nvml::read_figures(Device device, Gpu& gpu) const {
   return success;
 }
 
-void Nvml::read_errors(Device device, Gpu& gpu) const {
+void Nvml::read_errors(NvmlDevice device, Gpu& gpu) const {
   gpu.ecc_corrected = value_of<unsigned long long>(call_.ecc_errors, device, corrected_errors, volatile_counter);
   gpu.ecc_uncorrected = value_of<unsigned long long>(call_.ecc_errors, device, uncorrected_errors, volatile_counter);
   unsigned corrected = 0;
@@ -224,20 +224,20 @@ void Nvml::read_errors(Device device, Gpu& gpu) const {
   if (value_of<int>(call_.retirement_pending, device).value_or(0) != 0) gpu.remap_pending = true;
 }
 
-void Nvml::read_mig(Device device, Gpu& gpu) const {
+void Nvml::read_mig(NvmlDevice device, Gpu& gpu) const {
   unsigned now = 0;
   unsigned pending = 0;
   gpu.mig = call_.mig_mode != nullptr && call_.mig_mode(device, &now, &pending) == success && now != 0;
   if (!gpu.mig || call_.mig_by_index == nullptr) return;
   const unsigned most = value_of<unsigned>(call_.mig_most, device).value_or(0);
   for (unsigned index = 0; index < std::min(most, max_mig_devices); ++index) {
-    Device instance = nullptr;
+    NvmlDevice instance = nullptr;
     if (call_.mig_by_index(device, index, &instance) != success) continue;  // fewer instances exist than are possible
     if (std::string uuid = text_of(call_.uuid, instance); !uuid.empty()) gpu.mig_uuids.push_back(std::move(uuid));
   }
 }
 
-void Nvml::read_processes(Device device, Gpu& gpu) const {
+void Nvml::read_processes(NvmlDevice device, Gpu& gpu) const {
   if (call_.processes == nullptr) return;
   std::array<ProcessInfo, max_processes> processes{};
   unsigned count = max_processes;

@@ -52,20 +52,20 @@ class Nvml {
   [[nodiscard]] std::expected<void, std::string> load();
   void stop_listening();
   [[nodiscard]] std::string error_text(int result) const;
-  void read_identity(nvml::Device device, Gpu& gpu);
+  void read_identity(nvml::NvmlDevice device, Gpu& gpu);
   /// Reads what every driver can tell, and returns the result of that.
-  [[nodiscard]] int read_figures(nvml::Device device, Gpu& gpu) const;
-  void read_errors(nvml::Device device, Gpu& gpu) const;
-  void read_mig(nvml::Device device, Gpu& gpu) const;
-  void read_processes(nvml::Device device, Gpu& gpu) const;
+  [[nodiscard]] int read_figures(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_errors(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_mig(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_processes(nvml::NvmlDevice device, Gpu& gpu) const;
 
   void* library_;
   bool initialised_ = false;
   nvml::Functions call_;
   std::string driver_;
   nvml::EventSet events_ = nullptr;
-  std::map<nvml::Device, std::string> uuids_;  // the GPUs whose errors are listened to: at most max_gpus
-  std::map<unsigned, Gpu> known_;              // what is known of each GPU, by index: at most max_gpus
+  std::map<nvml::NvmlDevice, std::string> uuids_;  // the GPUs whose errors are listened to: at most max_gpus
+  std::map<unsigned, Gpu> known_;                  // what is known of each GPU, by index: at most max_gpus
 };
 
 }  // namespace gossamer::gpus

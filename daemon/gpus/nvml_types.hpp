@@ -11,7 +11,7 @@ namespace gossamer::gpus::nvml {
 
 inline constexpr const char* usual_library = "libnvidia-ml.so.1";
 
-enum Result : int {
+enum NvmlResult : int {
   success = 0,
   uninitialized = 1,
   not_supported = 3,
@@ -29,7 +29,7 @@ enum Result : int {
 };
 
 struct DeviceOpaque;
-using Device = DeviceOpaque*;
+using NvmlDevice = DeviceOpaque*;
 struct EventSetOpaque;
 using EventSet = EventSetOpaque*;
 
@@ -56,7 +56,7 @@ struct ProcessInfo {
 static_assert(sizeof(ProcessInfo) == 24);
 
 struct EventData {
-  Device device;
+  NvmlDevice device;
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
@@ -77,29 +77,29 @@ struct Functions {
   int (*shutdown)() = nullptr;
   const char* (*error_string)(int) = nullptr;
   int (*count)(unsigned*) = nullptr;
-  int (*handle_by_index)(unsigned, Device*) = nullptr;
-  int (*uuid)(Device, char*, unsigned) = nullptr;
-  int (*name)(Device, char*, unsigned) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
+  int (*handle_by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*memory)(NvmlDevice, Memory*) = nullptr;
   // ---
   int (*driver_version)(char*, unsigned) = nullptr;
-  int (*pci)(Device, PciInfo*) = nullptr;
-  int (*utilization)(Device, Utilization*) = nullptr;
-  int (*temperature)(Device, int, unsigned*) = nullptr;
-  int (*power)(Device, unsigned*) = nullptr;        // in milliwatts
-  int (*power_limit)(Device, unsigned*) = nullptr;  // in milliwatts
-  int (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
-  int (*remapped_rows)(Device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+  int (*pci)(NvmlDevice, PciInfo*) = nullptr;
+  int (*utilization)(NvmlDevice, Utilization*) = nullptr;
+  int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
+  int (*power)(NvmlDevice, unsigned*) = nullptr;        // in milliwatts
+  int (*power_limit)(NvmlDevice, unsigned*) = nullptr;  // in milliwatts
+  int (*ecc_errors)(NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*remapped_rows)(NvmlDevice, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
                        unsigned* failed) = nullptr;
-  int (*retirement_pending)(Device, int*) = nullptr;
-  int (*mig_mode)(Device, unsigned* now, unsigned* pending) = nullptr;
-  int (*mig_most)(Device, unsigned*) = nullptr;
-  int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
-  int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  int (*retirement_pending)(NvmlDevice, int*) = nullptr;
+  int (*mig_mode)(NvmlDevice, unsigned* now, unsigned* pending) = nullptr;
+  int (*mig_most)(NvmlDevice, unsigned*) = nullptr;
+  int (*mig_by_index)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+  int (*processes)(NvmlDevice, unsigned*, ProcessInfo*) = nullptr;
   int (*event_set_create)(EventSet*) = nullptr;
   int (*event_set_free)(EventSet) = nullptr;
   int (*event_set_wait)(EventSet, EventData*, unsigned timeout_ms) = nullptr;
-  int (*register_events)(Device, unsigned long long types, EventSet) = nullptr;
+  int (*register_events)(NvmlDevice, unsigned long long types, EventSet) = nullptr;
 };
 
 }  // namespace gossamer::gpus::nvml

@@ -27,7 +27,7 @@ inline constexpr std::size_t max_page_log_line_bytes = 500;
 /// Where the page gets what it shows; called from the loop.
 struct PageSources {
   std::function<Observed()> observed;
-  std::function<std::vector<MemberStatus>()> members;
+  std::function<std::vector<ClusterMemberStatus>()> members;
   std::function<std::vector<SummaryStatus>()> cluster;
   std::function<std::vector<std::string>()> log;  ///< oldest first
 };

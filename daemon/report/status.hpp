@@ -1,4 +1,5 @@
-// The daemon's report about itself to people: plain values that the node fills in and gossamerctl shows, and their JSON.
+// The daemon's report about itself to people: plain values that the node fills in and gossamerctl shows, and their
+// JSON.
 //
 // Made on the loop's thread when a command arrives; no state. The keys are the members' names, and a contract with
 // scripts: add keys, and never rename one. Counters count from the daemon's start unless they say otherwise.
@@ -98,7 +99,7 @@ struct PeerStatus {
   std::string note;  ///< why the link is down, if it is
 };
 
-struct MemberStatus {
+struct ClusterMemberStatus {
   std::string node;
   std::string name;     ///< empty: there was never a link
   std::string address;  ///< empty: the node only dials out
@@ -241,7 +242,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
                                    note)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClusterMemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers)
@@ -263,7 +264,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);
 [[nodiscard]] nlohmann::json peers_answer(const std::vector<PeerStatus>& peers);
-[[nodiscard]] nlohmann::json members_answer(const std::vector<MemberStatus>& members);
+[[nodiscard]] nlohmann::json members_answer(const std::vector<ClusterMemberStatus>& members);
 [[nodiscard]] nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs);
 
 }  // namespace gossamer::daemon

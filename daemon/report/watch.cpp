@@ -165,8 +165,9 @@ Cause cause_of_drift(const Scene& scene, const Partner& partner) {
       busy >= least_busy && busy > busy_share * (busy + partner.exchanges))
     return {"it turns most requests down because it is busy", "raise period_ms there, or give its daemon more workers"};
   if (partner.now.age_intervals > stale_intervals)
-    return {fmt::format("what it brings is {:.0f} of its publication intervals old", partner.now.age_intervals),
-            "its training process takes corrections late: raise its step_budget, or look why its steps take so long"};
+    return {
+        fmt::format("its values are {:.0f} of its publication intervals old", partner.now.age_intervals),
+        "its training process takes corrections late: raise its step_budget, or find out why its steps take so long"};
   if (const double usual = scene.usual(partner, exchanges_of); partner.exchanges < rare_share * usual)
     return {fmt::format("it was averaged with {:.0f} times in {:.0f} s, the others {:.0f} times", partner.exchanges,
                         scene.window_s, usual),
@@ -251,16 +252,16 @@ void look_for_unresolved(const Scene& scene, const Partner& partner) {
   const double unresolved = grown(partner.before.unresolved, partner.now.unresolved);
   if (unresolved < least_unresolved || unresolved <= unresolved_share * (unresolved + partner.exchanges)) return;
   scene.find("unresolved", partner.now.node,
-             fmt::format("of {:.0f} exchanges with {} nobody can tell whether both ends did {:.0f}",
+             fmt::format("of {:.0f} exchanges with {}, {:.0f} have an outcome that cannot be known any more",
                          unresolved + partner.exchanges, scene.name_of(partner.now.node), unresolved),
-             "its training process dies in the middle of exchanges, or it is away for ten minutes: its log");
+             "its training process dies in the middle of exchanges, or it is away for ten minutes: see its log");
 }
 
 void look_for_age(const Scene& scene, const Partner& partner) {
   if (partner.exchanges == 0 || partner.now.age_intervals <= stale_intervals) return;
   scene.find(
       "stale", partner.now.node,
-      fmt::format("what {} brings is {:.0f} of its publication intervals old, and so weighs less",
+      fmt::format("the values of {} are {:.0f} of its publication intervals old, and so get less weight",
                   scene.name_of(partner.now.node), partner.now.age_intervals),
       "its training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
@@ -331,8 +332,8 @@ void look_for_divergence(const Scene& scene) {
       "diverge", "",
       fmt::format("the model grows without bound: its numbers are about {:.1g} times as large as {:.0f} s before",
                   now / before, scene.window_s),
-      "a smaller learning rate; and look whether a program attaches the same model twice, or adds what it is given "
-      "to what it trains",
+      "a smaller learning rate; also check whether a program attaches the same model twice, or adds the corrections to "
+      "its model a second time",
       "problem");
 }
 
@@ -415,7 +416,7 @@ void look_for_own_age(const Scene& scene) {
   if (exchanges == 0 || age <= stale_intervals * exchanges) return;
   scene.find(
       "stale", "",
-      fmt::format("what this node brings is {:.0f} of its publication intervals old, and so weighs less",
+      fmt::format("the values of this node are {:.0f} of its publication intervals old, and so get less weight",
                   age / exchanges),
       "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
@@ -426,10 +427,10 @@ void look_for_rarity(const Scene& scene) {
   if (job.period_s < std::max(rare_least_s, rare_factor * job.wanted_period_s)) return;
   const bool of_network = job.period_limit == "bandwidth_share";
   scene.find("rare", "",
-             fmt::format("each fragment is exchanged every {:.0f} s, not every {:.2g} s, since more would take over {} "
-                         "of {}",
-                         job.period_s, job.wanted_period_s, job.period_limit,
-                         of_network ? "what the fastest link carries" : "the training's time"),
+             fmt::format(
+                 "each fragment is exchanged every {:.0f} s, not every {:.2g} s, because more would take over {} of {}",
+                 job.period_s, job.wanted_period_s, job.period_limit,
+                 of_network ? "what the fastest link carries" : "the training's time"),
              of_network ? "a faster line, codec = \"q4\", or a larger [gossip] bandwidth_share"
                         : "a larger [gossip] time_share, or longer training steps between two calls of step()");
 }
@@ -440,10 +441,11 @@ void look_for_unresolved_elsewhere(const Scene& scene) {
     unresolved -= grown(partner.before.unresolved, partner.now.unresolved);
   const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
   if (unresolved < least_unresolved_gone || unresolved <= unresolved_share * (unresolved + exchanges)) return;
-  scene.find("unresolved", "",
-             fmt::format("of {:.0f} exchanges nobody can tell whether both ends did {:.0f}, since one is gone",
-                         unresolved + exchanges, unresolved),
-             "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
+  scene.find(
+      "unresolved", "",
+      fmt::format("of {:.0f} exchanges, {:.0f} have an outcome that cannot be known any more, because one end is gone",
+                  unresolved + exchanges, unresolved),
+      "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
 }
 
 /// Rounds travel with exchanges, and reports of them travel over links. If a node's report is fresh and its round never
@@ -459,7 +461,7 @@ void look_for_parts(const Scene& scene) {
       if (std::ranges::find(job.tracer_rounds, theirs.tracer_round) != job.tracer_rounds.end()) continue;
       scene.find(
           "apart", summary.node,
-          fmt::format("what {} learns does not come here: no chain of exchanges leads from it to this node",
+          fmt::format("what {} learns does not arrive here: no chain of exchanges leads from it to this node",
                       scene.name_of(summary.node)),
           "the replicas are in parts that do not exchange: look with 'gossamerctl jobs' for partners in both, and "
           "with 'gossamerctl peers' for the link between them",

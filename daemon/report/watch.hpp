@@ -40,16 +40,16 @@ inline constexpr std::array watch_rules = {
     WatchRule{"rare", "exchanges are far rarer than asked for, to keep to a share of time or network", 24},
     WatchRule{"diverge", "the model grows without bound", 3},
     WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
-    WatchRule{"unresolved", "of many exchanges nobody can tell whether both ends did them", 3},
-    WatchRule{"stale", "what is averaged is old", 3},
+    WatchRule{"unresolved", "many exchanges have an outcome that cannot be known any more", 3},
+    WatchRule{"stale", "the values that are averaged are old", 3},
     WatchRule{"quarantined", "a replica, this one or a neighbour's, holds NaN or infinity", 3},
     WatchRule{"starved", "a part of the model is exchanged with nobody, though replicas that train are linked", 3},
-    WatchRule{"silent", "there were exchanges with a neighbour, and are none any more", 3},
+    WatchRule{"silent", "exchanges with a neighbour have stopped", 3},
     WatchRule{"busy", "a neighbour turns most requests down", 3},
     WatchRule{"slow-link", "exchanges with a neighbour are rare because its link is slow", 3},
-    WatchRule{"queue", "more waits for a link than it carries in a second", 3},
+    WatchRule{"queue", "more data wait for a link than it carries in a second", 3},
     WatchRule{"latency", "heartbeats wait in queues", 3},
-    WatchRule{"disk", "the disk that state and checkpoints go to does not answer", 1},
+    WatchRule{"disk", "the disk that holds state and checkpoints does not answer", 1},
 };
 
 /// One look at the daemon.

@@ -92,7 +92,7 @@ std::expected<std::optional<std::string>, std::string> StateFolder::load(std::st
   }
   if (size > max_file_bytes)
     return std::unexpected(
-        fmt::format("{}: has more than {} bytes; it is not what it should be", file.string(), max_file_bytes));
+        fmt::format("{}: has more than {} bytes, so it is not a file of this daemon", file.string(), max_file_bytes));
   content.resize(size);
   return content;
 }

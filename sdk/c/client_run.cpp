@@ -18,13 +18,14 @@ namespace gossamer::client {
 namespace {
 
 constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
-/// How often gossamer_wait_ready() and gossamer_finish() look: short beside a fragment's way over any network.
+/// gossamer_wait_ready() and gossamer_finish() look again after this time, which is short beside the time that a
+/// fragment takes over any network.
 constexpr std::chrono::microseconds ready_poll_interval{500};
-/// How long gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait for what a GPU has still to do: longer
+/// gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait at most this long for the GPU, which is longer
 /// than any training step.
 constexpr std::chrono::milliseconds settle_limit{10'000};
 
-/// A signal ends it early: looked at again at once.
+/// A signal ends the wait early; the caller then looks again at once.
 void wait_to_look_again() {
   const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
   nanosleep(&interval, nullptr);
@@ -38,31 +39,31 @@ void wait_to_look_again() {
   return options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes;
 }
 
-[[nodiscard]] Result<Placed> place_on_host(const Replica& replica, const gossamer_options& options) {
-  auto memory = ClientMemory::create(replica, options.job, options.initial_clock_samples,
-                                     static_cast<gossamer_memory>(options.memory));
+[[nodiscard]] Result<Placed> place_on_host(const ClientReplica& replica, const gossamer_options& options) {
+  auto memory = RunMemory::create(replica, options.job, options.initial_clock_samples,
+                                  static_cast<gossamer_memory>(options.memory));
   if (!memory) return std::unexpected(memory.error());
   return Placed{std::move(*memory), nullptr};
 }
 
-[[nodiscard]] Result<Placed> place_on_device(const Replica& replica, const gossamer_options& options) {
+[[nodiscard]] Result<Placed> place_on_device(const ClientReplica& replica, const gossamer_options& options) {
   auto opened = DevicePass::open(replica, options.stream, step_budget_of(options));
   if (!opened) return std::unexpected(opened.error());
   std::unique_ptr<DevicePass> device = std::move(*opened);
   if (auto shared = device->share(layout::device_bytes(plan_for(replica))); !shared)
     return std::unexpected(shared.error());
-  auto created =
-      ClientMemory::create_for_device(replica, options.job, options.initial_clock_samples,
-                                      device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
+  auto created = RunMemory::create_for_device(replica, options.job, options.initial_clock_samples,
+                                              device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
   if (!created) return std::unexpected(created.error());
-  ClientMemory memory = std::move(*created);
+  RunMemory memory = std::move(*created);
   auto published = device->use(memory);
   if (published) published = device->publish_all(replica, options.initial_clock_samples);
   if (published) {
     memory.complete();
     return Placed{std::move(memory), std::move(device)};
   }
-  // What is still under way finds its memory for ever; else the device lets go of the memory before it is unmapped.
+  // The memory is never unmapped while a kernel may still write to it. Otherwise the device releases it before it is
+  // unmapped.
   if (const auto idle = device->idle(); idle && !*idle) {
     device->abandon();
     memory.abandon();
@@ -71,7 +72,7 @@ void wait_to_look_again() {
   return std::unexpected(published.error());
 }
 
-[[nodiscard]] Result<Placed> place(const Replica& replica, const gossamer_options& options) {
+[[nodiscard]] Result<Placed> place(const ClientReplica& replica, const gossamer_options& options) {
   return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
 }
 
@@ -84,7 +85,7 @@ void copy_text(const std::string& text, char* target, std::size_t target_bytes) 
   target[length] = '\0';
 }
 
-ClientRun::ClientRun(Replica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
+ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
                      FileDescriptor doorbell, const gossamer_options& options)
     : replica_(std::move(replica)),
       open_tensors_(std::move(open_tensors)),
@@ -116,7 +117,7 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
     return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
   if (options.initial_clock_samples > layout::max_clock_samples)
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
-  auto replica = Replica::create(tensors, options.fragment_elements);
+  auto replica = ClientReplica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
   auto open_tensors = OpenTensors::enter(*replica, options.job);
   if (!open_tensors) return std::unexpected(open_tensors.error());
@@ -132,7 +133,7 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
   return run;
 }
 
-/// Time is measured only when something is due: that costs as much as many idle steps.
+/// Time is measured only when something is due, because measuring costs as much as many idle steps.
 Result<void> ClientRun::serve_due_timed() {
   if (finishing_ != 0) take_finishing_back();
   const TrainingTime time;
@@ -140,7 +141,7 @@ Result<void> ClientRun::serve_due_timed() {
   auto result = serve_due(step_budget_bytes_);
   if (publications_ == publications_before) return result;
   serving_ns_ += time.taken_ns();
-  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of the passes that have ended since
+  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of passes that have ended since the last step
   memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
   return result;
 }
@@ -164,7 +165,7 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
   for (std::uint32_t i = 0; i < count && !more_due; ++i) {
     const std::uint32_t fragment = (start + i) % count;
     const std::uint64_t bytes = replica_.fragment_bytes(fragment);
-    // One fragment is always allowed, so that a small budget delays but does not starve.
+    // One fragment is always allowed, so that a small budget delays fragments but never starves them.
     if (served_bytes > 0 && bytes > budget_bytes - std::min(budget_bytes, served_bytes)) {
       more_due = true;
       next_fragment_ = fragment;
@@ -183,7 +184,7 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
     count_launched(launch);
     more_due = more_due || launch.left > 0;
   }
-  // If the attachment's thread asked for another look meanwhile, its value stays.
+  // If the attachment's thread has asked for another look in the meantime, its value stays.
   seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded || no_memory ? look_again : due,
                                              std::memory_order_relaxed);
   if (launch.problem) return std::unexpected(*launch.problem);
@@ -205,13 +206,13 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
   layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
   if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
   if (!word.with_client || word.serving) return Served::nothing;
-  // From here on the daemon cannot recall it. If it just has, it will hand it over again.
+  // From here on the daemon cannot recall the fragment. If it has just done so, it will hand the fragment over again.
   std::uint64_t due = word.pack();
   word.serving = true;
   if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
   const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
   if (served != Served::fragment) {
-    word.serving = false;  // as it was: nothing has been touched
+    word.serving = false;  // the word is as it was: nothing has been touched
     entry.word.store(word.pack(), std::memory_order_release);
   }
   return served;
@@ -219,11 +220,11 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
 
 ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
   layout::FragmentEntry& entry = memory_.fragment(fragment);
-  const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
-                                   : word.replace         ? Replica::Correction::replace
-                                                          : Replica::Correction::add;
+  const ClientReplica::Correction mode = !word.correction_valid ? ClientReplica::Correction::none
+                                         : word.replace         ? ClientReplica::Correction::replace
+                                                                : ClientReplica::Correction::add;
   if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
-  if (mode != Replica::Correction::replace && !load(fragment)) return Served::not_loaded;
+  if (mode != ClientReplica::Correction::replace && !load(fragment)) return Served::not_loaded;
   const std::uint8_t snapshot = word.spare();
   dither_ = mix(dither_ + 1);
   replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot),
@@ -234,7 +235,7 @@ ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
   word.publication = snapshot;
   word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
   entry.word.store(word.pack(), std::memory_order_release);
-  if (mode != Replica::Correction::none) store(fragment);
+  if (mode != ClientReplica::Correction::none) store(fragment);
   return Served::fragment;
 }
 
@@ -253,14 +254,14 @@ void ClientRun::count_launched(const DevicePass::Launch& launch) {
   attachment_.watch();
 }
 
-/// The daemon would wait for words that nobody stores.
+/// The daemon is told, because it would otherwise wait for words that nobody will store.
 void ClientRun::give_device_up() {
   if (given_up_) return;
   given_up_ = true;
   attachment_.end(device_->failure().error().message);
 }
 
-/// Before fragments are served: false if none can be now.
+/// Called before fragments are served. False: none can be served now.
 Result<bool> ClientRun::tend_device() {
   Result<bool> ready = true;
   if (device_->failed()) {
@@ -273,8 +274,8 @@ Result<bool> ClientRun::tend_device() {
   return ready;
 }
 
-/// The fragments' buffers move to the run's memory, as they are. Nobody is attached meanwhile; nothing waits. True when
-/// it is done.
+/// The fragments' buffers move to the run's memory unchanged. Nobody is attached during the move, and nothing waits.
+/// True when it is done.
 Result<bool> ClientRun::move_to_host_memory() {
   const auto idle = device_->idle();
   if (!idle || !*idle) return idle;
@@ -288,14 +289,15 @@ Result<bool> ClientRun::move_to_host_memory() {
   return true;
 }
 
-/// Whether it has failed. A step finds out when it launches.
+/// Finds out whether the device has failed; a step finds out when it launches.
 Result<void> ClientRun::look_at_device() {
   if (device_ == nullptr || device_->idle()) return {};
   give_device_up();
   return device_->failure();
 }
 
-/// What was launched has ended, or the limit is over: the program's stream has still to come to it then.
+/// Waits until all launched passes have ended, or the limit is over. At the limit, the program's stream has not reached
+/// them yet.
 Result<void> ClientRun::settle() {
   if (device_ == nullptr) return {};
   const auto settled = device_->settle(settle_limit);
@@ -313,7 +315,7 @@ DeviceHandover ClientRun::handover() {
           .why_pinned = device_->why()};
 }
 
-/// What a device does not come to in time finds its memory for ever.
+/// Memory that the device may still use after the limit is never unmapped.
 void ClientRun::serve_the_last() {
   if (device_ == nullptr) {
     (void)serve_due(UINT64_MAX);
@@ -327,7 +329,7 @@ void ClientRun::serve_the_last() {
   ring_doorbell();
   attachment_.end_thread();
   const auto idle = device_->idle();
-  if (!idle || *idle) return;  // one that has failed does nothing more
+  if (!idle || *idle) return;  // a device that has failed does nothing more
   device_->abandon();
   memory_.abandon();
 }
@@ -343,7 +345,7 @@ Result<void> ClientRun::set_tensor_data(std::size_t index, void* data) {
   return moved;
 }
 
-/// Maps what the pass over a fragment of lean memory reads and writes.
+/// Maps the buffers that the pass over a fragment of lean memory reads and writes.
 bool ClientRun::prepare(std::uint32_t fragment, const layout::Word& word) const {
   const std::uint64_t bytes = replica_.fragment_bytes(fragment);
   if (word.correction_valid && !memory_.prepare(fragment, word.correction, bytes, false)) return false;
@@ -352,15 +354,15 @@ bool ClientRun::prepare(std::uint32_t fragment, const layout::Word& word) const 
 
 bool ClientRun::load(std::uint32_t fragment) const {
   if (load_ == nullptr) return true;
-  return std::ranges::all_of(replica_.pieces(fragment), [this](const Replica::Piece& piece) {
+  return std::ranges::all_of(replica_.pieces(fragment), [this](const ClientReplica::Piece& piece) {
     return load_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count) == 0;
   });
 }
 
-/// After the word: whatever happens in it, no correction is added twice.
+/// This comes after the word, so that no correction is added twice whatever happens here.
 void ClientRun::store(std::uint32_t fragment) const {
   if (store_ == nullptr) return;
-  for (const Replica::Piece& piece : replica_.pieces(fragment))
+  for (const ClientReplica::Piece& piece : replica_.pieces(fragment))
     store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
 }
 
@@ -385,7 +387,7 @@ Result<void> ClientRun::set_transfer(gossamer_load load, gossamer_store store, v
 
 void ClientRun::ring_doorbell() {
   const std::uint64_t one = 1;
-  // Can fail only when the counter is full, that is when the daemon has long been told.
+  // This can fail only when the counter is full, and then the daemon was told long ago.
   [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
 }
 
@@ -399,7 +401,8 @@ Result<void> ClientRun::wait_ready(std::int64_t timeout_ms) {
   const Clock::time_point begin = Clock::now();
   while (true) {
     const AttachmentStatus status = attachment_.status();
-    const bool ready = is_ready(status);  // before serving: what was due when it became ready is then served
+    // asked before serving, so that fragments that were due when the run became ready are served
+    const bool ready = is_ready(status);
     if (auto served = serve_due(UINT64_MAX); !served) return served;
     if (ready) return settle();
     if (auto sound = look_at_device(); !sound) return sound;
@@ -515,7 +518,7 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     info.members = answer.members;
     info.distance = distance >= 0 ? distance : 0;
   } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
-    info.agreed = 1;  // nobody to agree with
+    info.agreed = 1;  // there is nobody to agree with
   }
   return info;
 }
@@ -531,20 +534,22 @@ Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& in
   }
   while (true) {
     bool spoiled = false;
-    info = finish_so_far(attachment_.status(), spoiled);  // before serving: what is due by then is served
+    // asked before serving, so that fragments that are due by then are served
+    info = finish_so_far(attachment_.status(), spoiled);
     auto served = serve_due(UINT64_MAX);
     if (served) served = look_at_device();
     const bool over = info.agreed != 0 || spoiled ||
                       (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
-      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
+      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step ends finishing
       return served ? end_finish(info, spoiled) : served;
     }
     wait_to_look_again();
   }
 }
 
-/// Nobody looks at the model of a replica that has no partner, so this does before it is told to save.
+/// A replica without a partner has its model checked by nobody else, so it is checked here before the program is told
+/// to save it.
 Result<void> ClientRun::end_finish(gossamer_finish_info& info, bool spoiled) {
   if (auto settled = settle(); !settled) return settled;
   if (spoiled || (info.saver != 0 && device_ == nullptr && !replica_.finite())) {

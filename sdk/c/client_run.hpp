@@ -18,29 +18,30 @@
 #include <vector>
 
 #include "sdk/c/attachment.hpp"
-#include "sdk/c/client_memory.hpp"
+#include "sdk/c/client_replica.hpp"
 #include "sdk/c/device_pass.hpp"
 #include "sdk/c/error.hpp"
 #include "sdk/c/fork_guard.hpp"
 #include "sdk/c/open_tensors.hpp"
-#include "sdk/c/replica.hpp"
+#include "sdk/c/run_memory.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::client {
 
-/// Copies what fits of `text`, and ends it with a zero.
+/// Copies as much of `text` as fits, and ends it with a zero.
 void copy_text(const std::string& text, char* target, std::size_t target_bytes);
 
 /// The memory of a run, and its device if it has one.
 struct Placed {
-  ClientMemory memory;
+  RunMemory memory;
   std::unique_ptr<DevicePass> device;
 };
 
 class ClientRun {
  public:
-  /// `placed.device`: null for tensors in host memory; else it uses `placed.memory`, in which all is published.
-  ClientRun(Replica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
+  /// If `placed.device` is null, the tensors are in host memory. Otherwise it works in `placed.memory`, where every
+  /// fragment has been published.
+  ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
             FileDescriptor doorbell, const gossamer_options& options);
 
   [[nodiscard]] static Result<std::unique_ptr<ClientRun>> open(const gossamer_options& options,
@@ -55,9 +56,9 @@ class ClientRun {
   [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
   [[nodiscard]] std::vector<std::byte> members() const;
   [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
-  /// For the end of a run.
+  /// Serves what is still due, for the end of a run.
   void serve_the_last();
-  /// Gives up, without touching, what a forked child does not have.
+  /// Gives up everything that a forked child does not have, without touching it.
   void abandon();
   [[nodiscard]] bool in_child() const { return guard_.in_child(); }
 
@@ -70,7 +71,7 @@ class ClientRun {
   [[nodiscard]] const char* last_error() const { return last_error_.c_str(); }
 
  private:
-  /// Larger than any due_sequence: "look at every fragment at the next step".
+  /// Larger than any due_sequence; it means "look at every fragment at the next step".
   static constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
 
   enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
@@ -97,29 +98,31 @@ class ClientRun {
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
   [[nodiscard]] std::uint64_t global_clock() const;
 
-  Replica replica_;
+  ClientReplica replica_;
   std::unique_ptr<OpenTensors> open_tensors_;
-  ClientMemory memory_;
+  RunMemory memory_;
   std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
   bool given_up_ = false;               ///< the device has failed, and the daemon was left
   ForkGuard guard_;
   FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
-  const std::uint64_t layout_hash_;  ///< ours, like clock_
+  const std::uint64_t layout_hash_;  ///< this copy counts, because the daemon could write the shared one
   const std::uint64_t step_budget_bytes_;
-  std::uint64_t clock_;  ///< samples; ours, because the daemon could write the shared one
+  std::uint64_t clock_;  ///< in samples; this copy counts, because the daemon could write the shared one
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
   std::uint64_t serving_ns_ = 0;
-  std::uint32_t dither_ = std::random_device()();  ///< of the last pass
-  std::uint32_t next_fragment_ = 0;                ///< where the next search for due fragments starts
-  /// due_sequence when every fragment had been looked at, or look_again. The attachment's thread sets the latter.
+  std::uint32_t dither_ = std::random_device()();  ///< the dither of the last pass
+  std::uint32_t next_fragment_ = 0;                ///< the next search for due fragments starts here
+  /// The value of due_sequence when every fragment was last looked at, or look_again, which the attachment's thread
+  /// sets.
   std::atomic<std::uint64_t> seen_due_sequence_{look_again};
-  std::uint32_t finishing_ = 0;             ///< as in the header
-  std::uint32_t last_finishing_ = 0;        ///< that was not 0
-  std::uint64_t job_cursor_then_ = 0;       ///< Header::job_cursor when the program set its own: a later one is newer
-  mutable std::uint64_t global_clock_ = 0;  ///< the largest reported: it never goes back
+  std::uint32_t finishing_ = 0;       ///< Header::finishing as it was last stored
+  std::uint32_t last_finishing_ = 0;  ///< the last number that was not 0
+  /// Header::job_cursor when the program set its own cursor; a later value is newer
+  std::uint64_t job_cursor_then_ = 0;
+  mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back
   std::string last_error_;
-  gossamer_load load_ = nullptr;  ///< with store_: the values are elsewhere
+  gossamer_load load_ = nullptr;  ///< set together with store_ if the values are elsewhere
   gossamer_store store_ = nullptr;
   void* transfer_context_ = nullptr;
   Attachment attachment_;  ///< last: its thread uses the members above

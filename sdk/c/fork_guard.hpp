@@ -1,4 +1,4 @@
-// A page that the kernel empties in a forked child. Any thread may ask it; one owner.
+// A page that the kernel empties in a forked child. It has one owner; any thread may ask it.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The C ABI of gossamer.h: arguments are checked, and nothing thrown leaves this file. client_run.hpp has the run
-// itself.
+// The C ABI of gossamer.h. Arguments are checked here, and nothing thrown leaves this file. The run itself is in
+// client_run.hpp.
 
 #include <gossamer.h>
 
@@ -16,11 +16,11 @@ using namespace gossamer::client;
 
 namespace {
 
-/// The size of a structure's first version: what every program passes at least.
+/// The size of a structure's first version, which every program passes at least.
 constexpr std::size_t first_options_bytes = offsetof(gossamer_options, memory);
 constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
 
-/// Of a program that was built with an earlier version: what it does not know is as by default.
+/// A program that was built with an earlier version gets the defaults for the options that it does not know.
 [[nodiscard]] gossamer_options whole_options(const gossamer_options& options) {
   gossamer_options whole{};
   std::memcpy(&whole, &options, options.size);
@@ -32,7 +32,7 @@ constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent)
   return *reinterpret_cast<ClientRun*>(run);
 }
 
-/// Calls `function` with the run, unless it is another process's, and turns what it throws into a status.
+/// Calls `function` with the run unless the run belongs to another process, and turns exceptions into a status.
 template <class Function>
 gossamer_status call(gossamer_run* run, Function&& function) noexcept {
   if (run == nullptr) return GOSSAMER_BAD_ARGUMENT;
@@ -62,7 +62,7 @@ gossamer_status gossamer_open(const gossamer_options* options, const gossamer_te
                               gossamer_run** run, char* error, size_t error_bytes) {
   if (run == nullptr) return GOSSAMER_BAD_ARGUMENT;
   *run = nullptr;
-  Error problem{GOSSAMER_BAD_ARGUMENT, ""};
+  ClientError problem{GOSSAMER_BAD_ARGUMENT, ""};
   try {
     if (options == nullptr || options->size < first_options_bytes || options->size > sizeof *options) {
       problem.message = "options are missing or of another version of this library: call gossamer_options_init() first";

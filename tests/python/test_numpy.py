@@ -1,4 +1,4 @@
-"""gossamer.attach() with NumPy arrays, against a daemon played through the contract."""
+"""gossamer.attach() with NumPy arrays and a fake daemon."""
 
 import gc
 import mmap
@@ -264,10 +264,10 @@ class Lifetime(unittest.TestCase):
         with self.assertRaisesRegex(gossamer.GossamerError, r"attached to the job 'test' already.*close that run first") as caught:
             gossamer.attach([weights], job="other", socket=NOWHERE, wait=False)
         self.assertEqual(caught.exception.status, "GOSSAMER_BAD_ARGUMENT")
-        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of it
+        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of the model
             gossamer.attach([weights[1:]], job="other", socket=NOWHERE, wait=False)
         run.step()
-        run.itself = run  # a circle
+        run.itself = run  # a reference cycle
         del run, caught
         gossamer.attach([weights], job="other", socket=NOWHERE, wait=False).close()
 

@@ -9,7 +9,7 @@
 namespace gossamer::bench {
 namespace {
 
-/// One number of each round.
+/// Takes one number from each round.
 template <class Round, class Part>
 std::vector<double> each(const std::vector<Round>& rounds, Part part) {
   std::vector<double> numbers;
@@ -34,12 +34,12 @@ double rate_of(const LinkRun& link) {
   return link.transport.bytes_per_s;
 }
 
-/// A stage of an exchange: which thread it runs on, and what a byte that passes through costs there.
+/// A stage of an exchange: the thread that runs it, and the cost there of each byte that passes through.
 struct Stage {
   const char* name;
   const char* thread;
   double ns_per_byte;
-  double plain_ns_per_byte = 0;  ///< without CURVE; 0: the same
+  double plain_ns_per_byte = 0;  ///< without CURVE; 0: the same cost
 };
 
 std::vector<Stage> stages_of(const ExchangeResults& results) {

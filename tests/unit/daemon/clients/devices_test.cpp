@@ -1,18 +1,18 @@
 // Clients whose buffers are in a GPU's memory, at the daemon's socket: mapped when they attach, refused with what to
-// do, given back when they go. The GPUs are played (tests/unit/daemon/device/played_cuda_plugin.cpp): their memory
+// do, given back when they go. The GPUs are fake (tests/unit/daemon/device/fake_cuda_plugin.cpp): their memory
 // cannot be touched but by them.
 
 #include "daemon/clients/devices.hpp"
 
 #include "tests/unit/daemon/clients/listening.hpp"
-#include "tests/unit/daemon/device/played_gpus.hpp"
+#include "tests/unit/daemon/device/fake_gpus.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
-using device::played::played_counts;
-using device::played::PlayedGpus;
-using device::played::uuid_of;
+using device::fake::fake_counts;
+using device::fake::FakeGpus;
+using device::fake::uuid_of;
 using layout::AttachStatus;
 using test::Client;
 using test::Listening;
@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-DevicesOptions with_played_gpus() {
-  return {.plugin = GOSSAMER_PLAYED_PLUGIN, .retry = 0ms};
+DevicesOptions with_fake_gpus() {
+  return {.plugin = GOSSAMER_FAKE_PLUGIN, .retry = 0ms};
 }
 
 /// A client whose buffers are in the memory of a GPU.
@@ -39,8 +39,8 @@ void check_refused(const layout::AttachReply& reply, AttachStatus expected, cons
 }  // namespace
 
 TEST_CASE("a client's GPU memory is mapped while it is attached") {
-  const PlayedGpus gpus;
-  Listening daemon({}, with_played_gpus());
+  const FakeGpus gpus;
+  Listening daemon({}, with_fake_gpus());
   const std::size_t descriptors = test::open_descriptors();
   {
     DeviceClient client(daemon);
@@ -55,7 +55,7 @@ TEST_CASE("a client's GPU memory is mapped while it is attached") {
       const ClientMemory& memory = daemon.events.sessions[0]->memory();
       CHECK(memory.on_device());
       CHECK(memory.gpu() == "GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500");
-      CHECK(memory.device().name() == "played GPU 0");
+      CHECK(memory.device().name() == "fake GPU 0");
       float read = 0;
       CHECK(memory.device().download({&read, 1}, memory.buffer(1, 2) + 5));
       CHECK(read == 7);
@@ -64,20 +64,20 @@ TEST_CASE("a client's GPU memory is mapped while it is attached") {
     }
     CHECK(daemon.listener->memory_bytes() == client.memory.plan.buffers_offset);
     CHECK(daemon.devices->mapped_bytes() == client.memory.device->bytes);
-    CHECK(played_counts().mappings == 1);
+    CHECK(fake_counts().mappings == 1);
     CHECK(daemon.listener->refused() == 0);
     client.socket.reset();
     CHECK(test::run_until(daemon.loop, [&] { return daemon.events.sessions.empty(); }));
   }
-  CHECK(test::run_until(daemon.loop, [&] { return played_counts().mappings == 0; }));
+  CHECK(test::run_until(daemon.loop, [&] { return fake_counts().mappings == 0; }));
   CHECK(daemon.devices->mapped_bytes() == 0);
   CHECK(test::open_descriptors() == descriptors);
-  CHECK_THAT(daemon.log.text.str(), Contains("GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500 (played GPU 0) is open"));
+  CHECK_THAT(daemon.log.text.str(), Contains("GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500 (fake GPU 0) is open"));
 }
 
 TEST_CASE("GPU memory that cannot be worked in is refused, with why") {
-  const PlayedGpus gpus;
-  DevicesOptions options = with_played_gpus();
+  const FakeGpus gpus;
+  DevicesOptions options = with_fake_gpus();
   options.retry = 1h;
   std::string lines;
   int gpu = 0;
@@ -122,7 +122,7 @@ TEST_CASE("GPU memory that cannot be worked in is refused, with why") {
   CHECK(daemon.listener->refused() == 1);
   CHECK_THAT(daemon.log.text.str(), Contains(expected));
   CHECK(test::open_descriptors() <= descriptors + 1);  // the plug-in's counts may have been asked for
-  CHECK((lines != "import fails" || played_counts().mappings == 0));
+  CHECK((lines != "import fails" || fake_counts().mappings == 0));
 }
 
 TEST_CASE("a daemon without GPUs says so") {
@@ -132,8 +132,8 @@ TEST_CASE("a daemon without GPUs says so") {
 }
 
 TEST_CASE("a GPU that was missing is found later") {
-  const PlayedGpus gpus;
-  Listening daemon({}, with_played_gpus());
+  const FakeGpus gpus;
+  Listening daemon({}, with_fake_gpus());
   gpus.be("gpus 1");
   DeviceClient client(daemon, 1);
   client.ask();
@@ -143,8 +143,8 @@ TEST_CASE("a GPU that was missing is found later") {
 }
 
 TEST_CASE("an offer of GPU memory that does not fit the request is refused, and nothing leaks") {
-  const PlayedGpus gpus;
-  Listening daemon({}, with_played_gpus());
+  const FakeGpus gpus;
+  Listening daemon({}, with_fake_gpus());
   const std::size_t descriptors = test::open_descriptors();
   {
     Client on_host(daemon);
@@ -217,15 +217,15 @@ TEST_CASE("an offer of GPU memory that does not fit the request is refused, and 
   }
   CHECK(test::run_until(daemon.loop, [&] { return daemon.listener->pending() == 0; }));
   CHECK(daemon.events.sessions.empty());
-  CHECK(played_counts().mappings == 0);
+  CHECK(fake_counts().mappings == 0);
   CHECK(test::open_descriptors() == descriptors);
 }
 
 TEST_CASE("a driver that hangs holds up nobody else, and its clients only for a while") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   ClientListenerOptions options;
   options.device_timeout = 50ms;
-  DevicesOptions devices = with_played_gpus();
+  DevicesOptions devices = with_fake_gpus();
   devices.open_patience = 100ms;
   Listening daemon(options, devices);
   DeviceClient client(daemon);
@@ -247,13 +247,13 @@ TEST_CASE("a driver that hangs holds up nobody else, and its clients only for a 
   // What comes too late is let go again.
   DeviceClient last(daemon);
   CHECK(test::run_until(daemon.loop, [&] { return status(last.attach(daemon)) == AttachStatus::accepted; }));
-  CHECK(test::run_until(daemon.loop, [&] { return played_counts().mappings == expected + 1; }));
+  CHECK(test::run_until(daemon.loop, [&] { return fake_counts().mappings == expected + 1; }));
 }
 
 TEST_CASE("the end of the daemon does not wait for a driver that hangs") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   {
-    DevicesOptions devices = with_played_gpus();
+    DevicesOptions devices = with_fake_gpus();
     devices.stop_patience = 10ms;
     Listening daemon({}, devices);
     DeviceClient client(daemon);
@@ -265,8 +265,8 @@ TEST_CASE("the end of the daemon does not wait for a driver that hangs") {
 }
 
 TEST_CASE("a client in host memory is pinned for the GPU that its job is averaged on") {
-  const PlayedGpus gpus;
-  Listening daemon({}, with_played_gpus());
+  const FakeGpus gpus;
+  Listening daemon({}, with_fake_gpus());
   DeviceClient first(daemon);
   REQUIRE(status(first.attach(daemon)) == AttachStatus::accepted);
   daemon.events.home = &daemon.events.sessions[0]->memory().device();
@@ -286,14 +286,14 @@ TEST_CASE("a client in host memory is pinned for the GPU that its job is average
     CHECK(daemon.events.home->download({&read, 1}, memory.buffer(0, 1) + 3));
     CHECK(read == 5);
   }
-  CHECK(played_counts().pinned == 1);
+  CHECK(fake_counts().pinned == 1);
   second.socket.reset();
-  CHECK(test::run_until(daemon.loop, [&] { return played_counts().pinned == 0; }));
+  CHECK(test::run_until(daemon.loop, [&] { return fake_counts().pinned == 0; }));
 }
 
 TEST_CASE("a GPU without room is said once, with what to do, and host memory that stood in goes back") {
-  const PlayedGpus gpus;
-  DevicesOptions options = with_played_gpus();
+  const FakeGpus gpus;
+  DevicesOptions options = with_fake_gpus();
   options.overflow_look = 0ms;
   options.overflow_bytes = 8 << 20;
   Listening daemon({}, options);
@@ -321,17 +321,17 @@ TEST_CASE("a GPU without room is said once, with what to do, and host memory tha
     daemon.devices->look_at_overflow();
     CHECK(gpu.allocate(mebibyte) != nullptr);
   }
-  CHECK(said("played GPU 0) has no room: 1.0 MiB of what gossamerd keeps there") == 1);
+  CHECK(said("fake GPU 0) has no room: 1.0 MiB of what gossamerd keeps there") == 1);
   CHECK(said("set_per_process_memory_fraction") == 1);
   CHECK(gpu.allocate(8 * mebibyte) == nullptr);
   CHECK(gpu.allocate(8 * mebibyte) == nullptr);
   daemon.devices->look_at_overflow();
   CHECK(said("host memory cannot stand in for it: all host memory that may") == 1);
-  CHECK(played_counts().pinned == 1);
+  CHECK(fake_counts().pinned == 1);
   gpus.be("");
   CHECK(test::run_until(daemon.loop, [&] {
     daemon.devices->look_at_overflow();
-    return played_counts().pinned == 0;
+    return fake_counts().pinned == 0;
   }));
   CHECK(said("has room again") == 1);
   CHECK(gpu.allocate(mebibyte) != nullptr);
@@ -339,9 +339,9 @@ TEST_CASE("a GPU without room is said once, with what to do, and host memory tha
 }
 
 TEST_CASE("a GPU that fails is given up, and said once") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   gpus.be("gpus 2");
-  Listening daemon({}, with_played_gpus());
+  Listening daemon({}, with_fake_gpus());
   DeviceClient client(daemon, 0);
   REQUIRE(status(client.attach(daemon)) == AttachStatus::accepted);
   const gossip::Device& gpu = daemon.events.sessions[0]->memory().device();
@@ -351,7 +351,7 @@ TEST_CASE("a GPU that fails is given up, and said once") {
   CHECK_FALSE(gpu.download({&value, 1}, daemon.events.sessions[0]->memory().buffer(0, 0)));
   CHECK(daemon.devices->failed() == std::vector<const gossip::Device*>{&gpu});
   CHECK(daemon.devices->failed().empty());
-  CHECK_THAT(daemon.log.text.str(), Contains("has failed: played: the GPU was lost"));
+  CHECK_THAT(daemon.log.text.str(), Contains("has failed: fake: the GPU was lost"));
   gpus.be("gpus 2");
   DeviceClient again(daemon, 0);
   check_refused(again.attach(daemon), AttachStatus::no_device, "the GPU has failed");

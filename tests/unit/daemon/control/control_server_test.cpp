@@ -95,7 +95,7 @@ TEST_CASE("what changes the cluster is for root and the daemon's user") {
         "command \"dance\" is not known; there are status, and for root and the user that "
         "gossamerd runs as invite");
   CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
-  if (::geteuid() != 0) return;  // nobody else can be played
+  if (::geteuid() != 0) return;  // no other user can be imitated
   std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);
   std::filesystem::permissions(daemon.path, std::filesystem::perms::all);
   constexpr uid_t nobody = 65534;

@@ -1,4 +1,4 @@
-// Checkpoints of a model in the memory of a GPU, which is played: written from there, taken over into it, and no part
+// Checkpoints of a model in the memory of a GPU, which is fake: written from there, taken over into it, and no part
 // of one that is damaged.
 
 #include <array>
@@ -10,8 +10,8 @@
 
 using namespace gossamer;
 using namespace gossamer::daemon;
-using device::played::played_counts;
-using device::played::PlayedGpus;
+using device::fake::fake_counts;
+using device::fake::FakeGpus;
 using std::chrono::microseconds;
 using test::Trainer;
 
@@ -76,19 +76,19 @@ float begun_with(const std::filesystem::path& folder, float begin, std::optional
 }  // namespace
 
 TEST_CASE("a model goes from one client's memory to a checkpoint and into another's, on a GPU or not") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   const auto [from, to] =
       GENERATE(std::pair(std::optional(0), std::optional<int>()), std::pair(std::optional<int>(), std::optional(0)),
                std::pair(std::optional(0), std::optional(0)));
   const TemporaryFolder folder;
   (void)write_one(folder.path(), 5, from);
   CHECK(begun_with(folder.path(), -3, to) == 5 + static_cast<float>(test::steps) * test::step);
-  CHECK(played_counts().allocations == 0);
-  CHECK(played_counts().mappings == 0);
+  CHECK(fake_counts().allocations == 0);
+  CHECK(fake_counts().mappings == 0);
 }
 
 TEST_CASE("of a checkpoint that is damaged a client on a GPU is given nothing") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   const TemporaryFolder folder;
   const std::filesystem::path path = write_one(folder.path(), 5, std::nullopt);
   {
@@ -98,6 +98,6 @@ TEST_CASE("of a checkpoint that is damaged a client on a GPU is given nothing") 
     REQUIRE(file.good());
   }
   CHECK(begun_with(folder.path(), -3, 0) == -3);
-  CHECK(played_counts().allocations == 0);
-  CHECK(played_counts().mappings == 0);
+  CHECK(fake_counts().allocations == 0);
+  CHECK(fake_counts().mappings == 0);
 }

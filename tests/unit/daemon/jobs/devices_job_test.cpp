@@ -1,5 +1,5 @@
-// Jobs whose clients' buffers are in the memory of GPUs, which are played: the daemon's own code works in memory that
-// nothing but the GPU can touch (tests/unit/daemon/device/played_cuda_plugin.cpp), exchanges with a node whose clients
+// Jobs whose clients' buffers are in the memory of GPUs, which are fake: the daemon's own code works in memory that
+// nothing but the GPU can touch (tests/unit/daemon/device/fake_cuda_plugin.cpp), exchanges with a node whose clients
 // are in host memory, and averages clients of both kinds.
 
 #include <array>
@@ -9,8 +9,8 @@
 
 using namespace gossamer;
 using namespace gossamer::daemon;
-using device::played::played_counts;
-using device::played::PlayedGpus;
+using device::fake::fake_counts;
+using device::fake::FakeGpus;
 using std::chrono::microseconds;
 using test::Daemon;
 using test::step;
@@ -21,16 +21,16 @@ namespace {
 
 /// Nothing of a GPU's is held any more; the thread of a daemon's Devices has ended with it.
 void check_nothing_is_left() {
-  CHECK(played_counts().mappings == 0);
-  CHECK(played_counts().pinned == 0);
-  CHECK(played_counts().allocations == 0);
-  CHECK(played_counts().contexts == 0);
+  CHECK(fake_counts().mappings == 0);
+  CHECK(fake_counts().pinned == 0);
+  CHECK(fake_counts().allocations == 0);
+  CHECK(fake_counts().contexts == 0);
 }
 
 }  // namespace
 
 TEST_CASE("a node whose client is on a GPU and one whose client is not end with the same model") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   const bool founder_on_gpu = GENERATE(true, false);
   const CodecChoice codec = GENERATE(CodecChoice::f32, CodecChoice::q8);
   {
@@ -56,15 +56,15 @@ TEST_CASE("a node whose client is on a GPU and one whose client is not end with 
     CHECK(founder.status().exchanges > 0);
     CHECK(founder.status().quarantines + joiner.status().quarantines == 0);
     Daemon& on_gpu = founder_on_gpu ? founder : joiner;
-    CHECK(on_gpu.job().home().name() == "played GPU 0");
+    CHECK(on_gpu.job().home().name() == "fake GPU 0");
     CHECK(on_gpu.status().processes[0].buffers == "GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a500");
-    CHECK(played_counts().mappings == 1);
+    CHECK(fake_counts().mappings == 1);
   }
   check_nothing_is_left();
 }
 
 TEST_CASE("a node whose GPU has no room exchanges as any other, and goes back to its memory by itself") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   // Commits while the client holds a fragment take memory; so does an outer optimiser, or the node's own copy, for
   // good.
   const bool several = GENERATE(false, true);
@@ -89,19 +89,19 @@ TEST_CASE("a node whose GPU has no room exchanges as any other, and goes back to
     first.may_train = second.may_train = third.may_train = true;
     founder.run_until([&] { return first.trained() && second.trained() && founder.status().exchanges > 100; });
     founder.run_until([&] { return founder.devices().overflow_bytes() > 0; });
-    CHECK(played_counts().allocations == 0);
+    CHECK(fake_counts().allocations == 0);
     CHECK(founder.status().quarantines + joiner.status().quarantines == 0);
     CHECK(founder.job().home().failure().empty());
     gpus.be("");
     if (!several) founder.attach(third);  // for which the node's copy is made
     founder.run_until([&] { return third.trained(); });
-    if (!several) founder.run_until([&] { return played_counts().allocations > 0; });
+    if (!several) founder.run_until([&] { return fake_counts().allocations > 0; });
   }
   check_nothing_is_left();
 }
 
 TEST_CASE("where neither a GPU nor the host has room a commit that needs some fails, and all goes on when there is") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   {
     Trainer first(2, microseconds(50), 0);
     Trainer second(2, microseconds(80));
@@ -116,7 +116,7 @@ TEST_CASE("where neither a GPU nor the host has room a commit that needs some fa
     second.start();
     const auto& gpu = dynamic_cast<const device::CudaDevice&>(founder.job().home());
     founder.run_until([&] { return !gpu.overflow_use().trouble.empty(); });
-    CHECK(played_counts().allocations + played_counts().pinned == 0);
+    CHECK(fake_counts().allocations + fake_counts().pinned == 0);
     CHECK(gpu.failure().empty());
     gpus.be("");
     founder.run_until([&] { return first.trained() && second.trained(); });
@@ -127,7 +127,7 @@ TEST_CASE("where neither a GPU nor the host has room a commit that needs some fa
 }
 
 TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean of what they learned, exactly") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   {
     Trainer fast(2, microseconds(20), 0);
     Trainer slow(-5, microseconds(700), 0);
@@ -140,8 +140,8 @@ TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean 
       trainer->may_train = false;
       trainer->start();
     }
-    CHECK(played_counts().mappings == 3);
-    CHECK(played_counts().pinned == 1);
+    CHECK(fake_counts().mappings == 3);
+    CHECK(fake_counts().pinned == 1);
     daemon.run_until([&] { return std::all_of(all.begin(), all.end(), [](Trainer* t) { return t->running(); }); });
     for (Trainer* trainer : all)
       trainer->may_train = true;
@@ -150,13 +150,13 @@ TEST_CASE("clients of a job on one GPU, and one in host memory, end at the mean 
       return std::all_of(all.begin(), all.end(),
                          [&](Trainer* t) { return t->trained() && t->published() == Approx(expected).epsilon(1e-6); });
     });
-    CHECK(played_counts().allocations > 0);  // the node's copy
+    CHECK(fake_counts().allocations > 0);  // the node's copy
   }
   check_nothing_is_left();
 }
 
 TEST_CASE("a client on a GPU, of a job that is averaged on the processor, is told to take part through host memory") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   Trainer first(1, microseconds(50));
   Trainer second(1, microseconds(50), 0);
   Daemon daemon;
@@ -170,12 +170,12 @@ TEST_CASE("a client on a GPU, of a job that is averaged on the processor, is tol
 }
 
 TEST_CASE("memory that a job on a GPU does not take is not pinned for it") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   constexpr std::uint32_t fragment_elements = 1024;  // the least that lean memory takes
   const std::vector<test::TestTensor> model = {{"weights", layout::Role::param, {2 * fragment_elements}}};
   test::TestMemory first(model, fragment_elements);
   first.seal();
-  first.move_to_device(device::played::uuid_of(0));
+  first.move_to_device(device::fake::uuid_of(0));
   Daemon daemon;
   REQUIRE(daemon.try_attach(first));
   gpus.be("pin fails");
@@ -197,7 +197,7 @@ TEST_CASE("memory that a job on a GPU does not take is not pinned for it") {
 }
 
 TEST_CASE("clients of a job on several GPUs, and one in host memory, end at the mean of what they learned, exactly") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   const bool nccl = GENERATE(true, false);
   gpus.be(nccl ? "gpus 3" : "gpus 3\nno nccl");
   {
@@ -232,7 +232,7 @@ TEST_CASE("clients of a job on several GPUs, and one in host memory, end at the 
 }
 
 TEST_CASE("a GPU that fails takes only its own clients from a job that has others") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   gpus.be("gpus 2");
   {
     Trainer home(2, microseconds(50), 0);
@@ -263,7 +263,7 @@ TEST_CASE("a GPU that fails takes only its own clients from a job that has other
 }
 
 TEST_CASE("daemons die among clients on several GPUs: what these learned counts once at most, and most of it does") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   gpus.be("gpus 3");
   {
     std::array<Trainer, 3> trainers{{{1, microseconds(100), 0}, {5, microseconds(250), 1}, {9, microseconds(150), 2}}};
@@ -273,7 +273,7 @@ TEST_CASE("daemons die among clients on several GPUs: what these learned counts 
 }
 
 TEST_CASE("a second client takes part once the GPU has room for the node's copy") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   Trainer first(2, microseconds(50), 0);
   Trainer second(7, microseconds(50), 0);
   first.may_train = second.may_train = false;
@@ -293,7 +293,7 @@ TEST_CASE("a second client takes part once the GPU has room for the node's copy"
 }
 
 TEST_CASE("clients that come back together lose nothing where a GPU has no room for a while") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   const std::string full = GENERATE("no memory 0", "no memory 1");
   gpus.be("gpus 2");
   {
@@ -325,10 +325,10 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     daemon->attach(other);
     home.start();
     other.start();
-    const std::uint64_t calls = played_counts().calls;
+    const std::uint64_t calls = fake_counts().calls;
     daemon->run_until([&] { return home.memory().header().place.load() >> 32 == 2; });
     int turns = 0;
-    daemon->run_until([&] { return played_counts().calls > calls && ++turns > 1000; });
+    daemon->run_until([&] { return fake_counts().calls > calls && ++turns > 1000; });
     gpus.be("gpus 2");
     const float expected = 2 + 2 * trained * step / 2;  // its share of two
     daemon->run_until(
@@ -341,7 +341,7 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
 }
 
 TEST_CASE("a GPU that fails in the middle of exchanges costs its job the exchange, and nobody else anything") {
-  const PlayedGpus gpus;
+  const FakeGpus gpus;
   {
     Trainer first(2, microseconds(50), 0);
     Trainer second(2, microseconds(80));

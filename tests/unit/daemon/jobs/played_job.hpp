@@ -1,5 +1,5 @@
 // A job at a daemon as tests drive it: the daemon's own code, with its workers, and trainers in threads of their own
-// that serve what is due. Their buffers may be in the memory of played GPUs (tests/unit/daemon/device/played_gpus.hpp).
+// that serve what is due. Their buffers may be in the memory of played GPUs (tests/unit/daemon/device/fake_gpus.hpp).
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "daemon/clients/devices.hpp"
 #include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/device/played_gpus.hpp"
+#include "tests/unit/daemon/device/fake_gpus.hpp"
 #include "tests/unit/daemon/jobs/played_host.hpp"
 #include "tests/unit/daemon/test_client.hpp"
 
@@ -35,7 +35,7 @@ class Trainer {
       std::copy(x_[f].begin(), x_[f].end(), memory_.buffer(f, 0));
     }
     memory_.seal();
-    if (gpu) memory_.move_to_device(device::played::uuid_of(*gpu));
+    if (gpu) memory_.move_to_device(device::fake::uuid_of(*gpu));
   }
   void start() {
     thread_ = std::jthread([this](const std::stop_token& stop) {
@@ -268,7 +268,7 @@ class Daemon : private PlayedHost {
   Daemon* other_;
   const TimeUs began_us_ = now_us();
   asio::io_context loop_;
-  Devices devices_{loop_, {.plugin = GOSSAMER_PLAYED_PLUGIN, .retry = {}}, log()};
+  Devices devices_{loop_, {.plugin = GOSSAMER_FAKE_PLUGIN, .retry = {}}, log()};
   GpuSums sums_{log()};
   Workers workers_{loop_, 2};
   gossip::ExchangeCounter counter_{1};

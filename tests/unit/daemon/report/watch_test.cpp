@@ -165,7 +165,7 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
       {"apart",
        "c",
        [](WatchLook&, WatchLook& now) { now.cluster[2].jobs[0].tracer_round = 99; },
-       {"what node-c learns does not come here", "parts that do not exchange"}},
+       {"what node-c learns does not arrive here", "parts that do not exchange"}},
       {"sparse",
        "",
        [](WatchLook&, WatchLook& now) {
@@ -213,19 +213,19 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          partner_c(now).unresolved = 20;
          now.jobs[0].unresolved = 20;
        },
-       {"of 620 exchanges with node-c nobody can tell whether both ends did 20", "its log"}},
+       {"of 620 exchanges with node-c, 20 have an outcome that cannot be known", "its log"}},
       {"unresolved",
        "",
        [](WatchLook&, WatchLook& now) { now.jobs[0].unresolved = 40; },
-       {"nobody can tell whether both ends did 40, since one is gone", "gossamerctl members"}},
+       {"40 have an outcome that cannot be known any more, because one end is gone", "gossamerctl members"}},
       {"stale",
        "c",
        [](WatchLook&, WatchLook& now) { partner_c(now).age_intervals = 20; },
-       {"what node-c brings is 20 of its publication intervals old", "step_budget"}},
+       {"the values of node-c are 20 of its publication intervals old", "step_budget"}},
       {"stale",
        "",
        [](WatchLook&, WatchLook& now) { now.jobs[0].age_sum += 20 * 1800; },
-       {"what this node brings is 21 of", "step_budget"}},
+       {"the values of this node are 21 of", "step_budget"}},
       {"silent",
        "c",
        [](WatchLook& before, WatchLook& now) {

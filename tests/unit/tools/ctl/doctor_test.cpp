@@ -36,7 +36,7 @@ DaemonFacts sound_daemon() {
   daemon::PeerStatus peer;
   peer.address = "tcp://other:7946";
   peer.up = true;
-  daemon::MemberStatus member;
+  daemon::ClusterMemberStatus member;
   member.state = "alive";
   return {.process = {{"open_files", 30},
                       {"max_open_files", 65'536},

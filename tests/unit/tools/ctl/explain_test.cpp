@@ -43,7 +43,7 @@ struct Scene {
       peer.least_round_trip_ms = 10;
       peer.goodput_mbit_s = 900;
       peers.push_back(peer);
-      daemon::MemberStatus member;
+      daemon::ClusterMemberStatus member;
       member.node = id;
       member.name = peer.name;
       member.state = "alive";
@@ -91,7 +91,7 @@ struct Scene {
   daemon::NodeStatus node;
   daemon::JobStatus job;
   std::vector<daemon::PeerStatus> peers;
-  std::vector<daemon::MemberStatus> members;
+  std::vector<daemon::ClusterMemberStatus> members;
 };
 
 /// The one finding that is not well, as "topic: text -> advice"; all of them if there are several.
@@ -132,7 +132,8 @@ TEST_CASE("explain tells why a node is silent") {
   scene.members[0].state = "suspected";
   scene.members[0].heard_s = 7;
   const std::string found = trouble(scene.explained(its_id));
-  CHECK_THAT(found, Contains("link: down: nobody answers?[2J") && Contains("suspected, heard of first hand 7.0 s ago"));
+  CHECK_THAT(found,
+             Contains("link: down: nobody answers?[2J") && Contains("suspected, last heard from directly 7.0 s ago"));
   CHECK_THAT(found, !Contains("job"));  // of which nothing is known without a link
   scene.peers.erase(scene.peers.begin());
   scene.members.erase(scene.members.begin());
@@ -189,7 +190,7 @@ TEST_CASE("explain tells what slows this node down") {
   scene.node.limits_near = "clients: 60 of 64";
   scene.node.health = 2;
   const std::string found = trouble(scene.explained(own_id));
-  CHECK_THAT(found, Contains("every 4.0 s instead of 50 ms") && Contains("of 540 exchanges nobody can tell whether"));
+  CHECK_THAT(found, Contains("every 4.0 s instead of 50 ms") && Contains("of 540 exchanges, 40 have an outcome"));
   CHECK_THAT(found, Contains("its share of the network: a larger [gossip] bandwidth_share"));
   CHECK_THAT(found, Contains("30 % of all blocks") && Contains("60 of 64") && Contains("3 times as patient"));
   scene.job.processes = {{.pid = 71, .state = "quarantined"}, {.pid = 72, .state = "running"}};

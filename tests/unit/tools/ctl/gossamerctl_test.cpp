@@ -110,12 +110,13 @@ TEST_CASE("tables show what the daemon says") {
   CHECK_THAT(peers, Contains("0.1 ms") && Contains("48.2 Mbit/s"));
   CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("[overlay] peers"));
 
-  daemon::MemberStatus linked{
+  daemon::ClusterMemberStatus linked{
       .node = "0123456789abcdef", .name = "right", .address = "tcp://10.0.0.2:7946", .state = "alive"};
   linked.linked = true;
   linked.heard_s = 0.25;
   linked.incarnation = 1'760'000'000'000'001;
-  const daemon::MemberStatus unheard{.node = "fedcba9876543210", .name = {}, .address = {}, .state = "suspected"};
+  const daemon::ClusterMemberStatus unheard{
+      .node = "fedcba9876543210", .name = {}, .address = {}, .state = "suspected"};
   const std::string members = ctl::members_table(daemon::members_answer({linked, unheard}), false);
   CHECK_THAT(members, Contains("01234567 ") && Contains("alive") && Contains("0.2 s ago") && Contains("up"));
   CHECK_THAT(members, Contains("1760000000000001") && Contains("suspected") && Contains("only dials out"));

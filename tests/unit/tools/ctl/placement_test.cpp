@@ -75,14 +75,14 @@ TEST_CASE("GPUs are named as people and CUDA do, in the order that is asked for"
 TEST_CASE("what the environment hides is left alone") {
   CHECK(seen_with("all", "1,MIG-y") == visible({"GPU-bbbb", "MIG-y"}));
   CHECK(seen_with("all", "GPU-b") == visible({"GPU-bbbb"}));
-  CHECK_THAT(wrong_with("0", "1"), Contains("0 is none that this process may use; there are 1"));
+  CHECK_THAT(wrong_with("0", "1"), Contains("0 is not a GPU that this process may use; there are 1"));
   CHECK_THAT(wrong_with("all", ""), Contains("CUDA_VISIBLE_DEVICES is \"\""));
   CHECK_THAT(wrong_with("all", "-1"), Contains("unset it"));
 }
 
 TEST_CASE("what cannot be had is said") {
-  CHECK_THAT(wrong_with("7"), Contains("7 is none that") && Contains("there are 0, 1, 2:0, 2:1"));
-  CHECK_THAT(wrong_with("3"), Contains("3 is none that"));
+  CHECK_THAT(wrong_with("7"), Contains("7 is not a GPU that") && Contains("there are 0, 1, 2:0, 2:1"));
+  CHECK_THAT(wrong_with("3"), Contains("3 is not a GPU that"));
   CHECK_THAT(wrong_with("0,0"), Contains("named twice"));
   CHECK_THAT(wrong_with("2,2:1"), Contains("named twice"));
   CHECK_THAT(wrong_with(""), Contains("all, none, or a list"));

@@ -1,4 +1,4 @@
-// A machine whose driver the tests play (played_nvml.cpp).
+// A machine whose driver the tests play (fake_nvml.cpp).
 
 #pragma once
 
@@ -23,14 +23,14 @@ inline std::string whole_gpu(int index) {
          "pending=0 failed=0 retired=0 processes=123:100,124:-\n";
 }
 
-class PlayedMachine {
+class FakeDriver {
  public:
-  explicit PlayedMachine(const std::string& description) {
-    ::setenv("GOSSAMER_PLAYED_NVML", file_.c_str(), 1);
+  explicit FakeDriver(const std::string& description) {
+    ::setenv("GOSSAMER_FAKE_NVML", file_.c_str(), 1);
     become(description);
   }
-  PlayedMachine(const PlayedMachine&) = delete;
-  PlayedMachine& operator=(const PlayedMachine&) = delete;
+  FakeDriver(const FakeDriver&) = delete;
+  FakeDriver& operator=(const FakeDriver&) = delete;
 
   /// As one step: nobody reads half of it.
   void become(const std::string& description) const {

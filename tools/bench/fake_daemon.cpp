@@ -1,4 +1,4 @@
-#include "tools/bench/played_daemon.hpp"
+#include "tools/bench/fake_daemon.hpp"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ void wait_readable(const client::FileDescriptor& descriptor, const char* what) {
 
 }  // namespace
 
-PlayedDaemon::PlayedDaemon() : socket_path_((folder_.path() / layout::client_socket_name).string()) {
+FakeDaemon::FakeDaemon() : socket_path_((folder_.path() / layout::client_socket_name).string()) {
   listener_ = client::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto address = layout::socket_address(socket_path_);
   if (!address) throw std::runtime_error(address.error());
@@ -38,11 +38,11 @@ PlayedDaemon::PlayedDaemon() : socket_path_((folder_.path() / layout::client_soc
           "cannot listen at " + socket_path_);
 }
 
-PlayedDaemon::~PlayedDaemon() {
+FakeDaemon::~FakeDaemon() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-void PlayedDaemon::accept() {
+void FakeDaemon::accept() {
   wait_readable(listener_, "the client did not connect");
   socket_ = client::FileDescriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   wait_readable(socket_, "the client sent no request");
@@ -72,14 +72,14 @@ void PlayedDaemon::accept() {
   require(send(socket_.get(), &reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply, "the client went away");
 }
 
-void PlayedDaemon::map_memory(std::uint64_t bytes) {
+void FakeDaemon::map_memory(std::uint64_t bytes) {
   void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_.get(), 0);
   require(base != MAP_FAILED, "cannot map the client's memory");
   base_ = static_cast<std::byte*>(base);
   bytes_ = bytes;
 }
 
-void PlayedDaemon::make_due(std::uint32_t fragment) {
+void FakeDaemon::make_due(std::uint32_t fragment) {
   layout::Word next = word(fragment);
   next.correction_valid = true;
   next.with_client = true;
@@ -87,15 +87,15 @@ void PlayedDaemon::make_due(std::uint32_t fragment) {
   header().due_sequence.fetch_add(1, std::memory_order_release);
 }
 
-layout::FragmentEntry& PlayedDaemon::entry(std::uint32_t fragment) const {
+layout::FragmentEntry& FakeDaemon::entry(std::uint32_t fragment) const {
   return reinterpret_cast<layout::FragmentEntry*>(base_ + header().fragments_offset)[fragment];
 }
 
-layout::Word PlayedDaemon::word(std::uint32_t fragment) const {
+layout::Word FakeDaemon::word(std::uint32_t fragment) const {
   return layout::Word::unpack(entry(fragment).word.load(std::memory_order_acquire));
 }
 
-std::span<float> PlayedDaemon::buffer(std::uint32_t fragment, std::uint8_t index) const {
+std::span<float> FakeDaemon::buffer(std::uint32_t fragment, std::uint8_t index) const {
   const std::uint64_t offset =
       header().buffers_offset +
       (std::uint64_t{fragment} * layout::buffers_per_fragment + index) * header().buffer_stride;

@@ -1,5 +1,5 @@
-// NVIDIA's management library as the tests play it: a shared library with its functions, which reads the machine from
-// the file that GOSSAMER_PLAYED_NVML names, at every call, so that a test can change it while somebody looks.
+// NVIDIA's management library as a fake of the tests: a shared library with its functions, which reads the machine from
+// the file that GOSSAMER_FAKE_NVML names, at every call, so that a test can change it while somebody looks.
 //
 //   driver 550.90                              the version
 //   gpu uuid=GPU-0 name=H200 bus=3b total=1000 used=400 busy=37 celsius=55 milliwatts=300000 limit=700000 ecc=3/0
@@ -11,7 +11,7 @@
 //   hang                                       calls wait until the line is gone
 //   crash                                      calls end the process
 //
-// With PLAYED_OLD_DRIVER some functions are missing.
+// With FAKE_OLD_DRIVER some functions are missing.
 
 #include <signal.h>
 
@@ -46,7 +46,7 @@ struct Machine {
 
 Machine read_machine() {
   Machine machine;
-  const char* const path = std::getenv("GOSSAMER_PLAYED_NVML");
+  const char* const path = std::getenv("GOSSAMER_FAKE_NVML");
   std::ifstream file(path != nullptr ? path : "");
   std::string line;
   while (std::getline(file, line)) {
@@ -89,10 +89,10 @@ struct Handle {
 std::map<std::pair<unsigned, int>, Handle> handles;
 [[maybe_unused]] std::size_t told_xids = 0;
 
-Device device_of(unsigned gpu, int instance = -1) {
-  return reinterpret_cast<Device>(&handles.try_emplace({gpu, instance}, Handle{gpu, instance}).first->second);
+NvmlDevice device_of(unsigned gpu, int instance = -1) {
+  return reinterpret_cast<NvmlDevice>(&handles.try_emplace({gpu, instance}, Handle{gpu, instance}).first->second);
 }
-const Handle& handle_of(Device device) {
+const Handle& handle_of(NvmlDevice device) {
   return *reinterpret_cast<const Handle*>(device);
 }
 
@@ -111,7 +111,7 @@ int state_of(const Values& gpu) {
 
 /// Calls `take` with the value, if the GPU is there and has it.
 template <class Take>
-int tell(Device device, const char* name, Take take) {
+int tell(NvmlDevice device, const char* name, Take take) {
   const Machine machine = machine_now();
   if (machine.gone) return uninitialized;
   const Values& gpu = machine.gpus.at(handle_of(device).gpu);
@@ -121,11 +121,11 @@ int tell(Device device, const char* name, Take take) {
   return success;
 }
 
-int tell_number(Device device, const char* name, unsigned* number) {
+int tell_number(NvmlDevice device, const char* name, unsigned* number) {
   return tell(device, name, [&](const std::string& text) { *number = static_cast<unsigned>(std::stoul(text)); });
 }
 
-int tell_text(Device device, const char* name, char* text, unsigned bytes) {
+int tell_text(NvmlDevice device, const char* name, char* text, unsigned bytes) {
   return tell(device, name, [&](const std::string& value) {
     std::strncpy(text, value.c_str(), bytes - 1);
     text[bytes - 1] = 0;
@@ -157,78 +157,78 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = static_cast<unsigned>(machine.gpus.size());
   return machine.gone ? uninitialized : success;
 }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, NvmlDevice* device) {
   const Machine machine = machine_now();
   if (machine.gone) return uninitialized;
   if (machine.gpus.at(index).contains("lost")) return gpu_is_lost;
   *device = device_of(index);
   return success;
 }
-int nvmlDeviceGetUUID(Device device, char* text, unsigned bytes) {
+int nvmlDeviceGetUUID(NvmlDevice device, char* text, unsigned bytes) {
   const int instance = handle_of(device).instance;
   if (instance < 0) return tell_text(device, "uuid", text, bytes);
   return tell(device, "mig", [&](const std::string& value) {
     std::strncpy(text, split(value, ',').at(static_cast<std::size_t>(instance)).c_str(), bytes - 1);
   });
 }
-int nvmlDeviceGetName(Device device, char* text, unsigned bytes) {
+int nvmlDeviceGetName(NvmlDevice device, char* text, unsigned bytes) {
   return tell_text(device, "name", text, bytes);
 }
-int nvmlDeviceGetMemoryInfo(Device device, Memory* memory) {
+int nvmlDeviceGetMemoryInfo(NvmlDevice device, Memory* memory) {
   if (const int result = tell(device, "used", [&](const std::string& text) { memory->used = std::stoull(text); });
       result != success)
     return result;
   return tell(device, "total", [&](const std::string& text) { memory->total = std::stoull(text); });
 }
-int nvmlDeviceGetPciInfo_v3(Device device, PciInfo* pci) {
+int nvmlDeviceGetPciInfo_v3(NvmlDevice device, PciInfo* pci) {
   return tell(device, "bus",
               [&](const std::string& text) { pci->bus = static_cast<unsigned>(std::stoul(text, nullptr, 16)); });
 }
-int nvmlDeviceGetUtilizationRates(Device device, Utilization* utilization) {
+int nvmlDeviceGetUtilizationRates(NvmlDevice device, Utilization* utilization) {
   return tell_number(device, "busy", &utilization->gpu);
 }
-int nvmlDeviceGetTemperature(Device device, int, unsigned* celsius) {
+int nvmlDeviceGetTemperature(NvmlDevice device, int, unsigned* celsius) {
   return tell_number(device, "celsius", celsius);
 }
-int nvmlDeviceGetPowerUsage(Device device, unsigned* milliwatts) {
+int nvmlDeviceGetPowerUsage(NvmlDevice device, unsigned* milliwatts) {
   return tell_number(device, "milliwatts", milliwatts);
 }
-int nvmlDeviceGetTotalEccErrors(Device device, int kind, int, unsigned long long* count) {
+int nvmlDeviceGetTotalEccErrors(NvmlDevice device, int kind, int, unsigned long long* count) {
   return tell(device, "ecc", [&](const std::string& text) {
     *count = std::stoull(split(text, '/').at(static_cast<std::size_t>(kind)));
   });
 }
-int nvmlDeviceGetRetiredPagesPendingStatus(Device device, int* pending) {
+int nvmlDeviceGetRetiredPagesPendingStatus(NvmlDevice device, int* pending) {
   return tell(device, "retired", [&](const std::string& text) { *pending = std::stoi(text); });
 }
 
-#ifndef PLAYED_OLD_DRIVER
-int nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned* milliwatts) {
+#ifndef FAKE_OLD_DRIVER
+int nvmlDeviceGetEnforcedPowerLimit(NvmlDevice device, unsigned* milliwatts) {
   return tell_number(device, "limit", milliwatts);
 }
-int nvmlDeviceGetRemappedRows(Device device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+int nvmlDeviceGetRemappedRows(NvmlDevice device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
                               unsigned* failed) {
   *corrected = 0;
   tell_number(device, "pending", pending);
   tell_number(device, "failed", failed);
   return tell_number(device, "rows", uncorrected);
 }
-int nvmlDeviceGetMigMode(Device device, unsigned* now, unsigned* pending) {
+int nvmlDeviceGetMigMode(NvmlDevice device, unsigned* now, unsigned* pending) {
   *now = *pending = 0;
   return tell(device, "mig", [&](const std::string&) { *now = *pending = 1; });
 }
-int nvmlDeviceGetMaxMigDeviceCount(Device, unsigned* count) {
+int nvmlDeviceGetMaxMigDeviceCount(NvmlDevice, unsigned* count) {
   *count = 7;
   return success;
 }
-int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device* instance) {
+int nvmlDeviceGetMigDeviceHandleByIndex(NvmlDevice device, unsigned index, NvmlDevice* instance) {
   std::size_t made = 0;
   const int result = tell(device, "mig", [&](const std::string& text) { made = split(text, ',').size(); });
   if (result == success && index >= made) return not_found;
   *instance = device_of(handle_of(device).gpu, static_cast<int>(index));
   return result;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, ProcessInfo* processes) {
+int nvmlDeviceGetComputeRunningProcesses_v3(NvmlDevice device, unsigned* count, ProcessInfo* processes) {
   return tell(device, "processes", [&](const std::string& text) {
     const unsigned room = std::exchange(*count, 0);
     for (const std::string& one : split(text, ',')) {
@@ -246,7 +246,7 @@ int nvmlEventSetCreate(EventSet* set) {
 int nvmlEventSetFree(EventSet) {
   return success;
 }
-int nvmlDeviceRegisterEvents(Device device, unsigned long long, EventSet) {
+int nvmlDeviceRegisterEvents(NvmlDevice device, unsigned long long, EventSet) {
   return tell(device, "uuid", [](const std::string&) {});
 }
 int nvmlEventSetWait_v2(EventSet, EventData* event, unsigned timeout_ms) {

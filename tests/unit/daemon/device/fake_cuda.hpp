@@ -1,4 +1,4 @@
-// What tests know of the played plug-in (played_cuda_plugin.cpp): its GPUs' UUIDs, the file that tells it what to do,
+// What tests know of the fake plug-in (fake_cuda_plugin.cpp): its GPUs' UUIDs, the file that tells it what to do,
 // and what it has handed out.
 
 #pragma once
@@ -6,14 +6,14 @@
 #include <array>
 #include <cstdint>
 
-namespace gossamer::device::played {
+namespace gossamer::device::fake {
 
-/// Names the file; see played_cuda_plugin.cpp. Without it: one sound GPU.
-inline constexpr const char* machine_variable = "GOSSAMER_PLAYED_CUDA";
+/// Names the file; see fake_cuda_plugin.cpp. Without it: one sound GPU.
+inline constexpr const char* machine_variable = "GOSSAMER_FAKE_CUDA";
 /// A file of that one's name and this is there once something hangs.
 inline constexpr const char* hanging_suffix = ".hanging";
 /// Names a file that the counts are written to at the end of the process.
-inline constexpr const char* counts_variable = "GOSSAMER_PLAYED_CUDA_COUNTS";
+inline constexpr const char* counts_variable = "GOSSAMER_FAKE_CUDA_COUNTS";
 
 [[nodiscard]] constexpr std::array<std::uint8_t, 16> uuid_of(int gpu) {
   std::array<std::uint8_t, 16> uuid{};
@@ -33,7 +33,7 @@ struct Counts {
 };
 
 /// Of the library, by this name.
-inline constexpr const char* counts_symbol = "gossamer_played_cuda_counts";
+inline constexpr const char* counts_symbol = "gossamer_fake_cuda_counts";
 using CountsFunction = void (*)(Counts* counts);
 
-}  // namespace gossamer::device::played
+}  // namespace gossamer::device::fake

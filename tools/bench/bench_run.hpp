@@ -1,5 +1,5 @@
-// What the subcommands that measure with a real client share: a run of one tensor, and a folder for its sockets.
-// Each object is used by one thread at a time. Failures are exceptions, which end the benchmark with a message.
+// The common part of the subcommands that measure with a real client: a run of one tensor, and a folder for its
+// sockets. One thread at a time uses each object. Failures are exceptions, which end the benchmark with a message.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace gossamer::bench {
 
-/// A folder of the benchmark's own, removed with everything in it.
+/// A folder that is removed with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -33,10 +33,10 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// A run of the client library for a model of one tensor, which outlives it.
-class ClientRun {
+/// A run of the client library for a model of one tensor, which must outlive the run.
+class BenchRun {
  public:
-  ClientRun(const std::string& socket, gossamer_dtype dtype, void* model, std::size_t elements) {
+  BenchRun(const std::string& socket, gossamer_dtype dtype, void* model, std::size_t elements) {
     gossamer_options options;
     gossamer_options_init(&options);
     options.job = job_name;
@@ -52,9 +52,9 @@ class ClientRun {
     char error[256] = "";
     if (gossamer_open(&options, &tensor, 1, &run_, error, sizeof error) != GOSSAMER_OK) throw std::runtime_error(error);
   }
-  ClientRun(const ClientRun&) = delete;
-  ClientRun& operator=(const ClientRun&) = delete;
-  ~ClientRun() { gossamer_close(run_); }
+  BenchRun(const BenchRun&) = delete;
+  BenchRun& operator=(const BenchRun&) = delete;
+  ~BenchRun() { gossamer_close(run_); }
 
   static constexpr const char* job_name = "bench";
   [[nodiscard]] gossamer_run* get() const { return run_; }

@@ -1,5 +1,6 @@
-// The daemon's side of the shared-memory contract, as little of it as a measurement of the client needs: accepts one
-// client, maps its memory, and makes fragments due. No network, no other process: what is measured is the client.
+// A fake daemon: as much of the daemon's side of the shared-memory contract as a measurement of the client needs. It
+// accepts one client, maps its memory, and makes fragments due. There is no network and no other process, so that only
+// the client is measured.
 //
 // Main thread. Failures are exceptions, which end the benchmark with a message.
 
@@ -11,30 +12,30 @@
 
 #include "sdk/c/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
-#include "tools/bench/client_run.hpp"
+#include "tools/bench/bench_run.hpp"
 
 namespace gossamer::bench {
 
-class PlayedDaemon {
+class FakeDaemon {
  public:
   /// Listens in a temporary folder of its own.
-  PlayedDaemon();
-  PlayedDaemon(const PlayedDaemon&) = delete;
-  PlayedDaemon& operator=(const PlayedDaemon&) = delete;
-  ~PlayedDaemon();
+  FakeDaemon();
+  FakeDaemon(const FakeDaemon&) = delete;
+  FakeDaemon& operator=(const FakeDaemon&) = delete;
+  ~FakeDaemon();
 
   [[nodiscard]] const std::string& socket_path() const { return socket_path_; }
 
-  /// Takes the client that is connecting, and its run straight to `running`.
+  /// Accepts the client that is connecting, and sets its run to `running` at once.
   void accept();
 
   [[nodiscard]] std::uint32_t fragment_count() const { return header().fragment_count; }
-  /// True while the daemon owns the fragment.
+  /// Whether the daemon owns the fragment.
   [[nodiscard]] bool owns(std::uint32_t fragment) const { return !word(fragment).with_client; }
   /// Hands a fragment over, with its correction buffer as it is.
   void make_due(std::uint32_t fragment);
 
-  /// The fragment's buffers that hold the correction, and that its next snapshot goes to.
+  /// The fragment's buffer with the correction, and the buffer that its next snapshot goes to.
   [[nodiscard]] std::span<float> correction(std::uint32_t fragment) {
     return buffer(fragment, word(fragment).correction);
   }

@@ -1,5 +1,5 @@
-// The GPUs of a machine as a test plays them: the file that tells the played plug-in what to do, and what that has
-// handed out in this process. GOSSAMER_PLAYED_PLUGIN is where the plug-in is.
+// The GPUs of a machine as a test plays them: the file that tells the fake plug-in what to do, and what that has
+// handed out in this process. GOSSAMER_FAKE_PLUGIN is where the plug-in is.
 
 #pragma once
 
@@ -11,18 +11,18 @@
 #include <string>
 
 #include "catch.hpp"
-#include "daemon/device/played_cuda.hpp"
+#include "daemon/device/fake_cuda.hpp"
 #include "temporary_folder.hpp"
 
-namespace gossamer::device::played {
+namespace gossamer::device::fake {
 
 /// The machine that the plug-in reads, while it lives: sound, with one GPU, until the test says otherwise.
-class PlayedGpus {
+class FakeGpus {
  public:
-  PlayedGpus() { ::setenv(machine_variable, file_.c_str(), 1); }
-  PlayedGpus(const PlayedGpus&) = delete;
-  PlayedGpus& operator=(const PlayedGpus&) = delete;
-  ~PlayedGpus() { ::unsetenv(machine_variable); }
+  FakeGpus() { ::setenv(machine_variable, file_.c_str(), 1); }
+  FakeGpus(const FakeGpus&) = delete;
+  FakeGpus& operator=(const FakeGpus&) = delete;
+  ~FakeGpus() { ::unsetenv(machine_variable); }
   /// Its lines, from now on, all at once.
   void be(const std::string& lines) const {
     std::ofstream(file_ + ".new") << lines << "\n";
@@ -35,8 +35,8 @@ class PlayedGpus {
   std::string file_ = (folder_.path() / "machine").string();
 };
 
-inline Counts played_counts() {
-  void* const handle = ::dlopen(GOSSAMER_PLAYED_PLUGIN, RTLD_NOW | RTLD_NOLOAD);
+inline Counts fake_counts() {
+  void* const handle = ::dlopen(GOSSAMER_FAKE_PLUGIN, RTLD_NOW | RTLD_NOLOAD);
   REQUIRE(handle != nullptr);
   Counts now;
   reinterpret_cast<CountsFunction>(::dlsym(handle, counts_symbol))(&now);
@@ -44,4 +44,4 @@ inline Counts played_counts() {
   return now;
 }
 
-}  // namespace gossamer::device::played
+}  // namespace gossamer::device::fake

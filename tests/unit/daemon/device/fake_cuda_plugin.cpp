@@ -1,8 +1,8 @@
-// The plug-in for GPUs as the tests play it: a shared library with the functions of daemon/device/plugin_abi.hpp, which
-// computes on the processor. Its GPUs' memory is the host's, at other addresses than those that it tells: these cannot
-// be touched, so that a program that takes them for the host's own ends at once. What is exported is a memfd.
+// The plug-in for GPUs as a fake of the tests: a shared library with the functions of daemon/device/plugin_abi.hpp,
+// which computes on the processor. Its GPUs' memory is the host's, at other addresses than those that it tells: these
+// cannot be touched, so that a program that takes them for the host's own ends at once. What is exported is a memfd.
 //
-// It reads the machine from the file that GOSSAMER_PLAYED_CUDA names, at every call, so that a test can change it:
+// It reads the machine from the file that GOSSAMER_FAKE_CUDA names, at every call, so that a test can change it:
 //
 //   gpus 2              so many; 1 without the line
 //   no driver           counting them fails
@@ -21,7 +21,7 @@
 //   sums fail           a sum over it fails
 //   sums hang           a sum over it does not end until the line is gone
 //
-// At the end of the process it writes what is still handed out to the file that GOSSAMER_PLAYED_CUDA_COUNTS names.
+// At the end of the process it writes what is still handed out to the file that GOSSAMER_FAKE_CUDA_COUNTS names.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/device/played_cuda.hpp"
+#include "daemon/device/fake_cuda.hpp"
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/exchange/device.hpp"
 #include "gossip/exchange/local_mean.hpp"
@@ -68,7 +68,7 @@ constexpr std::size_t page_bytes = 2 << 20;  // of a real GPU's memory
 
 std::set<std::string> machine() {
   std::set<std::string> lines;
-  const char* const path = std::getenv(played::machine_variable);
+  const char* const path = std::getenv(fake::machine_variable);
   std::ifstream file(path != nullptr ? path : "");
   for (std::string line; std::getline(file, line);)
     lines.insert(line);
@@ -81,7 +81,7 @@ bool told(const std::string& line) {
 
 void hang_while_told(const std::string& line) {
   if (!told(line)) return;
-  std::ofstream(std::string(std::getenv(played::machine_variable)) + played::hanging_suffix) << line << "\n";
+  std::ofstream(std::string(std::getenv(fake::machine_variable)) + fake::hanging_suffix) << line << "\n";
   while (told(line))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -158,7 +158,7 @@ std::atomic<std::uint64_t> contexts = 0;
 std::atomic<std::uint64_t> communicators = 0;
 std::atomic<std::uint64_t> calls = 0;
 
-played::Counts counts_now() {
+fake::Counts counts_now() {
   return {.contexts = contexts,
           .allocations = memory.count(Kind::allocation),
           .mappings = memory.count(Kind::mapping),
@@ -169,9 +169,9 @@ played::Counts counts_now() {
 
 struct AtEnd {
   ~AtEnd() {
-    const char* const path = std::getenv(played::counts_variable);
+    const char* const path = std::getenv(fake::counts_variable);
     if (path == nullptr) return;
-    const played::Counts counts = counts_now();
+    const fake::Counts counts = counts_now();
     std::ofstream(path) << "contexts " << counts.contexts << "\nallocations " << counts.allocations << "\nmappings "
                         << counts.mappings << "\npinned " << counts.pinned << "\ncalls " << counts.calls << "\n";
   }
@@ -187,7 +187,7 @@ class Call {
   explicit Call(Context* context) : context_(*context), begun_(std::chrono::steady_clock::now()) {
     ++calls;
     hang_while_told("work hangs");
-    if (told("work fails") || told("work fails " + std::to_string(context->gpu))) lose("played: the GPU was lost");
+    if (told("work fails") || told("work fails " + std::to_string(context->gpu))) lose("fake: the GPU was lost");
   }
   ~Call() { worked_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(); }
   Call(const Call&) = delete;
@@ -205,7 +205,7 @@ class Call {
   [[nodiscard]] T* inside(T* at, std::size_t floats) {
     if (at == nullptr || !good()) return nullptr;
     std::byte* const found = memory.find(context_, at, floats * sizeof(float));
-    if (found == nullptr) lose("played: an address that is not in the GPU's memory");
+    if (found == nullptr) lose("fake: an address that is not in the GPU's memory");
     return reinterpret_cast<T*>(found);
   }
   [[nodiscard]] FragmentView inside(const FragmentView& y, std::size_t blocks) {
@@ -249,7 +249,7 @@ std::span<const std::byte> bytes_at(const std::uint8_t* at, std::size_t size) {
 
 Status count(std::int32_t* devices, char* error, std::size_t error_bytes) {
   *devices = 0;
-  if (told("no driver")) return say("played: there is no driver", error, error_bytes);
+  if (told("no driver")) return say("fake: there is no driver", error, error_bytes);
   *devices = 1;
   for (const std::string& line : machine()) {
     if (line.starts_with("gpus ")) *devices = std::atoi(line.c_str() + 5);
@@ -260,18 +260,18 @@ Status count(std::int32_t* devices, char* error, std::size_t error_bytes) {
 Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t error_bytes) {
   std::int32_t devices = 0;
   if (count(&devices, error, error_bytes) != Status::done) return Status::failed;
-  if (device >= devices) return say("played: there is no such GPU", error, error_bytes);
+  if (device >= devices) return say("fake: there is no such GPU", error, error_bytes);
   *info = {};
-  std::snprintf(info->name, sizeof info->name, "played GPU %d", device);
+  std::snprintf(info->name, sizeof info->name, "fake GPU %d", device);
   info->memory_bytes = std::uint64_t{1} << 34;
-  const auto uuid = played::uuid_of(device);
+  const auto uuid = fake::uuid_of(device);
   std::memcpy(info->uuid, uuid.data(), uuid.size());
   return Status::done;
 }
 
 Status open(std::int32_t device, std::uint32_t, Context** context, char* error, std::size_t error_bytes) {
   hang_while_told("open hangs");
-  if (told("open fails")) return say("played: it cannot be opened", error, error_bytes);
+  if (told("open fails")) return say("fake: it cannot be opened", error, error_bytes);
   *context = new Context{.gpu = device, .lost = false, .mutex = {}, .why = {}};
   ++contexts;
   return Status::done;
@@ -328,16 +328,15 @@ Status clear(Context* context, float* device_memory, std::size_t elements) {
 Status import(Context* context, int descriptor, std::size_t bytes, void** device_memory, char* error,
               std::size_t error_bytes) {
   hang_while_told("import hangs");
-  if (told("import fails")) return say("played: importing is not permitted", error, error_bytes);
+  if (told("import fails")) return say("fake: importing is not permitted", error, error_bytes);
   if (bytes == 0 || bytes % page_bytes != 0)
-    return say("played: no whole pages, no multiple of their size", error, error_bytes);
+    return say("fake: no whole pages, no multiple of their size", error, error_bytes);
   struct stat file {};
   if (::fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode))
-    return say("played: the descriptor is no GPU memory", error, error_bytes);
-  if (static_cast<std::size_t>(file.st_size) < bytes)
-    return say("played: the allocation is smaller", error, error_bytes);
+    return say("fake: the descriptor is no GPU memory", error, error_bytes);
+  if (static_cast<std::size_t>(file.st_size) < bytes) return say("fake: the allocation is smaller", error, error_bytes);
   void* const inside = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (inside == MAP_FAILED) return say("played: the descriptor cannot be mapped", error, error_bytes);
+  if (inside == MAP_FAILED) return say("fake: the descriptor cannot be mapped", error, error_bytes);
   *device_memory = memory.add(*context, static_cast<std::byte*>(inside), bytes, Kind::mapping);
   return Status::done;
 }
@@ -345,7 +344,7 @@ Status forget(Context*, void* device_memory, std::size_t bytes) {
   return memory.remove(device_memory, Kind::mapping, bytes) ? Status::done : Status::failed;
 }
 Status pin(Context* context, void* at, std::size_t bytes, char* error, std::size_t error_bytes) {
-  if (told("pin fails")) return say("played: pinning is not permitted", error, error_bytes);
+  if (told("pin fails")) return say("fake: pinning is not permitted", error, error_bytes);
   (void)memory.add(*context, static_cast<std::byte*>(at), bytes, Kind::pinned);
   return Status::done;
 }
@@ -496,7 +495,7 @@ Status join(Context* const* ranks, std::uint32_t rank_count, Communicator** comm
             std::size_t error_bytes) {
   *communicator = nullptr;
   hang_while_told("join waits");
-  if (told("no nccl")) return say("played: there is no NCCL", error, error_bytes);
+  if (told("no nccl")) return say("fake: there is no NCCL", error, error_bytes);
   *communicator = new Communicator{.ranks = {ranks, ranks + rank_count}, .values = {}, .addends = {}};
   ++communicators;
   return Status::under_way;
@@ -509,7 +508,7 @@ Status progress(Communicator* communicator, char* error, std::size_t error_bytes
   }
   if (communicator->values.empty()) return Status::done;
   if (told("sums hang")) return Status::under_way;
-  if (told("sums fail")) return say("played: a rank has gone", error, error_bytes);
+  if (told("sums fail")) return say("fake: a rank has gone", error, error_bytes);
   std::vector<float> total = communicator->addends.back();
   communicator->addends.pop_back();
   for (const std::vector<float>& addend : communicator->addends) {
@@ -530,7 +529,7 @@ Status all_reduce(Communicator* communicator, float* const* device_values, std::
   for (std::size_t rank = 0; rank < communicator->ranks.size(); ++rank) {
     Call call(communicator->ranks[rank]);
     float* const values = call.inside(device_values[rank], elements);
-    if (!call.good()) return say("played: a GPU was lost", error, error_bytes);
+    if (!call.good()) return say("fake: a GPU was lost", error, error_bytes);
     communicator->addends.emplace_back(values, values + elements);
     communicator->values.push_back(values);
   }
@@ -585,7 +584,7 @@ constexpr PluginTable table = {
 extern "C" __attribute__((visibility("default"))) const gossamer::device::PluginTable* gossamer_cuda_plugin() {
   return &gossamer::device::table;
 }
-extern "C" __attribute__((visibility("default"))) void gossamer_played_cuda_counts(
-    gossamer::device::played::Counts* counts) {
+extern "C" __attribute__((visibility("default"))) void gossamer_fake_cuda_counts(
+    gossamer::device::fake::Counts* counts) {
   *counts = gossamer::device::counts_now();
 }

@@ -1,4 +1,4 @@
-#include "sdk/c/replica.hpp"
+#include "sdk/c/client_replica.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -15,18 +15,18 @@ namespace {
 using layout::Dtype;
 using layout::Role;
 
-/// Keeps every offset in bytes far from overflow; far beyond max_fragments · max_fragment_elements.
+/// Keeps every offset in bytes far from overflow. It is far beyond max_fragments · max_fragment_elements.
 constexpr std::uint64_t max_elements = std::uint64_t{1} << 48;
 
 constexpr std::uint32_t dtype_count = 10;
 constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16", "bfloat16", "int8",
                                                   "int16",   "int32",   "int64",   "uint8",    "bool"};
 
-[[nodiscard]] std::string quoted(const Tensor& tensor) {
+[[nodiscard]] std::string quoted(const ClientTensor& tensor) {
   return "tensor '" + tensor.name + "'";
 }
 
-[[nodiscard]] Result<void> check_mixable(const Tensor& tensor) {
+[[nodiscard]] Result<void> check_mixable(const ClientTensor& tensor) {
   if (tensor.role == Role::local || layout::is_mixable(tensor.dtype)) return {};
   const std::string dtype = dtype_names[static_cast<std::uint32_t>(tensor.dtype)];
   if (tensor.dtype == Dtype::f16) {
@@ -40,7 +40,7 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
               quoted(tensor) + " is " + dtype + ", which cannot be averaged: register it with the role local");
 }
 
-[[nodiscard]] Result<void> check_data(const Tensor& tensor, const void* data) {
+[[nodiscard]] Result<void> check_data(const ClientTensor& tensor, const void* data) {
   if (tensor.role == Role::local || tensor.elements == 0) return {};
   if (data == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has no data: the pointer is NULL");
   if (reinterpret_cast<std::uintptr_t>(data) % element_bytes(tensor.dtype) != 0) {
@@ -62,12 +62,12 @@ std::uint64_t element_bytes(Dtype dtype) {
   }
 }
 
-Result<Replica> Replica::create(std::span<const gossamer_tensor> tensors, std::uint32_t fragment_elements) {
+Result<ClientReplica> ClientReplica::create(std::span<const gossamer_tensor> tensors, std::uint32_t fragment_elements) {
   if (tensors.size() > layout::max_tensors) {
     return fail(GOSSAMER_BAD_ARGUMENT, std::to_string(tensors.size()) + " tensors; at most " +
                                            std::to_string(layout::max_tensors) + " are supported");
   }
-  Replica replica;
+  ClientReplica replica;
   replica.tensors_.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (auto added = replica.add_tensor(tensors[i], i); !added) return std::unexpected(added.error());
@@ -79,13 +79,13 @@ Result<Replica> Replica::create(std::span<const gossamer_tensor> tensors, std::u
   return replica;
 }
 
-Result<void> Replica::add_tensor(const gossamer_tensor& description, std::size_t index) {
+Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::size_t index) {
   const std::string position = "tensor number " + std::to_string(index);
   if (description.name == nullptr || !layout::is_tensor_name(description.name)) {
     return fail(GOSSAMER_BAD_ARGUMENT, position + " needs a name of 1 to " + std::to_string(layout::max_name_bytes) +
                                            " bytes of UTF-8 without control characters");
   }
-  Tensor tensor{.name = description.name, .dtype = {}, .role = {}, .shape = {}};
+  ClientTensor tensor{.name = description.name, .dtype = {}, .role = {}, .shape = {}};
   if (description.dtype >= dtype_count) {
     return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has the unknown dtype " + std::to_string(description.dtype));
   }
@@ -122,10 +122,10 @@ Result<void> Replica::add_tensor(const gossamer_tensor& description, std::size_t
   return {};
 }
 
-Result<void> Replica::check_names() const {
+Result<void> ClientReplica::check_names() const {
   std::vector<std::string_view> names;
   names.reserve(tensors_.size());
-  for (const Tensor& tensor : tensors_)
+  for (const ClientTensor& tensor : tensors_)
     names.push_back(tensor.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
@@ -133,15 +133,15 @@ Result<void> Replica::check_names() const {
   return fail(GOSSAMER_BAD_ARGUMENT, "two tensors are called '" + std::string(*twice) + "': names must be unique");
 }
 
-Result<void> Replica::check_overlap() const {
-  std::vector<const Tensor*> mixed;
-  for (const Tensor& tensor : tensors_) {
+Result<void> ClientReplica::check_overlap() const {
+  std::vector<const ClientTensor*> mixed;
+  for (const ClientTensor& tensor : tensors_) {
     if (tensor.role != Role::local && tensor.elements > 0) mixed.push_back(&tensor);
   }
-  const auto begin_of = [](const Tensor* t) { return reinterpret_cast<std::uintptr_t>(t->data); };
+  const auto begin_of = [](const ClientTensor* t) { return reinterpret_cast<std::uintptr_t>(t->data); };
   std::ranges::sort(mixed, {}, begin_of);
   for (std::size_t i = 1; i < mixed.size(); ++i) {
-    const Tensor& before = *mixed[i - 1];
+    const ClientTensor& before = *mixed[i - 1];
     if (begin_of(&before) + before.elements * element_bytes(before.dtype) > begin_of(mixed[i])) {
       return fail(GOSSAMER_BAD_ARGUMENT, quoted(before) + " and " + quoted(*mixed[i]) +
                                              " share memory, so corrections would be added twice: register it once");
@@ -150,7 +150,7 @@ Result<void> Replica::check_overlap() const {
   return {};
 }
 
-Result<void> Replica::choose_fragments(std::uint32_t fragment_elements) {
+Result<void> ClientReplica::choose_fragments(std::uint32_t fragment_elements) {
   if (elements_ == 0) {
     return fail(GOSSAMER_BAD_ARGUMENT, "no tensor with the role param or buffer has any element: nothing to train");
   }
@@ -174,7 +174,7 @@ Result<void> Replica::choose_fragments(std::uint32_t fragment_elements) {
   return {};
 }
 
-void Replica::cut_pieces() {
+void ClientReplica::cut_pieces() {
   first_piece_ = {0};
   std::uint64_t position = 0;  // in the replica
   for (std::uint32_t index = 0; index < tensors_.size(); ++index) {
@@ -193,8 +193,8 @@ void Replica::cut_pieces() {
   }
 }
 
-void Replica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
-                    std::uint32_t dither) const {
+void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
+                          std::uint32_t dither) const {
   const auto pass = [mode](auto* x, const float* c, float* s, std::size_t count, auto... random) {
     switch (mode) {
       case Correction::none:
@@ -206,7 +206,7 @@ void Replica::serve(std::uint32_t fragment, Correction mode, const float* correc
     }
   };
   for (const Piece& piece : pieces(fragment)) {
-    const Tensor& tensor = tensors_[piece.tensor];
+    const ClientTensor& tensor = tensors_[piece.tensor];
     const float* c = correction + piece.fragment_offset;
     float* s = snapshot + piece.fragment_offset;
     if (tensor.dtype == Dtype::f64) {
@@ -220,8 +220,8 @@ void Replica::serve(std::uint32_t fragment, Correction mode, const float* correc
   }
 }
 
-bool Replica::finite() const {
-  return std::ranges::all_of(tensors_, [](const Tensor& tensor) {
+bool ClientReplica::finite() const {
+  return std::ranges::all_of(tensors_, [](const ClientTensor& tensor) {
     if (tensor.role == Role::local) return true;
     const auto all = [&tensor](const auto* values) {
       return std::all_of(values, values + tensor.elements,
@@ -233,7 +233,7 @@ bool Replica::finite() const {
   });
 }
 
-Result<void> Replica::set_data(std::size_t index, void* data) {
+Result<void> ClientReplica::set_data(std::size_t index, void* data) {
   if (index >= tensors_.size()) {
     return fail(GOSSAMER_BAD_ARGUMENT, "there is no tensor number " + std::to_string(index) + "; the run has " +
                                            std::to_string(tensors_.size()));
@@ -243,15 +243,15 @@ Result<void> Replica::set_data(std::size_t index, void* data) {
   return {};
 }
 
-std::uint64_t Replica::fragment_bytes(std::uint32_t fragment) const {
+std::uint64_t ClientReplica::fragment_bytes(std::uint32_t fragment) const {
   const std::uint64_t first = std::uint64_t{fragment} * fragment_elements_;
   return std::min<std::uint64_t>(fragment_elements_, elements_ - first) * sizeof(float);
 }
 
-std::uint64_t Replica::layout_hash() const {
+std::uint64_t ClientReplica::layout_hash() const {
   std::vector<layout::TensorDescription> descriptions;
   descriptions.reserve(tensors_.size());
-  for (const Tensor& tensor : tensors_) {
+  for (const ClientTensor& tensor : tensors_) {
     descriptions.push_back({.name = tensor.name, .dtype = tensor.dtype, .role = tensor.role, .shape = tensor.shape});
   }
   return layout::layout_hash(fragment_elements_, descriptions);

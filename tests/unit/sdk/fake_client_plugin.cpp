@@ -4,7 +4,7 @@
 //
 // Any thread, but for a context. Nothing here is ever destroyed: threads of streams live until the process ends.
 
-#include "tests/unit/sdk/played_client_plugin.hpp"
+#include "tests/unit/sdk/fake_client_plugin.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -115,16 +115,16 @@ Machine& machine() {
 
 /// For processes whose tests cannot call functions in them: "no-share", "no-pin", "no-gpu".
 bool environment_says(std::string_view what) {
-  const char* const said = std::getenv("PLAYED_GPU");
+  const char* const said = std::getenv("FAKE_GPU");
   return said != nullptr && std::string_view(said).find(what) != std::string_view::npos;
 }
 
-Status say(Status status, char* error, std::size_t error_bytes, const char* text) {
+PassStatus say(PassStatus status, char* error, std::size_t error_bytes, const char* text) {
   std::snprintf(error, error_bytes, "%s", text);
   return status;
 }
-Status failed(char* error, std::size_t error_bytes) {
-  return say(Status::failed, error, error_bytes, "played failure");
+PassStatus failed(char* error, std::size_t error_bytes) {
+  return say(PassStatus::failed, error, error_bytes, "fake failure");
 }
 
 Stream& stream_of(void* stream) {
@@ -136,25 +136,25 @@ void add_range(void* memory, std::size_t bytes, int device, bool mapped) {
   machine().ranges[static_cast<const std::byte*>(memory)] = {bytes, device, mapped};
 }
 
-Status locate(const void* address, std::int32_t* device, char* error, std::size_t error_bytes) {
+PassStatus locate(const void* address, std::int32_t* device, char* error, std::size_t error_bytes) {
   *device = -1;
-  if (environment_says("no-gpu")) return say(Status::failed, error, error_bytes, "no played GPU");
+  if (environment_says("no-gpu")) return say(PassStatus::failed, error, error_bytes, "no fake GPU");
   const std::lock_guard lock(machine().mutex);
   const auto* const at = static_cast<const std::byte*>(address);
   auto after = machine().ranges.upper_bound(at);
-  if (after == machine().ranges.begin()) return Status::done;
+  if (after == machine().ranges.begin()) return PassStatus::done;
   --after;
   if (at < after->first + after->second.bytes) *device = after->second.device;
-  return Status::done;
+  return PassStatus::done;
 }
 
-Status open(std::int32_t device, PassLimits limits, Context** context, char* error, std::size_t error_bytes) {
+PassStatus open(std::int32_t device, PassLimits limits, Context** context, char* error, std::size_t error_bytes) {
   if (machine().failed) return failed(error, error_bytes);
   *context = new Context{.device = device, .limits = limits};
   ++machine().holdings;
   const std::lock_guard lock(machine().mutex);
   machine().contexts.insert(*context);
-  return Status::done;
+  return PassStatus::done;
 }
 
 void close(Context* context) {
@@ -168,16 +168,16 @@ void close(Context* context) {
 }
 
 void uuid(const Context* context, std::uint8_t uuid[16]) {
-  std::memset(uuid, 0xa5, 16);  // as the daemon's played GPUs have it
+  std::memset(uuid, 0xa5, 16);  // as the daemon's fake GPUs have it
   uuid[15] = static_cast<std::uint8_t>(context->device);
 }
 
-Status share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error, std::size_t error_bytes) {
+PassStatus share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error, std::size_t error_bytes) {
   if (machine().failed) return failed(error, error_bytes);
   if (machine().refuses_share || environment_says("no-share"))
-    return say(Status::impossible, error, error_bytes, "played refusal to share");
+    return say(PassStatus::impossible, error, error_bytes, "fake refusal to share");
   const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-  const int descriptor = memfd_create("played-gpu", MFD_CLOEXEC);
+  const int descriptor = memfd_create("fake-gpu", MFD_CLOEXEC);
   void* base = MAP_FAILED;
   if (ftruncate(descriptor, static_cast<off_t>(rounded)) == 0)
     base = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -185,26 +185,27 @@ Status share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* 
   add_range(base, rounded, context->device, true);
   *memory = {base, rounded, descriptor};
   ++machine().holdings;
-  return Status::done;
+  return PassStatus::done;
 }
 
 void unshare(Context*, const SharedMemory* memory) {
-  played_free(memory->base);
+  fake_free(memory->base);
   --machine().holdings;
 }
 
-Status pin(Context*, void* memory, std::uint64_t bytes, void** device_memory, char* error, std::size_t error_bytes) {
+PassStatus pin(Context*, void* memory, std::uint64_t bytes, void** device_memory, char* error,
+               std::size_t error_bytes) {
   if (machine().failed) return failed(error, error_bytes);
   if (machine().refuses_pin || environment_says("no-pin"))
-    return say(Status::impossible, error, error_bytes, "played refusal to pin");
+    return say(PassStatus::impossible, error, error_bytes, "fake refusal to pin");
   // The same pages, at another address.
   void* const there = mremap(memory, 0, bytes, MREMAP_MAYMOVE);
-  if (there == MAP_FAILED) return say(Status::no_memory, error, error_bytes, std::strerror(errno));
+  if (there == MAP_FAILED) return say(PassStatus::no_memory, error, error_bytes, std::strerror(errno));
   *device_memory = there;
   const std::lock_guard lock(machine().mutex);
   machine().pinned[memory] = {there, bytes};
   ++machine().holdings;
-  return Status::done;
+  return PassStatus::done;
 }
 
 void unpin(Context*, void* memory) {
@@ -248,13 +249,14 @@ void work_on(const std::vector<Piece>& pieces, const std::vector<Publication>& p
   }
 }
 
-Status launch(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
-              const Publication* publications, std::uint32_t publication_count, char* error, std::size_t error_bytes) {
+PassStatus launch(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
+                  const Publication* publications, std::uint32_t publication_count, char* error,
+                  std::size_t error_bytes) {
   if (piece_count > context->limits.pieces || publication_count > context->limits.publications) std::abort();
   if (machine().fails_after == 0 && !machine().failed.exchange(true)) ++machine().failures;
   if (machine().failed) return failed(error, error_bytes);
   if (machine().is_busy || context->under_way >= max_passes)
-    return say(Status::busy, error, error_bytes, "played lack of tables");
+    return say(PassStatus::busy, error, error_bytes, "fake lack of tables");
   if (machine().fails_after > 0) --machine().fails_after;
   ++machine().launches;
   ++context->under_way;
@@ -266,33 +268,45 @@ Status launch(Context* context, void* stream, const Piece* pieces, std::uint32_t
     context->pass_ns += 1'000'000;
     --context->under_way;
   });
-  return Status::done;
+  return PassStatus::done;
 }
 
-Status copy(Context* context, void* to, const void* from, std::uint64_t bytes, char* error, std::size_t error_bytes) {
+PassStatus copy(Context* context, void* to, const void* from, std::uint64_t bytes, char* error,
+                std::size_t error_bytes) {
   if (machine().failed) return failed(error, error_bytes);
   ++context->under_way;
   machine().copies.enqueue([=] {
     std::memcpy(to, from, bytes);
     --context->under_way;
   });
-  return Status::done;
+  return PassStatus::done;
 }
 
-Status idle(Context* context, bool* idle, char* error, std::size_t error_bytes) {
+PassStatus idle(Context* context, bool* idle, char* error, std::size_t error_bytes) {
   *idle = false;
   if (machine().failed) return failed(error, error_bytes);
   *idle = context->under_way == 0;
-  return Status::done;
+  return PassStatus::done;
 }
 
 std::uint64_t pass_ns(const Context* context) {
   return context->pass_ns;
 }
 
-constexpr PluginTable table = {
-    plugin_version, sizeof(PluginTable), locate, open, close, uuid, share, unshare, pin, unpin, launch, copy, idle,
-    pass_ns};
+constexpr ClientPluginTable table = {plugin_version,
+                                     sizeof(ClientPluginTable),
+                                     locate,
+                                     open,
+                                     close,
+                                     uuid,
+                                     share,
+                                     unshare,
+                                     pin,
+                                     unpin,
+                                     launch,
+                                     copy,
+                                     idle,
+                                     pass_ns};
 
 }  // namespace
 }  // namespace gossamer::client::cuda
@@ -303,18 +317,18 @@ using gossamer::client::cuda::stream_of;
 
 extern "C" {
 
-const gossamer::client::cuda::PluginTable* gossamer_client_cuda_plugin() {
+const gossamer::client::cuda::ClientPluginTable* gossamer_client_cuda_plugin() {
   return &gossamer::client::cuda::table;
 }
 
-void* played_allocate(int device, std::size_t bytes) {
+void* fake_allocate(int device, std::size_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();
   gossamer::client::cuda::add_range(memory, bytes, device, true);
   return memory;
 }
 
-void played_free(void* memory) {
+void fake_free(void* memory) {
   const std::lock_guard lock(machine().mutex);
   const auto found = machine().ranges.find(static_cast<const std::byte*>(memory));
   if (found == machine().ranges.end()) std::abort();
@@ -322,48 +336,48 @@ void played_free(void* memory) {
   machine().ranges.erase(found);
 }
 
-void played_adopt(void* memory, std::size_t bytes, int device) {
+void fake_adopt(void* memory, std::size_t bytes, int device) {
   gossamer::client::cuda::add_range(memory, bytes, device, false);
 }
-void played_disown(void* memory) {
-  played_free(memory);
+void fake_disown(void* memory) {
+  fake_free(memory);
 }
 
-void* played_stream() {
+void* fake_stream() {
   return new Stream;
 }
-void played_hold(void* stream) {
+void fake_hold(void* stream) {
   stream_of(stream).hold(true);
 }
-void played_release(void* stream) {
+void fake_release(void* stream) {
   stream_of(stream).hold(false);
 }
-void played_enqueue(void* stream, void (*work)(void*), void* argument) {
+void fake_enqueue(void* stream, void (*work)(void*), void* argument) {
   stream_of(stream).enqueue([=] { work(argument); });
 }
-void played_synchronize(void* stream) {
+void fake_synchronize(void* stream) {
   stream_of(stream).synchronize();
 }
 
-std::uint64_t played_launches() {
+std::uint64_t fake_launches() {
   return machine().launches;
 }
-int played_holdings() {
+int fake_holdings() {
   return machine().holdings;
 }
-void played_refuse_share(int refuse) {
+void fake_refuse_share(int refuse) {
   machine().refuses_share = refuse != 0;
 }
-void played_refuse_pin(int refuse) {
+void fake_refuse_pin(int refuse) {
   machine().refuses_pin = refuse != 0;
 }
-void played_be_busy(int busy) {
+void fake_be_busy(int busy) {
   machine().is_busy = busy != 0;
 }
-void played_fail_after(int launches) {
+void fake_fail_after(int launches) {
   machine().fails_after = launches;
 }
-void played_repair() {
+void fake_repair() {
   machine().fails_after = -1;
   machine().failed = false;
 }

@@ -1,4 +1,4 @@
-#include "sdk/c/client_memory.hpp"
+#include "sdk/c/run_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,9 +13,9 @@
 namespace gossamer::client {
 namespace {
 
-[[nodiscard]] std::uint64_t names_bytes(const Replica& replica) {
+[[nodiscard]] std::uint64_t names_bytes(const ClientReplica& replica) {
   std::uint64_t bytes = 0;
-  for (const Tensor& tensor : replica.tensors())
+  for (const ClientTensor& tensor : replica.tensors())
     bytes += tensor.name.size();
   return bytes;
 }
@@ -24,7 +24,7 @@ namespace {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-/// How much of this memory's buffers may have pages at once; 0: all of it.
+/// The bytes of this memory's buffers that may have pages at once; 0: all of them.
 [[nodiscard]] Result<std::uint64_t> choose_window(const layout::Plan& plan, gossamer_memory memory) {
   const std::optional<std::uint64_t> available_bytes = available_memory_bytes();
   const std::uint64_t lean_window = layout::window_for(plan);
@@ -49,7 +49,8 @@ namespace {
                                       " of memory are available: " + advice);
 }
 
-/// A memfd of this size that neither side can resize, with so many pages taken. `hint`: what to do if there are none.
+/// A memfd of this size that neither side can resize, with this many pages taken. `hint` says what to do if there are
+/// no pages.
 [[nodiscard]] Result<FileDescriptor> make_file(const layout::Plan& plan, std::uint64_t taken_bytes, const char* hint) {
   FileDescriptor file(memfd_create("gossamer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail_errno("could not create shared memory");
@@ -65,19 +66,19 @@ namespace {
   return file;
 }
 
-/// A forked child (a data loader, say) neither needs the memory nor should keep it alive.
+/// A forked child, for instance a data loader, does not need the memory and should not keep it alive.
 [[nodiscard]] Result<std::byte*> map(const FileDescriptor& file, const layout::Plan& plan, bool populate) {
   void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return fail_errno("could not map shared memory");
   madvise(base, plan.total_bytes, MADV_DONTFORK);
-  // The pages are there: mapped now, so that no step has to. Not known to kernels before 5.14.
+  // The pages exist already; mapping them now spares the steps. Kernels before 5.14 do not know this call.
   if (populate) madvise(base, layout::most_bytes(plan, 0), MADV_POPULATE_WRITE);
   return static_cast<std::byte*>(base);
 }
 
 }  // namespace
 
-layout::Plan plan_for(const Replica& replica) {
+layout::Plan plan_for(const ClientReplica& replica) {
   return layout::plan(replica.elements(), replica.fragment_elements(),
                       static_cast<std::uint32_t>(replica.tensors().size()), names_bytes(replica));
 }
@@ -95,8 +96,8 @@ Result<void> take_buffers(int file, const layout::Plan& plan) {
   return {};
 }
 
-Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_view job, std::uint64_t clock,
-                                          gossamer_memory memory_kind) {
+Result<RunMemory> RunMemory::create(const ClientReplica& replica, std::string_view job, std::uint64_t clock,
+                                    gossamer_memory memory_kind) {
   const layout::Plan plan = plan_for(replica);
   const auto window = choose_window(plan, memory_kind);
   if (!window) return std::unexpected(window.error());
@@ -106,7 +107,7 @@ Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_vi
   if (!file) return std::unexpected(file.error());
   const auto base = map(*file, plan, !lean);
   if (!base) return std::unexpected(base.error());
-  ClientMemory memory(std::move(*file), *base, plan, *window);
+  RunMemory memory(std::move(*file), *base, plan, *window);
   memory.describe(replica, job, clock);
   if (lean) {
     memory.publish_nothing(clock);
@@ -117,8 +118,8 @@ Result<ClientMemory> ClientMemory::create(const Replica& replica, std::string_vi
   return memory;
 }
 
-Result<ClientMemory> ClientMemory::create_for_device(const Replica& replica, std::string_view job, std::uint64_t clock,
-                                                     layout::BuffersIn buffers_in) {
+Result<RunMemory> RunMemory::create_for_device(const ClientReplica& replica, std::string_view job, std::uint64_t clock,
+                                               layout::BuffersIn buffers_in) {
   const layout::Plan plan = plan_for(replica);
   const bool on_device = buffers_in == layout::BuffersIn::device;
   auto file = make_file(plan, plan.buffers_offset, "");
@@ -128,24 +129,24 @@ Result<ClientMemory> ClientMemory::create_for_device(const Replica& replica, std
   }
   const auto base = map(*file, plan, !on_device);
   if (!base) return std::unexpected(base.error());
-  ClientMemory memory(std::move(*file), *base, plan, 0);
+  RunMemory memory(std::move(*file), *base, plan, 0);
   memory.describe(replica, job, clock);
   memory.header().buffers_in = static_cast<std::uint64_t>(buffers_in);
   memory.make_entries(clock, 0);
   return memory;
 }
 
-ClientMemory::ClientMemory(ClientMemory&& other) noexcept
+RunMemory::RunMemory(RunMemory&& other) noexcept
     : file_(std::move(other.file_)),
       base_(std::exchange(other.base_, nullptr)),
       plan_(other.plan_),
       window_bytes_(other.window_bytes_) {}
 
-ClientMemory::~ClientMemory() {
+RunMemory::~RunMemory() {
   if (base_ != nullptr) munmap(base_, plan_.total_bytes);
 }
 
-void ClientMemory::describe(const Replica& replica, std::string_view job, std::uint64_t clock) {
+void RunMemory::describe(const ClientReplica& replica, std::string_view job, std::uint64_t clock) {
   auto* header = new (base_) layout::Header{};
   header->magic = layout::magic;
   header->total_bytes = plan_.total_bytes;
@@ -161,13 +162,13 @@ void ClientMemory::describe(const Replica& replica, std::string_view job, std::u
   header->fragments_offset = plan_.fragments_offset;
   header->buffers_offset = plan_.buffers_offset;
   header->buffer_stride = plan_.buffer_stride;
-  std::memcpy(header->job, job.data(), job.size());  // is_job_name() bounds it; the rest is zero
+  std::memcpy(header->job, job.data(), job.size());  // is_job_name() limits the length; the rest is zero
   header->window_bytes = window_bytes_;
   header->clock.store(clock, std::memory_order_relaxed);
 
   std::uint64_t name_offset = plan_.names_offset;
   auto* entries = reinterpret_cast<layout::TensorEntry*>(base_ + plan_.tensors_offset);
-  for (const Tensor& tensor : replica.tensors()) {
+  for (const ClientTensor& tensor : replica.tensors()) {
     auto* entry = new (entries++) layout::TensorEntry{};
     entry->name_offset = name_offset;
     entry->name_bytes = static_cast<std::uint32_t>(tensor.name.size());
@@ -182,22 +183,22 @@ void ClientMemory::describe(const Replica& replica, std::string_view job, std::u
   }
 }
 
-void ClientMemory::publish_all(const Replica& replica, std::uint64_t clock) {
+void RunMemory::publish_all(const ClientReplica& replica, std::uint64_t clock) {
   constexpr layout::Word first{.generation = 1, .publication = 0, .correction = 1};
   for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
-    replica.serve(f, Replica::Correction::none, buffer(f, first.correction), buffer(f, first.publication), 0);
+    replica.serve(f, ClientReplica::Correction::none, buffer(f, first.correction), buffer(f, first.publication), 0);
     auto* entry = new (&fragment(f)) layout::FragmentEntry{};
     entry->publication_clock.store(clock, std::memory_order_relaxed);
     entry->word.store(first.pack(), std::memory_order_release);
   }
 }
 
-void ClientMemory::publish_nothing(std::uint64_t clock) {
+void RunMemory::publish_nothing(std::uint64_t clock) {
   constexpr layout::Word nothing{.publication = 0, .correction = 1, .empty = true};
   make_entries(clock, nothing.pack());
 }
 
-void ClientMemory::make_entries(std::uint64_t clock, std::uint64_t word) {
+void RunMemory::make_entries(std::uint64_t clock, std::uint64_t word) {
   for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
     auto* entry = new (&fragment(f)) layout::FragmentEntry{};
     entry->publication_clock.store(clock, std::memory_order_relaxed);
@@ -205,9 +206,9 @@ void ClientMemory::make_entries(std::uint64_t clock, std::uint64_t word) {
   }
 }
 
-bool ClientMemory::prepare(std::uint32_t fragment, std::uint8_t index, std::uint64_t bytes, bool write) const {
+bool RunMemory::prepare(std::uint32_t fragment, std::uint8_t index, std::uint64_t bytes, bool write) const {
   const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  // An older kernel (before 5.14) does not know them, and maps page by page.
+  // Kernels before 5.14 do not know this call, and map page by page.
   return madvise(buffer(fragment, index), bytes, advice) == 0 || errno == EINVAL;
 }
 

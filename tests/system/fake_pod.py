@@ -1,8 +1,8 @@
-"""Plays the pods of a Kubernetes file on this machine, as root and without Kubernetes: each container in mount, PID, IPC
-and host name namespaces of its own, with its own file system (a layer over this machine's), the mounts that the file
-names and nothing else of the node's, its users and groups, and its rights. A node is a folder.
+"""Runs the pods of a Kubernetes file on this machine, as root and without Kubernetes. Each container is in mount, PID,
+IPC and host name namespaces of its own, with its own file system (a layer over this machine's), the mounts that the
+file names and nothing else of the node's, its users and groups, and its rights. A node is a folder.
 
-What it does not play: images, networks, cgroups, probes.
+Images, networks, cgroups and probes are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from processes import Program
 
 TOOLS = ("unshare", "setpriv", "mount", "chroot")
-# Where a file system of a container is put together, in its own mount namespace.
+# The file system of a container is put together here, in its own mount namespace.
 PLACE = "/mnt"
 HIDDEN = ("/tmp", "/run", "/var/tmp", "/root", "/home", "/mnt", "/dev/shm")
 
@@ -29,8 +29,8 @@ def why_not() -> str:
 
 
 class Pod:
-    """`node`: the folder that stands for the machine: hostPath volumes are below it. `image`: files and folders of this
-    machine by where the image has them. `files`: the contents of config maps and secrets, by name."""
+    """`node` is the folder that stands for the machine, with hostPath volumes below it. `image` maps paths in the image
+    to files and folders of this machine. `files` has the contents of config maps and secrets, by name."""
 
     def __init__(self, spec: Dict[str, Any], node: Path, image: Dict[str, Path], files: Dict[str, Dict[str, str]]):
         self._spec = spec
@@ -39,7 +39,7 @@ class Pod:
         self._volumes = {volume["name"]: self._volume(volume, files) for volume in spec["volumes"]}
 
     def container(self, name: str, log: Path, command: Sequence[str] = (), **environment: str) -> Program:
-        """Started; with another command than the file's, and more in its environment, if there is some."""
+        """Starts it, with another command than the file's, and additions to its environment, if given."""
         containers = [*self._spec.get("initContainers", []), *self._spec["containers"]]
         container = dict(next(found for found in containers if found["name"] == name))
         more = [{"name": variable, "value": value} for variable, value in environment.items()]
@@ -52,7 +52,7 @@ class Pod:
         )
 
     def _volume(self, volume: Dict[str, Any], files: Dict[str, Dict[str, str]]) -> Path:
-        """The folder on this machine that it is."""
+        """The folder on this machine that stands for it."""
         if "hostPath" in volume:
             path = self._node / volume["hostPath"]["path"].lstrip("/")
             if volume["hostPath"]["type"] == "DirectoryOrCreate":
@@ -65,11 +65,11 @@ class Pod:
         folder.mkdir(mode=0o755, exist_ok=True)
         for file, content in files[name].items():
             (folder / file).write_text(content, encoding="utf-8")
-            (folder / file).chmod(0o644)  # as Kubernetes has it unless told otherwise
+            (folder / file).chmod(0o644)  # Kubernetes' default
         return folder
 
     def _mounts(self, container: Dict[str, Any]) -> List[Tuple[Path, str, bool]]:
-        """What is mounted, where, and whether it can only be read."""
+        """The mounts, their places, and whether they are read-only."""
         mounts = [(path, target, True) for target, path in self._image.items()]
         for mount in container["volumeMounts"]:
             mounts.append((self._volumes[mount["name"]], mount["mountPath"], mount.get("readOnly", False)))
@@ -91,7 +91,7 @@ class Pod:
             lines += [make, f"mount --bind {quoted} {place}"]
             if read_only:
                 lines.append(f"mount -o remount,bind,ro {place}")
-        lines += [f"mount -t proc proc {root}/proc", "hostname played-pod"]
+        lines += [f"mount -t proc proc {root}/proc", "hostname fake-pod"]
         security = {**self._spec.get("securityContext", {}), **container.get("securityContext", {})}
         if security.get("readOnlyRootFilesystem"):
             lines.append(f"mount -o remount,bind,ro {root}")

@@ -1,4 +1,4 @@
-// CudaDevice over the played plug-in: what is shared with a client is mapped and pinned, refused with a text, and given
+// CudaDevice over the fake plug-in: what is shared with a client is mapped and pinned, refused with a text, and given
 // back; and the same bits come from there as from the processor.
 
 #include <sys/mman.h>
@@ -6,26 +6,26 @@
 
 #include "catch.hpp"
 #include "daemon/device/cuda_device.hpp"
-#include "daemon/device/played_gpus.hpp"
+#include "daemon/device/fake_gpus.hpp"
 #include "daemon/device/properties.hpp"
 
 using namespace gossamer;
 using namespace gossamer::device;
-using gossamer::device::played::played_counts;
-using gossamer::device::played::PlayedGpus;
+using gossamer::device::fake::fake_counts;
+using gossamer::device::fake::FakeGpus;
 
 namespace {
 
 constexpr std::size_t page_bytes = 2 << 20;
 
-Plugin played_plugin() {
-  auto plugin = Plugin::load(GOSSAMER_PLAYED_PLUGIN);
+Plugin fake_plugin() {
+  auto plugin = Plugin::load(GOSSAMER_FAKE_PLUGIN);
   if (!plugin) FAIL(plugin.error());
   return *plugin;
 }
 
 int memory_of(std::size_t bytes) {
-  const int memfd = ::memfd_create("played-gpu-memory", MFD_CLOEXEC);
+  const int memfd = ::memfd_create("fake-gpu-memory", MFD_CLOEXEC);
   REQUIRE(::ftruncate(memfd, static_cast<off_t>(bytes)) == 0);
   return memfd;
 }
@@ -33,8 +33,8 @@ int memory_of(std::size_t bytes) {
 }  // namespace
 
 TEST_CASE("a client's GPU memory is mapped, computed on, and forgotten", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   {
     const auto device = CudaDevice::open(plugin, 0);
     REQUIRE(device);
@@ -45,22 +45,22 @@ TEST_CASE("a client's GPU memory is mapped, computed on, and forgotten", "[devic
       const auto mapping = (*device)->import(memfd, page_bytes);
       REQUIRE(mapping);
       ::close(memfd);  // the mapping keeps it
-      CHECK(played_counts().mappings == 1);
+      CHECK(fake_counts().mappings == 1);
       float* const buffers = mapping->get();
       CHECK((*device)->sum({.publication = buffers, .correction = buffers}, 1, buffers + block_elements));
       std::vector<float> read(block_elements);
       CHECK((*device)->download(read, buffers + block_elements));
       CHECK(read == std::vector<float>(block_elements, 1.0F));
     }
-    CHECK(played_counts().mappings == 0);
+    CHECK(fake_counts().mappings == 0);
     CHECK((*device)->failure().empty());
   }
-  CHECK(played_counts().contexts == 0);
+  CHECK(fake_counts().contexts == 0);
 }
 
 TEST_CASE("what cannot be mapped or pinned is refused with a text, and the device stays sound", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   const int memfd = memory_of(page_bytes);
@@ -81,18 +81,18 @@ TEST_CASE("what cannot be mapped or pinned is refused with a text, and the devic
   {
     const auto pinned = (*device)->pin(host);
     REQUIRE(pinned);
-    CHECK(played_counts().pinned == 1);
+    CHECK(fake_counts().pinned == 1);
     auto* const floats = reinterpret_cast<float*>(host.data());
     CHECK((*device)->clear(floats, 16));
   }
-  CHECK(played_counts().pinned == 0);
+  CHECK(fake_counts().pinned == 0);
   CHECK((*device)->failure().empty());
   ::close(memfd);
 }
 
 TEST_CASE("an address of the host's is not taken for one of the GPU's", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   std::vector<float> host(block_elements);
@@ -101,22 +101,22 @@ TEST_CASE("an address of the host's is not taken for one of the GPU's", "[device
 }
 
 TEST_CASE("memory is released by whom the device was told", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   std::vector<std::move_only_function<void()>> later;
   (*device)->release_by([&](std::move_only_function<void()> release) { later.push_back(std::move(release)); });
   (void)(*device)->allocate(block_elements);
-  CHECK(played_counts().allocations == 1);
+  CHECK(fake_counts().allocations == 1);
   REQUIRE(later.size() == 1);
   later[0]();
-  CHECK(played_counts().allocations == 0);
+  CHECK(fake_counts().allocations == 0);
 }
 
 TEST_CASE("host memory stands in for that of a full GPU, and is kept for the next array", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   {
     const auto device = CudaDevice::open(plugin, 0);
     REQUIRE(device);
@@ -127,8 +127,8 @@ TEST_CASE("host memory stands in for that of a full GPU, and is kept for the nex
     {
       const auto outside = (*device)->allocate(block_elements);
       REQUIRE(outside != nullptr);
-      CHECK(played_counts().allocations == 1);
-      CHECK(played_counts().pinned == 1);
+      CHECK(fake_counts().allocations == 1);
+      CHECK(fake_counts().pinned == 1);
       CHECK((*device)->overflow_bytes() >= block_elements * sizeof(float));
       // The GPU works on both kinds alike.
       const std::vector<float> values(block_elements, 0.5F);
@@ -139,33 +139,33 @@ TEST_CASE("host memory stands in for that of a full GPU, and is kept for the nex
       CHECK(read == std::vector<float>(block_elements, 1.0F));
     }
     CHECK((*device)->overflow_bytes() == 0);
-    CHECK(played_counts().pinned == 1);
+    CHECK(fake_counts().pinned == 1);
     {
       // What is idle is taken before anything is pinned, which cannot be done any more.
       machine.be("no memory\npin fails");
       const auto again = (*device)->allocate(block_elements);
       CHECK(again != nullptr);
       CHECK((*device)->allocate(block_elements) == nullptr);
-      CHECK((*device)->overflow_use().trouble.find("played") != std::string::npos);
+      CHECK((*device)->overflow_use().trouble.find("fake") != std::string::npos);
       CHECK((*device)->overflow_use().trouble.empty());
     }
     machine.be("");
     (*device)->release_idle();
-    CHECK(played_counts().pinned == 1);  // it was in use a moment ago
+    CHECK(fake_counts().pinned == 1);  // it was in use a moment ago
     const auto back = (*device)->allocate(block_elements);
-    CHECK(played_counts().allocations == 2);
+    CHECK(fake_counts().allocations == 2);
     (*device)->release_idle();
-    CHECK(played_counts().pinned == 0);
+    CHECK(fake_counts().pinned == 0);
     CHECK((*device)->overflow_use().idle_bytes == 0);
     CHECK((*device)->failure().empty());
   }
-  CHECK(played_counts().allocations == 0);
-  CHECK(played_counts().contexts == 0);
+  CHECK(fake_counts().allocations == 0);
+  CHECK(fake_counts().contexts == 0);
 }
 
 TEST_CASE("no more host memory stands in than is allowed, and little of it is kept", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   {
     const auto first = CudaDevice::open(plugin, 0);
     const auto second = CudaDevice::open(plugin, 0);
@@ -187,15 +187,15 @@ TEST_CASE("no more host memory stands in than is allowed, and little of it is ke
     held.clear();
     CHECK((*first)->overflow_use().most_bytes == arrays * bytes);
     CHECK((*first)->overflow_use().idle_bytes == Overflow::max_idle_bytes);
-    CHECK(played_counts().pinned == Overflow::max_idle_bytes / bytes);
+    CHECK(fake_counts().pinned == Overflow::max_idle_bytes / bytes);
     CHECK((*second)->allocate(elements) != nullptr);  // for what was given up
   }
-  CHECK(played_counts().pinned == 0);
+  CHECK(fake_counts().pinned == 0);
 }
 
 TEST_CASE("host memory that stood in for a GPU that failed is not used again", "[device]") {
-  const PlayedGpus machine;
-  const Plugin plugin = played_plugin();
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   machine.be("no memory");
@@ -205,15 +205,15 @@ TEST_CASE("host memory that stood in for a GPU that failed is not used again", "
   CHECK_FALSE((*device)->clear(array.get(), block_elements));
   array.reset();
   CHECK((*device)->overflow_use().idle_bytes == 0);
-  CHECK(played_counts().pinned == 0);
+  CHECK(fake_counts().pinned == 0);
   CHECK((*device)->allocate(block_elements) == nullptr);
 }
 
 TEST_CASE("behind the functions of a plug-in a device has the same properties, in its memory and beside it",
           "[device]") {
-  const PlayedGpus machine;
+  const FakeGpus machine;
   machine.be(GENERATE("", "no memory"));
-  const Plugin plugin = played_plugin();
+  const Plugin plugin = fake_plugin();
   const auto device = CudaDevice::open(plugin, 0);
   REQUIRE(device);
   {
@@ -223,5 +223,5 @@ TEST_CASE("behind the functions of a plug-in a device has the same properties, i
       CHECK(property.check(**device, memory).empty());
     }
   }
-  CHECK(played_counts().allocations == 0);
+  CHECK(fake_counts().allocations == 0);
 }

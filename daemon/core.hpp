@@ -1,4 +1,4 @@
-// What the shell of the daemon (signals, sockets, systemd) asks of its core: the node, with its jobs and its overlay.
+// The daemon's core as its shell (signals, sockets, systemd) sees it: the node, with its jobs and its overlay.
 //
 // Implemented by Node. All calls come from the loop's thread.
 
@@ -11,6 +11,7 @@
 
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/config/config.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "daemon/report/status.hpp"
 
 namespace gossamer::daemon {
@@ -22,9 +23,9 @@ class Core : public ClientEvents {
   /// The shell fills in what it knows itself: version, state, uptime, CPU time, clients and their memory.
   [[nodiscard]] virtual NodeStatus node_status() const = 0;
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
-  [[nodiscard]] virtual std::vector<MemberStatus> member_statuses() const = 0;
+  [[nodiscard]] virtual std::vector<ClusterMemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
-  /// Of the other nodes, as they tell; a part of them in a large cluster.
+  /// The other nodes' reports on themselves; in a large cluster, a part of them.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
   /// Nothing: the disk answers, or nothing is to be written.
@@ -33,8 +34,8 @@ class Core : public ClientEvents {
   /// Where clients' GPU memory is mapped; null: nowhere.
   [[nodiscard]] virtual Devices* devices() { return nullptr; }
 
-  /// The answer to a command that is not the shell's; nothing if it is not the core's either.
-  [[nodiscard]] virtual std::optional<nlohmann::json> answer(const nlohmann::json&) { return std::nullopt; }
+  /// The rows of the commands that the core answers, beside the shell's.
+  [[nodiscard]] virtual std::vector<ControlCommand> control_commands() { return {}; }
 
   /// Takes over what may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;

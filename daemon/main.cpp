@@ -1,6 +1,6 @@
-// gossamerd. Reads its options, makes every part of the daemon, hands each what it needs, and runs the loop.
+// gossamerd reads its options, makes every part of the daemon, hands each part what it needs, and runs the loop.
 //
-// Exit status: 0 after a clean stop, 1 if it cannot start (state folder, sockets, keys, address), 2 for wrong usage or
+// Exit status: 0 after a clean stop; 1 if it cannot start (state folder, sockets, keys, address); 2 for wrong usage or
 // a wrong configuration.
 
 #include <signal.h>
@@ -27,15 +27,15 @@ namespace {
 using namespace gossamer;
 using namespace gossamer::daemon;
 
-/// How long the end waits for a disk that has been given something to write.
+/// At the end, the daemon waits this long for the disk to finish a write.
 constexpr std::chrono::seconds disk_grace{5};
-/// And for workers. The processor is done with a task within a second.
+/// At the end, the daemon waits this long for workers. A processor finishes a task within a second.
 constexpr std::chrono::seconds gpu_grace{5};
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
 struct Arguments {
-  std::string config_file;  // empty: the default file if it exists, else defaults
+  std::string config_file;  // empty: the default file if it exists, or else the defaults
   bool print_config = false;
   bool check_config = false;
   bool print_metrics = false;
@@ -72,9 +72,9 @@ int serve(const Config& config, const std::string& config_file) {
   if (!sockets) return cannot(sockets.error());
 
   asio::io_context loop(1);  // one thread runs it
-  // Before what computes on them.
+  // The devices are made before the workers that compute on them.
   Devices devices(loop, {.plugin = config.gpus.plugin, .enabled = config.gpus.clients}, logger);
-  // A fragment has at most one task under way, so no more than this can ever wait.
+  // A fragment has at most one task under way, so no more tasks than this can wait.
   Workers workers(loop, static_cast<std::size_t>(config.node.workers),
                   static_cast<std::size_t>(config.limits.jobs) * max_fragments);
   Checkpoints checkpoints(loop, config.checkpoints);
@@ -89,14 +89,14 @@ int serve(const Config& config, const std::string& config_file) {
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
   (*shell)->run();
   const bool computed = workers.stop_within(gpu_grace);
-  if (!computed) logger.warn("a GPU does not answer: ending without what was to be computed on it");
+  if (!computed) logger.warn("a GPU does not answer: gossamerd ends, and its computation is lost");
   const bool written = checkpoints.stop_within(disk_grace);
   if (!written) {
-    logger.warn("the disk of {} does not answer: ending without what was to be written to it",
+    logger.warn("the disk of {} does not answer: gossamerd ends, and what was to be written is lost",
                 checkpoints.options().folder.string());
   }
   if (!computed || !written) {
-    // Neither thread nor disk nor GPU can be waited for. What others see is cleared away, and nothing else.
+    // A thread, the disk or a GPU hangs, so only what others see is cleared away.
     shell->reset();
     node->reset();
     std::_Exit(clean);
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", arguments.check_config, "Say what is wrong with the configuration, and exit");
   app.footer(
       "Exit status: 0 after a clean stop, 1 if it cannot start, 2 for wrong usage or configuration.\n"
-      "Signals: SIGTERM or SIGINT stop, a second one at once; SIGHUP reads the configuration again.");
+      "Signals: SIGTERM or SIGINT stops the daemon, a second one at once; SIGHUP reads the configuration again.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -142,6 +142,6 @@ int main(int argc, char** argv) {
     return clean;
   }
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error like a full disk
+  ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   return serve(*config, arguments.config_file);
 }

@@ -428,13 +428,20 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
           {"disk", checkpoints_.trouble_text()}};
 }
 
-std::optional<nlohmann::json> Node::answer(const nlohmann::json& request) {
-  const std::string command = request.at("command");
-  if (command == "checkpoint" || command == "checkpoint_status" || command == "import")
-    return answer_checkpoint(request);
-  auto answer = commands_->answer(request);
-  if (denials_to_keep_) keep_denials();  // before the operator is told that it is done
-  return answer;
+std::vector<ControlCommand> Node::control_commands() {
+  std::vector<ControlCommand> table = commands_->control_commands();
+  for (ControlCommand& command : table) {
+    command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
+      auto answer = decide(request);
+      if (denials_to_keep_) keep_denials();  // before the operator is told that it is done
+      return answer;
+    };
+  }
+  const auto checkpoint = [this](const nlohmann::json& request) { return answer_checkpoint(request); };
+  table.push_back({"checkpoint", CommandFor::owners, checkpoint});
+  table.push_back({"checkpoint_status", CommandFor::everyone, checkpoint});
+  table.push_back({"import", CommandFor::owners, checkpoint});
+  return table;
 }
 
 void Node::reconfigure(const Config& config) {
@@ -535,10 +542,10 @@ std::vector<PeerStatus> Node::peer_statuses() const {
   return statuses;
 }
 
-std::vector<MemberStatus> Node::member_statuses() const {
-  std::vector<MemberStatus> statuses;
+std::vector<ClusterMemberStatus> Node::member_statuses() const {
+  std::vector<ClusterMemberStatus> statuses;
   for (const peer::KnownMember& member : overlay_->members()) {
-    MemberStatus status;
+    ClusterMemberStatus status;
     status.node = member.node.full();
     status.name = member.name;
     status.address = member.address;

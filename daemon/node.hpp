@@ -43,12 +43,12 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] NodeId id() const override { return identity_.node; }
   [[nodiscard]] NodeStatus node_status() const override;
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override;
-  [[nodiscard]] std::vector<MemberStatus> member_statuses() const override;
+  [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
   [[nodiscard]] std::optional<DiskTrouble> disk_trouble() const override { return checkpoints_.trouble(); }
   [[nodiscard]] Devices* devices() override { return &devices_; }
-  [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request) override;
+  [[nodiscard]] std::vector<ControlCommand> control_commands() override;
   void reconfigure(const Config& config) override;
   void set_drained(bool drained) override;
   [[nodiscard]] bool drained() const override { return drained_; }

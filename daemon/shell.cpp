@@ -1,5 +1,3 @@
-// Wiring and sequence of shell.hpp.
-
 #include "daemon/shell.hpp"
 
 #include <fmt/format.h>
@@ -7,11 +5,12 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <asio/post.hpp>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
-#include "daemon/cluster/cluster_commands.hpp"
 #include "daemon/report/self_report.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -79,7 +78,8 @@ Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& c
       signals_(loop, SIGTERM, SIGINT, SIGHUP),
       status_timer_(loop),
       grace_timer_(loop),
-      watch_timer_(loop) {}
+      watch_timer_(loop),
+      commands_(control_commands()) {}
 
 double Shell::uptime_s() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -101,19 +101,15 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   shell->clients_ = std::move(*clients);
   auto control = ControlServer::open(
       loop, socket_folder / layout::control_socket_name,
-      [&shell = *shell](const nlohmann::json& request) { return shell.answer(request); }, log.logger(),
-      default_control_timeout,
-      [](const std::string& command) {
-        return command == "drain" || command == "leave" || command == "checkpoint" || command == "import" ||
-               is_for_owners(command);
-      });
+      [&shell = *shell](const nlohmann::json& request, bool from_owner) { return shell.answer(request, from_owner); },
+      log.logger());
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
   shell->open_page();
   return shell;
 }
 
-/// Nobody's training waits for a page: without its address the daemon goes on.
+/// Training does not depend on the page: if its address is taken, the daemon goes on without it.
 void Shell::open_page() {
   if (config_.metrics.listen.empty()) return;
   PageSources sources{.observed =
@@ -163,11 +159,11 @@ void Shell::stop() {
 
 void Shell::leave(std::chrono::milliseconds patience) {
   if (stopping_ || std::exchange(leaving_, true)) return;
-  log_.logger().info("told to leave: handing over what was learned here, for at most {:.0f} s",
+  log_.logger().info("leaving on request: what was learned here is handed over, for at most {:.0f} s",
                      std::chrono::duration<double>(patience).count());
   clients_->refuse_new();
   end_after(patience + stop_grace);
-  // systemd is not told: it would give the daemon no more time than any stop.
+  // systemd is not told, because it would then allow no more time than for any stop.
   core_.begin_leave(patience, [this] { loop_.stop(); });
 }
 
@@ -187,7 +183,7 @@ void Shell::reload_config() {
   clients_->look_at_socket();
   const std::expected<Config, std::string> next = source_();
   if (!next) {
-    log.error("the configuration is not taken over, the old one goes on:\n{}", next.error());
+    log.error("the new configuration is wrong, so the old one stays in use:\n{}", next.error());
   } else {
     const Reload reloaded = reload(config_, *next);
     config_ = reloaded.config;
@@ -225,32 +221,31 @@ nlohmann::json Shell::answer_leave(const nlohmann::json& request) {
   const double patience_s = request.value("timeout_s", default_leave_s);
   if (!(patience_s >= 0 && patience_s <= max_leave_s))
     return {{"error", fmt::format("timeout_s is a number of seconds from 0 to {}", max_leave_s)}};
-  // Later, so that the answer is sent first.
+  // The answer is sent first.
   asio::post(loop_,
              [this, patience_s] { leave(std::chrono::milliseconds{static_cast<std::int64_t>(patience_s * 1e3)}); });
   return {{"leaving", true}, {"timeout_s", patience_s}};
 }
 
-nlohmann::json Shell::answer(const nlohmann::json& request) {
-  const std::string command = request.at("command");
-  if (command == "status") return status_answer(node_status());
-  if (command == "peers") return peers_answer(core_.peer_statuses());
-  if (command == "members") return members_answer(core_.member_statuses());
-  if (command == "jobs") return jobs_answer(core_.job_statuses());
-  if (command == "gpus") return gpus_.report(core_.job_statuses());
-  if (command == "drain") {
-    core_.set_drained(!request.value("off", false));
-    return {{"drained", core_.drained()}};
-  }
-  if (command == "leave") return answer_leave(request);
-  if (command == "doctor") return self_report(config_);
-  if (auto answer = core_.answer(request)) return *std::move(answer);
-  return {
-      {"error",
-       fmt::format(
-           "command \"{}\" is not known; there are status, peers, members, jobs, gpus, drain, leave, checkpoint and "
-           "doctor",
-           command)}};
+nlohmann::json Shell::answer_drain(const nlohmann::json& request) {
+  core_.set_drained(!request.value("off", false));
+  return {{"drained", core_.drained()}};
+}
+
+std::vector<ControlCommand> Shell::control_commands() {
+  using nlohmann::json;
+  std::vector<ControlCommand> table = {
+      {"status", CommandFor::everyone, [this](const json&) { return status_answer(node_status()); }},
+      {"peers", CommandFor::everyone, [this](const json&) { return peers_answer(core_.peer_statuses()); }},
+      {"members", CommandFor::everyone, [this](const json&) { return members_answer(core_.member_statuses()); }},
+      {"jobs", CommandFor::everyone, [this](const json&) { return jobs_answer(core_.job_statuses()); }},
+      {"gpus", CommandFor::everyone, [this](const json&) -> json { return gpus_.report(core_.job_statuses()); }},
+      {"doctor", CommandFor::everyone, [this](const json&) { return self_report(config_); }},
+      {"drain", CommandFor::owners, [this](const json& request) { return answer_drain(request); }},
+      {"leave", CommandFor::owners, [this](const json& request) { return answer_leave(request); }},
+  };
+  std::ranges::move(core_.control_commands(), std::back_inserter(table));
+  return table;
 }
 
 void Shell::watch() {

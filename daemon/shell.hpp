@@ -1,8 +1,8 @@
 // The daemon around its core: the sockets for clients and commands, signals, systemd, reload and the stop.
 //
-// Made and run by main on the one thread that runs the loop. The life of a daemon: open() binds the sockets, run() says
-// that it is ready and turns the loop until SIGTERM or SIGINT, after which the core has stop_grace to finish what is in
-// flight; a second signal ends it at once. SIGHUP reads the configuration again.
+// main makes and runs it on the one thread that runs the loop. open() binds the sockets. run() says that the daemon is
+// ready and turns the loop until SIGTERM or SIGINT; then the core has stop_grace to finish what is in flight. A second
+// signal ends it at once. SIGHUP reads the configuration again.
 
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/clients/kept_memory.hpp"
 #include "daemon/config/config.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "daemon/control/control_server.hpp"
 #include "daemon/core.hpp"
 #include "daemon/log/log.hpp"
@@ -29,15 +30,15 @@
 
 namespace gossamer::daemon {
 
-/// How long a stopping daemon waits for the exchanges in flight.
+/// A stopping daemon waits this long for the exchanges in flight.
 inline constexpr std::chrono::seconds stop_grace{20};
-/// Of the command "leave", for handing over.
+/// How long the command "leave" hands over, unless it says otherwise.
 inline constexpr double default_leave_s = 10;
 inline constexpr double max_leave_s = 3600;
 /// How often systemd gets a new line of status.
 inline constexpr std::chrono::seconds status_period{5};
 
-/// Reads the configuration again, for SIGHUP: resolved, or what is wrong with it.
+/// Reads the configuration again, for SIGHUP. Returns it resolved, or says what is wrong.
 using ConfigSource = std::function<std::expected<Config, std::string>()>;
 
 class Shell {
@@ -50,15 +51,17 @@ class Shell {
   /// Serves until a signal, or stop(), ends it. Returns after the core has stopped or its grace is over. Clients hear
   /// of the end when the shell is destroyed.
   void run();
-  /// What the first SIGTERM does; again, what the second does. From the loop.
+  /// Does what the first SIGTERM does; a second call does what the second SIGTERM does. From the loop.
   void stop();
-  /// What the command "leave" does: as stop(), after last exchanges that hand over what was learned here.
+  /// Does what the command "leave" does: last exchanges hand over what was learned here, then it stops like stop().
   void leave(std::chrono::milliseconds patience);
-  /// What SIGHUP does. From the loop.
+  /// Does what SIGHUP does. From the loop.
   void reload_config();
 
   /// The answer to a command of the control socket.
-  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, bool from_owner = true) const {
+    return answer_from(commands_, request, from_owner);
+  }
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
@@ -66,6 +69,8 @@ class Shell {
 
   void expect_signal();
   void end_after(std::chrono::milliseconds patience);
+  [[nodiscard]] std::vector<ControlCommand> control_commands();
+  [[nodiscard]] nlohmann::json answer_drain(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
   void report_status();
   void watch();
@@ -86,15 +91,17 @@ class Shell {
   asio::steady_timer status_timer_;
   asio::steady_timer grace_timer_;
   asio::steady_timer watch_timer_;
+  const std::vector<ControlCommand> commands_;
   Watch watch_;
   bool stopping_ = false;
   bool leaving_ = false;
   std::unique_ptr<ClientListener> clients_;
   std::unique_ptr<ControlServer> control_;
-  std::unique_ptr<Page> page_;  // none if it is not wanted, or its address is taken
+  std::unique_ptr<Page> page_;  // none if it is switched off, or its address is taken
 };
 
-/// The folder for the sockets: the configured one, created if need be, or by the rule of sdk/layout/socket_path.hpp.
+/// The folder for the sockets: the configured one, which is created if need be, or the one by the rule of
+/// sdk/layout/socket_path.hpp.
 [[nodiscard]] std::expected<std::filesystem::path, std::string> socket_folder(const Config& config);
 
 }  // namespace gossamer::daemon

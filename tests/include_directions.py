@@ -36,7 +36,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "peer/links": frozenset({"gossip", "peer", "peer/keys", "peer/wire", "peer/admission"}),
     "peer/overlay": frozenset({"gossip", "gossip/replica", "gossip/membership"} | (PEER - {"peer/overlay"})),
     "sdk/layout": frozenset(),
-    # What the client's library and its plug-in for GPUs know of each other.
+    # The interface between the client's library and its plug-in for GPUs.
     "sdk/cuda": frozenset(),
     "sdk/c": frozenset({"sdk/layout", "sdk/cuda"}),
     "sdk/cpp": frozenset({"sdk/c"}),
@@ -44,20 +44,20 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "sdk/examples": frozenset({"sdk/cpp"}),
     # The names of jobs and the sizes of cursors are the layout's.
     "daemon/checkpoint": frozenset({"sdk/layout"}),
-    # What a GPU computes is gossip's; the plug-in and who loads it know of nothing else.
+    # gossip has the computations for a GPU; the plug-in and its loader know nothing else.
     "gossip/cuda": frozenset({"gossip", "gossip/codec"}),
     "daemon/device": frozenset(GOSSIP | {"gossip/cuda", "sdk/cuda"}),
     "daemon/gpus": frozenset(),
-    # What the daemon does with the operating system, without knowing of anything else.
+    # The daemon's use of the operating system, which knows nothing else.
     "daemon/system": frozenset(GOSSIP | PEER | {"sdk/layout"}),
     "daemon/config": frozenset(GOSSIP | PEER | {"sdk/layout", "daemon/system"}),
     "daemon/log": frozenset({"daemon/config"}),
-    # What is told to people, and how: nothing here changes anything.
+    # The reports to people; nothing here changes anything.
     "daemon/report": frozenset(
         GOSSIP | PEER | {"sdk/layout", "daemon/system", "daemon/config", "daemon/device", "daemon/gpus"}
     ),
     "daemon/control": frozenset({"daemon/system"}),
-    "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/report"}),
+    "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/control", "daemon/report"}),
     "daemon/clients": frozenset(GOSSIP | {"sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
     "daemon/jobs": frozenset(
         GOSSIP | {"sdk/layout", "daemon/system", "daemon/config", "daemon/report", "daemon/checkpoint",

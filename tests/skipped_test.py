@@ -1,4 +1,4 @@
-"""The closing lines of tools/test name every test that was skipped, also a single case of one, with what it would take."""
+"""The last lines of tools/test name every skipped test, also a single skipped case, and what would enable it."""
 
 import sys
 import unittest

@@ -33,7 +33,7 @@ std::optional<std::vector<std::byte>> from_base64(const std::string& text) {
   return bytes;
 }
 
-/// Looks up values, and remembers the first that makes no sense.
+/// Looks up values, and remembers the first one that makes no sense.
 class Values {
  public:
   explicit Values(const Metadata& metadata) : metadata_(metadata) {}

@@ -1,8 +1,8 @@
-// What a checkpoint says of itself, in the metadata of its safetensors header. Pure; any thread.
+// A checkpoint's description of itself, in the metadata of its safetensors header. Pure functions, for any thread.
 //
-// Keys, all texts: "format": "pt" (what some loaders ask for), and with "gossamer." before them job, layout (16
-// hexadecimal digits), clock, oldest_clock, cursor (base64, RFC 4648), node, node_name, written_at (UTC, ISO 8601),
-// version, replicas, and data_xxh3 (of all the tensors' bytes; 16 hexadecimal digits).
+// All values are texts. The keys are "format": "pt" (some loaders ask for it), and with "gossamer." before them: job,
+// layout (16 hexadecimal digits), clock, oldest_clock, cursor (base64, RFC 4648), node, node_name, written_at (UTC, ISO
+// 8601), version, replicas, and data_xxh3 (a hash of all the tensors' bytes; 16 hexadecimal digits).
 
 #pragma once
 
@@ -19,23 +19,24 @@ namespace gossamer::checkpoint {
 
 struct Description {
   std::string job;
-  std::uint64_t layout = 0;        ///< hash
-  std::uint64_t clock = 0;         ///< samples that the model has seen
-  std::uint64_t oldest_clock = 0;  ///< of the fragment that was published first: no value is older
-  std::vector<std::byte> cursor;   ///< the program's place in the data at `clock`; empty: none
+  std::uint64_t layout = 0;        ///< the layout's hash
+  std::uint64_t clock = 0;         ///< samples that the model has been trained on
+  std::uint64_t oldest_clock = 0;  ///< the clock of the oldest fragment: no value is older
+  std::vector<std::byte> cursor;   ///< the program's place in its data at `clock`; empty: none
   std::string node;                ///< id, 32 hexadecimal digits
   std::string node_name;
   std::string written_at;
-  std::string version;          ///< of the program that wrote it
-  std::uint32_t replicas = 1;   ///< of which it is the mean
-  std::uint64_t data_xxh3 = 0;  ///< XXH3-64, seed 0
+  std::string version;          ///< the version of the program that wrote the file
+  std::uint32_t replicas = 1;   ///< the model is the mean of this many
+  std::uint64_t data_xxh3 = 0;  ///< XXH3-64 with seed 0
 };
 
-/// `seconds` since 1970 as 2026-01-31T12:00:00Z.
+/// Formats `seconds` since 1970 as 2026-01-31T12:00:00Z.
 [[nodiscard]] std::string date_text(std::int64_t seconds);
 
 [[nodiscard]] Metadata metadata_of(const Description& description);
-/// Nothing if the file is not Gossamer's. An error, a phrase, if it says so and what it says makes no sense.
+/// Returns nothing if the file is not Gossamer's, and an error (a phrase) if it says that it is but its values make no
+/// sense.
 [[nodiscard]] std::expected<std::optional<Description>, std::string> description_in(const Metadata& metadata);
 
 }  // namespace gossamer::checkpoint

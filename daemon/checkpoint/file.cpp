@@ -1,5 +1,3 @@
-// The system calls of file.hpp.
-
 #include "daemon/checkpoint/file.hpp"
 
 #include <fcntl.h>
@@ -15,8 +13,8 @@
 namespace gossamer::checkpoint {
 namespace {
 
-/// As often as this goes what has been written to the disk: a full one is noticed early, and other programs' memory is
-/// not filled with pages that wait for a slow one.
+/// Data are brought to the disk each time this much has been written. A full disk is noticed early, and pages that wait
+/// for a slow disk do not fill the memory of other programs.
 constexpr std::uint64_t sync_bytes = 64u << 20;
 
 const char* advice(int error) {
@@ -49,7 +47,7 @@ std::expected<NewFile, std::string> NewFile::begin(std::filesystem::path path, c
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return std::unexpected(failed(folder, "cannot be written", errno));
   NewFile file(folder / partial, -1);
-  // A link or an old file there is replaced, not followed.
+  // A link or an old file in this place is replaced, not followed.
   if (::unlink(file.partial_.c_str()) != 0 && errno != ENOENT)
     return std::unexpected(failed(file.partial_, "cannot be written", errno));
   if (const std::uint64_t free_bytes = std::uint64_t{disk.f_bavail} * disk.f_frsize; free_bytes < size_bytes) {
@@ -60,7 +58,7 @@ std::expected<NewFile, std::string> NewFile::begin(std::filesystem::path path, c
   }
   file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file.fd_ < 0) return std::unexpected(failed(file.partial_, "cannot be written", errno));
-  // Not every file system can reserve; then a full disk shows when it is written to.
+  // Not every file system can reserve space; there a full disk shows when it is written to.
   if (::fallocate(file.fd_, 0, 0, static_cast<off_t>(size_bytes)) != 0 && errno != EOPNOTSUPP && errno != EINTR)
     return std::unexpected(failed(file.partial_, "cannot be written", errno));
   return file;
@@ -92,11 +90,11 @@ std::expected<void, std::string> NewFile::write_at(std::span<const std::byte> by
 
 std::expected<void, std::string> NewFile::finish(const std::filesystem::path& path) {
   if (::fsync(fd_) != 0) return std::unexpected(failed(partial_, "cannot be brought to the disk", errno));
-  // It is read again only after a restart, if ever: the memory is for those that train.
+  // The file is read again only after a restart, if ever, so its pages leave the memory to those who train.
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
   if (::rename(partial_.c_str(), path.c_str()) != 0) return std::unexpected(failed(path, "cannot be written", errno));
   ::close(std::exchange(fd_, -1));
-  // So that the rename survives a power cut; where the file system does not allow it, the file is whole all the same.
+  // The rename then survives a power cut. Where the file system does not allow this, the file is still whole.
   if (const int folder = ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); folder >= 0) {
     ::fsync(folder);
     ::close(folder);
@@ -105,7 +103,7 @@ std::expected<void, std::string> NewFile::finish(const std::filesystem::path& pa
 }
 
 std::expected<OldFile, std::string> OldFile::open(const std::filesystem::path& path) {
-  // Not blocked by a pipe that nobody writes to.
+  // O_NONBLOCK: a pipe that nobody writes to must not block us.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return std::unexpected(failed(path, "cannot be read", errno));
   OldFile file(path, fd, 0);

@@ -1,7 +1,7 @@
-// Files of checkpoints as the disk has them: one that appears whole or not at all, and one to read from.
+// The files of checkpoints on the disk: a new file that appears whole or not at all, and an old file to read from.
 //
-// Every call may block for as long as the disk does: never from the loop's thread of the daemon. Failures are values,
-// each text with the file's path, the cause, and what to do. One owner, one thread at a time.
+// Every call may block for as long as the disk does, so the daemon never makes it on the loop's thread. Failures are
+// values: each is a text with the file's path, the cause, and what to do. One owner, one thread at a time.
 
 #pragma once
 
@@ -14,14 +14,15 @@
 
 namespace gossamer::checkpoint {
 
-/// What could not be done with a file, why (an errno), and what to do about it.
+/// Says what could not be done with a file, why (an errno), and what to do about it.
 [[nodiscard]] std::string failed(const std::filesystem::path& path, const char* what, int error);
 
-/// Is written beside its place and gets its name when it is complete and on the disk. Removed if it is not finished.
+/// A file that is written beside its place and gets its name when it is complete and on the disk. It is removed if it
+/// is not finished.
 class NewFile {
  public:
-  /// `path`'s folder exists. The file lies at `path`'s folder / `partial` until finish(); what a process that was
-  /// killed left there is overwritten. Refused if the disk has no room for `size_bytes`, which are reserved where it
+  /// `path`'s folder exists. Until finish() the file is `partial` in that folder; a file that a killed process left
+  /// there is overwritten. Fails if the disk has no room for `size_bytes`, which are reserved where the file system
   /// can.
   [[nodiscard]] static std::expected<NewFile, std::string> begin(std::filesystem::path path, const std::string& partial,
                                                                  std::uint64_t size_bytes);
@@ -30,7 +31,8 @@ class NewFile {
   ~NewFile();
 
   [[nodiscard]] std::expected<void, std::string> write_at(std::span<const std::byte> bytes, std::uint64_t offset);
-  /// Brings everything to the disk, and then renames the file to `path`, in the same folder, replacing what was there.
+  /// Brings everything to the disk, and then renames the file to `path` in the same folder. An older file there is
+  /// replaced.
   [[nodiscard]] std::expected<void, std::string> finish(const std::filesystem::path& path);
   [[nodiscard]] const std::filesystem::path& partial() const { return partial_; }
 
@@ -43,7 +45,7 @@ class NewFile {
 
 class OldFile {
  public:
-  /// Refused if it is no ordinary file.
+  /// Fails if it is not an ordinary file.
   [[nodiscard]] static std::expected<OldFile, std::string> open(const std::filesystem::path& path);
   OldFile(OldFile&& other) noexcept;
   OldFile& operator=(OldFile&&) = delete;
@@ -51,7 +53,7 @@ class OldFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
-  /// All of `bytes`, or an error; also if the file has become shorter.
+  /// Reads all of `bytes`. Fails also if the file has become shorter.
   [[nodiscard]] std::expected<void, std::string> read_at(std::span<std::byte> bytes, std::uint64_t offset) const;
 
  private:

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::size_t clock_digits = 20;
 constexpr std::string_view ending = ".safetensors";
-/// Of a folder; more are passed over.
+/// Further files of a folder are ignored.
 constexpr std::size_t most_files = 100'000;
 
-/// CLOCK-….safetensors, the middle not empty.
+/// Whether the name is CLOCK-….safetensors, with a middle that is not empty.
 bool is_checkpoint(std::string_view name) {
   return name.size() > clock_digits + 1 + ending.size() && name.ends_with(ending) && name[clock_digits] == '-' &&
          name.find_first_not_of("0123456789") == clock_digits;

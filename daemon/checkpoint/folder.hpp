@@ -21,22 +21,23 @@ namespace gossamer::checkpoint {
 
 inline constexpr const char* import_name = "import.safetensors";
 inline constexpr const char* import_partial_name = ".import.partial";
-/// Of a node's id in the name of a file.
+/// The name of a file holds this many digits of the node's id.
 inline constexpr std::size_t node_digits = 8;
 
-/// `node`: the first node_digits of its id, or "import".
+/// `node` is the first node_digits of the node's id, or "import".
 [[nodiscard]] std::string file_name(std::uint64_t clock, std::string_view node);
 [[nodiscard]] std::string partial_name(std::string_view node);
 
-/// Makes the folder of a job, and those above it, for their owner only. An error says what to do.
+/// Makes the folder of a job and those above it, accessible to their owner only. An error says what to do.
 [[nodiscard]] std::expected<std::filesystem::path, std::string> make_job_folder(const std::filesystem::path& folder,
                                                                                 const std::string& job);
 
-/// What lies there, the furthest clock first; not import.safetensors. None if the folder cannot be read.
+/// The checkpoints in the folder, the furthest clock first, without import.safetensors. Empty if the folder cannot be
+/// read.
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& job_folder);
 
-/// Removes what this node wrote, but for the latest `keep` files and `newest`. The latest are those that were written
-/// last: the clock of a job that begins anew is smaller than before. Returns what could not be removed.
+/// Removes the files that this node wrote, except for the latest `keep` files and `newest`. The latest files are those
+/// that were written last: a job that begins again has a smaller clock than before. Returns what could not be removed.
 [[nodiscard]] std::expected<void, std::string> remove_old(const std::filesystem::path& job_folder,
                                                           std::string_view node, std::size_t keep,
                                                           const std::filesystem::path& newest);

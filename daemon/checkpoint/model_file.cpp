@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr const char* dtype = "F32";
-/// What the metadata take at most: a cursor in base64, names, numbers and JSON around them.
+/// The metadata take at most this much: a cursor in base64, names, numbers and JSON around them.
 constexpr std::size_t metadata_room_bytes = 8192;
 
 std::string text_of(const std::vector<std::uint64_t>& shape) {
@@ -35,14 +35,15 @@ std::uint64_t elements_of(const Model& model) {
 
 std::expected<ModelWriter, std::string> ModelWriter::begin(const std::filesystem::path& folder,
                                                            const std::string& partial, const Model& model) {
-  std::vector<Tensor> tensors;
+  std::vector<SafetensorsTensor> tensors;
   std::uint64_t at = 0;
   for (const ModelTensor& tensor : model) {
     const std::uint64_t end = at + tensor.elements * sizeof(float);
     tensors.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape, .begin = at, .end = end});
     at = end;
   }
-  // The clock is known when the last element is: what the header will say is written last, so it has its place now.
+  // The clock is known only when the last element is written, so the header is written last; its place is reserved
+  // here.
   const auto header = header_bytes(tensors, {});
   if (!header) return std::unexpected(fmt::format("{}: {}", folder.string(), header.error()));
   const std::uint64_t data_at = header->size() + metadata_room_bytes;
@@ -65,7 +66,7 @@ std::expected<void, std::string> ModelWriter::finish(const std::filesystem::path
   description.data_xxh3 = hash_.value();
   const auto header = header_bytes(tensors_, metadata_of(description), data_at_);
   if (!header || header->size() != data_at_)
-    return std::unexpected(fmt::format("{}: what it says of itself does not fit its header", path.string()));
+    return std::unexpected(fmt::format("{}: its description does not fit its header", path.string()));
   if (auto written = file_.write_at(std::as_bytes(std::span(*header)), 0); !written) return written;
   return file_.finish(path);
 }
@@ -86,14 +87,14 @@ std::string ModelReader::bad(const std::string& what) const {
   return fmt::format("{}: {}", path().string(), what);
 }
 
-std::string ModelReader::not_float32(const Tensor& tensor) const {
+std::string ModelReader::not_float32(const SafetensorsTensor& tensor) const {
   return bad(
       fmt::format("tensor {} is {}; models are averaged in float32: save it as that", tensor.name, tensor.dtype));
 }
 
 Model ModelReader::model_in_float32(std::size_t& left_out) const {
   Model model;
-  for (const Tensor& tensor : header_.tensors) {
+  for (const SafetensorsTensor& tensor : header_.tensors) {
     if (tensor.dtype == dtype) {
       model.push_back(
           {.name = tensor.name, .shape = tensor.shape, .elements = (tensor.end - tensor.begin) / sizeof(float)});
@@ -105,15 +106,16 @@ Model ModelReader::model_in_float32(std::size_t& left_out) const {
 }
 
 std::expected<Model, std::string> ModelReader::model() const {
-  const auto other = std::ranges::find_if(header_.tensors, [](const Tensor& tensor) { return tensor.dtype != dtype; });
+  const auto other =
+      std::ranges::find_if(header_.tensors, [](const SafetensorsTensor& tensor) { return tensor.dtype != dtype; });
   if (other != header_.tensors.end()) return std::unexpected(not_float32(*other));
   std::size_t none = 0;
   return model_in_float32(none);
 }
 
 std::expected<void, std::string> ModelReader::take(const Model& model) {
-  std::map<std::string_view, const Tensor*> by_name;
-  for (const Tensor& tensor : header_.tensors)
+  std::map<std::string_view, const SafetensorsTensor*> by_name;
+  for (const SafetensorsTensor& tensor : header_.tensors)
     by_name[tensor.name] = &tensor;
   pieces_.clear();
   std::uint64_t at = 0;
@@ -121,7 +123,7 @@ std::expected<void, std::string> ModelReader::take(const Model& model) {
   for (const ModelTensor& wanted : model) {
     const auto found = by_name.find(wanted.name);
     if (found == by_name.end()) return std::unexpected(bad(fmt::format("has no tensor {}", wanted.name)));
-    const Tensor& tensor = *found->second;
+    const SafetensorsTensor& tensor = *found->second;
     if (tensor.shape != wanted.shape)
       return std::unexpected(bad(fmt::format("tensor {} is {}, in the model it is {}", wanted.name,
                                              text_of(tensor.shape), text_of(wanted.shape))));
@@ -154,7 +156,7 @@ std::expected<void, std::string> ModelReader::read(std::span<float> elements) {
 
 std::expected<void, std::string> ModelReader::check() const {
   if (!description_ || !in_order_ || hash_.value() == description_->data_xxh3) return {};
-  return std::unexpected(bad("is damaged: its data are not what was written; take another checkpoint"));
+  return std::unexpected(bad("is damaged: its data are not those that were written; use another checkpoint"));
 }
 
 }  // namespace gossamer::checkpoint

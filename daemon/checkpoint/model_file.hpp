@@ -1,8 +1,8 @@
-// A model in a safetensors file: the tensors of a replica that are averaged, in fp32, in the order of its layout, so
-// that the data are the replica's elements one after the other.
+// A model in a safetensors file: the averaged tensors of a replica, in fp32, in the order of its layout, so that the
+// data are the replica's elements one after the other.
 //
-// Written and read from the front to the end, a part at a time; nothing of the size of the model is held. Blocks for as
-// long as the disk does; failures are values, texts that name the file. One owner, one thread at a time.
+// The file is written and read from front to end in parts; nothing of the model's size is held in memory. Calls block
+// for as long as the disk does. Failures are values: texts that name the file. One owner, one thread at a time.
 
 #pragma once
 
@@ -35,7 +35,7 @@ using Model = std::vector<ModelTensor>;
 
 [[nodiscard]] std::uint64_t elements_of(const Model& model);
 
-/// XXH3-64 of bytes that come in parts.
+/// XXH3-64 of bytes that come in parts, with seed 0.
 class RunningHash {
  public:
   RunningHash() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
@@ -51,44 +51,44 @@ class RunningHash {
 
 class ModelWriter {
  public:
-  /// In a folder that exists; see NewFile.
+  /// The folder must exist; see NewFile.
   [[nodiscard]] static std::expected<ModelWriter, std::string> begin(const std::filesystem::path& folder,
                                                                      const std::string& partial, const Model& model);
-  /// The next elements.
+  /// Writes the next elements.
   [[nodiscard]] std::expected<void, std::string> append(std::span<const float> elements);
-  /// After the last elements. The file is at `path` then, in the same folder.
+  /// Call this after the last elements. The file is then at `path`, in the same folder.
   [[nodiscard]] std::expected<void, std::string> finish(const std::filesystem::path& path, Description description);
 
  private:
-  ModelWriter(NewFile file, std::vector<Tensor> tensors, std::uint64_t data_at)
+  ModelWriter(NewFile file, std::vector<SafetensorsTensor> tensors, std::uint64_t data_at)
       : file_(std::move(file)), tensors_(std::move(tensors)), data_at_(data_at) {}
   NewFile file_;
-  std::vector<Tensor> tensors_;
+  std::vector<SafetensorsTensor> tensors_;
   std::uint64_t data_at_;
-  std::uint64_t data_bytes_ = 0;  // written
+  std::uint64_t data_bytes_ = 0;  // bytes of data written
   RunningHash hash_;
 };
 
 class ModelReader {
  public:
-  /// Reads the header only. Refused if the file is no safetensors file.
+  /// Reads the header only. Fails if the file is no safetensors file.
   [[nodiscard]] static std::expected<ModelReader, std::string> open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
-  /// What Gossamer wrote about it; nothing if somebody else wrote the file.
+  /// Gossamer's description of the model; nothing if another program wrote the file.
   [[nodiscard]] const std::optional<Description>& description() const { return description_; }
-  /// The tensors of the file in the order of its data. Refused if one is not in fp32.
+  /// The tensors of the file in the order of its data. Fails if one of them is not in fp32.
   [[nodiscard]] std::expected<Model, std::string> model() const;
 
-  /// The same without those that are not; how many were left out is added.
+  /// The tensors in fp32 only. Adds the number of the others to the argument.
   [[nodiscard]] Model model_in_float32(std::size_t& left_out) const;
 
-  /// Read from now on what this model needs, in its order, by the tensors' names. Refused if the file lacks one, or has
-  /// it in another shape or not in fp32; what it has beside them is passed over.
+  /// From now on, reads what this model needs, in the model's order, by the names of the tensors. Fails if the file
+  /// lacks a tensor, or has it in another shape or not in fp32. Further tensors of the file are ignored.
   [[nodiscard]] std::expected<void, std::string> take(const Model& model);
-  /// The next elements of the model.
+  /// Reads the next elements of the model.
   [[nodiscard]] std::expected<void, std::string> read(std::span<float> elements);
-  /// After the last elements of a file that Gossamer wrote: refused if they are not what was written.
+  /// Call this after the last elements of a file that Gossamer wrote. Fails if the data are not what was written.
   [[nodiscard]] std::expected<void, std::string> check() const;
 
  private:
@@ -96,16 +96,16 @@ class ModelReader {
     std::uint64_t at;  ///< bytes from the start of the file
     std::uint64_t bytes;
   };
-  ModelReader(OldFile file, Header header, std::optional<Description> description)
+  ModelReader(OldFile file, SafetensorsHeader header, std::optional<Description> description)
       : file_(std::move(file)), header_(std::move(header)), description_(std::move(description)) {}
   [[nodiscard]] std::string bad(const std::string& what) const;
-  [[nodiscard]] std::string not_float32(const Tensor& tensor) const;
+  [[nodiscard]] std::string not_float32(const SafetensorsTensor& tensor) const;
 
   OldFile file_;
-  Header header_;
+  SafetensorsHeader header_;
   std::optional<Description> description_;
-  std::vector<Piece> pieces_;  // still to be read, the next one last
-  bool in_order_ = true;       // all of the data, as it stands in the file
+  std::vector<Piece> pieces_;  // pieces still to be read; the next one is last
+  bool in_order_ = true;       // whether all of the data is read in the order of the file
   RunningHash hash_;
 };
 

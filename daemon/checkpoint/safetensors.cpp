@@ -1,4 +1,4 @@
-// Writing and reading headers (safetensors.hpp). A header is read event by event: what is kept is bounded by its
+// Writes and reads headers (safetensors.hpp). A header is read event by event, so memory is bounded by the header's
 // length, however deep and often its brackets open.
 
 #include "daemon/checkpoint/safetensors.hpp"
@@ -15,9 +15,9 @@ namespace gossamer::checkpoint {
 namespace {
 
 constexpr const char* metadata_name = "__metadata__";
-constexpr std::size_t alignment = 8;  // of the data, as the format's own library writes it
+constexpr std::size_t alignment = 8;  // alignment of the data, as the format's own library writes it
 
-/// Takes the header's events; the first thing that is wrong ends the reading.
+/// Takes the events of the header. The first error ends the reading.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool start_object(std::size_t) override {
@@ -100,7 +100,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   [[nodiscard]] const std::string& problem() const { return problem_; }
-  [[nodiscard]] Header& header() { return header_; }
+  [[nodiscard]] SafetensorsHeader& header() { return header_; }
 
  private:
   enum class Place { outside, names, metadata, tensor, shape, offsets };
@@ -120,21 +120,22 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Place place_ = Place::outside;
   std::string name_;
   std::string key_;
-  Tensor tensor_;
+  SafetensorsTensor tensor_;
   bool has_shape_ = false;
   bool has_metadata_ = false;
   std::optional<std::vector<std::uint64_t>> offsets_;
-  Header header_;
+  SafetensorsHeader header_;
   std::string problem_;
 };
 
-/// Sizes by shape and dtype, no gaps, no overlap, all of the data: in the order of the data, which is made here.
-std::string check_tensors(std::vector<Tensor>& tensors, std::uint64_t data_bytes) {
-  const auto wrong = [](const Tensor& tensor, const std::string& what) {
+/// Checks that the tensors fit their shapes and dtypes and cover all of the data without gaps or overlap. Sorts them by
+/// their place in the data.
+std::string check_tensors(std::vector<SafetensorsTensor>& tensors, std::uint64_t data_bytes) {
+  const auto wrong = [](const SafetensorsTensor& tensor, const std::string& what) {
     return fmt::format("tensor {}: {}", tensor.name, what);
   };
   std::vector<const std::string*> names;
-  for (const Tensor& tensor : tensors) {
+  for (const SafetensorsTensor& tensor : tensors) {
     names.push_back(&tensor.name);
     std::uint64_t bytes = dtype_bytes(tensor.dtype);
     bool overflows = false;
@@ -148,9 +149,10 @@ std::string check_tensors(std::vector<Tensor>& tensors, std::uint64_t data_bytes
   std::ranges::sort(names, {}, [](const std::string* name) -> const std::string& { return *name; });
   const auto twice = std::ranges::adjacent_find(names, [](const auto* a, const auto* b) { return *a == *b; });
   if (twice != names.end()) return fmt::format("tensor {}: is there twice", **twice);
-  std::ranges::stable_sort(tensors, {}, [](const Tensor& tensor) { return std::pair(tensor.begin, tensor.end); });
+  std::ranges::stable_sort(tensors, {},
+                           [](const SafetensorsTensor& tensor) { return std::pair(tensor.begin, tensor.end); });
   std::uint64_t at = 0;
-  for (const Tensor& tensor : tensors) {
+  for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin != at)
       return wrong(tensor, fmt::format("begins at byte {} of the data, where {} is expected: tensors must neither "
                                        "overlap nor leave gaps",
@@ -173,15 +175,16 @@ std::uint64_t dtype_bytes(std::string_view dtype) {
   return found == std::end(known) ? 0 : found->second;
 }
 
-std::expected<std::string, std::string> header_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata,
-                                                     std::size_t least_bytes) {
-  // Written by hand, tensor by tensor, so that they stand in the order of their data; the texts are nlohmann's.
+std::expected<std::string, std::string> header_bytes(const std::vector<SafetensorsTensor>& tensors,
+                                                     const Metadata& metadata, std::size_t least_bytes) {
+  // The header is written tensor by tensor, so that the tensors stand in the order of their data. nlohmann's library
+  // quotes the texts.
   const auto quoted = [](const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
   std::string json = "{";
   if (!metadata.empty()) json += fmt::format("\"{}\":{}", metadata_name, nlohmann::json(metadata).dump());
-  for (const Tensor& tensor : tensors) {
+  for (const SafetensorsTensor& tensor : tensors) {
     json += fmt::format("{}{}:{{\"dtype\":{},\"shape\":{},\"data_offsets\":[{},{}]}}", json.size() > 1 ? "," : "",
                         quoted(tensor.name), quoted(tensor.dtype), nlohmann::json(tensor.shape).dump(), tensor.begin,
                         tensor.end);
@@ -199,12 +202,12 @@ std::expected<std::string, std::string> header_bytes(const std::vector<Tensor>& 
   return out + json;
 }
 
-std::expected<Header, std::string> parse_header(std::string_view json, std::uint64_t data_bytes) {
+std::expected<SafetensorsHeader, std::string> parse_header(std::string_view json, std::uint64_t data_bytes) {
   HeaderReader reader;
   const bool read = nlohmann::json::sax_parse(json, &reader);
   if (!read || !reader.problem().empty())
     return std::unexpected(reader.problem().empty() ? "the header is not valid JSON" : reader.problem());
-  Header header = std::move(reader.header());
+  SafetensorsHeader header = std::move(reader.header());
   if (std::string problem = check_tensors(header.tensors, data_bytes); !problem.empty())
     return std::unexpected(std::move(problem));
   header.data_at = header_length_bytes + json.size();
@@ -212,7 +215,7 @@ std::expected<Header, std::string> parse_header(std::string_view json, std::uint
   return header;
 }
 
-std::expected<Header, std::string> read_header(const OldFile& file) {
+std::expected<SafetensorsHeader, std::string> read_header(const OldFile& file) {
   const auto bad = [&](const std::string& what) {
     return std::unexpected(fmt::format("{}: is no safetensors file, or a damaged one: {}", file.path().string(), what));
   };

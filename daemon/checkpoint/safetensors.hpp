@@ -24,40 +24,41 @@
 
 namespace gossamer::checkpoint {
 
-/// Of the format: no reader takes a longer one.
+/// The format's own limit: no reader takes a longer header.
 inline constexpr std::uint64_t max_header_bytes = 100'000'000;
 inline constexpr std::size_t header_length_bytes = 8;
 
-struct Tensor {
+struct SafetensorsTensor {
   std::string name;
   std::string dtype;  ///< as in the file: "F32"
   std::vector<std::uint64_t> shape;
   std::uint64_t begin = 0;  ///< bytes, from the start of the data
   std::uint64_t end = 0;
 
-  friend bool operator==(const Tensor&, const Tensor&) = default;
+  friend bool operator==(const SafetensorsTensor&, const SafetensorsTensor&) = default;
 };
 using Metadata = std::map<std::string, std::string>;
 
-struct Header {
-  std::vector<Tensor> tensors;  ///< in the order of their data
+struct SafetensorsHeader {
+  std::vector<SafetensorsTensor> tensors;  ///< in the order of the data
   Metadata metadata;
-  std::uint64_t data_at = 0;  ///< in the file
+  std::uint64_t data_at = 0;  ///< offset of the data in the file
   std::uint64_t data_bytes = 0;
 };
 
-/// Bytes of one element; 0: a dtype that the format does not have.
+/// The bytes of one element; 0 for a dtype that the format does not have.
 [[nodiscard]] std::uint64_t dtype_bytes(std::string_view dtype);
 
-/// What stands before the data, with its length: filled up with spaces to `least_bytes`, and to a multiple of 8. An
-/// error if it would be longer than the format allows.
-[[nodiscard]] std::expected<std::string, std::string> header_bytes(const std::vector<Tensor>& tensors,
+/// All that stands before the data: the header's length and the header, filled up with spaces to `least_bytes` and to a
+/// multiple of 8. Fails if it would be longer than the format allows.
+[[nodiscard]] std::expected<std::string, std::string> header_bytes(const std::vector<SafetensorsTensor>& tensors,
                                                                    const Metadata& metadata,
                                                                    std::size_t least_bytes = 0);
 
-/// The header in `json`, of a file with so many bytes of data. An error is a phrase.
-[[nodiscard]] std::expected<Header, std::string> parse_header(std::string_view json, std::uint64_t data_bytes);
-/// An error names the file.
-[[nodiscard]] std::expected<Header, std::string> read_header(const OldFile& file);
+/// Parses the header `json` of a file with this many bytes of data. An error is a phrase.
+[[nodiscard]] std::expected<SafetensorsHeader, std::string> parse_header(std::string_view json,
+                                                                         std::uint64_t data_bytes);
+/// Reads a file's header. An error names the file.
+[[nodiscard]] std::expected<SafetensorsHeader, std::string> read_header(const OldFile& file);
 
 }  // namespace gossamer::checkpoint

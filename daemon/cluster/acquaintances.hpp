@@ -1,10 +1,10 @@
-// The addresses of members, kept in the state folder: a node that is restarted finds its cluster again through any of
-// them, also where its configured contacts are gone, or it has none because it was the first, and even if its own
-// address has changed meanwhile.
+// The addresses of members, kept in the state folder. After a restart a node finds its cluster again through any of
+// them, even where its configured contacts are gone, where it has none because it was the first, or where its own
+// address has changed.
 //
-// Hints, like configured peers: who answers there has to prove that it holds the cluster key. Called at start and, now
-// and then, from the loop's thread; the file is written by the disk's thread, and only when something has changed; the
-// caller looks once in keep_interval_us. A file that cannot be read or written is warned of. Invariant: at most one
+// The addresses are hints, like configured peers: whoever answers there has to prove that it holds the cluster key. The
+// file is read at start, on the loop's thread, and written by the disk's thread, only when something has changed; the
+// caller looks once every keep_interval_us. A file that cannot be read or written is warned of. Invariant: at most one
 // writing is under way; what changes meanwhile is written by the next keep() after it.
 
 #pragma once
@@ -21,19 +21,20 @@
 
 namespace gossamer::daemon {
 
-/// Addresses kept; those of a larger cluster are a part of it.
+/// This many addresses are kept; a larger cluster is kept in part.
 inline constexpr std::size_t max_acquaintances = 32;
 inline constexpr TimeUs keep_interval_us = 5 * us_per_s;
 
 class Acquaintances {
  public:
-  /// Reads what an earlier life has kept. All outlive it, and `state` the tasks of `disk`.
+  /// Reads what an earlier life of the node has kept. All references outlive this object, and `state` outlives the
+  /// tasks of `disk`.
   Acquaintances(const StateFolder& state, Workers& disk, spdlog::logger& log);
 
-  /// tcp://HOST:PORT each.
+  /// Each is tcp://HOST:PORT.
   [[nodiscard]] const std::vector<std::string>& addresses() const { return kept_; }
-  /// Keeps the first max_acquaintances of these, if they are others than before. Nobody to keep leaves what there is:
-  /// whoever is alone now still wants to know whom it knew.
+  /// Keeps the first max_acquaintances of these addresses if they have changed. An empty list changes nothing: a node
+  /// that is alone now still wants to find the members it knew.
   void keep(std::vector<std::string> addresses);
 
  private:

@@ -1,5 +1,3 @@
-// The commands of cluster_commands.hpp.
-
 #include "daemon/cluster/cluster_commands.hpp"
 
 #include <fmt/format.h>
@@ -32,24 +30,28 @@ json answer_of(const peer::Denial& denial) {
 
 }  // namespace
 
-bool is_for_owners(const std::string& command) {
-  return command == "deny" || command == "allow" || command == "key_rotate" || command == "key_retire" ||
-         command == "invite" || command == "join";
-}
-
-std::optional<json> ClusterCommands::answer(const json& request) {
-  const std::string command = request.at("command");
-  if (command == "denials") return denials();
-  if (command == "key_list") return key_list();
-  if (command == "join") return join(request);
-  if (command == "join_status") return json{{"state", join_state_}, {"message", join_message_}};
-  if (!is_for_owners(command)) return std::nullopt;
-  if (state_.waits_to_join())
-    return failure("this node has not joined a cluster yet: see gossamerctl peers and its log for why");
-  if (command == "deny" || command == "allow") return decide(request, command == "deny");
-  if (command == "key_rotate") return key_rotate();
-  if (command == "key_retire") return key_retire(request);
-  return invite(request);
+std::vector<ControlCommand> ClusterCommands::control_commands() {
+  const auto as_member = [this](json (ClusterCommands::*answer)(const json&)) {
+    return [this, answer](const json& request) {
+      if (state_.waits_to_join())
+        return failure("this node has not joined a cluster yet: see gossamerctl peers and its log for why");
+      return (this->*answer)(request);
+    };
+  };
+  return {
+      {"denials", CommandFor::everyone, [this](const json&) { return denials(); }},
+      {"deny", CommandFor::owners, as_member(&ClusterCommands::deny)},
+      {"allow", CommandFor::owners, as_member(&ClusterCommands::allow)},
+      {"key_list", CommandFor::everyone, [this](const json&) { return key_list(); }},
+      {"key_rotate", CommandFor::owners, as_member(&ClusterCommands::key_rotate)},
+      {"key_retire", CommandFor::owners, as_member(&ClusterCommands::key_retire)},
+      {"invite", CommandFor::owners, as_member(&ClusterCommands::invite)},
+      {"join", CommandFor::owners, [this](const json& request) { return join(request); }},
+      {"join_status", CommandFor::everyone,
+       [this](const json&) -> json {
+         return {{"state", join_state_}, {"message", join_message_}};
+       }},
+  };
 }
 
 // --- who is denied ------------------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ json ClusterCommands::key_list() const {
   return {{"keys", std::move(keys)}, {"neighbours", neighbours}};
 }
 
-json ClusterCommands::key_rotate() {
+json ClusterCommands::key_rotate(const json&) {
   const auto fingerprint = overlay_.rotate_key();
   if (!fingerprint) return failure(fingerprint.error());
   return {{"fingerprint", peer::hex(*fingerprint)}};
@@ -144,7 +146,7 @@ json ClusterCommands::invite(const json& request) {
 }
 
 json ClusterCommands::join(const json& request) {
-  configured_line_.clear();  // who asks now knows better
+  configured_line_.clear();  // this line replaces the configured one
   timer_.cancel();
   if (const auto begun = begin_join(text_in(request, "line")); !begun) return failure(begun.error());
   return {{"joining", true}};

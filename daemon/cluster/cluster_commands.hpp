@@ -1,4 +1,5 @@
-// What operators do to the cluster through the control socket: deny and allow nodes, change its key, invite, join.
+// The operators' commands to the cluster through the control socket: deny and allow nodes, change its key, invite,
+// join.
 //
 //   deny {node, reason}, allow {node}, denials        node: 32 hexadecimal digits, or the first 8 or more of one known
 //   key_list, key_rotate, key_retire {fingerprint}
@@ -15,10 +16,11 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/cluster/cluster_state.hpp"
+#include "daemon/control/control_commands.hpp"
 #include "peer/overlay/overlay.hpp"
 
 namespace gossamer::daemon {
@@ -27,29 +29,28 @@ inline constexpr std::int64_t default_invitation_s = 24 * 3600;
 inline constexpr std::int64_t least_invitation_s = 1;
 inline constexpr std::int64_t most_invitation_s = 365 * 24 * 3600;
 inline constexpr std::chrono::seconds join_retry{10};
-/// Digits of a node's id that name it.
+/// A prefix of a node's id names the node if it has at least this many digits.
 inline constexpr std::size_t least_id_digits = 8;
-
-/// The commands that only root and the daemon's user may give: those that change something, or hand out a secret.
-[[nodiscard]] bool is_for_owners(const std::string& command);
 
 class ClusterCommands {
  public:
-  /// All references outlive it.
+  /// All references outlive this object.
   ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, spdlog::logger& log)
       : overlay_(overlay), state_(state), log_(log), timer_(loop) {}
 
-  /// Nothing if the command is none of these.
-  [[nodiscard]] std::optional<nlohmann::json> answer(const nlohmann::json& request);
-  /// Joins by the configuration's line, again and again.
+  /// The rows of these commands. They are valid as long as this object.
+  [[nodiscard]] std::vector<ControlCommand> control_commands();
+  /// Joins by the configuration's line, and tries again until it is granted.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
 
  private:
+  [[nodiscard]] nlohmann::json deny(const nlohmann::json& request) { return decide(request, true); }
+  [[nodiscard]] nlohmann::json allow(const nlohmann::json& request) { return decide(request, false); }
   [[nodiscard]] nlohmann::json decide(const nlohmann::json& request, bool denied);
   [[nodiscard]] nlohmann::json denials() const;
   [[nodiscard]] nlohmann::json key_list() const;
-  [[nodiscard]] nlohmann::json key_rotate();
+  [[nodiscard]] nlohmann::json key_rotate(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json key_retire(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json invite(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json join(const nlohmann::json& request);
@@ -63,7 +64,7 @@ class ClusterCommands {
   asio::steady_timer timer_;
   std::string join_state_ = "none";  ///< none, joining, joined or failed
   std::string join_message_;
-  std::string last_failure_;  ///< said in the log
+  std::string last_failure_;  ///< the last failure that was logged
   std::string configured_line_;
 };
 

@@ -1,5 +1,3 @@
-// Reads and writes the files of cluster_state.hpp.
-
 #include "daemon/cluster/cluster_state.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +14,7 @@ constexpr const char* notes_name = "key_notes";
 constexpr const char* denials_name = "denials";
 constexpr const char* invited_by_name = "invited_by";
 
-/// A file's content, "" if there is none.
+/// A file's content, or "" if there is no such file.
 std::expected<std::string, std::string> text_of(const StateFolder& state, const char* name) {
   auto content = state.load(name);
   if (!content) return std::unexpected(content.error());

@@ -1,4 +1,4 @@
-// What a node keeps about its cluster across restarts: the keys, who is denied, and whom it was invited by.
+// All that a node keeps about its cluster across restarts: the keys, who is denied, and whom it was invited by.
 //
 //   cluster.key (or [overlay] cluster_key_file)  the ring's secrets, the one listened with first
 //   key_notes                                    when each was made, which are retired (peer/admission/key_ring.hpp)
@@ -23,17 +23,17 @@ namespace gossamer::daemon {
 
 class ClusterState {
  public:
-  /// `state` outlives it. Without a key file: makes one (a cluster of its own), unless the node is to `wait_to_join`;
-  /// then it has a key that is kept nowhere, until it is given the cluster's. Errors say what to do.
+  /// `state` outlives this object. Without a key file a key is made, which founds a cluster of its own. A node that is
+  /// to `wait_to_join` gets a key that is not saved, until it is given the cluster's. Errors say what to do.
   [[nodiscard]] static std::expected<ClusterState, std::string> load(const StateFolder& state,
                                                                      const std::filesystem::path& key_file,
                                                                      bool wait_to_join);
 
-  /// As they were at load().
+  /// The keys as they were at load().
   [[nodiscard]] const peer::KeyRing& key_ring() const { return ring_; }
   [[nodiscard]] const peer::Denials& denials() const { return denials_; }
   [[nodiscard]] const std::vector<std::string>& invited_by() const { return invited_by_; }
-  /// It has no cluster key of its own, nor anyone else's.
+  /// The node has no cluster key yet: it has made none, and was given none.
   [[nodiscard]] bool waits_to_join() const { return waits_to_join_; }
 
   [[nodiscard]] std::expected<void, std::string> keep(const peer::KeyRing& ring);

@@ -1,5 +1,3 @@
-// See cluster_view.hpp.
-
 #include "daemon/cluster/cluster_view.hpp"
 
 #include <chrono>
@@ -13,7 +11,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// What a message may hold: a number that is finite and not negative.
+/// Makes a number fit for a message: finite and not negative.
 float sound(double value) {
   const auto number = static_cast<float>(value);
   return std::isfinite(number) && number > 0 ? number : 0;

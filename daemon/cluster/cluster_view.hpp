@@ -1,6 +1,7 @@
-// How the other nodes stand, as they and others tell (gossip/membership/summaries.hpp), for the status page.
+// How the other nodes stand, as they and others report it (gossip/membership/summaries.hpp), for the status page.
 //
-// Owned by Node; everything runs on the loop's thread. Says its own word to a neighbour once a summary_period_us.
+// Owned by Node; everything runs on the loop's thread. The node sends its own summary to one neighbour every
+// summary_period_us.
 
 #pragma once
 
@@ -14,12 +15,12 @@
 
 namespace gossamer::daemon {
 
-/// What the view asks of its node.
+/// The view asks its node for these.
 struct ClusterViewHost {
   std::function<TimeUs()> now_us;
   std::function<NodeSummary()> own;
   std::function<std::vector<NodeId>()> neighbours;
-  std::function<void(const NodeId& to, const Message& message)> send;  ///< what cannot be sent is left out
+  std::function<void(const NodeId& to, const Message& message)> send;  ///< a message that cannot be sent is dropped
 };
 
 class ClusterView {
@@ -28,7 +29,7 @@ class ClusterView {
 
   void start();
   void hear(const Summaries& said) { table_.hear(said, host_.now_us()); }
-  /// Of the others, by id.
+  /// The other nodes, in the order of their ids.
   [[nodiscard]] std::vector<SummaryStatus> statuses() const;
 
  private:
@@ -40,7 +41,7 @@ class ClusterView {
   asio::steady_timer timer_;
 };
 
-/// One of a job, within the bounds of a message.
+/// The summary of one job, within the bounds of a message.
 [[nodiscard]] JobSummary summary_of(const JobStatus& job);
 
 }  // namespace gossamer::daemon

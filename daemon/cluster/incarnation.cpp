@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* file_name = "incarnation";
 
-/// 0 if there is none that can be used.
+/// The number of the life before, or 0 if the file has none that can be used.
 std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log) {
   const auto kept = state.load(file_name);
   if (!kept) {

@@ -60,7 +60,7 @@ const char* type_name(const toml::node& node) {
   }
 }
 
-/// One reading of one file: collects problems and the lines on which options were set.
+/// Reads one file once. Collects problems, and the lines on which options were set.
 class Reader {
  public:
   explicit Reader(std::string_view source) : source_(source) {}
@@ -77,7 +77,7 @@ class Reader {
   void unknown_section(std::string_view name, std::uint32_t line);
   void unknown_key(const OptionSection& section, std::string_view key, std::uint32_t line);
 
-  /// Each says what is wrong with the value, or nothing after having stored it.
+  /// Each take() stores the value, or says what is wrong with it.
   std::string take(std::string* value, const Option& option, const toml::node& node) const;
   std::string take(std::filesystem::path* value, const Option& option, const toml::node& node) const;
   std::string take(std::int64_t* value, const Option& option, const toml::node& node) const;
@@ -103,7 +103,7 @@ class Reader {
   std::size_t problem_count_ = 0;
 };
 
-/// Those of the LAN are the defaults of the options themselves.
+/// The defaults of the options are those of the LAN profile.
 void apply_profile(Config& config) {
   if (config.gossip.profile != Profile::internet) return;
   config.gossip.codec = CodecChoice::q4;
@@ -148,7 +148,7 @@ std::string Reader::take(std::int64_t* value, const Option& option, const toml::
 std::string Reader::take(double* value, const Option& option, const toml::node& node) const {
   if (!node.is_number()) return wrong_type(option, node);
   const double number = node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
-  if (!(number >= option.least && number <= option.most))  // so that NaN is refused, too
+  if (!(number >= option.least && number <= option.most))  // written so that NaN is refused
     return fmt::format("{} is out of bounds; it must be {}", number, allowed_values(option));
   *value = number;
   return {};
@@ -252,14 +252,14 @@ void Reader::unknown_key(const OptionSection& section, std::string_view key, std
   problem(line, name, fmt::format("no such option; there are {}", known));
 }
 
-/// A profile changes defaults: it has been read before (read_profile).
+/// A profile changes defaults, so read_profile() has run before.
 void Reader::read_section(const OptionSection& section, const toml::table& table) {
   for (const auto& [key, node] : table) {
     if (std::string_view(section.name) != "gossip" || key.str() != "profile") read_key(section, key, node);
   }
 }
 
-/// Before everything else, wherever it stands.
+/// The profile is read before everything else, wherever it stands in the file.
 void Reader::read_profile(const toml::table& root) {
   const toml::table* table = root["gossip"].as_table();
   if (table == nullptr) return;
@@ -285,7 +285,7 @@ void Reader::read_key(const OptionSection& section, const toml::key& key, const 
   }
 }
 
-/// Options that make sense only together. A problem is reported at the one that was set.
+/// Checks options that make sense only together. A problem is reported at the option that was set.
 void Reader::check_together() {
   struct Name {
     const char* section;
@@ -300,7 +300,7 @@ void Reader::check_together() {
     problem(set == lines_.end() ? 1 : set->second, fmt::format("[{}] {}", name.section, name.key),
             fmt::format("{} is too short; it must be at least {}, that is {} ms", value, relation, bound));
   };
-  const OverlayOptions& overlay = config_.overlay;
+  const OverlayConfig& overlay = config_.overlay;
   at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
            2 * overlay.ping_ms);
   at_least({"overlay", "probe_interval_ms"}, overlay.probe_interval_ms, {{"overlay", "probe_timeout_ms"}},
@@ -401,7 +401,8 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
       config.node.state_dir = machine.home / ".local/state/gossamer";
     } else {
       return std::unexpected(
-          "no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME nor HOME is "
+          "there is no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME "
+          "nor HOME is "
           "set. Set [node] state_dir.");
     }
   }

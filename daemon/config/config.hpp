@@ -1,8 +1,9 @@
-// What gossamerd can be told: the options, their defaults and bounds, and reading them from a TOML file.
+// The options of gossamerd, their defaults and bounds, and reading them from a TOML file.
 //
-// Every option is declared once: its default is the member's initialiser below, its unit, bounds and trade-off are its
-// row in config.cpp. The sample daemon/gossamer.toml is what commented_defaults() prints; a test compares them. Called
-// from main at start-up and on SIGHUP; values only, any thread. Nothing here logs or keeps anything.
+// Every option is declared once: its default is the member's initialiser below; its unit, bounds and trade-off are its
+// row in config_table.cpp. The sample daemon/gossamer.toml is what commented_defaults() prints, and a test compares
+// them. Called from main at start-up and on SIGHUP. These are values only, for any thread. Nothing here logs or keeps
+// anything.
 
 #pragma once
 
@@ -26,20 +27,20 @@ struct NodeOptions {
   std::filesystem::path state_dir;   ///< empty until resolved()
   std::filesystem::path socket_dir;  ///< empty: the rule of sdk/layout/socket_path.hpp
   std::int64_t workers = 0;          ///< 0 until resolved(): then the number of cores, at most default_max_workers
-  std::int64_t io_threads = 0;       ///< of ZeroMQ; 0 until resolved(): then 1, or 3 with many_cores and more
+  std::int64_t io_threads = 0;       ///< ZeroMQ's threads; 0 until resolved(): then 1, or 3 with many_cores and more
 };
 
-struct OverlayOptions {
+struct OverlayConfig {
   std::string listen = "tcp://127.0.0.1:7946";
-  std::string advertise;                   ///< empty: what others see is the address listened on
-  std::string interface;                   ///< empty: as the machine routes
+  std::string advertise;                   ///< empty: others see the address listened on
+  std::string interface;                   ///< empty: the machine's routes decide
   std::vector<std::string> peers;          ///< tcp://host:port
   std::filesystem::path cluster_key_file;  ///< empty until resolved(): then state_dir/cluster.key
-  std::string join;                        ///< an invitation; a secret
+  std::string join;                        ///< an invitation, which is a secret
   std::vector<std::string> denied;         ///< ids of nodes
   std::int64_t ping_ms = 500;
   std::int64_t link_timeout_ms = 3000;
-  std::int64_t probe_interval_ms = 1000;  ///< see gossip::MembershipOptions, as for the rest
+  std::int64_t probe_interval_ms = 1000;  ///< see gossip::MembershipOptions, also for the options below
   std::int64_t probe_timeout_ms = 500;
   std::int64_t suspicion_mult = 4;
   std::int64_t full_view_limit = 64;
@@ -47,13 +48,14 @@ struct OverlayOptions {
   std::int64_t passive_view = 32;
 };
 
-/// A codec, or the one that suits each link (gossip::ReplicaOptions::adapt_codec). The first are numbered as Codec.
+/// A codec, or the codec that suits each link (gossip::ReplicaOptions::adapt_codec). The first three have the numbers
+/// of Codec.
 enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
 
-/// What the defaults of [gossip] (docs/explanation/learning.md) and the timing of membership suit.
+/// A profile sets the defaults of [gossip] (docs/explanation/learning.md) and the timing of membership.
 enum class Profile : std::uint8_t { lan, internet };
 
-/// Of the options in Mbit/s.
+/// Converts options in Mbit/s.
 inline constexpr double bytes_per_mbit = 1e6 / 8;
 
 struct GossipOptions {
@@ -66,13 +68,13 @@ struct GossipOptions {
   double range = 12.0;
   gossip::PartnerPolicy partners = gossip::PartnerPolicy::random;
   double time_share = 0.02;
-  double bandwidth_share = 0.5;  ///< of the fastest link's measured goodput; 0: no limit
+  double bandwidth_share = 0.5;  ///< share of the fastest link's measured goodput; 0: no limit
   double max_mbit_s = 0;         ///< over all jobs and links; 0: no limit
   double link_max_mbit_s = 0;    ///< to one neighbour; 0: no limit
   double outer_momentum = 0;     ///< see gossip/exchange/outer.hpp; 0: off
   std::int64_t outer_period_ms = 5'000;
   double clip = 0;        ///< see gossip/codec/influence.hpp; 0: off
-  std::int64_t seed = 0;  ///< 0: from the system
+  std::int64_t seed = 0;  ///< 0: the system chooses
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;
 };
@@ -80,7 +82,7 @@ struct GossipOptions {
 struct LimitOptions {
   std::int64_t clients = 64;
   std::int64_t jobs = 64;
-  std::int64_t memory_mib = 0;  ///< 0: no limit, as for those that follow
+  std::int64_t memory_mib = 0;  ///< 0: no limit, also for the options below
   std::int64_t clients_per_user = 0;
   std::int64_t jobs_per_user = 0;
   std::int64_t memory_per_user_mib = 0;
@@ -91,19 +93,20 @@ struct MetricsOptions {
   std::string listen = "127.0.0.1:9746";  ///< host:port on this machine; empty: no metrics and no status page
 };
 
-/// What a job begins with when it begins at this node and nobody else runs it (daemon/jobs/checkpoint_search.hpp).
+/// Where the first node to run a job gets the model from, while nobody else runs the job
+/// (daemon/jobs/checkpoint_search.hpp).
 enum class Restore : std::uint8_t { imported, latest };
 
 struct CheckpointOptions {
   std::filesystem::path folder;  ///< empty until resolved(): then state_dir/checkpoints
-  std::int64_t period_s = 0;     ///< 0: only when asked for
-  std::int64_t keep = 3;         ///< of each job
+  std::int64_t period_s = 0;     ///< 0: checkpoints are written only on request
+  std::int64_t keep = 3;         ///< files kept of each job
   Restore restore = Restore::imported;
 };
 
 struct GpuOptions {
   std::string library = "libnvidia-ml.so.1";  ///< a name or a path; empty: GPUs are not watched
-  bool clients = true;                        ///< models in their memory are averaged there
+  bool clients = true;                        ///< whether models in GPU memory are averaged there
   std::filesystem::path plugin;               ///< empty: device::Plugin::usual_path()
 };
 
@@ -115,7 +118,7 @@ struct LogOptions {
 
 struct Config {
   NodeOptions node;
-  OverlayOptions overlay;
+  OverlayConfig overlay;
   GossipOptions gossip;
   LimitOptions limits;
   MetricsOptions metrics;
@@ -125,37 +128,37 @@ struct Config {
 };
 
 inline constexpr std::int64_t default_max_workers = 8;
-/// With so many cores, links get more than one I/O thread: an odd number (see peer::OverlaySettings).
+/// From this number of cores on, links get more than one I/O thread: an odd number (see peer::OverlaySettings).
 inline constexpr std::int64_t many_cores = 8;
 inline constexpr std::int64_t io_threads_of_many_cores = 3;
 inline constexpr std::size_t max_node_name_bytes = 63;
 inline constexpr std::size_t max_config_bytes = 1u << 20;
-inline constexpr std::size_t max_config_problems = 20;  ///< reported at once
+inline constexpr std::size_t max_config_problems = 20;  ///< this many are reported at once
 inline constexpr std::size_t max_peers = 1024;
 inline constexpr const char* default_config_file = "/etc/gossamer/gossamer.toml";
 
-/// The options in a file. What is wrong is said one line a problem, each "FILE:LINE: [section] key: ...".
+/// Reads the options in a file. Each problem is one line, "FILE:LINE: [section] key: ...".
 [[nodiscard]] std::expected<Config, std::string> load(const std::filesystem::path& file);
-/// The same for text at hand; `source` stands for the file's name in messages.
+/// Does the same for text in memory; `source` stands for the file's name in messages.
 [[nodiscard]] std::expected<Config, std::string> parse(std::string_view text, std::string_view source);
 
-/// What the machine says where the options leave it open.
+/// The machine's values for what the options leave open.
 struct Surroundings {
   std::string host_name;
   std::filesystem::path home;        ///< $HOME, or empty
   std::filesystem::path state_home;  ///< $XDG_STATE_HOME, or empty
-  bool system_state_usable = false;  ///< /var/lib/gossamer exists or can be made, and can be written
+  bool system_state_usable = false;  ///< whether /var/lib/gossamer exists or can be made, and can be written
   unsigned cores = 1;
 };
-/// Reads the machine's: environment, host name, rights.
+/// Reads the machine's values: environment, host name, rights.
 [[nodiscard]] Surroundings surroundings();
 
-/// `config` with every empty or zero "decide for me" option filled in, except socket_dir and seed. An error says what
+/// Fills in every empty or zero "decide for me" option of `config`, except socket_dir and seed. An error says what
 /// cannot be decided and which option to set.
 [[nodiscard]] std::expected<Config, std::string> resolved(Config config, const Surroundings& machine);
 
-/// What a reload does: `config` is `running` with those options of `next` that can change at run time; the two lists
-/// name ("section.key") the options that did, and those that differ but need a restart.
+/// The result of a reload. `config` is `running` with those options of `next` that can change at run time. The two
+/// lists name ("section.key") the options that changed, and the options that differ but need a restart.
 struct Reload {
   Config config;
   std::vector<std::string> changed;

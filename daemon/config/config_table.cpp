@@ -1,5 +1,5 @@
 // The rows of the table of options (config_table.hpp), and what follows from a row alone: the form of its values and
-// the commented sample. Called from config.cpp; pure.
+// the commented sample. Called from config.cpp. Pure functions.
 
 #include "daemon/config/config_table.hpp"
 
@@ -28,14 +28,14 @@ constexpr OptionSection sections[] = {
     {"node", "This machine."},
     {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key."},
     {"gossip", "How replicas are averaged."},
-    {"limits", "What local training processes may take."},
-    {"metrics", "What the node shows of itself: a status page, and metrics for Prometheus."},
+    {"limits", "Limits on what local training processes take."},
+    {"metrics", "The node's status page, and metrics for Prometheus."},
     {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training."},
     {"gpus",
      "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them, and models that are averaged "
      "in "
      "their memory."},
-    {"log", "What is written down, and where."},
+    {"log", "The daemon's log."},
 };
 
 // Row: section, key, field, unit, least, most, form, reloads, text.
@@ -44,8 +44,8 @@ constexpr Option options[] = {
      .key = "name",
      .field = [](Config& c) -> OptionField { return &c.node.name; },
      .form = TextForm::name,
-     .text = "What people call this node in tables and logs. Empty: the host's name. It identifies nothing: a node's "
-             "identity is its key."},
+     .text = "The node's name in tables and logs. Empty: the host's name. A node is identified by its key, never by "
+             "this name."},
     {.section = "node",
      .key = "state_dir",
      .field = [](Config& c) -> OptionField { return &c.node.state_dir; },
@@ -148,7 +148,7 @@ constexpr Option options[] = {
      .unit = "ms",
      .least = 100,
      .most = 60'000,
-     .text = "One member is asked in each whether it is there; one whose link has broken comes first. A crash is "
+     .text = "In each interval one member is probed; a member whose link has broken comes first. A crash is "
              "declared after about this time and suspicion_mult times it again. Shorter notices sooner and costs a "
              "message of about 100 bytes each way. 5000 with profile internet."},
     {.section = "overlay",
@@ -157,16 +157,18 @@ constexpr Option options[] = {
      .unit = "ms",
      .least = 50,
      .most = 30'000,
-     .text = "A member that has not answered for this long is asked through three others. Above the round trips of the "
+     .text = "A member that has not answered a probe for this long is probed through three others. Must be above the "
+             "round trips of the "
              "network, and less than probe_interval_ms. 3000 with profile internet."},
     {.section = "overlay",
      .key = "suspicion_mult",
      .field = [](Config& c) -> OptionField { return &c.overlay.suspicion_mult; },
      .least = 1,
      .most = 100,
-     .text = "A member that nobody reaches is only suspected for max(1, log10(members)) times this many "
-             "probe_interval_ms, and up to six times as long while no other node says the same. Within that it can "
-             "object. More mistakes fewer pauses for deaths; meanwhile exchanges with the dead one wait. 6 with "
+     .text = "A member that nobody reaches is first suspected, for max(1, log10(members)) times this many "
+             "probe_interval_ms, and up to six times as long while no other node suspects it. In that time it can "
+             "refute the suspicion. With more, fewer pauses are mistaken for deaths; but exchanges with a dead member "
+             "wait longer. 6 with "
              "profile internet."},
     {.section = "overlay",
      .key = "full_view_limit",
@@ -174,9 +176,9 @@ constexpr Option options[] = {
      .unit = "nodes",
      .least = 1,
      .most = 64,
-     .text = "Up to this many others every node knows and is linked to every other. With more, each keeps links to "
-             "some only (active_view). More averages faster and takes a link and its heartbeats for each. "
-             "The same on every node."},
+     .text = "In a cluster of up to this many other nodes, every node has a link to every other. In a larger one each "
+             "node keeps links to some only (active_view). A larger limit averages faster, and costs a link and its "
+             "heartbeats for each node. The same on every node."},
     {.section = "overlay",
      .key = "active_view",
      .field = [](Config& c) -> OptionField { return &c.overlay.active_view; },
@@ -191,18 +193,18 @@ constexpr Option options[] = {
      .unit = "nodes",
      .least = 2,
      .most = 256,
-     .text = "Others that a node remembers there, to replace neighbours that it loses. Four times active_view finds "
+     .text = "Other members that a node remembers in such a cluster, to replace neighbours that it loses. Four times "
+             "active_view finds "
              "one even after many have died at once."},
 
     {.section = "gossip",
      .key = "profile",
      .field = [](Config& c) -> OptionField { return &c.gossip.profile; },
      .reloads = true,
-     .text =
-         "What defaults suit. lan: machines in one network, equal or not. internet: sites some 50 Mbit/s and 100 ms "
-         "apart; codec q4, period_ms 1000 and partners weighted, and for the overlay, from the next start, "
-         "probe_interval_ms 5000, probe_timeout_ms 3000 and suspicion_mult 6, where this file does not say "
-         "otherwise."},
+     .text = "The network that the defaults suit. lan: machines in one network, equal or not. internet: sites some 50 "
+             "Mbit/s and 100 ms apart; codec q4, period_ms 1000 and partners weighted, and for the overlay, from the "
+             "next start, probe_interval_ms 5000, probe_timeout_ms 3000 and suspicion_mult 6, where this file does not "
+             "say otherwise."},
     {.section = "gossip",
      .key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
@@ -225,7 +227,7 @@ constexpr Option options[] = {
      .least = 1,
      .most = 1024,
      .reloads = true,
-     .text = "Exchanges that a node has under way at once for one job, each of another fragment. More hide the "
+     .text = "Exchanges that a node has under way at once for one job, each of a different fragment. More hide the "
              "network's latency and take more memory: two fragments' bytes each."},
     {.section = "gossip",
      .key = "mixing_budget",
@@ -233,7 +235,7 @@ constexpr Option options[] = {
      .least = 0.001,
      .most = 1.0,
      .reloads = true,
-     .text = "Most that all exchanges of a fragment under way at a node may move it together, as a share of the "
+     .text = "All exchanges of a fragment under way at a node may together move it by at most this share of the "
              "differences. 1 suits a local network; 0.5 keeps long-distance links, where values are older, stable."},
     {.section = "gossip",
      .key = "exchange_lifetime_ms",
@@ -242,8 +244,9 @@ constexpr Option options[] = {
      .least = 100,
      .most = 3'600'000,
      .reloads = true,
-     .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. "
-             "At least twice link_timeout_ms: a lost link is noticed and made anew meanwhile. Longer rides out longer "
+     .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. At "
+             "least twice link_timeout_ms, so that a lost link is noticed and made again in that time. Longer rides "
+             "out longer "
              "pauses and holds memory longer."},
     {.section = "gossip",
      .key = "range",
@@ -265,16 +268,16 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.clip; },
      .most = 1000,
      .reloads = true,
-     .text = "Bounds what one exchange moves to this many times the usual, by the lower median over partners. 2 holds "
-             "off a member that means harm, where every node meets every other; it also holds off honest ones that "
-             "are far from all others, as between two groups with different data. 0: off, for clusters of trusted "
-             "nodes."},
+     .text =
+         "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
+         "2 holds off a hostile member where every node meets every other; it also holds off honest members that are "
+         "far from all others, as between two groups with different data. 0: off, for clusters of trusted nodes."},
     {.section = "gossip",
      .key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
      .most = 0.9,
      .reloads = true,
-     .text = "Momentum on what a replica has moved by, in training and mixing, taken once in outer_period_ms. 0.5 is "
+     .text = "Momentum on the replica's movement by training and mixing in each outer_period_ms. 0.5 is "
              "worth trying where a fragment is exchanged less often than about every 16 steps; it costs two more "
              "copies of the model in memory and sends nothing. 0: off."},
     {.section = "gossip",
@@ -291,8 +294,9 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
      .most = 1.0,
      .reloads = true,
-     .text = "Most of a training process's time that gossip may take: the period grows until it is kept, up to ten "
-             "minutes, or to one where replicas are far apart. Larger keeps replicas of a large model closer together; "
+     .text = "The share of a training process's time that gossip may take. The period grows until gossip keeps to it, "
+             "up to ten minutes, or up to one minute where replicas are far apart. Larger keeps replicas of a large "
+             "model closer together; "
              "0: no limit."},
     {.section = "gossip",
      .key = "bandwidth_share",
@@ -300,25 +304,26 @@ constexpr Option options[] = {
      .most = 1.0,
      .reloads = true,
      .text =
-         "Most of the network's capacity that exchanges may take: the period grows until it is kept. The capacity is "
-         "what the fastest link was measured to take while more was waiting, and not known until that happens. "
-         "Larger keeps replicas closer together, and leaves less to others on the same network; 0: no limit."},
+         "The share of the network's capacity that exchanges may take. The period grows until exchanges keep to it. "
+         "The capacity is the measured rate of the fastest link while more data was waiting; it is not known before "
+         "that. Larger keeps replicas closer together, and leaves less to others on the same network; 0: no limit."},
     {.section = "gossip",
      .key = "max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.max_mbit_s; },
      .unit = "Mbit/s",
      .most = 1'000'000,
      .reloads = true,
-     .text = "Most that this node sends, over time, all jobs and links together. Fragments then take turns, the oldest "
-             "first, and replicas are further apart. Counts messages with their encryption, not TCP/IP headers (about "
-             "4 %). 0: no limit."},
+     .text =
+         "The rate at which this node may send, for all jobs and links together. Fragments then take turns, the oldest "
+         "first, and replicas are further apart. Counts messages with their encryption, not TCP/IP headers (about "
+         "4 %). 0: no limit."},
     {.section = "gossip",
      .key = "link_max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.link_max_mbit_s; },
      .unit = "Mbit/s",
      .most = 1'000'000,
      .reloads = true,
-     .text = "The same for what it sends to one neighbour, all jobs together."},
+     .text = "The rate at which this node may send to one neighbour, for all jobs together. 0: no limit."},
     {.section = "gossip",
      .key = "seed",
      .field = [](Config& c) -> OptionField { return &c.gossip.seed; },
@@ -330,13 +335,13 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.limits.clients; },
      .least = 1,
      .most = 4096,
-     .text = "Training processes attached at once. Those beyond are refused with a message."},
+     .text = "The number of training processes attached at once. More are refused with a message."},
     {.section = "limits",
      .key = "jobs",
      .field = [](Config& c) -> OptionField { return &c.limits.jobs; },
      .least = 1,
      .most = 4096,
-     .text = "Jobs at once. Those beyond are refused with a message."},
+     .text = "The number of jobs at once. More are refused with a message."},
     {.section = "limits",
      .key = "memory_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_mib; },
@@ -348,25 +353,25 @@ constexpr Option options[] = {
      .key = "clients_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.clients_per_user; },
      .most = 4096,
-     .text = "Of `clients`, those of one user. 0: no limit of their own. Where people share a machine, so that nobody "
-             "takes all."},
+     .text = "The same limit as `clients`, for each user. 0: no limit for each user. Use it where people share a "
+             "machine, so that nobody takes all."},
     {.section = "limits",
      .key = "jobs_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.jobs_per_user; },
      .most = 4096,
-     .text = "Of `jobs`, those of one user. 0: no limit of their own."},
+     .text = "The same limit as `jobs`, for each user. 0: no limit for each user."},
     {.section = "limits",
      .key = "memory_per_user_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_user_mib; },
      .unit = "MiB",
      .most = 1 << 30,
-     .text = "Of the memory, that of one user. 0: no limit of its own."},
+     .text = "The same limit as `memory_mib`, for each user. 0: no limit for each user."},
     {.section = "limits",
      .key = "memory_per_client_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_client_mib; },
      .unit = "MiB",
      .most = 1 << 30,
-     .text = "Of the memory, that of one training process. 0: no limit of its own."},
+     .text = "The same limit as `memory_mib`, for each training process. 0: no limit for each process."},
 
     {.section = "metrics",
      .key = "listen",
@@ -398,18 +403,17 @@ constexpr Option options[] = {
      .least = 1,
      .most = 10'000,
      .reloads = true,
-     .text =
-         "Of what this node has written for a job, so many files stay: the latest. Others' files, imported ones and "
-         "anything else in the folder are never removed. More take more of the disk."},
+     .text = "This many of the files that this node has written for a job are kept: the latest. Files of other nodes, "
+             "imported files and anything else in the folder are never removed. More take more of the disk."},
     {.section = "checkpoints",
      .key = "restore",
      .field = [](Config& c) -> OptionField { return &c.checkpoints.restore; },
      .reloads = true,
      .text =
-         "What a job begins with at this node while no other runs it. \"imported\": the file that gossamerctl import "
-         "has placed, else the training process's own model. \"latest\": else the checkpoint in the folder that has "
-         "seen most, so that a cluster that was stopped as a whole goes on where it was; a job that is to begin "
-         "anew then needs another name, or an empty folder."},
+         "The model that a job begins with at this node while no other node runs it. \"imported\": the file that "
+         "gossamerctl import has placed, or else the training process's own model. \"latest\": the imported file, or "
+         "else the checkpoint in the folder with the most training, so that a cluster that was stopped as a whole goes "
+         "on where it was; a job that is to begin again from nothing then needs another name, or an empty folder."},
     {.section = "gpus",
      .key = "library",
      .field = [](Config& c) -> OptionField { return &c.gpus.library; },
@@ -422,20 +426,19 @@ constexpr Option options[] = {
      .field = [](Config& c) -> OptionField { return &c.gpus.clients; },
      .text =
          "Whether models that training processes have in a GPU's memory are averaged there, so that only compressed "
-         "bytes cross the bus. It takes what CUDA needs of that memory for one more process, and "
-         "time of the GPU. false: such processes exchange through pinned host memory, and processors average."},
+         "bytes cross the bus. It costs the GPU memory that CUDA needs for one more process, and time of the GPU. "
+         "false: such processes exchange through pinned host memory, and processors average."},
     {.section = "gpus",
      .key = "plugin",
      .field = [](Config& c) -> OptionField { return &c.gpus.plugin; },
-     .text = "The plug-in for that, which is loaded when a process first offers such a model. Empty: where the package "
-             "gossamer-cuda installs it. Without it they use pinned host memory."},
+     .text = "The plug-in for GPUs, which is loaded when a process first offers a model in GPU memory. Empty: where "
+             "the package gossamer-cuda installs it. Without it such processes use pinned host memory."},
 
     {.section = "log",
      .key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },
      .reloads = true,
-     .text = "Least serious messages that are kept. debug says something about every link and client, trace about "
-             "every exchange."},
+     .text = "The level from which messages are logged. debug logs every link and client, trace every exchange."},
     {.section = "log",
      .key = "file",
      .field = [](Config& c) -> OptionField { return &c.log.file; },
@@ -445,8 +448,8 @@ constexpr Option options[] = {
      .key = "format",
      .field = [](Config& c) -> OptionField { return &c.log.format; },
      .text = "\"text\" is for people. \"keyvalue\" (key=value, as in logfmt) and \"json\" (an object a line) are for "
-             "programs that collect logs: time in UTC, level, the job that a line is about, message. Whatever the "
-             "format, warnings that are alike but for numbers are said five times a minute, and counted beyond that."},
+             "programs that collect logs: time in UTC, level, the job that a line is about, message. In every format, "
+             "warnings that differ only in numbers are logged five times a minute and counted beyond that."},
 };
 
 std::string quoted_choices(std::span<const char* const> names) {

@@ -1,4 +1,4 @@
-// The table of options: one row each, in the order of the sample file. Private to config.cpp and its tests.
+// The table of options, with one row for each, in the order of the sample file. Private to config.cpp and its tests.
 
 #pragma once
 
@@ -18,13 +18,13 @@ using OptionField =
     std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*, std::vector<std::string>*,
                  CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*>;
 
-/// What a string must look like.
+/// The form that a string must have.
 enum class TextForm : std::uint8_t {
   any,
   name,        ///< at most max_node_name_bytes of UTF-8; empty allowed
   listen,      ///< tcp://host:port; host may be *, port 0 means any free one
   address,     ///< tcp://host:port that others can dial
-  advertised,  ///< the same, "none", or empty
+  advertised,  ///< like `address`, or "none", or empty
   invitation,  ///< a line of gossamerctl invite, or empty
   node_id,     ///< 32 hexadecimal digits
   loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
@@ -34,7 +34,7 @@ struct Option {
   const char* section;
   const char* key;
   OptionField (*field)(Config&);
-  const char* unit = "";  ///< of numbers; "" if they have none
+  const char* unit = "";  ///< the unit of a number; "" if it has none
   double least = 0;       ///< bounds of numbers, inclusive
   double most = 0;
   TextForm form = TextForm::any;
@@ -56,9 +56,9 @@ inline constexpr const char* profile_names[] = {"lan", "internet"};             
 inline constexpr const char* restore_names[] = {"imported", "latest"};           // in the order of the enumeration
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};        // in the order of the enumeration
 
-/// What is wrong with a text of this form, as a phrase that says what is expected; empty if nothing.
+/// Returns a phrase that says what is expected if the text is not of this form, and an empty string if it is.
 [[nodiscard]] std::string text_problem(TextForm form, const std::string& text);
-/// What a value of this option may be, for messages and the sample.
+/// The values that this option may have, for messages and the sample.
 [[nodiscard]] std::string allowed_values(const Option& option);
 /// The option's value in `config`, as TOML.
 [[nodiscard]] std::string toml_value(const Option& option, Config config);

@@ -38,29 +38,29 @@ bool is_from_owner(int socket) {
          (caller.uid == 0 || caller.uid == ::geteuid());
 }
 
-}  // namespace
-
-std::string control_answer(std::string_view line, const ControlHandler& handler) {
+/// One line's answer, without anything that JSON throws.
+std::string answer_line(std::string_view line, const ControlHandler& handler, bool from_owner) {
   try {
     const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
     if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
     if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
       return error_line("a request is an object with a string \"command\"");
-    return handler(request).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return handler(request, from_owner).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   } catch (const nlohmann::json::exception& error) {
     return error_line(fmt::format("the request cannot be answered: {}", error.what()));
   }
 }
 
+}  // namespace
+
 class ControlServer::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(asio::io_context& loop, UnixSocket listening, ControlHandler handler, spdlog::logger& log,
-       std::chrono::milliseconds timeout, OwnersOnly owners_only)
+       std::chrono::milliseconds timeout)
       : loop_(loop),
         handler_(std::move(handler)),
         log_(log),
         timeout_(timeout),
-        owners_only_(owners_only),
         listening_(std::move(listening)),
         acceptor_(loop, listening_->get()),
         retry_(loop) {}
@@ -103,7 +103,6 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   const ControlHandler handler_;
   spdlog::logger& log_;
   const std::chrono::milliseconds timeout_;
-  const OwnersOnly owners_only_;
   std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
@@ -178,12 +177,8 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
 }
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
-  const ControlHandler allowed = [&](const nlohmann::json& request) -> nlohmann::json {
-    if (!connection.is_owners && owners_only_ != nullptr && owners_only_(request["command"]))
-      return {{"error", "this command is for root and the user that gossamerd runs as: try it with sudo"}};
-    return handler_(request);
-  };
-  connection.output = control_answer(std::string_view(connection.input).substr(0, line_bytes), allowed);
+  connection.output =
+      answer_line(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.is_owners);
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),
@@ -211,12 +206,14 @@ void ControlServer::Core::stop() {
     close(connections_.begin()->first);
 }
 
-std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(
-    asio::io_context& loop, const std::filesystem::path& socket, ControlHandler handler, spdlog::logger& log,
-    std::chrono::milliseconds timeout, OwnersOnly owners_only) {
+std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(asio::io_context& loop,
+                                                                               const std::filesystem::path& socket,
+                                                                               ControlHandler handler,
+                                                                               spdlog::logger& log,
+                                                                               std::chrono::milliseconds timeout) {
   std::expected<UnixSocket, std::string> listening = UnixSocket::listen(socket, SOCK_STREAM);
   if (!listening) return std::unexpected(std::move(listening.error()));
-  auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout, owners_only);
+  auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout);
   core->accept_when_ready();
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
 }

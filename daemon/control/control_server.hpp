@@ -25,17 +25,16 @@ inline constexpr std::size_t max_control_clients = 32;
 inline constexpr std::size_t max_control_line_bytes = 64 * 1024;
 inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 
-/// Gets a JSON object with a string "command"; returns an object, for what it cannot do {"error": "..."}.
-using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request)>;
-/// Whether a command is for root and the daemon's own user only, and not for everyone who may connect.
-using OwnersOnly = bool (*)(const std::string& command);
+/// Gets a JSON object with a string "command", and whether root or the daemon's own user has sent it; returns an
+/// object.
+using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, bool from_owner)>;
 
 class ControlServer {
  public:
   /// Binds and begins to accept. `loop` and `log` outlive the server. An error says what to do.
   [[nodiscard]] static std::expected<std::unique_ptr<ControlServer>, std::string> open(
       asio::io_context& loop, const std::filesystem::path& socket, ControlHandler handler, spdlog::logger& log,
-      std::chrono::milliseconds timeout = default_control_timeout, OwnersOnly owners_only = nullptr);
+      std::chrono::milliseconds timeout = default_control_timeout);
   /// Closes everything; not to be called from inside the handler.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
@@ -48,8 +47,5 @@ class ControlServer {
   explicit ControlServer(std::shared_ptr<Core> core);
   std::shared_ptr<Core> core_;  // handlers under way hold it weakly
 };
-
-/// One request line's answer, as the server gives it: parses, calls the handler, catches what JSON throws.
-[[nodiscard]] std::string control_answer(std::string_view line, const ControlHandler& handler);
 
 }  // namespace gossamer::daemon

@@ -1,7 +1,7 @@
-// The arguments of gossip::Device in the shape that the kernels take them in (gossip/cuda/block.hpp). Pointers only:
-// all that is as long as a fragment stays where it is.
+// Converts the arguments of gossip::Device to those of the kernels (gossip/cuda/block.hpp). These are pointers only:
+// whatever is as long as a fragment stays where it is.
 //
-// Pure functions, any thread.
+// Pure functions, for any thread.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace gossamer::device {
 
-/// First and last of each range, in a row.
+/// The first and last index of each range, one after the other.
 [[nodiscard]] inline std::vector<std::uint32_t> bounds_of(std::span<const gossip::ElementRange> ranges) {
   std::vector<std::uint32_t> bounds;
   bounds.reserve(2 * ranges.size());
@@ -22,7 +22,7 @@ namespace gossamer::device {
   return bounds;
 }
 
-/// `left_out`: bounds_of() the fragment's. Must outlive what is returned.
+/// `left_out` is bounds_of() the fragment's ranges. It must outlive the result.
 [[nodiscard]] inline gossip::cuda::OuterArrays arrays_of(const gossip::OuterOptions& options,
                                                          const gossip::OuterFragment& fragment,
                                                          const std::vector<std::uint32_t>& left_out) {

@@ -1,4 +1,4 @@
-// What the plug-in's parts know of an opened GPU.
+// An opened GPU, as the parts of the plug-in know it.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace gossamer::device {
 
-/// Number of the GPU that a context is of.
+/// The number of the GPU that the context belongs to.
 int device_of(const Context& context);
 
 }  // namespace gossamer::device

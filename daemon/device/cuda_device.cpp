@@ -47,7 +47,7 @@ std::expected<Plugin, std::string> Plugin::load(const std::filesystem::path& pat
   }
   const auto entry = reinterpret_cast<PluginEntry>(dlsym(handle, plugin_symbol));
   const PluginTable* const table = entry == nullptr ? nullptr : entry();
-  // The version and the size are read first, and stand first whatever the version.
+  // Version and size are checked before anything else. They stand first in the table of every version.
   if (table == nullptr || table->version != plugin_version || table->size_bytes != sizeof(PluginTable)) {
     dlclose(handle);
     return std::unexpected(path.string() +
@@ -141,7 +141,7 @@ std::expected<CudaDevice::Mapping, std::string> CudaDevice::import(int descripto
   return std::unexpected(std::string(error.data()));
 }
 void CudaDevice::Forget::operator()(float* device_memory) const {
-  // Whatever it says: there is no more that could be done. A device that has failed says so at its next call.
+  // The result is ignored because nothing more can be done. A device that has failed says so at its next call.
   (void)device->table_.forget(device->context_, device_memory, bytes);
 }
 

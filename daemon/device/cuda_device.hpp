@@ -1,11 +1,10 @@
-// A GPU as a device of gossip/exchange/device.hpp: loads the plug-in (daemon/device/plugin_abi.hpp), and hands what is
-// asked on to it. A machine without the plug-in, without a driver or without a GPU has none, and is told in plain words
-// why.
+// A GPU as a device of gossip/exchange/device.hpp. It loads the plug-in (daemon/device/plugin_abi.hpp) and passes each
+// call on to it. On a machine without the plug-in, a driver or a GPU there is no device, and the error says why.
 //
 // A GPU whose memory is full gets arrays in host memory instead, which it reaches over the bus (overflow.hpp). The next
-// array is tried in its own memory again.
+// array is tried in GPU memory again.
 //
-// CudaDevice: any thread, several at a time. Memory made by it must be gone before it is.
+// CudaDevice: any thread, several at a time. Memory that the device made must be released before the device is.
 
 #pragma once
 
@@ -21,18 +20,19 @@
 
 namespace gossamer::device {
 
-/// As nvidia-smi and CUDA_VISIBLE_DEVICES write it: "GPU-…".
+/// The UUID as nvidia-smi and CUDA_VISIBLE_DEVICES write it: "GPU-…".
 [[nodiscard]] std::string uuid_text(std::span<const std::uint8_t, 16> uuid);
 
-/// The plug-in, in this process. It stays loaded until the process ends: the CUDA runtime cannot be unloaded in safety.
+/// The plug-in in this process. It stays loaded until the process ends, because the CUDA runtime cannot be unloaded
+/// safely.
 class Plugin {
  public:
-  /// Where it is installed.
+  /// The path where the plug-in is installed.
   [[nodiscard]] static std::filesystem::path usual_path();
   [[nodiscard]] static std::expected<Plugin, std::string> load(const std::filesystem::path& path = usual_path());
 
   [[nodiscard]] const PluginTable& table() const { return *table_; }
-  /// How many GPUs there are; may be 0.
+  /// The number of GPUs, which may be 0.
   [[nodiscard]] std::expected<int, std::string> count() const;
   [[nodiscard]] std::expected<DeviceInfo, std::string> describe(int device) const;
 
@@ -43,7 +43,7 @@ class Plugin {
 
 class CudaDevice final : public gossip::Device {
  public:
-  /// Calls that work on one GPU at once; more wait for one of them.
+  /// At most this many calls work on one GPU at once; further calls wait.
   static constexpr std::uint32_t max_streams = 8;
 
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
@@ -55,10 +55,10 @@ class CudaDevice final : public gossip::Device {
     std::size_t bytes = 0;
     void operator()(float* device_memory) const;
   };
-  /// What another process has allocated on this GPU and exported, mapped here. The memory lives as long as either has
-  /// it.
+  /// A mapping of memory that another process has allocated on this GPU and exported. The memory lives until both have
+  /// released it.
   using Mapping = std::unique_ptr<float[], Forget>;
-  /// `descriptor` stays the caller's. An error says what the driver has against it, and changes nothing.
+  /// `descriptor` stays the caller's. An error says why the driver refuses, and changes nothing.
   [[nodiscard]] std::expected<Mapping, std::string> import(int descriptor, std::size_t bytes) const;
 
   struct Unpin {
@@ -67,21 +67,23 @@ class CudaDevice final : public gossip::Device {
   };
   /// Host memory that the GPU reads and writes at its address, over the bus.
   using Pinned = std::unique_ptr<std::byte, Unpin>;
-  /// Whole pages, which outlive the result. An error as that of import().
+  /// Pins whole pages, which must outlive the result. An error is like that of import().
   [[nodiscard]] std::expected<Pinned, std::string> pin(std::span<std::byte> memory) const;
 
-  /// Has what allocate() gave released by `later`, which is handed a function to call soon, from any thread: freeing
-  /// may wait for the GPU. Before the first allocation. What it keeps must be called before the device is gone.
+  /// `later` will release what allocate() gave: it gets a function to call soon, on any thread, because freeing may
+  /// wait for the GPU. Call this before the first allocation. Every function that `later` keeps must be called before
+  /// the device is gone.
   using Later = std::function<void(std::move_only_function<void()>)>;
   void release_by(Later later) { later_ = std::move(later); }
 
   // --- arrays for which the GPU had no room
-  /// Of how much host memory they may be; without it, of its own HostAllowance. Before the first allocation.
+  /// Limits the host memory for these arrays; otherwise the device has a HostAllowance of its own. Call this before the
+  /// first allocation.
   void overflow_within(std::shared_ptr<HostAllowance> allowance) { overflow_.share(std::move(allowance)); }
-  /// Gives up host memory that is kept for the next of them and that nobody has wanted since the last call.
+  /// Frees host memory that is kept for the next such array and that nobody has used since the last call.
   void release_idle() const;
   [[nodiscard]] Overflow::Use overflow_use() const { return overflow_.use(); }
-  /// In use now.
+  /// Bytes in use now.
   [[nodiscard]] std::uint64_t overflow_bytes() const { return overflow_.bytes(); }
 
   struct Memory {
@@ -90,10 +92,11 @@ class CudaDevice final : public gossip::Device {
   };
   [[nodiscard]] Memory memory() const;
 
-  /// A training step's part: live += correction (`replace`: live = correction), then snapshot = live; nulls left out.
+  /// The device's part of a training step: live += correction (`replace`: live = correction), then snapshot = live.
+  /// Null arrays are left out.
   [[nodiscard]] bool step(float* live, const float* correction, bool replace, float* snapshot,
                           std::uint32_t elements) const;
-  /// Seconds that the device worked in this thread's last call, without the copies over the bus.
+  /// How many seconds the device worked in this thread's last call, without the copies over the bus.
   [[nodiscard]] double last_kernel_s() const;
   [[nodiscard]] Context& context() const { return *context_; }
   [[nodiscard]] const PluginTable& plugin() const { return table_; }
@@ -128,7 +131,7 @@ class CudaDevice final : public gossip::Device {
 
  private:
   CudaDevice(const Plugin& plugin, Context& context, std::string name);
-  /// True if it went well; a failure of the device is kept for failure().
+  /// True if the call went well; an error of the device is kept for failure().
   [[nodiscard]] bool went_well(Status status) const;
   void release(float* device_memory) const override;
   void release_later(std::move_only_function<void()> free) const;

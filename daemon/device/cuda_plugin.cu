@@ -1,17 +1,17 @@
-// libgossamer_cuda.so: one GPU behind the functions of daemon/device/plugin_abi.hpp. Each call borrows a lane (a stream
-// with scratch memory of its own, which grows to what was needed most), copies what came from the network to the
-// device, launches one kernel, copies what goes to the network back, and waits for its own stream only.
+// libgossamer_cuda.so puts one GPU behind the functions of daemon/device/plugin_abi.hpp. Each call borrows a lane: a
+// stream with scratch memory of its own, which grows to the largest need. The call copies what came from the network to
+// the device, launches one kernel, copies what goes to the network back, and waits for its own stream only.
 //
-// Both ways lead through the lane's staging memory in the host, which is page-locked, so that the copies over the bus
-// are enqueued beside the kernel and nothing waits in between. Where no memory can be locked they are the driver's own
-// copies of pageable memory, which wait. Where the GPU has no room for scratch memory, the kernels work in the staging
-// memory, over the bus.
+// Both copies lead through the lane's staging memory in the host. It is page-locked, so that the copies over the bus
+// are enqueued beside the kernel and nothing waits in between. Where no memory can be locked, the driver copies
+// pageable memory and waits. Where the GPU has no room for scratch memory, the kernels work in the staging memory, over
+// the bus.
 //
-// Loaded by daemon/device/cuda_device.cpp. Threads: any, several at a time; the lanes are handed out under a mutex.
-// Invariants: an error of the CUDA runtime is kept in the context and nothing is launched after it. What a lane has
-// begun touches no host memory but its own staging: whatever becomes of it, the caller's is the caller's again when
-// the call returns. (A transfer of a whole array goes straight to or from pageable memory, with which the driver is
-// done when its own call returns.)
+// Loaded by daemon/device/cuda_device.cpp. Any thread may call, several at a time; the lanes are handed out under a
+// mutex. Invariants: an error of the CUDA runtime is kept in the context, and nothing is launched after it. Work on a
+// lane touches no host memory but the lane's staging memory, so the caller's memory is free again when the call
+// returns, whatever becomes of the work. (A transfer of a whole array goes directly to or from pageable memory; the
+// driver is done with that memory when its own call returns.)
 
 #include <algorithm>
 #include <array>
@@ -46,20 +46,21 @@ using gossip::cuda::OuterArrays;
 using gossip::cuda::threads_a_group;
 using gossip::cuda::warp_lanes;
 
-/// Parts of the scratch memory begin at multiples of this.
+/// Each part of the scratch memory begins at a multiple of this.
 constexpr std::size_t alignment = 256;
-/// What the scratch memory grows by at least, so that growing is rare.
+/// The scratch memory grows by at least this much, so that growing is rare.
 constexpr std::size_t least_growth_bytes = std::size_t{1} << 20;
-/// What is put into staging memory between two copies to the device, so that the one goes on beside the other.
+/// Staging memory is filled in chunks of this size, so that filling one goes on beside the copy of the last to the
+/// device.
 constexpr std::size_t chunk_bytes = std::size_t{512} << 10;
-/// Parts that a call gets back from the device.
+/// A call gets at most this many parts back from the device.
 constexpr std::size_t max_fetches = 4;
-/// A lane that works in host memory asks the GPU for room again after this.
+/// A lane that works in host memory asks the GPU for room again after this time.
 constexpr std::chrono::seconds between_tries{1};
 
-/// Work that is not done after this long never will be: the GPU hangs, and is lost. No call works for a second.
+/// Work that takes longer than this will never be done: the GPU hangs and is lost. No call works for a whole second.
 constexpr std::chrono::seconds patience{30};
-/// A wait spins for about as long as a short call takes, and sleeps between looks after that.
+/// A wait spins for about as long as a short call takes, and then sleeps between looks.
 constexpr std::chrono::microseconds spinning{50};
 constexpr std::chrono::microseconds pause{30};
 
@@ -73,19 +74,19 @@ std::string text_of(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorString(error);
 }
 
-/// A stream, two events around its kernel, and memory: scratch on the device, and staging in the host, with the same
-/// parts at the same places.
+/// A stream, two events around its kernel, and memory: scratch on the device and staging in the host, with the same
+/// parts at the same offsets.
 struct Lane {
   cudaStream_t stream = nullptr;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
-  std::uint8_t* scratch = nullptr;  ///< null: there was no room, and the kernels work in the staging memory
+  std::uint8_t* scratch = nullptr;  ///< null: the GPU had no room, and the kernels work in the staging memory
   std::uint8_t* staging = nullptr;
-  bool locked = false;    ///< the pages of the staging memory are
-  std::size_t bytes = 0;  ///< of each
+  bool locked = false;    ///< whether the pages of the staging memory are locked
+  std::size_t bytes = 0;  ///< size of each
   std::chrono::steady_clock::time_point tried;
 
-  /// Nothing may be under way in it. The first that went wrong is told, and all of it is gone.
+  /// Frees all of the memory and returns the first error. Nothing may be under way in the lane.
   cudaError_t free_memory() {
     cudaError_t error = cudaSuccess;
     const auto keep = [&](cudaError_t result) {
@@ -114,7 +115,7 @@ struct Context {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<Lane*> idle;
   bool lost = false;
-  bool hangs = false;  // and something may be under way for ever
+  bool hangs = false;  // work may be under way for ever
   std::string why;
 
   void lose(const std::string& text) {
@@ -133,7 +134,8 @@ int device_of(const Context& context) {
 
 namespace {
 
-/// One call: a lane while it lives, and whether all has gone well so far. Steps after a failure do nothing.
+/// One call. It holds a lane while it lives, and knows whether all has gone well so far. Steps after a failure do
+/// nothing.
 class Call {
  public:
   explicit Call(Context& context) : context_(context) {
@@ -153,7 +155,7 @@ class Call {
     }
     lock.unlock();
     check("cudaSetDevice", cudaSetDevice(context.device));
-    // Those that the last call on this lane had no memory for are made now.
+    // The last call on this lane had no memory for these, so they are made now.
     if (good() && lane_->stream == nullptr)
       check("cudaStreamCreate", cudaStreamCreateWithFlags(&lane_->stream, cudaStreamNonBlocking));
     for (cudaEvent_t* const event : {&lane_->begin, &lane_->end}) {
@@ -162,9 +164,9 @@ class Call {
   }
   ~Call() {
     if (lane_ == nullptr) return;
-    // What was begun before a failure may still be under way, in the lane's own memory.
+    // Work that began before the failure may still be under way in the lane's own memory.
     if (!good() && lane_->stream != nullptr && !waits_in_vain_) (void)wait();
-    if (waits_in_vain_) return;  // nobody is to have this lane
+    if (waits_in_vain_) return;  // the lane is not returned, so nobody else gets it
     {
       const std::lock_guard<std::mutex> lock(context_.mutex);
       context_.idle.push_back(lane_);
@@ -181,7 +183,7 @@ class Call {
   void check(const char* what, cudaError_t error) {
     if (error == cudaSuccess || !good()) return;
     if (error == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();  // not to be found by the next call
+      (void)cudaGetLastError();  // clears the error for the next call
       status_ = Status::no_memory;
       return;
     }
@@ -189,7 +191,7 @@ class Call {
     context_.lose(text_of(what, error));
   }
 
-  /// Memory for parts of these sizes, a flag of zero before them.
+  /// Reserves memory for parts of these sizes, after a flag of zero.
   void reserve(std::initializer_list<std::size_t> parts) {
     std::size_t bytes = alignment;
     for (const std::size_t part : parts)
@@ -221,7 +223,7 @@ class Call {
     }
     return part;
   }
-  /// The next part, with what the host has there. Null for null.
+  /// The next part, filled with the host's values. Null gives null.
   template <class T>
   [[nodiscard]] T* bring(const T* from, std::size_t count) {
     if (from == nullptr) return nullptr;
@@ -238,7 +240,7 @@ class Call {
     }
     return part;
   }
-  /// `to` has it when finish() returns, if all went well; else nothing has been written there.
+  /// `to` has the values when finish() returns, if all went well; otherwise nothing has been written there.
   template <class T>
   void fetch(T* to, const T* part, std::size_t count) {
     if (!good() || count == 0) return;
@@ -246,13 +248,13 @@ class Call {
     const Fetch fetch{to, on_host(part), count * sizeof(T)};
     fetched_[fetches_++] = fetch;
     if (lane_->scratch == nullptr) return;
-    // A copy to memory that is not locked waits in the driver, where it would hang if the GPU does.
+    // A copy to memory that is not locked waits inside the driver, and would hang there with the GPU.
     if (!lane_->locked) check("the device's work", wait());
     if (!good()) return;
     check("copy from the device", cudaMemcpyAsync(fetch.staged, part, fetch.bytes, cudaMemcpyDeviceToHost, stream()));
   }
 
-  /// `lanes` threads for each of `count` things. Does nothing where there is nothing to do.
+  /// Launches `lanes` threads for each of `count` items, and nothing if there are no items.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), std::size_t count, std::size_t lanes, Arguments... arguments) {
     if (!good() || count == 0) return;
@@ -269,7 +271,7 @@ class Call {
   }
 
   [[nodiscard]] std::uint32_t* flag() const { return flag_; }
-  /// Waits for all of it.
+  /// Waits for all of the call's work.
   [[nodiscard]] Status finish() {
     std::uint32_t raised = 0;
     if (flag_ != nullptr) fetch(&raised, flag_, 1);
@@ -286,13 +288,13 @@ class Call {
   }
 
  private:
-  /// Until the stream is empty, but not for ever: then the device is lost.
+  /// Waits until the stream is empty. After `patience` the device counts as lost.
   [[nodiscard]] cudaError_t wait() {
     const auto begun = std::chrono::steady_clock::now();
     while (true) {
       const cudaError_t error = cudaStreamQuery(lane_->stream);
       if (error != cudaErrorNotReady) return error;
-      (void)cudaGetLastError();  // not to be found by the next call
+      (void)cudaGetLastError();  // clears the error for the next call
       const auto waited = std::chrono::steady_clock::now() - begun;
       if (waited > patience) break;
       if (waited > spinning) std::this_thread::sleep_for(pause);
@@ -307,15 +309,16 @@ class Call {
     return cudaErrorNotReady;
   }
 
-  /// Anew, for so many bytes. Scratch memory that there is no room for is left out, if staging memory can be locked.
+  /// Makes the memory again with this size. Without room for scratch memory the lane does without it, if staging memory
+  /// can be locked.
   void make_memory(std::size_t bytes) {
     Lane& lane = *lane_;
     check("freeing memory", lane.free_memory());
     if (!good()) return;
     void* memory = nullptr;
-    // Whatever is wrong with locking memory, it can be done without, or the next call says so.
+    // If the memory cannot be locked, the lane does without; a real failure shows at the next call.
     lane.locked = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess;
-    if (!lane.locked) (void)cudaGetLastError();  // not to be found by the next call
+    if (!lane.locked) (void)cudaGetLastError();  // clears the error for the next call
     lane.staging = static_cast<std::uint8_t*>(lane.locked ? memory : std::malloc(bytes));
     lane.bytes = bytes;
     lane.tried = {};
@@ -324,7 +327,7 @@ class Call {
     (void)lane.free_memory();
     check("memory for a call", cudaErrorMemoryAllocation);
   }
-  /// As long as the staging memory, if there is room; asks for it now and then.
+  /// Makes scratch memory as long as the staging memory if there is room. It tries again from time to time.
   void make_scratch() {
     const auto now = std::chrono::steady_clock::now();
     if (now - lane_->tried < between_tries) return;
@@ -334,16 +337,16 @@ class Call {
     if (room == cudaSuccess) {
       lane_->scratch = static_cast<std::uint8_t*>(memory);
     } else if (room == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();  // not to be found by the next call
+      (void)cudaGetLastError();  // clears the error for the next call
     } else {
       check("cudaMalloc", room);
     }
   }
   [[nodiscard]] std::uint8_t* on_device() const {
-    // With unified addresses, which every GPU has on 64-bit Linux, locked memory is at the same address for both.
+    // Every GPU on 64-bit Linux has unified addresses, so locked memory has the same address for host and device.
     return lane_->scratch != nullptr ? lane_->scratch : lane_->staging;
   }
-  /// Where a part is in the staging memory.
+  /// The place of a part in the staging memory.
   [[nodiscard]] std::uint8_t* on_host(const void* part) const {
     return lane_->staging + (static_cast<const std::uint8_t*>(part) - on_device());
   }
@@ -352,7 +355,7 @@ class Call {
     return (bytes + alignment - 1) / alignment * alignment;
   }
 
-  /// What is to be handed out by finish().
+  /// A part that finish() hands out.
   struct Fetch {
     void* to;
     std::uint8_t* staged;
@@ -404,8 +407,8 @@ Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t 
   return Status::done;
 }
 
-/// Launches every kernel over nothing. The driver loads a kernel's code when it is first launched: a GPU that is full
-/// by then may have no room for it, and one that none of it was compiled for is found out.
+/// Launches every kernel over nothing. The driver loads a kernel's code at its first launch: later a full GPU might
+/// have no room for it. A GPU that the code was not compiled for also shows here.
 Status load_kernels(Context* context) {
   using gossip::cuda::apply_kernel, gossip::cuda::difference_kernel, gossip::cuda::encode_kernel;
   const FragmentView y{};
@@ -435,8 +438,8 @@ Status load_kernels(Context* context) {
 
 void close_context(Context* context) {
   if (context == nullptr) return;
-  if (context->hangs) return;  // so would freeing; what it has goes with the process
-  // Whatever these say: nothing more is done with it. A device that was lost has freed all itself.
+  if (context->hangs) return;  // freeing would hang as well; the process's end frees it
+  // Errors are ignored here, because nothing more is done with the context. A lost device has freed everything itself.
   (void)cudaSetDevice(context->device);
   for (const auto& lane : context->lanes) {
     (void)lane->free_memory();
@@ -452,7 +455,7 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
                     std::size_t error_bytes) {
   *context = nullptr;
   cudaError_t result = cudaSetDevice(device);
-  // Makes the primary context, which is where a device that cannot be used is found out.
+  // This makes the primary context, and shows whether the device can be used.
   if (result == cudaSuccess) result = cudaFree(nullptr);
   if (result != cudaSuccess) {
     say(error, error_bytes, text_of("opening a GPU", result));
@@ -486,11 +489,11 @@ Status allocate(Context* context, std::size_t bytes, void** device_memory) {
   return call.status();
 }
 
-/// Of a device that was lost, too: it may have been an error that the driver survives.
+/// This also works on a device that counts as lost: the driver may have survived the error.
 Status release(Context* context, void* device_memory) {
   {
     const std::lock_guard<std::mutex> lock(context->mutex);
-    if (context->hangs) return Status::failed;  // so would freeing
+    if (context->hangs) return Status::failed;  // freeing would hang as well
   }
   cudaError_t result = cudaSetDevice(context->device);
   const cudaError_t freed = cudaFree(device_memory);
@@ -508,7 +511,7 @@ Status transfer(Context* context, void* to, const void* from, std::size_t bytes)
   return call.finish();
 }
 
-/// Zero is the float of no bits set.
+/// A float of all zero bits is zero.
 Status clear(Context* context, float* device_memory, std::size_t elements) {
   Call call(*context);
   call.begin_timing();
@@ -681,7 +684,7 @@ double last_kernel_s(const Context*) {
   return kernel_s;
 }
 
-/// What may be thrown is a lack of memory: of no use after that.
+/// Only a lack of memory can be thrown; the context is of no use after that.
 template <auto function>
 struct Guarded;
 template <class... Parameters, Status (*function)(Context*, Parameters...)>

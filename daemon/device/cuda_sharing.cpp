@@ -13,7 +13,7 @@ namespace {
 
 using cuda::driver;
 
-/// What went wrong, for people; where it is to be told.
+/// Writes what went wrong, for people, where the caller wants it.
 struct Report {
   char* error;
   std::size_t error_bytes;
@@ -24,16 +24,16 @@ struct Report {
   }
   [[nodiscard]] Status failed(const char* what, CUresult result) const { return failed(what, driver().text(result)); }
   [[nodiscard]] Status failed(const char* what, cudaError_t result) const {
-    (void)cudaGetLastError();  // not to be found by the next call
+    (void)cudaGetLastError();  // clears the error for the next call
     return failed(what, cudaGetErrorString(result));
   }
 };
 
-/// Before something is given back, which is done whatever becomes of this: so that the runtime does not make a context
-/// on another GPU for it.
+/// Called before something is given back, so that the runtime does not make a context on another GPU. The result is
+/// ignored, because the memory is given back in any case.
 void prefer_device(const Context& context) {
   (void)cudaSetDevice(device_of(context));
-  (void)cudaGetLastError();  // not to be found by the next call
+  (void)cudaGetLastError();  // clears the error for the next call
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   *device_memory = nullptr;
   const Report report{error, error_bytes};
   const int device = device_of(*context);
-  // The runtime makes the primary context this thread's, where the driver's functions look for it.
+  // The runtime makes the primary context current in this thread, where the driver's functions look for it.
   if (const cudaError_t result = cudaSetDevice(device); result != cudaSuccess)
     return report.failed("cudaSetDevice", result);
   if (driver().missing != nullptr)
@@ -54,7 +54,7 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   if (result != CUDA_SUCCESS) return report.failed("asking for the size of the GPU's pages", result);
   if (bytes == 0 || granularity == 0 || bytes % granularity != 0) {
     char why[128];
-    std::snprintf(why, sizeof why, "%zu bytes are no multiple of %zu, the size of its pages", bytes, granularity);
+    std::snprintf(why, sizeof why, "%zu bytes are not a multiple of %zu, the page size of the GPU", bytes, granularity);
     return report.failed("the client's GPU memory", why);
   }
   CUmemGenericAllocationHandle memory{};
@@ -92,7 +92,7 @@ Status pin(Context* context, void* memory, std::size_t bytes, char* error, std::
 Status unpin(Context* context, void* memory) noexcept {
   prefer_device(*context);
   const cudaError_t result = cudaHostUnregister(memory);
-  (void)cudaGetLastError();  // not to be found by the next call
+  (void)cudaGetLastError();  // clears the error for the next call
   return result == cudaSuccess ? Status::done : Status::failed;
 }
 

@@ -1,9 +1,8 @@
-// Memory that the daemon shares with a client, for the plug-in: mapping what another process has exported on a GPU, and
-// pinning host memory for it (import, forget, pin and unpin of daemon/device/plugin_abi.hpp).
+// Memory that the daemon shares with a client, for the plug-in: mapping GPU memory that another process has exported,
+// and pinning host memory for a GPU (import, forget, pin and unpin of daemon/device/plugin_abi.hpp).
 //
-// The driver's functions are found through the CUDA runtime, so that nothing links the driver. Any thread. Nothing here
-// is launched, and nothing is kept: what has been mapped is undone by who asked for it. A call that fails leaves all
-// as it was.
+// The driver's functions are found through the CUDA runtime, so that nothing links the driver. Any thread. Nothing is
+// launched and nothing is kept here: whoever asked for a mapping undoes it. A call that fails changes nothing.
 
 #pragma once
 

@@ -15,7 +15,7 @@
 namespace gossamer::device {
 namespace {
 
-/// The library's functions; all of them, or `missing` says what is.
+/// All functions of the library, or in `missing` the name of the first that is not there.
 struct Library {
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init = nullptr;
@@ -36,10 +36,10 @@ void find(void* handle, const char* name, Function& function, std::string& missi
 
 Library load() {
   Library library;
-  // Stays loaded until the process ends: its threads may outlive every communicator.
+  // The library stays loaded until the process ends, because its threads may outlive every communicator.
   void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    library.missing = std::string("NCCL is not to be had: ") + dlerror();
+    library.missing = std::string("NCCL cannot be loaded: ") + dlerror();
     return library;
   }
   find(handle, "ncclGetUniqueId", library.get_unique_id, library.missing);
@@ -58,14 +58,14 @@ const Library& library() {
   return loaded;
 }
 
-struct Rank {
+struct NcclRank {
   int device = 0;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
 };
 
-/// What went wrong first, if anything did.
-class Outcome {
+/// The first error, if there was any.
+class NcclOutcome {
  public:
   void check(const char* what, ncclResult_t result) {
     if (result == ncclSuccess || !text_.empty()) return;
@@ -95,18 +95,18 @@ class Outcome {
 }  // namespace
 
 struct Communicator {
-  std::vector<Rank> ranks;
+  std::vector<NcclRank> ranks;
   bool reducing = false;
 };
 
 namespace nccl {
 namespace {
 
-void join_all(Communicator& made, Context* const* contexts, Outcome& outcome) {
+void join_all(Communicator& made, Context* const* contexts, NcclOutcome& outcome) {
   ncclUniqueId id{};
   outcome.check("ncclGetUniqueId", library().get_unique_id(&id));
   for (std::size_t r = 0; r < made.ranks.size() && outcome.good(); ++r) {
-    Rank& rank = made.ranks[r];
+    NcclRank& rank = made.ranks[r];
     rank.device = device_of(*contexts[r]);
     outcome.check("cudaSetDevice", cudaSetDevice(rank.device));
     outcome.check("cudaStreamCreate", cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
@@ -117,7 +117,7 @@ void join_all(Communicator& made, Context* const* contexts, Outcome& outcome) {
   const int count = static_cast<int>(made.ranks.size());
   outcome.check("ncclGroupStart", library().group_start());
   for (int r = 0; r < count; ++r) {
-    Rank& rank = made.ranks[static_cast<std::size_t>(r)];
+    NcclRank& rank = made.ranks[static_cast<std::size_t>(r)];
     outcome.check("cudaSetDevice", cudaSetDevice(rank.device));
     outcome.check("ncclCommInitRankConfig", library().init(&rank.comm, count, id, r, &config));
   }
@@ -138,7 +138,7 @@ Status join(Context* const* contexts, std::uint32_t count, Communicator** commun
     auto* const made = new Communicator;
     *communicator = made;
     made->ranks.resize(count);
-    Outcome outcome;
+    NcclOutcome outcome;
     join_all(*made, contexts, outcome);
     const Status status = outcome.told(error, error_bytes);
     if (status != Status::failed) return status;
@@ -151,8 +151,8 @@ Status join(Context* const* contexts, std::uint32_t count, Communicator** commun
 }
 
 Status progress(Communicator* communicator, char* error, std::size_t error_bytes) {
-  Outcome outcome;
-  for (const Rank& rank : communicator->ranks) {
+  NcclOutcome outcome;
+  for (const NcclRank& rank : communicator->ranks) {
     ncclResult_t state = ncclSuccess;
     outcome.check("ncclCommGetAsyncError", library().async_error(rank.comm, &state));
     outcome.check("NCCL", state);
@@ -171,10 +171,10 @@ Status progress(Communicator* communicator, char* error, std::size_t error_bytes
 
 Status all_reduce(Communicator* communicator, float* const* device_values, std::size_t elements, char* error,
                   std::size_t error_bytes) {
-  Outcome outcome;
+  NcclOutcome outcome;
   outcome.check("ncclGroupStart", library().group_start());
   for (std::size_t r = 0; r < communicator->ranks.size(); ++r) {
-    const Rank& rank = communicator->ranks[r];
+    const NcclRank& rank = communicator->ranks[r];
     outcome.check("cudaSetDevice", cudaSetDevice(rank.device));
     outcome.check("ncclAllReduce", library().all_reduce(device_values[r], device_values[r], elements, ncclFloat,
                                                         ncclSum, rank.comm, rank.stream));
@@ -187,8 +187,8 @@ Status all_reduce(Communicator* communicator, float* const* device_values, std::
 
 void abandon(Communicator* communicator) {
   if (communicator == nullptr) return;
-  for (const Rank& rank : communicator->ranks) {
-    // Whatever these say: nothing more is done with it.
+  for (const NcclRank& rank : communicator->ranks) {
+    // Errors are ignored, because nothing more is done with it.
     (void)cudaSetDevice(rank.device);
     if (rank.comm != nullptr) (void)library().abort(rank.comm);
     if (rank.stream != nullptr) (void)cudaStreamDestroy(rank.stream);
@@ -205,7 +205,7 @@ namespace gossamer::device::nccl {
 namespace {
 
 Status refuse(char* error, std::size_t error_bytes) {
-  std::snprintf(error, error_bytes, "this plug-in was built without NCCL; nccl.h is needed to build it with");
+  std::snprintf(error, error_bytes, "this plug-in was built without NCCL: build it where nccl.h is installed");
   return Status::failed;
 }
 

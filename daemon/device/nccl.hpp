@@ -1,8 +1,8 @@
-// NCCL for the plug-in (the last functions of daemon/device/plugin_abi.hpp), loaded when it is first asked for: a
-// machine without it has everything but these.
+// NCCL for the plug-in (the last functions of daemon/device/plugin_abi.hpp). It is loaded at the first call; a machine
+// without it lacks only these functions.
 //
-// Every communicator is a non-blocking one, so that nothing here waits for another GPU; whoever asks bounds the time
-// (daemon/device/reducer.hpp) and abandons it when that is up. One thread for one communicator at a time.
+// Every communicator is non-blocking, so that nothing here waits for another GPU. The caller limits the time
+// (daemon/device/reducer.hpp) and abandons the communicator when it is up. One thread for one communicator at a time.
 
 #pragma once
 

@@ -1,7 +1,7 @@
-// NCCL as the communicators of daemon/device/reducer.hpp, through the plug-in. All ranks are this process's: the
-// daemon's, over buffers that its clients have exported.
+// NCCL as the communicators of daemon/device/reducer.hpp, through the plug-in. All ranks are in this process, the
+// daemon, over buffers that its clients have exported.
 //
-// One thread makes communicators; any may say what is known. The devices live longer than it.
+// One thread makes communicators; any thread may add a rank with know(). The devices must outlive this object.
 
 #pragma once
 
@@ -15,7 +15,7 @@ namespace gossamer::device {
 
 class NcclCollectives final : public Collectives {
  public:
-  /// Ranks are to be known before they are asked for. All of one plug-in.
+  /// A rank must be known before it is asked for. All ranks use one plug-in.
   void know(Rank rank, const CudaDevice& device);
   [[nodiscard]] std::unique_ptr<Collective> make(std::span<const Rank> ranks) override;
 

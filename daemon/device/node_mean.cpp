@@ -28,7 +28,7 @@ struct NodeMean::Task {
   [[nodiscard]] bool any(const Places& places, auto condition) const {
     return std::ranges::any_of(places, [&](std::size_t place) { return condition(place); });
   }
-  /// Clients elsewhere that brought something or are to be told something: y must be summed.
+  /// Whether clients elsewhere brought something or are to get something, so that y must be summed.
   [[nodiscard]] bool concerns_elsewhere() const {
     return std::ranges::any_of(elsewhere, [this](const auto& item) {
       return any(item.second, [this](std::size_t place) {
@@ -75,7 +75,7 @@ std::vector<LocalMeanOutcome> NodeMean::run(const gossip::LocalMeanTask& all, st
   for (const auto& [device, places] : task.elsewhere) {
     if (std::ranges::find(parts, device, &NodeSums::Part::device) == parts.end()) task.lose(places);
   }
-  // What was taken stays taken, so that from here on it cannot fail as a whole.
+  // The clients' contributions count from here on, so the task can no longer fail as a whole.
   write(task, *home_, task.home, y.data());
   for (const NodeSums::Part& part : parts) {
     if (part.device != home_.get()) write(task, *part.device, task.elsewhere.at(part.device), part.values.get());
@@ -87,7 +87,7 @@ std::vector<LocalMeanOutcome> NodeMean::run(const gossip::LocalMeanTask& all, st
   return outcomes;
 }
 
-/// What these clients bring, into y. False: nothing was taken of them.
+/// Adds the contributions of these clients to y. False: nothing was taken from them.
 bool NodeMean::take(const Task& task, const Device& device, const Places& places, std::span<float> y) const {
   std::vector<ClientFragment> clients;
   for (const std::size_t place : places) {
@@ -105,7 +105,7 @@ bool NodeMean::take(const Task& task, const Device& device, const Places& places
   return true;
 }
 
-/// What these clients are to add. Null y: it is not on their device.
+/// Writes what these clients are to add. If y is null, it is not on their device.
 void NodeMean::write(const Task& task, const Device& device, const Places& places, float* y) const {
   std::vector<ClientFragment> clients;
   Places written;
@@ -124,7 +124,7 @@ void NodeMean::write(const Task& task, const Device& device, const Places& place
   }
 }
 
-/// A part for each device that has clients of the task and can be reached.
+/// Makes a part for each device that has clients of the task and can be reached.
 NodeMean::Parts NodeMean::take_elsewhere(const Task& task) const {
   Parts parts;
   for (const auto& [device, places] : task.elsewhere) {
@@ -139,8 +139,8 @@ NodeMean::Parts NodeMean::take_elsewhere(const Task& task) const {
   return parts;
 }
 
-/// y becomes the sum, and so do the parts, to which its own is added. Of a device that fails before, the part is left
-/// out; of one that fails afterwards, its values. False: y is as it was, and the parts are of no use any more.
+/// Makes y and all parts the sum of y and the parts. The part of a device that fails before the sum is left out; a
+/// device that fails afterwards has no values. False: y is as it was, and the parts are of no more use.
 bool NodeMean::add_up(Parts& parts, std::span<float> y) const {
   const std::size_t elements = y.size();
   parts.insert(parts.begin(), scratch_on(*home_, elements));
@@ -160,9 +160,9 @@ bool NodeMean::add_up(Parts& parts, std::span<float> y) const {
   return true;
 }
 
-/// In the order of the parts.
+/// Sums in the order of the parts.
 void NodeMean::through_host(Parts& parts, std::size_t elements) {
-  std::vector<float> total(elements, -0.0F);  // what added to anything changes no bit
+  std::vector<float> total(elements, -0.0F);  // −0 changes no bit of what is added to it
   std::vector<float> one(elements);
   std::erase_if(parts, [&](const NodeSums::Part& part) {
     if (!part.device->download(one, part.values.get())) return true;
@@ -177,7 +177,7 @@ void NodeMean::through_host(Parts& parts, std::size_t elements) {
 
 // --- scratch memory -----------------------------------------------------------------------------------------------
 
-/// As long as the longest so far: all of a job's fragments but the last are of one length.
+/// As long as the longest array so far. All fragments of a job but the last have the same length.
 NodeSums::Part NodeMean::scratch_on(const Device& device, std::size_t elements) const {
   Parts outgrown;  // released without the lock
   std::size_t capacity = 0;

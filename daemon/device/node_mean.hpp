@@ -1,19 +1,20 @@
-// The mean among one job's clients that are on several GPUs of the node. One GPU is the job's *home*, its first
-// client's, on which the node's copy y of every fragment lies; the other clients are *elsewhere*:
+// The mean among one job's clients that are on several GPUs of the node. One GPU is the job's *home*: its first
+// client's, which holds the node's copy y of every fragment. The other clients are *elsewhere*:
 //
-//   1. on each GPU one kernel adds up what its own clients bring: at home into y, elsewhere into scratch memory, which
-//      begins with zeros;
-//   2. one sum over those arrays, and all GPUs have the new y, the same bits (daemon/device/node_sums.hpp). It is
-//      gather and broadcast at once. Home takes it as y;
-//   3. on each GPU one kernel writes what its own clients are to add.
+//   1. On each GPU one kernel adds up the contributions of its own clients: at home into y, elsewhere into scratch
+//      memory, which begins with zeros.
+//   2. One sum over those arrays gives all GPUs the new y, with the same bits (daemon/device/node_sums.hpp). It is
+//   gather
+//      and broadcast at once. Home takes it as y.
+//   3. On each GPU one kernel writes the values that its own clients are to add.
 //
-// Where there is no communicator (NCCL is not installed, or one is just being made) the sum goes through the host's
-// memory: two copies over the bus for each GPU. Where a sum fails, or another GPU does, home's part has been done and
-// stays; of the clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say
-// so (LocalMeanOutcome::reached), so that what they learned is taken in later: once, whatever happens.
+// Without a communicator (NCCL is not installed, or one is just being made) the sum goes through the host's memory: two
+// copies over the bus for each GPU. If a sum or another GPU fails, home's part has been done and stays. From the
+// clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say so
+// (LocalMeanOutcome::reached); their training is averaged later, exactly once.
 //
-// A sum that is not finite counts as one that failed: partial sums are each within bounds, but nothing bounds them
-// together if a client changes its arrays while they are read.
+// A sum that is not finite counts as failed: each partial sum is within bounds, but nothing limits them together if a
+// client changes its arrays while they are read.
 //
 // Any thread, but include() before the first task that names that GPU.
 
@@ -35,31 +36,31 @@ class NodeMean : public gossip::MeanOver {
  public:
   using Device = gossip::Device;
 
-  /// Scratch arrays that are kept on each GPU between tasks.
+  /// Each GPU keeps at most this many scratch arrays between tasks.
   static constexpr std::size_t max_kept = 8;
 
-  /// `sums` null: everything goes through the host's memory.
+  /// If `sums` is null, every sum goes through the host's memory.
   explicit NodeMean(std::shared_ptr<const Device> home, std::shared_ptr<NodeSums> sums = nullptr);
   NodeMean(const NodeMean&) = delete;
   NodeMean& operator=(const NodeMean&) = delete;
 
-  /// This GPU may be named by tasks, and stays open from now on.
+  /// Tasks may name this GPU from now on, and it stays open.
   void include(std::shared_ptr<const Device> device);
 
-  /// As gossip::LocalMeanTask::run(), with the clients on the devices that they say. y is at home.
+  /// Does what gossip::LocalMeanTask::run() does, with clients on several devices. y is on the home GPU.
   [[nodiscard]] std::vector<gossip::LocalMeanOutcome> run(const gossip::LocalMeanTask& task,
                                                           std::span<float> y) const override;
 
   struct Counters {
-    std::uint64_t summed = 0;        ///< tasks over several GPUs that were
-    std::uint64_t through_host = 0;  ///< of these, without a communicator
+    std::uint64_t summed = 0;        ///< tasks over several GPUs that were summed
+    std::uint64_t through_host = 0;  ///< tasks of these that were summed without a communicator
     std::uint64_t failed = 0;        ///< tasks in which some client could not be reached
   };
   [[nodiscard]] Counters counters() const;
 
  private:
   struct Task;
-  /// The places, in a task's list of clients, of those on one device.
+  /// The places in a task's list of clients that are on one device.
   using Places = std::vector<std::size_t>;
   using Parts = std::vector<NodeSums::Part>;
 
@@ -70,7 +71,7 @@ class NodeMean : public gossip::MeanOver {
   static void through_host(Parts& parts, std::size_t elements);
 
   // --- scratch memory
-  /// Without values if there is no room.
+  /// Has no values if there is no room.
   [[nodiscard]] NodeSums::Part scratch_on(const Device& device, std::size_t elements) const;
   void keep(Parts&& parts) const;
 
@@ -79,7 +80,7 @@ class NodeMean : public gossip::MeanOver {
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const Device>> included_;  // under mutex_
   mutable std::map<const Device*, Parts> kept_;          // under mutex_
-  mutable std::size_t kept_capacity_ = 0;                // of each, under mutex_
+  mutable std::size_t kept_capacity_ = 0;                // capacity of each array; under mutex_
   mutable Counters counters_;                            // under mutex_
 };
 

@@ -18,9 +18,9 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// Between two looks at a reduction: it takes tenths of milliseconds.
+/// Pause between two looks at a reduction, which takes tenths of milliseconds.
 constexpr microseconds reduction_poll{20};
-/// Between two looks at a communicator that is made, or is to be.
+/// Pause between two looks at a communicator that is being made, or will be.
 constexpr microseconds making_poll{5'000};
 
 TimeUs clock_us() {
@@ -43,14 +43,14 @@ class NodeSums::Thread {
   void remove(Rank rank);
   [[nodiscard]] Result add_up(std::vector<Part>& parts, std::size_t elements);
   [[nodiscard]] Status status() const;
-  /// Waits for the end of what it does, for a while.
+  /// Waits until the thread has ended its work, for a limited time.
   void stop();
 
  private:
   using Devices = std::map<Rank, std::shared_ptr<const gossip::Device>>;
   struct Request {
     enum class State : std::uint8_t { waiting, under_way, over } state = State::waiting;
-    Devices held;  // whose memory it uses: they go after the parts
+    Devices held;  // the GPUs whose memory the request uses; they are released after the parts
     std::vector<Part> parts;
     std::size_t elements = 0;
     Result result = Result::not_ready;
@@ -73,18 +73,18 @@ class NodeSums::Thread {
 
   const SumLimits limits_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;                  // the thread: something to do
-  std::condition_variable over_;                  // those who wait: something has moved on
+  std::condition_variable wake_;                  // wakes the thread: there is something to do
+  std::condition_variable over_;                  // wakes those who wait: something has changed
   std::map<Rank, Gpu> gpus_;                      // under mutex_
-  bool changed_ = false;                          // gpus_, under mutex_
+  bool changed_ = false;                          // whether gpus_ has changed; under mutex_
   std::deque<std::shared_ptr<Request>> waiting_;  // under mutex_
   Status status_;                                 // under mutex_
   bool stopping_ = false;                         // under mutex_
   bool ended_ = false;                            // under mutex_
-  Devices known_;                                 // the thread's, like all below
+  Devices known_;                                 // the thread's own, like all members below
   std::unique_ptr<Collectives> collectives_;
   LocalReducer reducer_;
-  std::map<Rank, Part> zeros_;  // what GPUs without a part add
+  std::map<Rank, Part> zeros_;  // arrays of zeros that GPUs without a part add
   std::shared_ptr<Request> current_;
 };
 
@@ -209,7 +209,7 @@ void NodeSums::Thread::take_changes() {
   for (const auto& [rank, device] : known_) {
     if (wanted.contains(rank)) continue;
     reducer_.remove(rank);
-    // A sum that it broke off may still write there until tick() has told of it.
+    // A sum that was broken off may still write there until tick() has reported it.
     if (!current_) zeros_.erase(rank);
   }
   for (const auto& [rank, device] : wanted)
@@ -241,7 +241,8 @@ bool NodeSums::Thread::begin(Request& request) {
   return true;
 }
 
-/// For every rank that can be summed over, in their order. None if a part is on none of them, or memory is lacking.
+/// One array for every rank that can be summed over, in their order. Empty if no part is on any of them, or memory is
+/// lacking.
 std::vector<float*> NodeSums::Thread::arrays_of(Request& request) {
   std::vector<float*> arrays;
   std::size_t parts = 0;

@@ -1,19 +1,19 @@
-// Sums over arrays on several GPUs of this node, for whoever works on a fragment: drives daemon/device/reducer.hpp on a
-// thread of its own.
+// Sums over arrays on several GPUs of this node, for whoever works on a fragment. It drives daemon/device/reducer.hpp
+// on a thread of its own.
 //
-// A worker that has a part of a sum on each of some GPUs asks for it and waits. It waits for a bounded time: `turn_us`
-// until it is its turn, and then a little longer than a reduction may take. The communicator's own calls are made by
-// the thread alone, because NCCL's may wait although they promise not to (an initialisation that starts threads, an
-// abort that joins them): then the thread stands still, and workers learn within `turn_us` that there is no sum.
+// A worker that has one part of a sum on each of several GPUs asks for the sum and waits for a bounded time: `turn_us`
+// until it is its turn, and then a little longer than a reduction may take. Only the thread calls the communicator,
+// because NCCL's calls may wait although they promise not to (an initialisation that starts threads, an abort that
+// joins them). The thread then stands still, and workers learn within `turn_us` that there is no sum.
 //
-// One sum is computed at a time, of all jobs of the node: there is one communicator, in which every GPU takes part that
-// has a replica. Those without a part in a sum add zeros.
+// One sum is computed at a time, over all jobs of the node. There is one communicator, and every GPU that has a replica
+// takes part in it. GPUs without a part in a sum add zeros.
 //
-// Memory of a sum belongs to it while it is under way: of one that failed or was given up it is released by the thread,
-// after the communicator that may still write there, and not given back.
+// The memory of a sum belongs to the sum while it is under way. If the sum failed or was given up, its memory is not
+// given back: the thread releases it after the communicator that may still write there.
 //
-// Any thread. If the thread stands still when this ends, it is left there, with all that it may touch: the collectives,
-// which it alone uses, and the GPUs.
+// Any thread. If the thread stands still when this object ends, the thread is left behind with all that it may touch:
+// the collectives, which only it uses, and the GPUs.
 
 #pragma once
 
@@ -28,14 +28,14 @@ namespace gossamer::device {
 
 struct SumLimits {
   ReducerLimits reducer;
-  TimeUs turn_us = 20 * us_per_ms;  ///< longest that a sum waits for those before it
-  TimeUs grace_us = 1 * us_per_s;   ///< after reducer.reduce_us: then the thread itself stands still
-  TimeUs stop_us = 2 * us_per_s;    ///< how long the end waits for the thread
+  TimeUs turn_us = 20 * us_per_ms;  ///< a sum waits at most this long for those before it
+  TimeUs grace_us = 1 * us_per_s;   ///< after reducer.reduce_us plus this, the thread itself counts as standing still
+  TimeUs stop_us = 2 * us_per_s;    ///< the end waits at most this long for the thread
 };
 
 class NodeSums {
  public:
-  /// Sums that wait for their turn; more are refused.
+  /// At most this many sums wait for their turn; more are refused.
   static constexpr std::size_t max_waiting = 1024;
 
   explicit NodeSums(std::unique_ptr<Collectives> collectives, SumLimits limits = {});
@@ -43,7 +43,7 @@ class NodeSums {
   NodeSums(const NodeSums&) = delete;
   NodeSums& operator=(const NodeSums&) = delete;
 
-  /// One more user of this GPU, by the rank that the collectives know it as. False if there are too many GPUs.
+  /// Adds a user of this GPU, by the rank that the collectives know it as. False if there are too many GPUs.
   bool add(Rank rank, std::shared_ptr<const gossip::Device> device);
   void remove(Rank rank);
 
@@ -51,27 +51,28 @@ class NodeSums {
   struct Part {
     const gossip::Device* device = nullptr;
     gossip::Device::Floats values;
-    std::size_t capacity = 0;  ///< elements that there is room for
+    std::size_t capacity = 0;  ///< the array has room for this many elements
   };
   enum class Result {
-    done,       ///< all parts hold the sum, the same bits
-    failed,     ///< the parts are gone
-    not_ready,  ///< the parts are as they were: there is no communicator of all these GPUs now, or no turn
+    done,    ///< all parts hold the sum, with the same bits
+    failed,  ///< the parts are gone
+    /// the parts are unchanged: there is no communicator of all these GPUs now, or it was never this sum's turn
+    not_ready,
   };
-  /// Waits. Each device has one part at most.
+  /// Waits for the sum. Each device has one part at most.
   [[nodiscard]] Result add_up(std::vector<Part>& parts, std::size_t elements);
 
   // --- for people
   struct Status {
-    std::vector<Rank> ranks;  ///< that are summed over; empty: there is no communicator
+    std::vector<Rank> ranks;  ///< ranks that are summed over; empty: there is no communicator
     LocalReducer::Counters counters;
-    std::string trouble;  ///< what went wrong last
+    std::string trouble;  ///< the latest error
   };
   [[nodiscard]] Status status() const;
 
  private:
   class Thread;
-  std::shared_ptr<Thread> thread_;  // with the thread itself, which may outlive this
+  std::shared_ptr<Thread> thread_;  // shared with the thread itself, which may outlive this object
 };
 
 }  // namespace gossamer::device

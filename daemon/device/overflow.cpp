@@ -128,7 +128,7 @@ std::vector<float*> Overflow::release_idle() {
 }
 
 void Overflow::end_idle(bool lost) {
-  // Twice: what was given back just now is not stale before.
+  // It runs twice, because an array that was given back just now becomes stale in the first pass.
   for (int time = 0; time < 2 && !lost; ++time) {
     for (float* const array : release_idle())
       end(array);

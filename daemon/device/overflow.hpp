@@ -1,13 +1,13 @@
-// Host memory in place of a GPU's: page-locked, so that the GPU reads and writes it at its address, over the bus. It is
-// what CudaDevice gives where the GPU is full (daemon/device/cuda_device.hpp).
+// Host memory in place of GPU memory. It is page-locked, so that the GPU reads and writes it at its address, over the
+// bus. CudaDevice uses it where the GPU is full (daemon/device/cuda_device.hpp).
 //
-// Pinning is slow, and a GPU that is full is full for a while. So arrays that are given back are kept for the next
-// that are as long, still pinned, up to max_idle_bytes; release_idle() lets go those that nobody has wanted since it
-// was called last. Memory that is locked is lost to everybody else: all GPUs of a process share an allowance, and what
-// goes beyond it is refused.
+// Pinning is slow, and a full GPU stays full for a while. Arrays that are given back are therefore kept pinned for the
+// next ones of the same length, up to max_idle_bytes; release_idle() frees those that nobody has used since its last
+// call. Locked memory is lost to everybody else, so all GPUs of a process share an allowance, and requests beyond it
+// are refused.
 //
-// Overflow: any thread, several at a time. Invariants: what is given back has nothing under way in it; what cannot be
-// unpinned is left where it is until the process ends, since the GPU may still write to it.
+// Overflow: any thread, several at a time. Invariants: nothing is under way in an array that is given back. An array
+// that cannot be unpinned is never freed, because the GPU may still write to it.
 
 #pragma once
 
@@ -24,13 +24,13 @@
 
 namespace gossamer::device {
 
-/// Bytes of host memory that may stand in for the memory of GPUs. Any thread.
+/// How many bytes of host memory may stand in for GPU memory. Any thread.
 class HostAllowance {
  public:
   explicit HostAllowance(std::uint64_t bytes = usual_bytes()) : left_(bytes) {}
   /// A quarter of the machine's memory.
   [[nodiscard]] static std::uint64_t usual_bytes();
-  /// False: so much is not left, and nothing has been taken.
+  /// Takes this many bytes. False: so many are not left, and nothing has been taken.
   [[nodiscard]] bool take(std::uint64_t bytes);
   void give_back(std::uint64_t bytes) { left_ += bytes; }
 
@@ -40,12 +40,12 @@ class HostAllowance {
 
 class Overflow {
  public:
-  /// Of arrays that nobody uses, kept for the next.
+  /// At most this much is kept for the next arrays while nobody uses it.
   static constexpr std::size_t max_idle_bytes = std::size_t{64} << 20;
 
-  /// What locks the pages of host memory for the GPU, and lets them go.
+  /// Locks the pages of host memory for the GPU, and unlocks them.
   struct Pinning {
-    std::function<std::string(std::span<std::byte>)> pin;  ///< why it cannot be done; empty: it is
+    std::function<std::string(std::span<std::byte>)> pin;  ///< why it failed; empty: it did not
     std::function<bool(std::byte*)> unpin;
   };
   Overflow(Pinning pinning, std::shared_ptr<HostAllowance> allowance);
@@ -53,26 +53,27 @@ class Overflow {
   Overflow& operator=(const Overflow&) = delete;
 
   void share(std::shared_ptr<HostAllowance> allowance) { allowance_ = std::move(allowance); }
-  /// Of any value, on a page's boundary. Null: it is not to be had, and trouble is why.
+  /// Memory with any content, on a page's boundary. Null: there is none, and `trouble` says why.
   [[nodiscard]] float* take(std::size_t bytes);
-  /// Whether take() gave it, and it has not ended.
+  /// Whether take() gave this array and it has not ended.
   [[nodiscard]] bool owns(const float* array) const;
-  /// The owner is done with it. False: it is not kept for the next (`sound` false, or enough is), and end() is to be
-  /// called.
+  /// The owner is done with the array. False: the array is not kept for the next (`sound` is false, or enough are
+  /// kept), and the caller has to call end().
   [[nodiscard]] bool give_back(float* array, bool sound);
   /// Unpins an array that is not kept. May wait for the GPU.
   void end(float* array);
-  /// Those that were kept at the last call already, and not used since: to be ended.
+  /// Arrays that were already kept at the last call and have not been used since. The caller ends them.
   [[nodiscard]] std::vector<float*> release_idle();
-  /// Before the GPU is closed, when nothing is in use any more. `lost`: it may still write to what is idle, or hang.
+  /// Call this before the GPU is closed, when no array is in use any more. `lost`: the GPU hangs, or may still write to
+  /// idle arrays.
   void end_idle(bool lost);
 
   /// For people.
   struct Use {
-    std::uint64_t bytes = 0;       ///< in use now
-    std::uint64_t most_bytes = 0;  ///< at once, since this was last asked
-    std::uint64_t idle_bytes = 0;  ///< kept for the next
-    std::string trouble;           ///< why an array was refused, since this was last asked; empty: none was
+    std::uint64_t bytes = 0;       ///< bytes in use now
+    std::uint64_t most_bytes = 0;  ///< the most in use at once since this was last asked
+    std::uint64_t idle_bytes = 0;  ///< bytes kept for the next arrays
+    std::string trouble;           ///< why an array was refused since this was last asked; empty: none was
   };
   [[nodiscard]] Use use();
   [[nodiscard]] std::uint64_t bytes() const;
@@ -81,17 +82,17 @@ class Overflow {
   struct Array {
     std::size_t bytes = 0;
     bool idle = false;
-    bool stale = false;  // idle since release_idle() was called last
+    bool stale = false;  // the array has been idle since the last release_idle()
   };
   [[nodiscard]] float* take_idle(std::size_t bytes);
   [[nodiscard]] float* make(std::size_t bytes);
   [[nodiscard]] float* refuse(std::string why);
-  /// Under the mutex.
+  /// The caller holds the mutex.
   void count_use(std::size_t bytes);
 
   const Pinning pinning_;
   std::shared_ptr<HostAllowance> allowance_;
-  mutable std::mutex mutex_;  // over all below
+  mutable std::mutex mutex_;  // guards all members below
   std::map<const float*, Array> arrays_;
   Use use_;
 };

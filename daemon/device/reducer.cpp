@@ -41,7 +41,7 @@ void LocalReducer::reduce(std::span<float* const> values, std::size_t elements, 
   GOSSAMER_CHECK(present_ && !reducing() && values.size() == present_->ranks.size());
   reduce_until_us_ = now_us + limits_.reduce_us;
   ++counters_.reductions;
-  // Whatever it says, tick() asks again and tells.
+  // The result is ignored, because tick() asks again and reports it.
   (void)present_->collective->reduce(values, elements);
 }
 
@@ -80,7 +80,7 @@ void LocalReducer::watch_making(TimeUs now_us) {
     make_failed(next_->collective->why(), now_us);
   } else if (state == Collective::State::under_way) {
     if (now_us >= make_until_us_) make_failed("the GPUs did not come together in time", now_us);
-  } else if (!reducing()) {  // else the present one ends first what it does
+  } else if (!reducing()) {  // otherwise the present one first ends its reduction
     present_ = std::move(next_);
     next_.reset();
     ++counters_.made;
@@ -108,8 +108,8 @@ bool LocalReducer::settled() const {
 }
 
 void LocalReducer::make_if_needed(TimeUs now_us) {
-  // One that is being made is finished first, even if others have joined meanwhile: else those that keep coming would
-  // keep everybody waiting.
+  // A communicator that is being made is finished first, even if other GPUs have joined in the meantime. Otherwise GPUs
+  // that keep coming would keep everybody waiting.
   if (next_ || now_us < not_before_us_ || wanted_.empty() || all_present()) return;
   std::vector<Rank> ranks(wanted_.begin(), wanted_.end());
   auto collective = collectives_.make(ranks);

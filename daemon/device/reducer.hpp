@@ -1,19 +1,20 @@
-// Sums among the GPUs of one node: who takes part, and what to do when one joins, dies or hangs.
+// Sums among the GPUs of one node: which GPUs take part, and what happens when one joins, dies or hangs.
 //
 // A *communicator* is a fixed set of ranks (one GPU each; replicas that share a GPU are averaged there first). A change
 // of ranks needs a new one, which takes seconds. LocalReducer has it made beside the present one:
 //
-//   - a GPU that joins: the present communicator goes on with its ranks until the new one is ready;
-//   - a GPU that goes: the present one is of no use without it, and is abandoned at once. Until the new one is ready
-//     there is none, and each replica goes on by itself: nobody waits, what it learned is taken in later;
-//   - one that hangs, or an error: everything has a time limit, after which the communicator is abandoned and made
-//     anew, after a pause that doubles until a sum is done: what hangs again and again holds nobody up for long.
+//   - A GPU joins: the present communicator goes on with its ranks until the new one is ready.
+//   - A GPU goes: the present communicator is useless without it, and is abandoned at once. There is none until the new
+//     one is ready, and each replica goes on by itself: nobody waits, and its training is averaged later.
+//   - A GPU hangs, or an error occurs: everything has a time limit, after which the communicator is abandoned. A new
+//   one
+//     is made after a pause that doubles until a sum is done, so a GPU that hangs again and again delays nobody for
+//     long.
 //
-// A reduction that does not end well has written nothing that counts: its buffers are scratch, what they hold is then
-// not used.
+// A reduction that fails has written nothing that counts: its buffers are scratch memory, which is then not used.
 //
-// The decisions are here; what a communicator is, is behind Collectives: NCCL (daemon/device/nccl_collectives.hpp), or
-// the host's memory in tests. One owner, one thread; time comes in as an argument, and no call waits.
+// The decisions are here. Communicators are behind Collectives: NCCL (daemon/device/nccl_collectives.hpp), or the
+// host's memory in tests. One owner, one thread; time comes in as an argument, and no call waits.
 
 #pragma once
 
@@ -30,7 +31,7 @@ namespace gossamer::device {
 /// A GPU of this node, by the driver's number.
 using Rank = int;
 
-/// A fixed set of ranks. Gone when destroyed, whatever it was doing.
+/// A communicator over a fixed set of ranks. Its destructor ends it, whatever it is doing.
 class Collective {
  public:
   enum class State { under_way, done, failed };
@@ -40,12 +41,12 @@ class Collective {
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
-  /// How what was begun last stands: being made, or a reduction. Never waits.
+  /// The state of the last operation, either making the communicator or a reduction. Never waits.
   [[nodiscard]] virtual State progress() = 0;
-  /// Begins: values[r] of `elements`, in the memory of rank r, becomes the sum over all ranks. Only when nothing is
-  /// under way.
+  /// Begins a sum: values[r], with `elements` elements in the memory of rank r, becomes the sum over all ranks. Call
+  /// this only when nothing is under way.
   [[nodiscard]] virtual State reduce(std::span<float* const> values, std::size_t elements) = 0;
-  /// Why it failed.
+  /// Why the last operation failed.
   [[nodiscard]] virtual std::string why() const = 0;
 };
 
@@ -56,14 +57,14 @@ class Collectives {
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
 
-  /// Begins to make one of these ranks, ascending. Never null, and never waits.
+  /// Begins to make a communicator of these ranks, which ascend. Never returns null, and never waits.
   [[nodiscard]] virtual std::unique_ptr<Collective> make(std::span<const Rank> ranks) = 0;
 };
 
 struct ReducerLimits {
-  TimeUs make_us = 20 * us_per_s;   ///< longest that a communicator may take to come about
-  TimeUs reduce_us = 5 * us_per_s;  ///< longest that a reduction may take
-  TimeUs pause_us = 1 * us_per_s;   ///< after a failure, before one is made; doubles until a sum is done
+  TimeUs make_us = 20 * us_per_s;   ///< making a communicator takes at most this long
+  TimeUs reduce_us = 5 * us_per_s;  ///< a reduction takes at most this long
+  TimeUs pause_us = 1 * us_per_s;   ///< pause after a failure before the next one is made; doubles until a sum is done
   TimeUs longest_pause_us = 60 * us_per_s;
 };
 
@@ -74,23 +75,24 @@ class LocalReducer {
   explicit LocalReducer(Collectives& collectives, ReducerLimits limits = {})
       : collectives_(collectives), limits_(limits) {}
 
-  /// A GPU has a replica. False if there are too many.
+  /// The GPU has a replica now. False if there are too many GPUs.
   bool add(Rank rank);
-  /// Its last replica is gone, or the GPU itself.
+  /// The last replica of the GPU is gone, or the GPU itself.
   void remove(Rank rank);
 
-  /// The ranks that can be summed over now, ascending; empty: none can.
+  /// The ranks that can be summed over now, ascending; empty if there are none.
   [[nodiscard]] std::span<const Rank> ready() const;
-  /// Begins a sum over ready(): values in that order. Only if that is not empty.
+  /// Begins a sum over ready(), with the values in the order of ready(). Call this only if ready() is not empty.
   void reduce(std::span<float* const> values, std::size_t elements, TimeUs now_us);
   [[nodiscard]] bool reducing() const { return reduce_until_us_.has_value(); }
-  /// Nothing is under way or to be made: tick() has nothing to do until something is asked for.
+  /// Nothing is under way or to be made, so tick() has nothing to do until the next request.
   [[nodiscard]] bool settled() const;
-  /// Nor before then, in the pause after a failure.
+  /// In the pause after a failure, tick() has nothing to do before this time either.
   [[nodiscard]] TimeUs rests_until_us() const { return next_ || reducing() || broken_off_ ? 0 : not_before_us_; }
 
   enum class Reduced { no, done, failed };
-  /// Moves everything on; what has become of a reduction. Call at least every few milliseconds, but for the two above.
+  /// Moves everything on, and returns what has become of a reduction. Call it at least every few milliseconds, except
+  /// in the two cases above.
   [[nodiscard]] Reduced tick(TimeUs now_us);
 
   // --- for people
@@ -101,7 +103,7 @@ class LocalReducer {
     std::uint64_t reduce_failures = 0;
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
-  /// What went wrong last; empty: nothing yet.
+  /// The latest error; empty: none yet.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:
@@ -113,7 +115,7 @@ class LocalReducer {
   void watch_making(TimeUs now_us);
   void make_if_needed(TimeUs now_us);
   void make_failed(std::string why, TimeUs now_us);
-  /// From now on, longer than the last time.
+  /// Begins a pause that is longer than the last one.
   void pause(TimeUs now_us);
   [[nodiscard]] bool all_present() const;
   void end_reduction() { reduce_until_us_.reset(); }
@@ -125,8 +127,8 @@ class LocalReducer {
   std::optional<Group> next_;
   TimeUs make_until_us_ = 0;
   std::optional<TimeUs> reduce_until_us_;
-  bool broken_off_ = false;  // a reduction was, and tick() has not told yet
-  TimeUs pause_us_ = 0;      // after the last failure; 0: none since a sum was done
+  bool broken_off_ = false;  // a reduction was broken off, and tick() has not reported it yet
+  TimeUs pause_us_ = 0;      // the pause after the last failure; 0: there was none since a sum was done
   TimeUs not_before_us_ = 0;
   Counters counters_;
   std::string trouble_;

@@ -1,4 +1,4 @@
-// What gpu.hpp makes of the driver's answers, and its JSON.
+// Turns the driver's answers into the values of gpu.hpp, and these into JSON.
 
 #include "daemon/gpus/gpu.hpp"
 
@@ -52,7 +52,7 @@ std::string hanging_note(std::chrono::duration<double> since) {
       since.count());
 }
 
-// Found by the library's own lookup, for elements of lists.
+// The library finds these by its own lookup, for elements of lists.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(XidSeen, code, count, seconds_ago)
 
 void to_json(json& object, const GpuProcess& process) {

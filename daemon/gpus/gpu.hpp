@@ -1,7 +1,8 @@
-// What is told of a machine's GPUs: plain values, and their JSON, which the daemon answers with and gossamerctl shows.
+// The report on a machine's GPUs: plain values, and their JSON, which the daemon answers with and gossamerctl
+// shows.
 //
-// Values only: any thread. A figure that the driver did not tell is absent, and null in the JSON. The keys are a
-// contract with scripts: add, do not rename.
+// Values only, for any thread. A figure that the driver did not tell is absent, and null in the JSON. The keys are a
+// contract with scripts: add keys, and never rename one.
 
 #pragma once
 
@@ -15,26 +16,26 @@
 namespace gossamer::gpus {
 
 struct GpuProcess {
-  std::uint64_t pid = 0;  ///< as the driver counts: that of the machine, also inside a container
+  std::uint64_t pid = 0;  ///< as the driver counts processes: the machine's number, also inside a container
   std::optional<std::uint64_t> memory_bytes;
-  std::string job;  ///< if it is a client of this daemon
+  std::string job;  ///< the job, if the process is a client of this daemon
 };
 
-/// A kind of error that the driver has reported ("Xid") since the GPU is watched.
+/// A kind of error ("Xid") that the driver has reported since the GPU is watched.
 struct XidSeen {
   std::uint32_t code = 0;
   std::uint64_t count = 0;
-  double seconds_ago = 0;  ///< the latest
+  double seconds_ago = 0;  ///< time since the latest
 };
 
 enum class Health : std::uint8_t { sound, warning, ill };
 [[nodiscard]] const char* name_of(Health health);
 
 struct Gpu {
-  std::uint32_t index = 0;  ///< NVML's, which is that of nvidia-smi
-  std::string uuid;         ///< "GPU-..."; empty: it was lost before anybody asked
+  std::uint32_t index = 0;  ///< NVML's index, which nvidia-smi shows, too
+  std::string uuid;         ///< "GPU-..."; empty: the GPU was lost before anybody asked
   std::string name;
-  std::string pci_bus;  ///< "0000:3b:00.0", as below /sys/bus/pci/devices
+  std::string pci_bus;  ///< "0000:3b:00.0", as under /sys/bus/pci/devices
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> utilisation_ratio;  ///< share of the last moments in which a kernel ran, 0 to 1
@@ -42,35 +43,35 @@ struct Gpu {
   std::optional<double> power_w;
   std::optional<double> power_limit_w;
   std::optional<std::uint64_t> ecc_corrected;    ///< since the driver was loaded or the GPU was reset
-  std::optional<std::uint64_t> ecc_uncorrected;  ///< the same
-  std::optional<std::uint64_t> rows_remapped;    ///< memory rows that spares have taken the place of, for good
-  bool remap_pending = false;                    ///< rows or pages that are replaced at the next reset
-  bool remap_failed = false;                     ///< no spare was left
-  bool lost = false;                             ///< fallen off the bus
-  bool mig = false;                              ///< divided into instances
-  std::vector<std::string> mig_uuids;            ///< of its instances: "MIG-..."
-  std::vector<GpuProcess> processes;             ///< with a CUDA context
-  std::vector<XidSeen> xids;                     ///< the latest kinds, the newest last
-  std::string unreadable;                        ///< why the driver tells nothing of it; empty if it does
-  Health health = Health::sound;                 ///< what health.hpp makes of all that
-  std::string note;                              ///< the worst of it, for people
+  std::optional<std::uint64_t> ecc_uncorrected;  ///< since the driver was loaded or the GPU was reset
+  std::optional<std::uint64_t> rows_remapped;    ///< memory rows that were replaced by spare rows, for good
+  bool remap_pending = false;                    ///< rows or pages will be replaced at the next reset
+  bool remap_failed = false;                     ///< no spare row was left
+  bool lost = false;                             ///< the GPU has fallen off the bus
+  bool mig = false;                              ///< the GPU is divided into instances
+  std::vector<std::string> mig_uuids;            ///< the UUIDs of its instances: "MIG-..."
+  std::vector<GpuProcess> processes;             ///< processes with a CUDA context
+  std::vector<XidSeen> xids;                     ///< the latest kinds, newest last
+  std::string unreadable;                        ///< why the driver tells nothing about the GPU; empty if it does
+  Health health = Health::sound;                 ///< what health.hpp concludes from all of these
+  std::string note;                              ///< the worst problem, in words for people
 };
 
-/// All of a machine's, at one moment.
+/// All GPUs of a machine at one moment.
 struct GpuReport {
   std::string
       state;  ///< watched, none (no driver or no GPU), off ([gpus] library) or stuck (the driver does not answer)
-  std::string driver;  ///< its version
-  double age_s = 0;    ///< of the figures
-  std::string note;    ///< why there are none, or no news
+  std::string driver;  ///< the driver's version
+  double age_s = 0;    ///< age of the figures
+  std::string note;    ///< why there are no figures, or only old ones
   std::vector<Gpu> gpus;
 };
 
-/// Of what the driver has told just now.
+/// The report of what the driver has told just now.
 [[nodiscard]] GpuReport report_of(std::vector<Gpu> gpus, std::string driver);
-/// Of nothing, because of this.
+/// A report without figures, and the reason.
 [[nodiscard]] GpuReport report_without(std::string state, std::string note);
-/// What is said of a driver that does not answer.
+/// The note about a driver that does not answer.
 [[nodiscard]] std::string hanging_note(std::chrono::duration<double> since);
 
 void to_json(nlohmann::json& json, const GpuReport& report);

@@ -1,5 +1,3 @@
-// See health.hpp.
-
 #include "daemon/gpus/health.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +9,7 @@
 namespace gossamer::gpus {
 namespace {
 
-/// What is to be done, in NVIDIA's words "resolution".
+/// The thing to do; NVIDIA calls it "resolution".
 enum class Remedy : std::uint8_t { look_at_program, reset_soon, reset_now, reboot, look_at_link, look_it_up };
 
 struct Xid {
@@ -47,7 +45,7 @@ const Xid* known_xid(std::uint32_t code) {
   return found == xids.end() ? nullptr : &*found;
 }
 
-/// The daemon itself holds the GPU open.
+/// The daemon itself holds the GPU open, so the advice stops it first.
 std::string reset(const Gpu& gpu) {
   return fmt::format(
       "stop the training on it and gossamerd, nvidia-smi --gpu-reset -i {}, start both again; if it comes back, have "
@@ -97,7 +95,7 @@ std::vector<Ailment> examine(const Gpu& gpu) {
   if (gpu.lost) {
     found.push_back({Health::ill, "has fallen off the bus", advice(Remedy::reboot, gpu)});
   } else if (!gpu.unreadable.empty()) {
-    found.push_back({Health::ill, fmt::format("the driver tells nothing of it: {}", gpu.unreadable), reset(gpu)});
+    found.push_back({Health::ill, fmt::format("the driver tells nothing about it: {}", gpu.unreadable), reset(gpu)});
   }
   if (gpu.remap_failed)
     found.push_back({Health::ill, "bad memory rows could not be replaced: no spare is left", "have the GPU replaced"});

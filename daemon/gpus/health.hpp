@@ -1,7 +1,7 @@
-// What a GPU's figures and errors mean, and what to do about them.
+// The meaning of a GPU's figures and errors, and what to do about them.
 //
-// Pure: any thread. The errors ("Xid") follow NVIDIA's catalogue, xid_catalogue; those that only tell of a program's
-// fault leave the GPU sound.
+// Pure functions, for any thread. The errors ("Xid") follow NVIDIA's catalogue, xid_catalogue. An error that only shows
+// a program's fault leaves the GPU sound.
 
 #pragma once
 
@@ -20,15 +20,15 @@ struct Ailment {
   std::string advice;  ///< what to do
 };
 
-/// The worst first; empty: nothing is wrong.
+/// All problems, the worst first; empty: nothing is wrong.
 [[nodiscard]] std::vector<Ailment> examine(const Gpu& gpu);
 
-/// "Xid 79: the GPU has fallen off the bus".
+/// For instance "Xid 79: the GPU has fallen off the bus".
 [[nodiscard]] std::string xid_text(std::uint32_t code);
-/// A fault of a program, not of the GPU.
+/// Whether the error is a program's fault and not the GPU's.
 [[nodiscard]] bool is_of_a_program(std::uint32_t code);
 
-/// Sets health and note from the rest.
+/// Sets health and note from the other figures.
 void judge(Gpu& gpu);
 
 }  // namespace gossamer::gpus

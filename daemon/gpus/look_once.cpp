@@ -1,5 +1,5 @@
-// look_once() of monitor.hpp. The process that looks may hang in the driver, where not even SIGKILL reaches it; then it
-// is left to itself.
+// look_once() of monitor.hpp. The process that looks may hang in the driver, where not even SIGKILL reaches it; it is
+// then left behind.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ GpuReport look(const std::string& library) {
   ::_exit(0);
 }
 
-/// All that comes before the other end is closed; nothing if that takes longer.
+/// Reads until the other end closes; nothing if that takes longer.
 std::optional<std::string> read_all(int from, Clock::time_point until) {
   std::string text;
   std::array<char, 16 * 1024> part;
@@ -72,7 +72,7 @@ GpuReport look_once(const std::string& library, std::chrono::milliseconds patien
   ::close(ends[1]);
   const auto text = pid > 0 ? read_all(ends[0], Clock::now() + patience) : std::string();
   ::close(ends[0]);
-  if (pid < 0) return report_without("none", "no process can be made to look; see ulimit -u");
+  if (pid < 0) return report_without("none", "no process can be started to look at the GPUs; see ulimit -u");
   if (!text) ::kill(pid, SIGKILL);
   int status = 0;
   const bool ended = ::waitpid(pid, &status, text ? 0 : WNOHANG) == pid;

@@ -1,5 +1,3 @@
-// See monitor.hpp.
-
 #include "daemon/gpus/monitor.hpp"
 
 #include <pthread.h>
@@ -18,7 +16,7 @@ namespace gossamer::gpus {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// The driver is asked for errors for so long at a time; the end of the monitor is seen between.
+/// The thread asks the driver for errors for this long at a time, and checks in between whether the monitor ends.
 constexpr std::chrono::milliseconds event_patience{200};
 
 double seconds(Clock::duration duration) {
@@ -41,7 +39,7 @@ struct GpuMonitor::Shared {
   void publish(std::vector<Gpu> gpus, const std::string& driver);
   void give_up(const std::string& why);
   void note(const XidEvent& event);
-  /// Marks the time that a call into the driver takes.
+  /// Notes since when a call into the driver has lasted.
   template <class Call>
   auto in_driver(Call call) {
     set_busy_since(Clock::now());
@@ -64,7 +62,7 @@ struct GpuMonitor::Shared {
   }
 
   const MonitorOptions options;
-  mutable std::mutex mutex;  // over all below
+  mutable std::mutex mutex;  // guards all members below
   std::condition_variable changed;
   bool stopping = false;
   bool ended = false;
@@ -104,7 +102,8 @@ void GpuMonitor::Shared::note(const XidEvent& event) {
 void GpuMonitor::Shared::watch(Nvml& nvml) {
   while (!is_stopping()) {
     auto gpus = in_driver([&] {
-      // Anew after an error, such as that one GPU is lost: of the others more is to be heard.
+      // After an error, for instance when one GPU is lost, listening begins again, so that the other GPUs are still
+      // heard.
       if (!nvml.tells_events()) nvml.listen();
       return nvml.read();
     });
@@ -115,7 +114,8 @@ void GpuMonitor::Shared::watch(Nvml& nvml) {
       const auto event = in_driver([&] { return nvml.wait_for_xid(std::min(event_patience, options.period)); });
       if (!event) continue;
       note(*event);
-      next = std::min(next, Clock::now() + event_patience);  // its figures are news, too
+      // an error also changes the GPU's figures, so they are read soon
+      next = std::min(next, Clock::now() + event_patience);
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
     if (!nvml.tells_events() && left.count() > 0 && !pause(left)) return;
@@ -131,7 +131,7 @@ void GpuMonitor::Shared::run() {
     } else {
       give_up(nvml.error());
     }
-    set_busy_since(Clock::now());  // its end is a call into the driver, too
+    set_busy_since(Clock::now());  // its destructor also calls the driver
     nvml = std::unexpected("");
     set_busy_since(std::nullopt);
   } while (pause(options.retry));

@@ -1,5 +1,3 @@
-// See nvml.hpp.
-
 #include "daemon/gpus/nvml.hpp"
 
 #include <dlfcn.h>
@@ -18,7 +16,7 @@ namespace {
 
 using namespace nvml;
 
-/// Looks a function up under the first of its names that the library has.
+/// Looks a function up, under the first of these names that the library has.
 template <class Function>
 bool find(void* library, Function& function, std::initializer_list<const char*> names) {
   for (const char* const name : names) {
@@ -28,7 +26,7 @@ bool find(void* library, Function& function, std::initializer_list<const char*> 
   return false;
 }
 
-/// A value, if the driver has the function, and the GPU the value.
+/// A value, if the driver has the function and the GPU has the value.
 template <class Value, class Function, class... Arguments>
 std::optional<Value> value_of(Function function, Arguments... arguments) {
   Value value{};
@@ -40,18 +38,18 @@ std::optional<double> divided(std::optional<unsigned> value, double by) {
   return value ? std::optional(*value / by) : std::nullopt;
 }
 
-/// "00000000:3B:00.0", as NVML has it, becomes "0000:3b:00.0".
+/// NVML's "00000000:3B:00.0" becomes "0000:3b:00.0".
 std::string bus_of(const PciInfo& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
 }
 
-std::string text_of(int (*function)(Device, char*, unsigned), Device device) {
+std::string text_of(int (*function)(NvmlDevice, char*, unsigned), NvmlDevice device) {
   std::array<char, text_bytes> text{};
   if (function(device, text.data(), text.size()) != success) return "";
   return {text.data(), ::strnlen(text.data(), text.size())};
 }
 
-/// The driver's answer, not the GPU's: nothing can be read any more.
+/// Whether the error concerns the driver and not one GPU, so that nothing can be read any more.
 bool is_of_driver(int result) {
   return result == uninitialized || result == driver_not_loaded || result == library_version_mismatch ||
          result == library_not_found;
@@ -105,7 +103,7 @@ std::expected<void, std::string> Nvml::load() {
   find(library_, call_.mig_mode, {"nvmlDeviceGetMigMode"});
   find(library_, call_.mig_most, {"nvmlDeviceGetMaxMigDeviceCount"});
   find(library_, call_.mig_by_index, {"nvmlDeviceGetMigDeviceHandleByIndex"});
-  // The first version has another structure.
+  // The first version of the function has another structure.
   find(library_, call_.processes,
        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
   find(library_, call_.event_set_create, {"nvmlEventSetCreate"});
@@ -133,7 +131,7 @@ void Nvml::listen() {
   unsigned count = 0;
   if (call_.count(&count) != success) count = 0;
   for (unsigned index = 0; index < std::min(count, max_gpus); ++index) {
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     if (call_.handle_by_index(index, &device) != success) continue;
     if (call_.register_events(device, xid_event, events_) == success) uuids_[device] = text_of(call_.uuid, device);
   }
@@ -166,7 +164,7 @@ std::expected<std::vector<Gpu>, std::string> Nvml::read() {
     Gpu gpu;
     if (const auto before = known_.find(index); before != known_.end()) gpu = before->second;
     gpu.index = index;
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     int result = call_.handle_by_index(index, &device);
     if (result == success) {
       read_identity(device, gpu);
@@ -183,20 +181,20 @@ std::expected<std::vector<Gpu>, std::string> Nvml::read() {
   return gpus;
 }
 
-void Nvml::read_identity(Device device, Gpu& gpu) {
+void Nvml::read_identity(NvmlDevice device, Gpu& gpu) {
   if (const std::string uuid = text_of(call_.uuid, device); !uuid.empty()) gpu.uuid = uuid;
   if (const std::string name = text_of(call_.name, device); !name.empty()) gpu.name = name;
   if (const auto pci = value_of<PciInfo>(call_.pci, device)) gpu.pci_bus = bus_of(*pci);
 }
 
-int Nvml::read_figures(Device device, Gpu& gpu) const {
+int Nvml::read_figures(NvmlDevice device, Gpu& gpu) const {
   Memory memory{};
   const int result = call_.memory(device, &memory);
   if (result == success) {
     gpu.memory_total_bytes = memory.total;
     gpu.memory_used_bytes = memory.used;
   } else if (result != not_supported && result != no_permission) {
-    return result;  // what is to be asked of a GPU that cannot tell this?
+    return result;  // a GPU that cannot tell this can tell nothing
   }
   if (const auto utilization = value_of<Utilization>(call_.utilization, device))
     gpu.utilisation_ratio = utilization->gpu / 100.0;
@@ -209,7 +207,7 @@ int Nvml::read_figures(Device device, Gpu& gpu) const {
   return success;
 }
 
-void Nvml::read_errors(Device device, Gpu& gpu) const {
+void Nvml::read_errors(NvmlDevice device, Gpu& gpu) const {
   gpu.ecc_corrected = value_of<unsigned long long>(call_.ecc_errors, device, corrected_errors, volatile_counter);
   gpu.ecc_uncorrected = value_of<unsigned long long>(call_.ecc_errors, device, uncorrected_errors, volatile_counter);
   unsigned corrected = 0;
@@ -222,24 +220,24 @@ void Nvml::read_errors(Device device, Gpu& gpu) const {
     gpu.remap_pending = pending != 0;
     gpu.remap_failed = failed != 0;
   }
-  // Before Ampere, pages are retired instead.
+  // GPUs before Ampere retire pages instead.
   if (value_of<int>(call_.retirement_pending, device).value_or(0) != 0) gpu.remap_pending = true;
 }
 
-void Nvml::read_mig(Device device, Gpu& gpu) const {
+void Nvml::read_mig(NvmlDevice device, Gpu& gpu) const {
   unsigned now = 0;
   unsigned pending = 0;
   gpu.mig = call_.mig_mode != nullptr && call_.mig_mode(device, &now, &pending) == success && now != 0;
   if (!gpu.mig || call_.mig_by_index == nullptr) return;
   const unsigned most = value_of<unsigned>(call_.mig_most, device).value_or(0);
   for (unsigned index = 0; index < std::min(most, max_mig_devices); ++index) {
-    Device instance = nullptr;
-    if (call_.mig_by_index(device, index, &instance) != success) continue;  // fewer are made than could be
+    NvmlDevice instance = nullptr;
+    if (call_.mig_by_index(device, index, &instance) != success) continue;  // fewer instances exist than are possible
     if (std::string uuid = text_of(call_.uuid, instance); !uuid.empty()) gpu.mig_uuids.push_back(std::move(uuid));
   }
 }
 
-void Nvml::read_processes(Device device, Gpu& gpu) const {
+void Nvml::read_processes(NvmlDevice device, Gpu& gpu) const {
   if (call_.processes == nullptr) return;
   std::array<ProcessInfo, max_processes> processes{};
   unsigned count = max_processes;

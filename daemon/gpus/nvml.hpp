@@ -1,8 +1,8 @@
-// NVIDIA's management library, loaded when it is wanted: what it says of the GPUs, and the errors it reports.
+// NVIDIA's management library, loaded on first use: what it says about the GPUs, and the errors that it reports.
 //
-// Every call may take as long as the driver likes, and hang with a broken GPU: for a thread or a process that may. One
-// thread at a time. A figure that a driver or a GPU does not have is absent; a GPU that is lost is told with what was
-// known of it before.
+// A call may take as long as the driver likes, and hang with a broken GPU, so it belongs in a thread or a process that
+// may hang. One thread at a time. A figure that a driver or a GPU does not have is absent. A lost GPU is reported with
+// what was known about it before.
 
 #pragma once
 
@@ -18,33 +18,33 @@
 
 namespace gossamer::gpus {
 
-/// Bounds what a driver can make of this process' memory.
+/// Bounds the memory that a driver's answer can take in this process.
 inline constexpr unsigned max_gpus = 64;
 inline constexpr unsigned max_mig_devices = 16;
 inline constexpr unsigned max_processes = 256;
 
 struct XidEvent {
-  std::string uuid;  ///< of the GPU; empty: the driver did not say
+  std::string uuid;  ///< the GPU's; empty: the driver did not say
   std::uint32_t code = 0;
 };
 
 class Nvml {
  public:
-  /// `library`: a name that the loader finds, or a path. An error is for people: there is no driver, or it does not
-  /// work.
+  /// `library` is a name that the loader finds, or a path. The error is a text for people: there is no driver, or it
+  /// does not work.
   [[nodiscard]] static std::expected<Nvml, std::string> open(const std::string& library);
   Nvml(Nvml&& other) noexcept;
   Nvml& operator=(Nvml&&) = delete;
   ~Nvml();
 
   [[nodiscard]] const std::string& driver() const { return driver_; }
-  /// All GPUs, judged by their figures. An error: the driver has gone; it is to be opened again.
+  /// All GPUs, with their health judged. An error means that the driver has gone and must be opened again.
   [[nodiscard]] std::expected<std::vector<Gpu>, std::string> read();
 
-  /// Asks to be told of errors: of the GPUs that are there now, as far as driver and GPU can.
+  /// Asks the driver to report errors of the GPUs that are there now, as far as driver and GPU can.
   void listen();
   [[nodiscard]] bool tells_events() const { return events_ != nullptr; }
-  /// Nothing when `patience` is over. After an error tells_events() is false.
+  /// Returns nothing when `patience` is over. After an error tells_events() is false.
   [[nodiscard]] std::optional<XidEvent> wait_for_xid(std::chrono::milliseconds patience);
 
  private:
@@ -52,20 +52,20 @@ class Nvml {
   [[nodiscard]] std::expected<void, std::string> load();
   void stop_listening();
   [[nodiscard]] std::string error_text(int result) const;
-  void read_identity(nvml::Device device, Gpu& gpu);
-  /// The result of what every driver can tell.
-  [[nodiscard]] int read_figures(nvml::Device device, Gpu& gpu) const;
-  void read_errors(nvml::Device device, Gpu& gpu) const;
-  void read_mig(nvml::Device device, Gpu& gpu) const;
-  void read_processes(nvml::Device device, Gpu& gpu) const;
+  void read_identity(nvml::NvmlDevice device, Gpu& gpu);
+  /// Reads what every driver can tell, and returns the result of that.
+  [[nodiscard]] int read_figures(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_errors(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_mig(nvml::NvmlDevice device, Gpu& gpu) const;
+  void read_processes(nvml::NvmlDevice device, Gpu& gpu) const;
 
   void* library_;
   bool initialised_ = false;
   nvml::Functions call_;
   std::string driver_;
   nvml::EventSet events_ = nullptr;
-  std::map<nvml::Device, std::string> uuids_;  // of those that are listened to: at most max_gpus
-  std::map<unsigned, Gpu> known_;              // identities by index: at most max_gpus
+  std::map<nvml::NvmlDevice, std::string> uuids_;  // the GPUs whose errors are listened to: at most max_gpus
+  std::map<unsigned, Gpu> known_;                  // what is known of each GPU, by index: at most max_gpus
 };
 
 }  // namespace gossamer::gpus

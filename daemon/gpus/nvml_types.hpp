@@ -1,5 +1,5 @@
-// The part of NVIDIA's management library (NVML) that is used here, as its interface defines it, so that nothing of
-// NVIDIA's is needed to build or to start. tests/unit/daemon/gpus compares it with nvml.h where that is installed.
+// The part of NVIDIA's management library (NVML) that is used here, as its interface defines it. Nothing of NVIDIA's is
+// needed to build or to start. tests/unit/daemon/gpus compares it with nvml.h where that is installed.
 //
 // Reference: https://docs.nvidia.com/deploy/nvml-api/
 
@@ -11,7 +11,7 @@ namespace gossamer::gpus::nvml {
 
 inline constexpr const char* usual_library = "libnvidia-ml.so.1";
 
-enum Result : int {
+enum NvmlResult : int {
   success = 0,
   uninitialized = 1,
   not_supported = 3,
@@ -29,7 +29,7 @@ enum Result : int {
 };
 
 struct DeviceOpaque;
-using Device = DeviceOpaque*;
+using NvmlDevice = DeviceOpaque*;
 struct EventSetOpaque;
 using EventSet = EventSetOpaque*;
 
@@ -44,10 +44,10 @@ struct Memory {
   unsigned long long total, free, used;
 };
 struct Utilization {
-  unsigned gpu, memory;  // percent
+  unsigned gpu, memory;  // in percent
 };
 
-/// Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
+/// For nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
 struct ProcessInfo {
   unsigned pid;
   unsigned long long used_gpu_memory;  // all ones: not known
@@ -56,7 +56,7 @@ struct ProcessInfo {
 static_assert(sizeof(ProcessInfo) == 24);
 
 struct EventData {
-  Device device;
+  NvmlDevice device;
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
@@ -70,35 +70,36 @@ inline constexpr int uncorrected_errors = 1;
 inline constexpr int volatile_counter = 0;
 inline constexpr unsigned text_bytes = 96;
 
-/// Its functions; null where the driver is too old for one. Those above the line are in every driver since 2014.
+/// The library's functions; null where the driver is too old for one. The functions above the line are in every driver
+/// since 2014.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   const char* (*error_string)(int) = nullptr;
   int (*count)(unsigned*) = nullptr;
-  int (*handle_by_index)(unsigned, Device*) = nullptr;
-  int (*uuid)(Device, char*, unsigned) = nullptr;
-  int (*name)(Device, char*, unsigned) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
+  int (*handle_by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*memory)(NvmlDevice, Memory*) = nullptr;
   // ---
   int (*driver_version)(char*, unsigned) = nullptr;
-  int (*pci)(Device, PciInfo*) = nullptr;
-  int (*utilization)(Device, Utilization*) = nullptr;
-  int (*temperature)(Device, int, unsigned*) = nullptr;
-  int (*power)(Device, unsigned*) = nullptr;        // milliwatts
-  int (*power_limit)(Device, unsigned*) = nullptr;  // milliwatts
-  int (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
-  int (*remapped_rows)(Device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+  int (*pci)(NvmlDevice, PciInfo*) = nullptr;
+  int (*utilization)(NvmlDevice, Utilization*) = nullptr;
+  int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
+  int (*power)(NvmlDevice, unsigned*) = nullptr;        // in milliwatts
+  int (*power_limit)(NvmlDevice, unsigned*) = nullptr;  // in milliwatts
+  int (*ecc_errors)(NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*remapped_rows)(NvmlDevice, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
                        unsigned* failed) = nullptr;
-  int (*retirement_pending)(Device, int*) = nullptr;
-  int (*mig_mode)(Device, unsigned* now, unsigned* pending) = nullptr;
-  int (*mig_most)(Device, unsigned*) = nullptr;
-  int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
-  int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  int (*retirement_pending)(NvmlDevice, int*) = nullptr;
+  int (*mig_mode)(NvmlDevice, unsigned* now, unsigned* pending) = nullptr;
+  int (*mig_most)(NvmlDevice, unsigned*) = nullptr;
+  int (*mig_by_index)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+  int (*processes)(NvmlDevice, unsigned*, ProcessInfo*) = nullptr;
   int (*event_set_create)(EventSet*) = nullptr;
   int (*event_set_free)(EventSet) = nullptr;
   int (*event_set_wait)(EventSet, EventData*, unsigned timeout_ms) = nullptr;
-  int (*register_events)(Device, unsigned long long types, EventSet) = nullptr;
+  int (*register_events)(NvmlDevice, unsigned long long types, EventSet) = nullptr;
 };
 
 }  // namespace gossamer::gpus::nvml

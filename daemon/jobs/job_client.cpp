@@ -99,18 +99,18 @@ bool JobClient::recall_word(std::uint32_t f, const gossip::FragmentParts& due, c
   return memory().recall_word(f, word_of(due), word_of(owned));
 }
 
-std::optional<gossip::Receipt> JobClient::receipt(std::uint32_t f, std::uint32_t generation) const {
+std::optional<gossip::CopyReceipt> JobClient::receipt(std::uint32_t f, std::uint32_t generation) const {
   const auto found = memory().receipt(f, generation);
   if (!found) return std::nullopt;
   const layout::ReceiptMark& mark = found->mark;
-  return gossip::Receipt{.generation = mark.generation,
-                         .number = found->number,
-                         .corrected = mark.corrected,
-                         .alone = mark.alone,
-                         .replaced = mark.replaced};
+  return gossip::CopyReceipt{.generation = mark.generation,
+                             .number = found->number,
+                             .corrected = mark.corrected,
+                             .alone = mark.alone,
+                             .replaced = mark.replaced};
 }
 
-void JobClient::store_receipt(std::uint32_t f, const gossip::Receipt& receipt) {
+void JobClient::store_receipt(std::uint32_t f, const gossip::CopyReceipt& receipt) {
   memory().store_receipt(f, {.number = receipt.number,
                              .mark = {.generation = receipt.generation,
                                       .corrected = receipt.corrected,

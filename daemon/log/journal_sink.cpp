@@ -1,12 +1,10 @@
-// journal_sink.hpp over libsystemd.
-
 #include "daemon/log/journal_sink.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/stat.h>
 
-// Without CODE_FILE and CODE_LINE, which would be this file's for every line.
+// CODE_FILE and CODE_LINE would name this file for every line.
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 
@@ -45,8 +43,8 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
 
 }  // namespace
 
-/// systemd sets JOURNAL_STREAM to the device and inode of the pipe it reads; the variable may be inherited by children
-/// whose standard error goes elsewhere.
+/// systemd sets JOURNAL_STREAM to the device and inode of the pipe that it reads. A child may inherit the variable
+/// while its standard error goes elsewhere.
 bool journal_reads_stderr() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat info {};

@@ -1,8 +1,8 @@
-// The log's way into systemd's journal: each line an entry with fields, over the journal's own socket.
+// Writes the log into systemd's journal: each line becomes an entry with fields, sent over the journal's own socket.
 //
-// Any thread (the sink has a mutex). Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, and, of a line that is about one,
-// GOSSAMER_JOB and GOSSAMER_NODE. What the journal does not take is written to standard error as "<PRIORITY>message",
-// which systemd reads: the sink is for a daemon whose standard error goes there.
+// Any thread may use it; the sink has a mutex. The fields are MESSAGE, PRIORITY and SYSLOG_IDENTIFIER, and GOSSAMER_JOB
+// and GOSSAMER_NODE where a line is about one. An entry that the journal does not take is written to standard error as
+// "<PRIORITY>message", which systemd reads; the sink is meant for a daemon whose standard error goes there.
 
 #pragma once
 

@@ -35,8 +35,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-/// A line for programs: time, level, the job and the node that it is about, if any, and what it says, as JSON or
-/// key=value.
+/// Formats a line for programs, as JSON or key=value: time, level, the job and the node that the line is about, and the
+/// message.
 class FieldsFormatter : public spdlog::formatter {
  public:
   FieldsFormatter(LogFormat form, bool severity) : form_(form), severity_(severity) {}
@@ -76,7 +76,7 @@ class FieldsFormatter : public spdlog::formatter {
   bool severity_;
 };
 
-/// Warnings and errors that repeat themselves do not fill the disk.
+/// Keeps repeated warnings and errors from filling the disk.
 class CalmSink : public spdlog::sinks::dist_sink_mt {
   using Base = spdlog::sinks::dist_sink_mt;
 
@@ -140,7 +140,7 @@ std::expected<Log, std::string> Log::open(const LogOptions& options) {
   log.sink_ = std::make_shared<CalmSink>(std::vector<spdlog::sink_ptr>{std::move(*sink), log.recent_});
   log.logger_ = std::make_shared<spdlog::logger>("gossamerd", log.sink_);
   log.logger_->flush_on(spdlog::level::info);
-  log.logger_->set_error_handler([](const std::string&) {});  // a full disk loses lines, nothing else
+  log.logger_->set_error_handler([](const std::string&) {});  // a full disk loses lines and does nothing worse
   log.set_level(options.level);
   return log;
 }

@@ -1,10 +1,10 @@
-// The daemon's log: made in main, handed down as an spdlog::logger&.
+// The daemon's log. It is made in main and handed down as an spdlog::logger&.
 //
-// To standard error it writes for whoever reads there: with time and level for a person, or, where systemd collects it,
-// into the journal (journal_sink.hpp). Any thread may log; set_level() and reopen() are the main thread's. Other
-// formats have fields for programs: time in UTC, level, the job and the node that a line is about (log_fields.hpp), the
-// message. Warnings and errors of which many are alike are said a few times a minute, with how many more there were
-// (repeat_filter.hpp). A log that cannot be written, because the disk is full for one, never stops the daemon.
+// On standard error, a person gets lines with time and level; where systemd collects standard error, the lines go into
+// the journal (journal_sink.hpp). Any thread may log; only the main thread calls set_level() and reopen(). The other
+// formats have fields for programs: time in UTC, level, the job and the node that a line is about (log_fields.hpp), and
+// the message. Many warnings or errors that are alike are logged a few times a minute, with the number of those left
+// out (repeat_filter.hpp). A log that cannot be written, for instance because the disk is full, never stops the daemon.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace gossamer::daemon {
 
-/// Lines of the log that are kept in memory.
+/// This many lines of the log are kept in memory.
 inline constexpr std::size_t recent_log_lines = 200;
 
 class Log {
@@ -30,9 +30,9 @@ class Log {
 
   [[nodiscard]] spdlog::logger& logger() const { return *logger_; }
   void set_level(LogLevel level);
-  /// Opens the file again, for when it was renamed to be rotated. An error leaves the old one in use.
+  /// Opens the file again, after it was renamed by log rotation. On an error the old file stays in use.
   [[nodiscard]] std::expected<void, std::string> reopen();
-  /// The newest lines, the oldest of them first; at most recent_log_lines.
+  /// The newest lines, oldest first; at most recent_log_lines.
   [[nodiscard]] std::vector<std::string> recent() const { return recent_->last_formatted(); }
 
  private:

@@ -1,7 +1,7 @@
-// What a line of the log is about, taken from its words, so that programs find it as fields of its own.
+// Finds in the words of a log line which job and which node it is about, so that programs get them as fields.
 //
-// The words are a convention of the whole daemon: what is about a job begins with "job NAME: ", and another node is
-// called "node " and the eight digits of NodeId::brief(). A function of the text alone; any thread.
+// The whole daemon follows one convention: a line about a job begins with "job NAME: ", and another node is called
+// "node " and the eight digits of NodeId::brief(). The result depends on the text alone; any thread may call this.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace gossamer::daemon {
 
-/// Views into the text that was looked at. Empty: the line is about none.
+/// Views into the text. An empty view means that the line is about no job, or no node.
 struct LogFields {
   std::string_view job;
-  std::string_view node;     ///< the first that is named
+  std::string_view node;     ///< the first node that the line names
   std::string_view message;  ///< the text without the job's prefix
 };
 

@@ -40,7 +40,7 @@ std::vector<RepeatFilter::HeldBack> RepeatFilter::over(Time now) {
   std::vector<HeldBack> held_back = std::exchange(forgotten_, {});
   for (auto item = kinds_.begin(); item != kinds_.end();) {
     Kind& kind = item->second;
-    // A clock that was set back ends a window, too.
+    // A clock that was set back also ends a window.
     if (now >= kind.begun && now - kind.begun < window) {
       ++item;
       continue;

@@ -1,10 +1,10 @@
-// Which lines of the log are held back, because the like of them has been said often lately.
+// Decides which lines of the log are held back because many like them were logged lately.
 //
-// A state machine without I/O: lines and time in, decisions out. Two lines are alike if they differ in numbers only.
-// The first `burst` of a kind within `window` are said; what comes beyond is counted, and told of in one line when the
-// window is over and anything else is logged. Invariant: at most max_kinds kinds are remembered; with more, those are
-// forgotten that began first, with what was counted of them said. One owner, one thread at a time (the log's sink has a
-// mutex).
+// A state machine without I/O: lines and time go in, decisions come out. Two lines are alike if they differ in numbers
+// only. The first `burst` lines of a kind within `window` are logged. Further lines are counted, and the count is
+// logged in one line when the window is over and anything else is logged. Invariant: at most max_kinds kinds are
+// remembered; beyond that the oldest kind is forgotten and its count is logged. One owner, one thread at a time (the
+// log's sink has a mutex).
 
 #pragma once
 
@@ -25,12 +25,12 @@ class RepeatFilter {
   static constexpr std::chrono::seconds window{60};
   static constexpr std::size_t max_kinds = 256;
 
-  /// Whether the line is to be said.
+  /// Whether the line is to be logged.
   [[nodiscard]] bool say(std::string_view line, Time now);
 
-  /// What was held back of kinds whose window is over: to be said now.
+  /// A kind whose window is over, and the number of lines held back, which is to be logged now.
   struct HeldBack {
-    std::string line;  ///< the first of its kind
+    std::string line;  ///< the first line of its kind
     std::uint64_t count;
   };
   [[nodiscard]] std::vector<HeldBack> over(Time now);
@@ -41,8 +41,8 @@ class RepeatFilter {
     Time begun;
     std::uint64_t count = 0;
   };
-  std::map<std::string, Kind, std::less<>> kinds_;  // by the line without its numbers
-  std::vector<HeldBack> forgotten_;                 // to be said with the next
+  std::map<std::string, Kind, std::less<>> kinds_;  // the key is the line without its numbers
+  std::vector<HeldBack> forgotten_;                 // logged with the next line
 };
 
 }  // namespace gossamer::daemon

@@ -1,5 +1,3 @@
-// See gpu_watch.hpp.
-
 #include "daemon/report/gpu_watch.hpp"
 
 #include <fmt/format.h>
@@ -35,14 +33,14 @@ void GpuWatch::look() {
   });
 }
 
-/// Each warning once: again only after something else, or nothing, was wrong.
+/// Logs each warning once, and again only after the GPU was well or had another problem.
 void GpuWatch::say_news(const gpus::GpuReport& report) {
   const bool stuck = report.state == "stuck";
   if (stuck && !said_stuck_) log_.warn("GPUs: {}", report.note);
   said_stuck_ = stuck;
   for (const gpus::Gpu& gpu : report.gpus) {
     const std::vector<gpus::Ailment> found = gpus::examine(gpu);
-    // The count of an error is no news.
+    // A larger count of the same error is not news.
     const std::string kind = found.empty() ? "" : found.front().text.substr(0, found.front().text.rfind(','));
     std::string& said = said_[gpu.uuid];
     if (kind == said) continue;

@@ -1,7 +1,7 @@
 // The daemon's view of the machine's GPUs: what the monitor knows, which processes are clients, and a warning in the
-// log when one falls ill.
+// log when a GPU falls ill.
 //
-// Made and called on the loop's thread; nothing here waits for the driver (daemon/gpus/monitor.hpp).
+// Made and called on the loop's thread. Nothing here waits for the driver (daemon/gpus/monitor.hpp).
 
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace gossamer::daemon {
 
-/// How often the log may hear of news.
+/// News is logged at most this often.
 inline constexpr std::chrono::seconds gpu_log_period{1};
 
 class GpuWatch {
@@ -28,7 +28,7 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  /// `jobs` say whose clients the processes on the GPUs are.
+  /// `jobs` tells which processes on the GPUs are clients, and of which job.
   [[nodiscard]] gpus::GpuReport report(const std::vector<JobStatus>& jobs) const;
 
  private:
@@ -39,7 +39,7 @@ class GpuWatch {
   asio::steady_timer timer_;
   spdlog::logger& log_;
   bool said_stuck_ = false;
-  std::map<std::string, std::string> said_;  // by UUID: the last warning; as many as GPUs were ever seen
+  std::map<std::string, std::string> said_;  // the last warning by UUID; as many as GPUs were ever seen
 };
 
 }  // namespace gossamer::daemon

@@ -1,5 +1,3 @@
-// See history.hpp.
-
 #include "daemon/report/history.hpp"
 
 #include <algorithm>
@@ -11,7 +9,7 @@ namespace {
 
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
-/// Of a count that begins anew with a job's replica.
+/// The growth of a counter that starts again at zero with each new replica.
 double growth(std::uint64_t now, std::uint64_t before) {
   return now < before ? unknown : static_cast<double>(now - before);
 }

@@ -1,7 +1,7 @@
-// What each job did in the last ten minutes, so that curves are there when somebody looks for the first time.
+// A record of each job's last ten minutes, so that somebody who opens the page for the first time sees curves.
 //
-// Fed by the status page on the loop's thread, once a history_period; reads only what it is given. Invariants: at most
-// max_history_jobs jobs with max_history_points each; of more jobs, those that were seen last are kept.
+// The status page samples it on the loop's thread every history_period. Invariants: at most max_history_jobs jobs with
+// max_history_points each; of more jobs, those that were seen last are kept.
 
 #pragma once
 
@@ -24,11 +24,11 @@ inline constexpr std::size_t max_history_jobs = 64;
 
 class History {
  public:
-  /// `now_s`: seconds since any fixed moment, growing.
+  /// `now_s` is in seconds since any fixed moment, and grows.
   void sample(double now_s, std::span<const JobStatus> jobs);
 
-  /// {"period_s": ..., "jobs": {NAME: {"age_s": [...], "clock": [...], ...}}}, the oldest first; null where nothing was
-  /// measured. `age_s` is how long ago each was.
+  /// {"period_s": ..., "jobs": {NAME: {"age_s": [...], "clock": [...], ...}}}, the oldest point first; null where
+  /// nothing was measured. `age_s` says how long ago each point was.
   [[nodiscard]] nlohmann::json json(double now_s) const;
 
  private:
@@ -37,9 +37,9 @@ class History {
     double clock = 0;
     double consensus = 0;
     double age_samples = 0;
-    double sent_bytes_s = 0;      // NaN for the first
-    double received_bytes_s = 0;  // likewise
-    double exchanges_s = 0;       // likewise
+    double sent_bytes_s = 0;      // NaN at the first point
+    double received_bytes_s = 0;  // NaN at the first point
+    double exchanges_s = 0;       // NaN at the first point
     double codec_error = 0;       // mean over the exchanges since the point before; NaN if there was none
   };
   struct Curve {

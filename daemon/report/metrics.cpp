@@ -1,5 +1,3 @@
-// The list and the format of metrics.hpp.
-
 #include "daemon/report/metrics.hpp"
 
 #include <fmt/format.h>
@@ -43,10 +41,10 @@ constexpr Metric build_info = {
 constexpr std::array node_states = {"running", "drained", "leaving", "stopping"};
 constexpr Metric node_state = {"gossamer_node_state", gauge, "",
                                "1 for the state that the node is in, 0 for the others.",
-                               "drained is an operator's doing: gossamerctl drain --off takes it back."};
+                               "drained: an operator has drained it; gossamerctl drain --off ends that."};
 
 constexpr Metric findings = {"gossamer_findings", gauge, "",
-                             "What the watch finds at the moment, by the rule in the label; 0 where all is well.",
+                             "Findings of the watch now, by the rule in the label; 0 where all is well.",
                              "gossamerctl status says each in words, with what to do; the rules are below."};
 
 constexpr Row<NodeStatus> node_rows[] = {
@@ -57,7 +55,7 @@ constexpr Row<NodeStatus> node_rows[] = {
       "0: the node learns nothing from others; gossamerctl peers says why."},
      [](const NodeStatus& n) { return real(n.neighbours); }},
     {{"gossamer_known_nodes", gauge, "", "Other nodes that are known, linked or not.",
-      "Grows with every node that was ever met; compare with gossamer_members."},
+      "Grows with every node that was ever linked; compare with gossamer_members."},
      [](const NodeStatus& n) { return real(n.peers); }},
     {{"gossamer_members", gauge, "",
       "Other nodes in the cluster as this node sees it; in a cluster larger than [overlay] full_view_limit, those that "
@@ -71,17 +69,19 @@ constexpr Row<NodeStatus> node_rows[] = {
     {{"gossamer_link_attempts_total", counter, "", "Links that this node dialled.",
       "For comparison with the failed ones."},
      [](const NodeStatus& n) { return real(n.link_attempts); }},
-    {{"gossamer_link_attempts_failed_total", counter, "", "Of these, those that nobody answered, or that were refused.",
+    {{"gossamer_link_attempts_failed_total", counter, "", "Dialled links that nobody answered, or that were refused.",
       "Grows steadily: a configured peer is gone or a port is closed; the note in gossamerctl peers says which."},
      [](const NodeStatus& n) { return real(n.link_attempts_failed); }},
     {{"gossamer_member_deaths_total", counter, "", "Members that this node declared dead.",
-      "Matches the crashes that you know of; more are networks that break, or machines that stand still."},
+      "Compare with the crashes that you know of; further ones come from broken networks or machines that stood "
+      "still."},
      [](const NodeStatus& n) { return real(n.deaths); }},
-    {{"gossamer_refutations_total", counter, "", "Claims of others that this node is dead, which it denied.",
+    {{"gossamer_refutations_total", counter, "", "Claims of other nodes that this node is dead, which it refuted.",
       "Grows: this machine stands still at times, or its network does. Give the daemon more of a core."},
      [](const NodeStatus& n) { return real(n.refutations); }},
     {{"gossamer_patience", gauge, "",
-      "0: the node answers probes in time; each more, up to 8, makes it once more as patient with others.",
+      "0: the node answers probes in time; each step above it, up to 8, makes the node that much more patient with "
+      "others.",
       "Above 0 for minutes: the machine is too busy for its daemon."},
      [](const NodeStatus& n) { return real(n.health); }},
     {{"gossamer_jobs", gauge, "", "Jobs that have clients here.", "0: nothing trains on this machine."},
@@ -103,7 +103,7 @@ constexpr Row<NodeStatus> node_rows[] = {
       "why."},
      [](const NodeStatus& n) { return real(n.device_memory_bytes); }},
     {{"gossamer_gpu_overflow_bytes", gauge, "bytes",
-      "Of what is kept for clients on GPUs, what is in host memory because their GPU has no room.",
+      "Memory for clients on GPUs that is in host memory because their GPU has no room.",
       "Above 0 for long: the GPU reaches it over the bus, slowly; let training leave it room. The log says which GPU."},
      [](const NodeStatus& n) { return real(n.device_overflow_bytes); }},
     {{"gossamer_limits_near", gauge, "", "1 if a limit of [limits] is more than 80 % used.",
@@ -117,31 +117,32 @@ constexpr Row<NodeStatus> node_rows[] = {
       "More than you want to pay for: [gossip] max_mbit_s, a longer period_ms, codec q4."},
      [](const NodeStatus& n) { return real(n.bytes_sent); }},
     {{"gossamer_received_bytes_total", counter, "bytes", "Bytes of all messages received, before encryption.",
-      "As for what is sent, at the nodes that send it."},
+      "Too much: set [gossip] max_mbit_s at the nodes that send it."},
      [](const NodeStatus& n) { return real(n.bytes_received); }},
     {{"gossamer_sent_payload_bytes_total", counter, "bytes",
-      "Of the bytes sent, values, differences and what decodes them.",
+      "The part of the bytes sent that is values, differences and what decodes them.",
       "Below 90 % of all in a busy cluster: many small messages; models are small or the period is short."},
      [](const NodeStatus& n) { return real(n.payload_bytes_sent); }},
-    {{"gossamer_received_payload_bytes_total", counter, "bytes", "The same of the bytes received.",
-      "As for what is sent."},
+    {{"gossamer_received_payload_bytes_total", counter, "bytes",
+      "The part of the bytes received that is values, differences and what decodes them.", "As for what is sent."},
      [](const NodeStatus& n) { return real(n.payload_bytes_received); }},
-    {{"gossamer_sends_full_total", counter, "", "Messages that were not taken because a link's queue was full.",
+    {{"gossamer_sends_full_total", counter, "", "Messages that a link did not accept because its queue was full.",
       "Grows: a neighbour reads more slowly than is sent to it; gossamer_link_queued_bytes says which."},
      [](const NodeStatus& n) { return real(n.sends_full); }},
     {{"gossamer_messages_rejected_total", counter, "", "Messages that were malformed or out of bounds.",
-      "Not 0: a member with a fault or with bad intentions; the log names it, gossamerctl deny throws it out."},
+      "Not 0: a faulty or hostile member; the log names it, gossamerctl deny excludes it."},
      [](const NodeStatus& n) { return real(n.messages_rejected); }},
-    {{"gossamer_admissions_refused_total", counter, "", "Nodes that were refused for their key, version or a denial.",
+    {{"gossamer_admissions_refused_total", counter, "",
+      "Nodes that were refused because of their key, their version or a denial.",
       "Grows: somebody with an old key, or who does not belong here; the log says from where."},
      [](const NodeStatus& n) { return real(n.admissions_refused); }},
     {{"gossamer_handshakes_failed_total", counter, "",
-      "Connections at the listening port that did not get through the handshake.",
+      "Connections to the listening port that did not complete the handshake.",
       "Grows: port scanners, or nodes of another cluster."},
      [](const NodeStatus& n) { return real(n.handshakes_failed); }},
     {{"gossamer_strangers_closed_total", counter, "",
-      "Connections to the listening port that were closed: not admitted in time, or too many.",
-      "Grows fast: somebody floods the port; the log says from where, and a packet filter keeps him away."},
+      "Connections to the listening port that were closed because they were not admitted in time, or were too many.",
+      "Grows fast: somebody floods the port; the log says from where, and a packet filter can block it."},
      [](const NodeStatus& n) { return real(n.strangers_closed); }},
     {{"gossamer_cpu_seconds_total", counter, "seconds", "Processor time of the daemon, all threads.",
       "A rate near [node] workers: gossip is limited by the processor."},
@@ -164,11 +165,11 @@ constexpr Row<JobStatus> job_rows[] = {
     {{"gossamer_job_clients", gauge, "", "Training processes of the job at this node.",
       "0 for a moment while a job ends."},
      [](const JobStatus& j) { return real(j.clients); }},
-    {{"gossamer_job_clock_samples", gauge, "samples", "Samples that this node's replica has seen.",
-      "Stands still: training does. Its rate is the node's throughput."},
+    {{"gossamer_job_clock_samples", gauge, "samples", "Samples that this node's replica has been trained on.",
+      "Stands still: training has stopped. Its rate is the node's throughput."},
      [](const JobStatus& j) { return real(j.clock); }},
     {{"gossamer_job_global_clock_samples", gauge, "samples",
-      "Samples that the replicas in reach have seen together, as far as this node was told.",
+      "Samples that the replicas in reach have been trained on together, as far as this node was told.",
       "Its rate is the cluster's throughput, as far as this node sees it."},
      [](const JobStatus& j) { return real(j.global_clock); }},
     {{"gossamer_job_steps", gauge, "", "Training steps of all clients that are here now.",
@@ -184,25 +185,25 @@ constexpr Row<JobStatus> job_rows[] = {
     {{"gossamer_job_publications_total", counter, "", "Snapshots of fragments that clients handed over.",
       "Stands still while the clock runs: the client does not call step()."},
      [](const JobStatus& j) { return real(j.publications); }},
-    {{"gossamer_job_exchanges_initiated_total", counter, "", "Exchanges done that this node began.",
-      "0 a minute with neighbours: everyone is busy or refuses; see the counts of those."},
+    {{"gossamer_job_exchanges_initiated_total", counter, "", "Completed exchanges that this node began.",
+      "No growth in a minute although there are neighbours: all are busy or refuse; see those counters."},
      [](const JobStatus& j) { return real(j.exchanges_initiated); }},
-    {{"gossamer_job_exchanges_answered_total", counter, "", "Exchanges done that others began.",
+    {{"gossamer_job_exchanges_answered_total", counter, "", "Completed exchanges that other nodes began.",
       "Far fewer than initiated: others do not reach this node."},
      [](const JobStatus& j) { return real(j.exchanges_answered); }},
-    {{"gossamer_job_exchanges_in_flight", gauge, "", "Own exchanges under way.",
+    {{"gossamer_job_exchanges_in_flight", gauge, "", "Exchanges under way that this node began.",
       "At [gossip] in_flight all the time: latency bounds the rate; raise it."},
      [](const JobStatus& j) { return real(j.in_flight); }},
     {{"gossamer_job_exchange_period_seconds", gauge, "seconds",
-      "Time between two exchanges of a fragment that this node starts: [gossip] period_ms, or more to keep to its "
-      "shares.",
+      "Time between two exchanges of a fragment that this node starts: [gossip] period_ms, or longer to keep to "
+      "time_share and bandwidth_share.",
       "Far above period_ms: time_share or bandwidth_share holds it back."},
      [](const JobStatus& j) { return j.period_s; }},
-    {{"gossamer_job_follow_ups_total", counter, "", "Exchanges of wide blocks, begun here.",
+    {{"gossamer_job_follow_ups_total", counter, "", "Exchanges of wide blocks that this node began.",
       "As many as exchanges: replicas are far apart, or heavy-tailed; [gossip] range."},
      [](const JobStatus& j) { return real(j.follow_ups); }},
     {{"gossamer_job_busy_received_total", counter, "", "Requests that were answered busy.",
-      "More than exchanges: the period is short for this number of replicas; lengthen period_ms."},
+      "More than the exchanges: the period is too short for this number of replicas; lengthen period_ms."},
      [](const JobStatus& j) { return real(j.busy); }},
     {{"gossamer_job_busy_sent_total", counter, "", "Requests of others that were answered busy.",
       "As for those received."},
@@ -213,35 +214,38 @@ constexpr Row<JobStatus> job_rows[] = {
     {{"gossamer_job_refused_sent_total", counter, "", "Requests of others that were refused.",
       "Grows: see this node's state and log."},
      [](const JobStatus& j) { return real(j.refused_sent); }},
-    {{"gossamer_job_repeats_total", counter, "", "Requests and replies that were said again, since nothing was heard.",
+    {{"gossamer_job_repeats_total", counter, "", "Requests and replies that were sent again because no answer came.",
       "Grows: links lose what is sent, or answers take long."},
      [](const JobStatus& j) { return real(j.repeats_sent); }},
     {{"gossamer_job_unresolved_total", counter, "",
-      "Exchanges committed here of which nobody can tell any more whether the other end did its half, too.",
-      "Each may be missing in the sum over the replicas, or be there twice. It takes a training process that died, or "
-      "an "
-      "end that was away for ten minutes; many mean unstable machines."},
+      "Exchanges committed here whose outcome at the other end cannot be known any more.",
+      "Each may have changed the sum over the replicas by one half of an exchange. The cause is a training process "
+      "that died, or an end that was away for ten minutes; many mean unstable machines."},
      [](const JobStatus& j) { return real(j.unresolved); }},
-    {{"gossamer_job_undone_total", counter, "", "Exchanges committed here and undone, since the other end never will.",
-      "Harmless: what deaths and broken links cut off. Many mean unstable machines or links."},
+    {{"gossamer_job_undone_total", counter, "",
+      "Exchanges committed here and undone, because the other end never will commit them.",
+      "Harmless: deaths and broken links cut these off. Many mean unstable machines or links."},
      [](const JobStatus& j) { return real(j.undone); }},
     {{"gossamer_job_replies_asked_after", gauge, "",
-      "Replies that were not acknowledged in time: what has become of them is asked.",
-      "Not 0 for long: who asked for them has not come back."},
+      "Replies that were not acknowledged in time; this node asks what has become of them.",
+      "Not 0 for long: the node that they answer has not come back."},
      [](const JobStatus& j) { return real(j.asked_after); }},
-    {{"gossamer_job_violations_total", counter, "", "Replies that did not fit what was asked for.",
-      "Not 0: a member that means harm, or a fault in Gossamer."},
+    {{"gossamer_job_violations_total", counter, "", "Replies that did not fit their request.",
+      "Not 0: a hostile member, or a fault in Gossamer."},
      [](const JobStatus& j) { return real(j.violations); }},
-    {{"gossamer_job_clipped_total", counter, "", "Exchanges with a partner farther off than [gossip] clip allows.",
+    {{"gossamer_job_clipped_total", counter, "",
+      "Exchanges with a partner that is farther away than [gossip] clip allows.",
       "Grows with one partner: it is poisoned, or honest and far from all others."},
      [](const JobStatus& j) { return real(j.clipped); }},
-    {{"gossamer_job_blocks_total", counter, "", "Blocks offered in exchanges.", "For the share of wide ones."},
+    {{"gossamer_job_blocks_total", counter, "", "Blocks offered in exchanges.",
+      "Divides the wide blocks, to give their share."},
      [](const JobStatus& j) { return real(j.blocks); }},
-    {{"gossamer_job_wide_blocks_total", counter, "", "Of them, those that differed by more than the codec's range.",
+    {{"gossamer_job_wide_blocks_total", counter, "",
+      "Blocks offered in exchanges that differed by more than the codec's range.",
       "Over a tenth for long: replicas drift apart faster than they are averaged."},
      [](const JobStatus& j) { return real(j.wide_blocks); }},
     {{"gossamer_job_sent_payload_bytes_total", counter, "bytes", "Values and differences sent for the job.",
-      "For bytes a sample: divide its rate by that of the clock."},
+      "Its rate divided by the clock's rate is bytes a sample."},
      [](const JobStatus& j) { return real(j.payload_bytes_sent); }},
     {{"gossamer_job_received_payload_bytes_total", counter, "bytes", "Values and differences received for the job.",
       "As for those sent."},
@@ -251,20 +255,19 @@ constexpr Row<JobStatus> job_rows[] = {
       "Grows over time: replicas drift apart; exchange more often (period_ms), or lower the learning rate."},
      [](const JobStatus& j) { return j.consensus; }},
     {{"gossamer_job_mixing_rate_per_second", gauge, "1 / second",
-      "Exchanges alone shrink differences between replicas by e to the minus this in a second, as measured on numbers "
-      "that are averaged along; 0: not known.",
-      "The distance of replicas is what training adds over this. Falls: links or nodes have become slow; "
-      "[gossip] partners, period_ms."},
+      "Exchanges alone shrink differences between replicas by the factor e to the minus this in each second, as "
+      "measured on numbers that are averaged along; 0: not known.",
+      "The distance of replicas is the difference that training adds, divided by this. Falls: links or nodes have "
+      "become slow; [gossip] partners, period_ms."},
      [](const JobStatus& j) { return j.mixing_per_s; }},
     {{"gossamer_job_spectral_gap_ratio", gauge, "",
-      "The same for the time between two exchanges of a fragment at this node: the share that goes, 0 to 1; 0: not "
-      "known.",
-      "Pairs by chance have 0.2 or more, a ring of 32 has 0.01; below that parts of the cluster hardly meet."},
+      "The share of the differences that goes between two exchanges of a fragment at this node, 0 to 1; 0: not known.",
+      "Pairs chosen at random have 0.2 or more, a ring of 32 has 0.01; below that, parts of the cluster hardly meet."},
      [](const JobStatus& j) { return j.spectral_gap; }},
     {{"gossamer_job_disagreement", gauge, "", "Mean difference of an element between replicas, estimated.",
-      "In the model's units; the ratio above compares between jobs."},
+      "It is in the model's units; compare jobs by gossamer_job_consensus_ratio."},
      [](const JobStatus& j) { return j.mean_disagreement; }},
-    {{"gossamer_job_age_samples", gauge, "samples", "Trained since the oldest publication that is gossiped.",
+    {{"gossamer_job_age_samples", gauge, "samples", "Samples trained since the oldest publication that is gossiped.",
       "Grows: the client publishes too seldom, or the daemon has no time to ask."},
      [](const JobStatus& j) { return j.age_samples; }},
     {{"gossamer_job_quarantined_fragments", gauge, "", "Fragments that hold NaN or infinity now.",
@@ -278,7 +281,7 @@ constexpr Row<JobStatus> job_rows[] = {
     {{"gossamer_job_pulled_fragments", gauge, "", "Fragments that were pulled from others when the replica joined.",
       "Stands still below gossamer_job_fragments while the job is joining: its donors are gone or slow."},
      [](const JobStatus& j) { return real(j.fragments_pulled); }},
-    {{"gossamer_job_pulled_bytes", gauge, "bytes", "Bytes that were pulled.", "For the rate of a pull."},
+    {{"gossamer_job_pulled_bytes", gauge, "bytes", "Bytes that were pulled.", "Its rate is the speed of a pull."},
      [](const JobStatus& j) { return real(j.pulled_bytes); }},
     {{"gossamer_job_join_seconds", gauge, "seconds", "How long joining took; 0 while it goes on.", "For comparison."},
      [](const JobStatus& j) { return j.join_s; }},
@@ -286,12 +289,12 @@ constexpr Row<JobStatus> job_rows[] = {
       "0: all clients are on one GPU, or in host memory."},
      [](const JobStatus& j) { return real(j.gpu_means); }},
     {{"gossamer_job_gpu_means_through_host_total", counter, "",
-      "Of them, those that were summed in host memory, without NCCL.",
+      "Means over several GPUs that were summed in host memory, without NCCL.",
       "Grows: NCCL is not installed, or the GPUs do not come together; the log says why."},
      [](const JobStatus& j) { return real(j.gpu_means_through_host); }},
     {{"gossamer_job_gpu_means_failed_total", counter, "",
-      "Means in which some GPU was out of reach: what its clients have learned is taken in later.",
-      "Grows: a GPU fails, or sums over NCCL do; the log says which."},
+      "Means in which some GPU was out of reach; what its clients have learned is averaged later.",
+      "Grows: a GPU fails, or sums over NCCL fail; the log says which."},
      [](const JobStatus& j) { return real(j.gpu_means_failed); }},
     {{"gossamer_job_checkpoints_total", counter, "", "Checkpoints that were written.",
       "0 with [checkpoints] period_s = 0."},
@@ -300,21 +303,20 @@ constexpr Row<JobStatus> job_rows[] = {
       "Grows: the disk is full or failing, or the client takes no step; the log and gossamerctl jobs say which."},
      [](const JobStatus& j) { return real(j.checkpoints_failed); }},
     {{"gossamer_job_checkpoint_clock_samples", gauge, "samples", "Clock of the latest checkpoint; 0: there is none.",
-      "What the job's clock is ahead of it is lost if all nodes are."},
+      "If all nodes are lost, the training between this clock and the job's clock is lost."},
      [](const JobStatus& j) { return real(j.checkpoint_clock); }},
 };
 
 constexpr Metric codec_error = {
     "gossamer_job_codec_error_ratio", summary, "",
-    "Of each exchange, the most that quantisation added over the difference that was averaged, "
-    "as norms, 0 to 1.",
+    "For each exchange, the norm of the most that quantisation added, divided by that of the difference averaged, 0 to "
+    "1.",
     "Mean near 1: differences have become as small as a step, which is right at consensus; far "
     "from it, q8 instead of q4."};
-constexpr Metric exchange_age = {
-    "gossamer_job_exchange_age_intervals", histogram, "publication intervals",
-    "Of each exchange, how old this node's values were, in its own publication intervals.",
-    "Many beyond 4, where values begin to weigh less: the client publishes too seldom for the "
-    "period, or exchanges take too long."};
+constexpr Metric exchange_age = {"gossamer_job_exchange_age_intervals", histogram, "publication intervals",
+                                 "For each exchange, the age of this node's values, in its own publication intervals.",
+                                 "Many beyond 4, from where values are given less weight: the client publishes too "
+                                 "seldom for the period, or exchanges take too long."};
 
 constexpr Metric link_info = {"gossamer_link_info", gauge, "", "1; the labels give the node's name and address.",
                               "Join by peer to name links in tables."};
@@ -322,32 +324,33 @@ constexpr Row<PeerStatus> link_rows[] = {
     {{"gossamer_link_up", gauge, "", "1 if the link is up.", "0: gossamerctl peers says why."},
      [](const PeerStatus& p) { return p.up ? 1.0 : 0.0; }},
     {{"gossamer_link_round_trip_seconds", gauge, "seconds", "Round trip of heartbeats, smoothed; 0: not measured.",
-      "Far above the least: something queues on the way; [gossip] link_max_mbit_s, if it is this node."},
+      "Far above the least: data wait in a queue on the way; if they are this node's, set [gossip] link_max_mbit_s."},
      [](const PeerStatus& p) { return p.round_trip_ms / 1e3; }},
-    {{"gossamer_link_least_round_trip_seconds", gauge, "seconds", "The least of the last seconds; 0: not measured.",
-      "The length of the way itself."},
+    {{"gossamer_link_least_round_trip_seconds", gauge, "seconds",
+      "The least round trip of the last seconds; 0: not measured.", "The network's latency without queues."},
      [](const PeerStatus& p) { return p.least_round_trip_ms / 1e3; }},
     {{"gossamer_link_goodput_bytes_per_second", gauge, "bytes per second",
-      "What the link takes while more is waiting; 0: nothing had to wait in the last minute.",
+      "The link's rate while more is waiting; 0: nothing had to wait in the last minute.",
       "Far below what the network should carry: a bad cable, a busy neighbour, the wrong interface."},
      [](const PeerStatus& p) { return p.goodput_mbit_s * bytes_per_megabit; }},
-    {{"gossamer_link_queued_bytes", gauge, "bytes", "Waiting to be sent.",
-      "At a second's worth all the time: the link cannot carry what the period asks for; codec auto or q4."},
+    {{"gossamer_link_queued_bytes", gauge, "bytes", "Bytes waiting to be sent.",
+      "Always a second's worth: the link cannot carry what the period asks for; use codec auto or q4."},
      [](const PeerStatus& p) { return real(p.queued_bytes); }},
-    {{"gossamer_link_under_way_bytes", gauge, "bytes", "Sent and not acknowledged.", "For looking at pacing."},
+    {{"gossamer_link_under_way_bytes", gauge, "bytes", "Bytes sent and not acknowledged.", "Shows how pacing works."},
      [](const PeerStatus& p) { return real(p.under_way_bytes); }},
-    {{"gossamer_link_sent_bytes_total", counter, "bytes", "Bytes sent over it, before encryption.", "For rates."},
+    {{"gossamer_link_sent_bytes_total", counter, "bytes", "Bytes sent over the link, before encryption.", "For rates."},
      [](const PeerStatus& p) { return real(p.bytes_sent); }},
-    {{"gossamer_link_received_bytes_total", counter, "bytes", "Bytes received over it.", "For rates."},
+    {{"gossamer_link_received_bytes_total", counter, "bytes", "Bytes received over the link.", "For rates."},
      [](const PeerStatus& p) { return real(p.bytes_received); }},
 };
 constexpr Metric links_left_out = {"gossamer_links_left_out", gauge, "",
-                                   "Known nodes for which no link is shown here, as there are too many.",
+                                   "Known nodes whose links are not shown here because there are too many.",
                                    "Not 0 in large clusters; links that are up come first."};
 
 constexpr Metric gpu_watch_state = {
     "gossamer_gpu_watch_state", gauge, "",
-    "1 for how the GPUs are watched, 0 for the others: watched, none (no driver or no GPU), off, stuck.",
+    "1 for the present state of watching the GPUs, 0 for the other states: watched, none (no driver or no GPU), off, "
+    "stuck.",
     "stuck: the driver does not answer; nvidia-smi hangs, too. Restart the machine. The other figures of GPUs are "
     "old."};
 constexpr std::array gpu_watch_states = {"watched", "none", "off", "stuck"};
@@ -368,11 +371,11 @@ constexpr double told(const std::optional<Number>& number) {
   return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
 }
 
-/// What a driver does not tell is left out.
+/// A figure that the driver does not tell is left out.
 constexpr Row<gpus::Gpu> gpu_rows[] = {
     {{"gossamer_gpu_memory_bytes", gauge, "bytes", "Memory of the GPU.", "For shares."},
      [](const gpus::Gpu& g) { return told(g.memory_total_bytes); }},
-    {{"gossamer_gpu_used_memory_bytes", gauge, "bytes", "Of its memory, what is in use.",
+    {{"gossamer_gpu_used_memory_bytes", gauge, "bytes", "Memory of the GPU in use.",
       "Near all of it: the next allocation of the training fails."},
      [](const gpus::Gpu& g) { return told(g.memory_used_bytes); }},
     {{"gossamer_gpu_utilisation_ratio", gauge, "", "Share of the last moments in which a kernel ran, 0 to 1.",
@@ -381,10 +384,10 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
     {{"gossamer_gpu_temperature_celsius", gauge, "degrees Celsius", "Temperature of the chip.",
       "Near 90: it slows itself down; look at fans and air."},
      [](const gpus::Gpu& g) { return told(g.temperature_c); }},
-    {{"gossamer_gpu_power_watts", gauge, "watts", "Power that it draws.",
-      "At the limit all the time: it is slowed down."},
+    {{"gossamer_gpu_power_watts", gauge, "watts", "Power that the GPU draws.",
+      "Always at the limit: the GPU is slowed down."},
      [](const gpus::Gpu& g) { return told(g.power_w); }},
-    {{"gossamer_gpu_power_limit_watts", gauge, "watts", "The most that it may draw.", "For comparison."},
+    {{"gossamer_gpu_power_limit_watts", gauge, "watts", "The most power that the GPU may draw.", "For comparison."},
      [](const gpus::Gpu& g) { return told(g.power_limit_w); }},
     {{"gossamer_gpu_ecc_corrected", gauge, "", "Memory errors that were corrected, since the driver was loaded.",
       "Many an hour: the memory ages; rows will be replaced."},
@@ -392,10 +395,10 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
     {{"gossamer_gpu_ecc_uncorrected", gauge, "", "Memory errors that were not corrected, since the driver was loaded.",
       "Not 0: what ran then may be wrong; reset the GPU as gossamerctl doctor says."},
      [](const gpus::Gpu& g) { return told(g.ecc_uncorrected); }},
-    {{"gossamer_gpu_rows_remapped", gauge, "", "Memory rows that spares have taken the place of, for good.",
+    {{"gossamer_gpu_rows_remapped", gauge, "", "Memory rows that were replaced by spare rows, for good.",
       "Grows: the memory wears out."},
      [](const gpus::Gpu& g) { return told(g.rows_remapped); }},
-    {{"gossamer_gpu_clients", gauge, "", "Clients of this daemon that use it.",
+    {{"gossamer_gpu_clients", gauge, "", "Clients of this daemon that use the GPU.",
       "0 while its neighbours train: a client has ended, or never saw it."},
      [](const gpus::Gpu& g) {
        return real(std::ranges::count_if(g.processes, [](const auto& process) { return !process.job.empty(); }));
@@ -404,7 +407,7 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
 
 // --- the text format ----------------------------------------------------------------------------------------------
 
-/// Prometheus takes any UTF-8, but what other nodes call themselves may be none.
+/// Prometheus takes any UTF-8, but the name of another node may not be UTF-8.
 std::string label_value(std::string_view text) {
   if (!layout::is_clean_utf8(text)) return "?";
   std::string value;
@@ -441,7 +444,7 @@ class Text {
   std::string text_;
 };
 
-/// One series for each possible state: 1 for the one that it is in.
+/// One series for each possible state; the series of the present state is 1, the others are 0.
 template <class States>
 void states(Text& text, const Metric& metric, const States& all, const std::string& labels, std::string_view state) {
   for (const char* const one : all) {
@@ -460,7 +463,7 @@ std::string labels_of(const gpus::Gpu& gpu) {
   return label("gpu", gpu.uuid.empty() ? std::to_string(gpu.index) : gpu.uuid);
 }
 
-/// Whether NaN stands for "not told"; elsewhere it is a value.
+/// Whether NaN means "not told" and is left out; elsewhere NaN is a value.
 template <class Status>
 constexpr bool may_be_absent = std::is_same_v<Status, gpus::Gpu>;
 

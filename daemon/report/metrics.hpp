@@ -1,9 +1,9 @@
 // The metrics that Prometheus collects: one list that names, describes and reads each of them, the text format, and the
 // page docs/reference/metrics.md, which is made from the list.
 //
-// Pure: any thread. Names follow Prometheus' conventions: base units, _total for what only grows. The series of a node
-// are bounded: jobs by [limits] jobs, links by max_metric_links, GPUs by gpus::max_gpus. Names are a contract with
-// dashboards and alert rules: add, do not rename.
+// Pure functions, for any thread. Names follow Prometheus' conventions: base units, and _total for counters. The number
+// of series is bounded: jobs by [limits] jobs, links by max_metric_links, GPUs by gpus::max_gpus. Names are a contract
+// with dashboards and alert rules: add names, and never rename one.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace gossamer::daemon {
 
-/// Links that are shown; those that are up come first.
+/// This many links are shown, those that are up first.
 inline constexpr std::size_t max_metric_links = 256;
 
 enum class MetricType : std::uint8_t { gauge, counter, summary, histogram };
@@ -26,12 +26,12 @@ enum class MetricType : std::uint8_t { gauge, counter, summary, histogram };
 struct Metric {
   const char* name;
   MetricType type;
-  const char* unit;    ///< for people; "" if it is a plain number
-  const char* help;    ///< what it is, in a line
+  const char* unit;    ///< for people; "" for a plain number
+  const char* help;    ///< describes the metric in one line
   const char* advice;  ///< what to do about it, or with it
 };
 
-/// What is read at one moment.
+/// All that the metrics are read from, at one moment.
 struct Observed {
   NodeStatus node;
   std::vector<PeerStatus> peers;
@@ -39,15 +39,15 @@ struct Observed {
   gpus::GpuReport gpus = {};
 };
 
-/// In the order in which they are written: of the node, of each job (label `job_name`, since Prometheus has a `job` of
-/// its own), of each link (label `peer`), of each GPU (label `gpu`).
+/// The metrics in the order in which they are written: the node's, each job's (label `job_name`, because Prometheus has
+/// a `job` of its own), each link's (label `peer`), each GPU's (label `gpu`).
 [[nodiscard]] std::vector<Metric> metric_list();
 
-/// The text format, version 0.0.4.
+/// The answer in the text format, version 0.0.4.
 [[nodiscard]] std::string metrics_text(const Observed& observed);
 inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; charset=utf-8";
 
-/// docs/reference/metrics.md, whole.
+/// The whole of docs/reference/metrics.md.
 [[nodiscard]] std::string metrics_document();
 
 }  // namespace gossamer::daemon

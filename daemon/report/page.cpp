@@ -1,5 +1,3 @@
-// See page.hpp.
-
 #include "daemon/report/page.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +30,7 @@ std::expected<std::unique_ptr<Page>, std::string> Page::open(asio::io_context& l
 }
 
 std::string Page::url() const {
-  std::ostringstream text;  // brackets and all
+  std::ostringstream text;  // prints the brackets of an IPv6 address, too
   text << "http://" << server_->endpoint() << "/";
   return text.str();
 }
@@ -75,7 +73,7 @@ std::string Page::status_json() {
   status["cluster"] = sources_.cluster();
   status["history"] = history_.json(seconds(Clock::now()));
   status["log"] = std::move(log);
-  // What other nodes call themselves may be no UTF-8.
+  // The name of another node may not be UTF-8.
   return status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

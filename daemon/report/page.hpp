@@ -1,7 +1,7 @@
-// What the node shows of itself over HTTP: /metrics for Prometheus, /status.json, and the status page that draws it.
+// The node's pages over HTTP: /metrics for Prometheus, /status.json, and the status page that draws it.
 //
-// Made by the shell; everything runs on the loop's thread. Samples the jobs once a history_period. What is asked for
-// more often than once in page_cache_period is not put together again: many who ask cost no more than one.
+// Made by the shell; everything runs on the loop's thread. Samples the jobs every history_period. An answer is made at
+// most once every page_cache_period, so that many readers cost no more than one.
 
 #pragma once
 
@@ -20,21 +20,21 @@
 namespace gossamer::daemon {
 
 inline constexpr std::chrono::milliseconds page_cache_period{500};
-/// Lines of the log are cut after so many bytes.
+/// Lines of the log are cut after this many bytes.
 
 inline constexpr std::size_t max_page_log_line_bytes = 500;
 
 /// Where the page gets what it shows; called from the loop.
 struct PageSources {
   std::function<Observed()> observed;
-  std::function<std::vector<MemberStatus>()> members;
+  std::function<std::vector<ClusterMemberStatus>()> members;
   std::function<std::vector<SummaryStatus>()> cluster;
-  std::function<std::vector<std::string>()> log;  ///< the oldest first
+  std::function<std::vector<std::string>()> log;  ///< oldest first
 };
 
 class Page {
  public:
-  /// All references outlive the page, and so does what the sources use.
+  /// All references outlive the page, and so does everything that the sources use.
   [[nodiscard]] static std::expected<std::unique_ptr<Page>, std::string> open(asio::io_context& loop,
                                                                               const std::string& listen,
                                                                               PageSources sources, spdlog::logger& log);
@@ -56,7 +56,7 @@ class Page {
     Clock::time_point at;
     std::shared_ptr<const std::string> body;
   };
-  std::map<std::string, Made, std::less<>> made_;  // by path; only those that there are
+  std::map<std::string, Made, std::less<>> made_;  // by path; only paths that exist
   asio::steady_timer timer_;
   std::unique_ptr<HttpServer> server_;
 };

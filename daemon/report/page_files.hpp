@@ -1,4 +1,4 @@
-// The files of the status page, which are in the program: daemon/report/page/ as it was when it was built.
+// The files of the status page, daemon/report/page/, which the build puts into the program.
 
 #pragma once
 

@@ -1,5 +1,3 @@
-// See self_report.hpp.
-
 #include "daemon/report/self_report.hpp"
 
 #include <sys/resource.h>
@@ -17,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Null where there is no limit.
+/// Null means no limit.
 json limit_of(int resource) {
   rlimit limit{};
   if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
@@ -34,7 +32,7 @@ json open_files() {
   return error ? json() : json(count);
 }
 
-/// What averages models in the memory of GPUs, if that is wanted.
+/// The plug-in that averages models in GPU memory, if that is switched on.
 json gpu_plugin(const GpuOptions& options) {
   const std::filesystem::path path = options.plugin.empty() ? device::Plugin::usual_path() : options.plugin;
   std::error_code error;

@@ -1,8 +1,8 @@
-// What the daemon tells `gossamerctl doctor` of its own process, where nobody else can look: its limits, its keys'
-// files and the folder of its state.
+// The daemon's report to `gossamerctl doctor` on its own process, which nobody else can see: its limits, the files of
+// its keys, and the folder of its state.
 //
-// Made on the loop's thread when the command arrives; a handful of system calls, no state. The keys of the JSON are a
-// contract with scripts: add, do not rename.
+// Made on the loop's thread when the command arrives: a few system calls, no state. The keys of the JSON are a contract
+// with scripts: add keys, and never rename one.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a replica's state is called where people read it: in status, on the status page.
+// The name of a replica's state as people read it, in the status and on the status page.
 
 #pragma once
 

@@ -1,5 +1,3 @@
-// The shapes of the control socket's answers (status.hpp).
-
 #include "daemon/report/status.hpp"
 
 namespace gossamer::daemon {
@@ -10,7 +8,7 @@ nlohmann::json status_answer(const NodeStatus& node) {
 nlohmann::json peers_answer(const std::vector<PeerStatus>& peers) {
   return {{"peers", peers}};
 }
-nlohmann::json members_answer(const std::vector<MemberStatus>& members) {
+nlohmann::json members_answer(const std::vector<ClusterMemberStatus>& members) {
   return {{"members", members}};
 }
 nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs) {

@@ -1,7 +1,8 @@
-// What the daemon tells people about itself: plain values that the node fills in and gossamerctl shows, and their JSON.
+// The daemon's report about itself to people: plain values that the node fills in and gossamerctl shows, and their
+// JSON.
 //
 // Made on the loop's thread when a command arrives; no state. The keys are the members' names, and a contract with
-// scripts: add, do not rename. Numbers count since the daemon's start unless they say otherwise.
+// scripts: add keys, and never rename one. Counters count from the daemon's start unless they say otherwise.
 
 #pragma once
 
@@ -12,19 +13,19 @@
 
 namespace gossamer::daemon {
 
-/// What the watch has found (daemon/report/watch.hpp): one thing that keeps a job from averaging well, and what to do.
+/// A finding of the watch (daemon/report/watch.hpp): one thing that keeps a job from averaging well, and what to do.
 struct FindingStatus {
   std::string rule;    ///< one of watch_rules: "drift"
   std::string grade;   ///< warning or problem
-  std::string job;     ///< empty: of a link or the disk, whatever the job
+  std::string job;     ///< empty: the finding is about a link or the disk, and so about all jobs
   std::string node;    ///< the other node's id; empty: about this node
-  std::string name;    ///< that node's
+  std::string name;    ///< the other node's name
   std::string text;    ///< what was found, a sentence
   std::string advice;  ///< the next step
-  double since_s = 0;  ///< how long it has been so
+  double since_s = 0;  ///< how long the finding has held
 };
 
-/// What is wrong with the disk that state and checkpoints go to, and the next step.
+/// A problem of the disk that holds state and checkpoints, and the next step.
 struct DiskTrouble {
   std::string text;
   std::string advice;
@@ -34,44 +35,47 @@ struct NodeStatus {
   std::string version;
   std::string node;  ///< id, 32 hexadecimal digits
   std::string name;
-  std::string address;  ///< listened on
+  std::string address;  ///< the address listened on
   std::uint64_t incarnation = 0;
   double uptime_s = 0;
   std::string state;             ///< running, drained, leaving or stopping
   std::uint32_t neighbours = 0;  ///< links that are up
-  std::uint32_t peers = 0;       ///< nodes known, up or not
+  std::uint32_t peers = 0;       ///< known nodes, whether their links are up or not
   std::uint64_t links_lost = 0;
   std::uint32_t members = 0;       ///< in the cluster without this node; with a partial view the active view
-  std::uint32_t view = 0;          ///< of them, those that links are kept to
-  std::uint32_t passive_view = 0;  ///< others known of, to replace losses from
+  std::uint32_t view = 0;          ///< the members that this node keeps links to
+  std::uint32_t passive_view = 0;  ///< other known members, from which lost ones are replaced
   bool partial_view = false;       ///< the cluster is larger than full_view_limit
-  std::uint32_t health = 0;       ///< 0: this node answers in time; each more makes it once more as patient with others
-  std::uint64_t deaths = 0;       ///< of members, declared by this node
-  std::uint64_t refutations = 0;  ///< of claims that this node is dead
+  /// 0: this node answers in time; each step above it makes the node that much more patient with others
+  std::uint32_t health = 0;
+  std::uint64_t deaths = 0;       ///< members that this node has declared dead
+  std::uint64_t refutations = 0;  ///< claims that this node is dead, which it has refuted
   std::uint32_t jobs = 0;
   std::uint32_t clients = 0;
-  std::uint64_t memory_bytes = 0;           ///< shared with clients, now: the host's
-  std::uint64_t device_memory_bytes = 0;    ///< likewise, of GPUs
-  std::uint64_t device_overflow_bytes = 0;  ///< host memory that stands in for that of GPUs without room
-  std::uint32_t clients_awaited = 0;        ///< attached to the last daemon, and not back yet (with systemd only)
-  std::string limits_near;                  ///< those that are nearly used up; empty: none
-  std::string page;                         ///< where the status page and the metrics are, a URL; empty: nowhere
+  std::uint64_t memory_bytes = 0;           ///< host memory shared with clients now
+  std::uint64_t device_memory_bytes = 0;    ///< GPU memory shared with clients now
+  std::uint64_t device_overflow_bytes = 0;  ///< host memory used in place of GPU memory, on GPUs without room
+  std::uint32_t clients_awaited = 0;        ///< clients of the last daemon that are not back yet (with systemd only)
+  std::string limits_near;                  ///< limits that are nearly used up; empty: none
+  std::string page;                         ///< the URL of the status page and the metrics; empty: they are off
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
   std::uint64_t bytes_received = 0;
-  std::uint64_t payload_bytes_sent = 0;  ///< of those, the values, differences and what decodes them
+  std::uint64_t payload_bytes_sent = 0;  ///< the part of it that is values, differences and what decodes them
   std::uint64_t payload_bytes_received = 0;
-  std::uint64_t messages_rejected = 0;   ///< malformed or out of bounds
-  std::uint64_t admissions_refused = 0;  ///< wrong or no cluster key
-  std::uint64_t handshakes_failed = 0;   ///< connections at the listening port that did not get through CURVE
-  std::uint64_t strangers_closed = 0;    ///< connections there that were not admitted in time, or were too many
-  std::uint64_t link_attempts = 0;       ///< dialled
+  std::uint64_t messages_rejected = 0;   ///< messages that were malformed or out of bounds
+  std::uint64_t admissions_refused = 0;  ///< connections refused for a wrong or missing cluster key
+  /// connections to the listening port that did not complete the CURVE handshake
+  std::uint64_t handshakes_failed = 0;
+  /// connections to the listening port that were not admitted in time, or were too many
+  std::uint64_t strangers_closed = 0;
+  std::uint64_t link_attempts = 0;  ///< links that this node has dialled
   std::uint64_t link_attempts_failed = 0;
   std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
-  std::vector<FindingStatus> findings;  ///< of the watch, now
+  std::vector<FindingStatus> findings;  ///< what the watch finds now
   double cpu_s = 0;                     ///< of the whole process
-  /// In use on the heap. Pages that the process holds are more: the allocator keeps what it once had.
+  /// Bytes in use on the heap. The process holds more pages than that, because the allocator keeps those it once had.
   std::uint64_t heap_bytes = 0;
 };
 
@@ -82,37 +86,37 @@ struct PeerStatus {
   bool up = false;
   bool dialled_by_us = false;
   double round_trip_ms = 0;           ///< 0: not measured yet
-  double last_round_trip_ms = 0;      ///< of the newest heartbeat that came back
-  double least_round_trip_ms = 0;     ///< of the last seconds
+  double last_round_trip_ms = 0;      ///< from the newest heartbeat that came back
+  double least_round_trip_ms = 0;     ///< over the last seconds
   double goodput_mbit_s = 0;          ///< what the link takes while more is waiting; 0: not seen in the last minute
   std::uint64_t queued_bytes = 0;     ///< waiting to be sent
-  std::uint64_t under_way_bytes = 0;  ///< of bulk, sent and not acknowledged
+  std::uint64_t under_way_bytes = 0;  ///< bulk data sent and not acknowledged
   double up_s = 0;                    ///< since the link came up
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  std::string note;  ///< why it is down, if it is
+  std::string note;  ///< why the link is down, if it is
 };
 
-struct MemberStatus {
+struct ClusterMemberStatus {
   std::string node;
-  std::string name;     ///< empty: never linked
-  std::string address;  ///< empty: it only dials out
+  std::string name;     ///< empty: there was never a link
+  std::string address;  ///< empty: the node only dials out
   std::string state;    ///< alive or suspected
   bool linked = false;
   std::uint64_t incarnation = 0;
-  double heard_s = 0;  ///< since it was last heard of first hand
+  double heard_s = 0;  ///< time since this node heard from it directly
 };
 
-/// What another node said of itself, or others of it, some time ago.
+/// Another node's report on one of its jobs, some time ago, directly or through others.
 struct JobSummaryStatus {
   std::string job;
   std::string state;
   std::uint64_t clock = 0;
   double consensus = 0;
   std::uint32_t tracer_round = 0;  ///< gossip/replica/tracer.hpp; 0: none
-  double mixing_per_s = 0;         ///< as JobStatus's
+  double mixing_per_s = 0;         ///< as in JobStatus
 };
 
 struct SummaryStatus {
@@ -120,7 +124,7 @@ struct SummaryStatus {
   std::string name;
   double age_s = 0;
   std::uint32_t neighbours = 0;
-  double goodput_mbit_s = 0;  ///< of its fastest link
+  double goodput_mbit_s = 0;  ///< of the node's fastest link
   std::vector<JobSummaryStatus> jobs;
 };
 
@@ -130,94 +134,100 @@ struct ClientStatus {
   std::string state = {};  ///< joining, running, draining or quarantined
   std::uint64_t clock = 0;
   std::uint64_t steps = 0;
-  double published_s = 0;    ///< since its last publication, or its coming
-  std::string buffers = {};  ///< where what it shares with the daemon is: host, or the UUID of a GPU
+  double published_s = 0;    ///< time since its last publication, or since it attached
+  std::string buffers = {};  ///< where its shared memory is: host, or the UUID of a GPU
 };
 
 /// A neighbour as one job sees it.
 struct PartnerStatus {
   std::string node;
-  std::string state;  ///< joining, running or draining; absent: it does not run the job; "other layout"
+  /// joining, running or draining; absent: it does not run the job; "other layout": it runs the job with another layout
+  std::string state;
   bool linked = false;
-  std::uint64_t clock = 0;                  ///< samples, as it told last
-  std::uint64_t exchanges = 0;              ///< done with it, both roles, since it is known
+  std::uint64_t clock = 0;                  ///< in samples, as it last reported
+  std::uint64_t exchanges = 0;              ///< exchanges done with it, in both roles, since it is known
   std::uint64_t busy = 0;                   ///< requests that it turned down because it was busy
-  double exchanged_s = 0;                   ///< since the last exchange with it; 0: none yet
+  double exchanged_s = 0;                   ///< time since the last exchange with it; 0: there was none yet
   double answer_ms = 0;                     ///< smoothed, from request to reply; 0: not known
-  double goodput_mbit_s = 0;                ///< of the same exchanges
+  double goodput_mbit_s = 0;                ///< over the same exchanges
   double consensus = 0;                     ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
-  std::uint64_t blocks = 0;                 ///< offered in the exchanges with it
-  std::uint64_t wide_blocks = 0;            ///< of those, the models differed by more than the range
-  std::uint64_t unresolved = 0;             ///< exchanges with it of which nobody can tell whether it did its half
+  std::uint64_t blocks = 0;                 ///< blocks offered in the exchanges with it
+  std::uint64_t wide_blocks = 0;            ///< blocks of these that differed by more than the range
+  std::uint64_t unresolved = 0;             ///< exchanges with it whose outcome at its end cannot be known any more
   double age_intervals = 0;                 ///< how old what it brings is, in its own publication intervals, smoothed
-  std::uint32_t quarantined_fragments = 0;  ///< that it holds NaN or infinity in, as it said when it was asked last
+  std::uint32_t quarantined_fragments = 0;  ///< fragments in which it holds NaN or infinity, as it said when last asked
 };
 
 struct JobStatus {
   std::string job;
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
-  std::string layout;  ///< its hash, 16 hexadecimal digits
+  std::string layout;  ///< the layout's hash, 16 hexadecimal digits
   std::uint32_t clients = 0;
-  std::uint64_t pid = 0;                ///< of the client that has been here longest
-  std::vector<ClientStatus> processes;  ///< the clients, in the order of their coming
+  std::uint64_t pid = 0;                ///< of the client that has been attached longest
+  std::vector<ClientStatus> processes;  ///< the clients, in the order in which they attached
   std::uint64_t clock = 0;
   std::uint64_t global_clock = 0;
-  std::uint64_t steps = 0;  ///< of all clients that are here
+  std::uint64_t steps = 0;  ///< of all attached clients
   std::uint64_t elements = 0;
   std::uint32_t fragments = 0;
   std::uint32_t neighbours = 0;  ///< replicas of this job in reach
   std::uint64_t publications = 0;
-  std::uint64_t exchanges = 0;            ///< done, both roles
-  std::uint64_t exchanges_initiated = 0;  ///< done as initiator
-  std::uint64_t exchanges_answered = 0;   ///< done as responder
+  std::uint64_t exchanges = 0;            ///< in both roles
+  std::uint64_t exchanges_initiated = 0;  ///< exchanges done as initiator
+  std::uint64_t exchanges_answered = 0;   ///< exchanges done as responder
   std::uint64_t busy = 0;                 ///< answers received that said busy
   std::uint64_t refused = 0;
-  std::uint64_t unresolved = 0;   ///< committed here, and nobody can tell any more whether at the other end, too
-  std::uint64_t undone = 0;       ///< committed here, and undone, since the other end never will
-  std::uint64_t asked_after = 0;  ///< replies that nobody has acknowledged in time: now
+  std::uint64_t unresolved = 0;   ///< exchanges committed here whose outcome at the other end cannot be known any more
+  std::uint64_t undone = 0;       ///< exchanges committed here and undone, because the other end never will commit them
+  std::uint64_t asked_after = 0;  ///< replies that are now overdue for an acknowledgement
   std::uint64_t violations = 0;   ///< replies that did not fit their request
-  std::uint64_t blocks = 0;       ///< offered in exchanges
-  std::uint64_t wide_blocks = 0;  ///< of those, the models differed by more than the range
+  std::uint64_t blocks = 0;       ///< blocks offered in exchanges
+  std::uint64_t wide_blocks = 0;  ///< blocks of these that differed by more than the range
   std::uint64_t payload_bytes_sent = 0;
   std::uint64_t payload_bytes_received = 0;
-  double age_samples = 0;  ///< mean over fragments: trained since the publication that is gossiped
+  double age_samples = 0;  ///< samples trained since the publication that is gossiped, as the mean over fragments
   std::uint32_t quarantined_fragments = 0;
-  std::uint32_t fragments_pulled = 0;  ///< while joining
-  std::uint32_t donors = 0;            ///< nodes that fragments are under way from
+  std::uint32_t fragments_pulled = 0;  ///< counts while joining
+  std::uint32_t donors = 0;            ///< nodes that fragments are being pulled from
   std::uint64_t pulled_bytes = 0;
-  double join_s = 0;                        ///< how long joining took, 0 if it has not ended
-  std::uint32_t fragments_handed_over = 0;  ///< while the node leaves
+  double join_s = 0;                        ///< how long joining took; 0 while it has not ended
+  std::uint32_t fragments_handed_over = 0;  ///< counts while the node leaves
   std::uint32_t in_flight = 0;
-  double mean_shift = 0;         ///< of the exchanges done
-  double mean_disagreement = 0;  ///< mean |difference| an element, estimated
+  double mean_shift = 0;         ///< over the exchanges done
+  double mean_disagreement = 0;  ///< estimate of the mean |difference| of an element
   std::uint64_t busy_sent = 0;   ///< answers given that said busy
   std::uint64_t refused_sent = 0;
-  std::uint64_t follow_ups = 0;    ///< exchanges of wide blocks, as initiator
-  std::uint64_t repeats_sent = 0;  ///< requests and replies said again
-  std::uint64_t clipped = 0;       ///< exchanges with a partner beyond [gossip] clip
+  std::uint64_t follow_ups = 0;    ///< exchanges of wide blocks that this node began
+  std::uint64_t repeats_sent = 0;  ///< requests and replies sent again
+  std::uint64_t clipped = 0;       ///< exchanges with a partner whose distance was beyond [gossip] clip
   std::uint64_t outer_steps = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   double consensus = 0;           ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
-  double mixing_per_s = 0;        ///< by exchanges alone replicas come closer by e^−this a second; 0: not known
-  double spectral_gap = 0;        ///< and by this share between two exchanges of a fragment at this node; 0: not known
-  std::vector<std::uint32_t> tracer_rounds;  ///< the last ones, the present one last (gossip/replica/tracer.hpp)
-  double period_s = 0;                       ///< between two exchanges of a fragment that the node starts
-  double wanted_period_s = 0;                ///< as configured: it is longer to keep to its shares of time and network
-  std::string period_limit;                  ///< the option for whose sake it is longer; empty: it is not
-  double codec_error_sum = 0;       ///< over exchanges: most that quantisation added, over the difference; 0 to 1 each
-  double age_sum = 0;               ///< over exchanges: age of what was brought, in publication intervals
-  double fragment_idle_s = 0;       ///< since the last exchange of the fragment that has waited longest for one
-  std::vector<std::uint64_t> ages;  ///< exchanges by that age: up to 1, 2, 4, 8, 16, 64 intervals, and older
-  std::uint64_t gpu_means = 0;      ///< of a fragment, over clients on several GPUs of the node
-  std::uint64_t gpu_means_through_host = 0;  ///< of those, summed in host memory, without NCCL
-  std::uint64_t gpu_means_failed = 0;        ///< in which some client was out of reach
+  /// exchanges alone bring replicas closer by the factor e^−this each second; 0: not known
+  double mixing_per_s = 0;
+  /// share by which replicas come closer between two exchanges of a fragment at this node; 0: not known
+  double spectral_gap = 0;
+  std::vector<std::uint32_t> tracer_rounds;  ///< the latest rounds, the present one last (gossip/replica/tracer.hpp)
+  double period_s = 0;                       ///< time between two exchanges of a fragment that the node starts
+  /// as configured; period_s is longer where the shares of time and network demand it
+  double wanted_period_s = 0;
+  std::string period_limit;  ///< the option that makes period_s longer; empty: none
+  /// sum over exchanges of the most that quantisation added, relative to the difference; each is 0 to 1
+  double codec_error_sum = 0;
+  double age_sum = 0;          ///< sum over exchanges of the age of the partner's values, in publication intervals
+  double fragment_idle_s = 0;  ///< time since the last exchange of the fragment that has waited longest
+  /// exchanges by the age of the partner's values: up to 1, 2, 4, 8, 16, 64 intervals, and older
+  std::vector<std::uint64_t> ages;
+  std::uint64_t gpu_means = 0;               ///< means of a fragment over clients on several GPUs of the node
+  std::uint64_t gpu_means_through_host = 0;  ///< means of these that were summed in host memory, without NCCL
+  std::uint64_t gpu_means_failed = 0;        ///< means that failed because some client was out of reach
   std::uint64_t checkpoints_written = 0;
   std::uint64_t checkpoints_failed = 0;
-  std::uint64_t checkpoint_clock = 0;   ///< of the latest that was written
-  double checkpoint_s = 0;              ///< since it was
-  std::vector<PartnerStatus> partners;  ///< the neighbours
-  std::string note;                     ///< what is wrong, for people; empty if nothing is
+  std::uint64_t checkpoint_clock = 0;   ///< of the latest checkpoint written
+  double checkpoint_s = 0;              ///< time since that checkpoint was written
+  std::vector<PartnerStatus> partners;  ///< the neighbours of the job
+  std::string note;                     ///< a problem, in words for people; empty: none
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FindingStatus, rule, grade, job, node, name, text, advice, since_s)
@@ -232,7 +242,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
                                    note)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberStatus, node, name, address, state, linked, incarnation, heard_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClusterMemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers)
@@ -254,7 +264,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);
 [[nodiscard]] nlohmann::json peers_answer(const std::vector<PeerStatus>& peers);
-[[nodiscard]] nlohmann::json members_answer(const std::vector<MemberStatus>& members);
+[[nodiscard]] nlohmann::json members_answer(const std::vector<ClusterMemberStatus>& members);
 [[nodiscard]] nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs);
 
 }  // namespace gossamer::daemon

@@ -1,5 +1,3 @@
-// See watch.hpp.
-
 #include "daemon/report/watch.hpp"
 
 #include <fmt/format.h>
@@ -11,44 +9,49 @@
 namespace gossamer::daemon {
 namespace {
 
-/// A look is compared with one of at least this long ago.
+/// A look is compared with a look that is at least this long ago.
 constexpr double least_window_s = 10;
 constexpr int looks_to_end = 3;
 
-constexpr double drift_factor = 3;            // of the other partners' median distance
-constexpr double drift_least = 1e-3;          // of the norm: closer ones are no worry whoever is closer still
-constexpr double comes_closer = 0.8;          // of the distance before: it is being mended
-constexpr double moves_away = 1.25;           // of it
-constexpr double capped_share = 0.7;          // of a cap that is used
-constexpr double slow_link_share = 0.2;       // of the other links' median
-constexpr double rare_share = 0.5;            // of the other partners' median number of exchanges
-constexpr double pace_factor = 2;             // of this node's samples a second
-constexpr double sparse_gap = 0.01;           // an exchange; pairs by chance have 0.2, a ring of 32 has 0.01
-constexpr std::size_t sparse_nodes = 4;       // fewer cannot be sparse
-constexpr double spread_factor = 3;           // of the distance before
-constexpr double spread_least = 0.05;         // of the norm
-constexpr double rare_factor = 50;            // of the period that is asked for
-constexpr double rare_least_s = 10;           // a shorter period is not rare
-constexpr double diverge_factor = 100;        // of the size before
-constexpr double diverge_least = 1e-4;        // of the norm: closer replicas say too little of their size
+constexpr double drift_factor = 3;  // times the median distance of the other partners
+// of the norm: a smaller distance is no drift, however close the others are
+constexpr double drift_least = 1e-3;
+constexpr double comes_closer = 0.8;     // of the distance before: below it the partner comes closer
+constexpr double moves_away = 1.25;      // of the distance before: above it the partner moves away
+constexpr double capped_share = 0.7;     // share of a cap that counts as reaching it
+constexpr double slow_link_share = 0.2;  // of the median of the other links
+constexpr double rare_share = 0.5;       // of the median number of exchanges with the other partners
+constexpr double pace_factor = 2;        // times this node's samples a second
+// for one exchange; pairs chosen at random have 0.2, a ring of 32 has 0.01
+constexpr double sparse_gap = 0.01;
+constexpr std::size_t sparse_nodes = 4;  // a smaller cluster is never sparse
+constexpr double spread_factor = 3;      // times the distance before
+constexpr double spread_least = 0.05;    // of the norm
+constexpr double rare_factor = 50;       // times the configured period
+constexpr double rare_least_s = 10;      // a shorter period counts as often enough
+constexpr double diverge_factor = 100;   // times the size before
+// of the norm: the distance of closer replicas tells too little about their size
+constexpr double diverge_least = 1e-4;
 constexpr double wide_share = 0.2;            // of the blocks
-constexpr double others_wide_share = 0.1;     // with less at all others, it is that one partner
-constexpr double least_blocks = 100;          // for a share that means something
+constexpr double others_wide_share = 0.1;     // below this share at all others, only the one partner is the problem
+constexpr double least_blocks = 100;          // with fewer blocks a share means nothing
 constexpr double unresolved_share = 0.01;     // of the exchanges
 constexpr double least_unresolved = 3;        // with one partner
-constexpr double least_unresolved_gone = 10;  // with nodes that died: each takes a few with it
-constexpr double stale_intervals = 8;         // publication intervals; from 4 on values weigh less
+constexpr double least_unresolved_gone = 10;  // with nodes that died: each death leaves a few
+// in publication intervals; values from 4 on are already given less weight
+constexpr double stale_intervals = 8;
 constexpr double starved_s = 30;
-constexpr double starved_rounds = 8;  // of the time in which a fragment has its turn, as planned and as measured
+// of the time in which every fragment has its turn, both as planned and as measured
+constexpr double starved_rounds = 8;
 constexpr double silent_s = 30;
 constexpr double silent_intervals = 20;    // of the usual time between two exchanges with it
-constexpr double never_asked_rounds = 50;  // exchanges with each other partner meanwhile
+constexpr double never_asked_rounds = 50;  // exchanges with each other partner in the meantime
 constexpr double busy_share = 0.5;         // of the requests
 constexpr double least_busy = 20;
-constexpr double queue_s = 1;         // at the link's rate
-constexpr double latency_factor = 3;  // of the least round trip
-constexpr double latency_ms = 20;     // less does not matter to anybody
-constexpr double fresh_s = 20;        // of another node's word
+constexpr double queue_s = 1;         // the time to send the queue at the link's rate
+constexpr double latency_factor = 3;  // times the least round trip
+constexpr double latency_ms = 20;     // a smaller latency matters to nobody
+constexpr double fresh_s = 20;        // a report of another node older than this is not used
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -57,7 +60,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Growth of a counter; one that has begun anew counts from 0.
+/// The growth of a counter. A counter that has started again counts from 0.
 template <class Number>
 double grown(Number before, Number now) {
   return static_cast<double>(now >= before ? now - before : now);
@@ -73,23 +76,23 @@ const JobStatus* job_called(const std::vector<JobStatus>& jobs, const std::strin
   return found == jobs.end() ? nullptr : &*found;
 }
 
-/// One partner of a job, as it is and was.
+/// One partner of a job, now and before.
 struct Partner {
   const PartnerStatus& now;
   const PartnerStatus& before;
   const PeerStatus* peer;         ///< its link; null if that is not known
-  const PeerStatus* peer_before;  ///< likewise
+  const PeerStatus* peer_before;  ///< its link before; null if that is not known
   double exchanges;               ///< in the window
 };
 
-/// What the rules look at: one job at two moments.
+/// All that the rules look at: one job at two moments.
 struct Scene {
   const WatchLook& before_all;
   const WatchLook& all;
   const JobStatus& before;
   const JobStatus& job;
   double window_s;
-  std::vector<Partner> partners;  ///< that run the job and are linked, then and now
+  std::vector<Partner> partners;  ///< partners that run the job and are linked, both then and now
   std::vector<FindingStatus>& found;
 
   [[nodiscard]] std::string name_of(const std::string& node) const {
@@ -99,7 +102,7 @@ struct Scene {
       if (summary.node == node && !summary.name.empty()) return summary.name;
     return node.substr(0, 8);
   }
-  /// Of the partners but this, those that are above zero.
+  /// The values above zero of all partners but this one.
   template <class Value>
   [[nodiscard]] double usual(const Partner& but, Value value) const {
     std::vector<double> values;
@@ -125,7 +128,7 @@ double goodput_of(const Partner& partner) {
 double exchanges_of(const Partner& partner) {
   return partner.exchanges;
 }
-/// Mbit/s sent in the window.
+/// Mbit/s sent within the window.
 double sent_mbit_s(const PeerStatus& before, const PeerStatus& now, double window_s) {
   return grown(before.bytes_sent, now.bytes_sent) * 8 / 1e6 / window_s;
 }
@@ -137,7 +140,7 @@ struct Cause {
   std::string advice;
 };
 
-/// Why a partner is farther away than the others: the first that the numbers show.
+/// Why a partner is farther away than the others: the first cause that the numbers show.
 Cause cause_of_drift(const Scene& scene, const Partner& partner) {
   const double cap = scene.all.link_max_mbit_s;
   const bool known = partner.peer != nullptr && partner.peer_before != nullptr;
@@ -162,8 +165,9 @@ Cause cause_of_drift(const Scene& scene, const Partner& partner) {
       busy >= least_busy && busy > busy_share * (busy + partner.exchanges))
     return {"it turns most requests down because it is busy", "raise period_ms there, or give its daemon more workers"};
   if (partner.now.age_intervals > stale_intervals)
-    return {fmt::format("what it brings is {:.0f} of its publication intervals old", partner.now.age_intervals),
-            "its training process takes corrections late: raise its step_budget, or look why its steps take so long"};
+    return {
+        fmt::format("its values are {:.0f} of its publication intervals old", partner.now.age_intervals),
+        "its training process takes corrections late: raise its step_budget, or find out why its steps take so long"};
   if (const double usual = scene.usual(partner, exchanges_of); partner.exchanges < rare_share * usual)
     return {fmt::format("it was averaged with {:.0f} times in {:.0f} s, the others {:.0f} times", partner.exchanges,
                         scene.window_s, usual),
@@ -200,7 +204,7 @@ bool is_well(const Partner& partner) {
   return trains(partner.before.clock, partner.now.clock) && partner.now.quarantined_fragments == 0;
 }
 
-/// What the exchanges of fragments with it are refused for.
+/// A partner in quarantine refuses exchanges of fragments.
 void look_for_quarantine(const Scene& scene, const Partner& partner) {
   if (partner.now.quarantined_fragments == 0) return;
   scene.find("quarantined", partner.now.node,
@@ -210,11 +214,11 @@ void look_for_quarantine(const Scene& scene, const Partner& partner) {
 }
 
 void look_for_silence(const Scene& scene, const Partner& partner) {
-  // Where nobody trains, replicas that agree exchange rarely.
+  // Replicas that agree exchange rarely where nobody trains.
   if (scene.job.clock == scene.before.clock) return;
   const double all = grown(scene.before.exchanges, scene.job.exchanges);
   if (all == 0 && !(trains(scene.before.clock, scene.job.clock) && is_well(partner))) return;
-  // One that says it is busy is not silent; why one with NaN is, its own rule says.
+  // A partner that answers "busy" is not silent; a partner with NaN has a rule of its own.
   if (partner.exchanges > 0 || partner.now.busy != partner.before.busy || partner.now.quarantined_fragments > 0) return;
   const std::string name = scene.name_of(partner.now.node);
   if (partner.now.exchanges == 0) {
@@ -248,16 +252,16 @@ void look_for_unresolved(const Scene& scene, const Partner& partner) {
   const double unresolved = grown(partner.before.unresolved, partner.now.unresolved);
   if (unresolved < least_unresolved || unresolved <= unresolved_share * (unresolved + partner.exchanges)) return;
   scene.find("unresolved", partner.now.node,
-             fmt::format("of {:.0f} exchanges with {} nobody can tell whether both ends did {:.0f}",
+             fmt::format("of {:.0f} exchanges with {}, {:.0f} have an outcome that cannot be known any more",
                          unresolved + partner.exchanges, scene.name_of(partner.now.node), unresolved),
-             "its training process dies in the middle of exchanges, or it is away for ten minutes: its log");
+             "its training process dies in the middle of exchanges, or it is away for ten minutes: see its log");
 }
 
 void look_for_age(const Scene& scene, const Partner& partner) {
   if (partner.exchanges == 0 || partner.now.age_intervals <= stale_intervals) return;
   scene.find(
       "stale", partner.now.node,
-      fmt::format("what {} brings is {:.0f} of its publication intervals old, and so weighs less",
+      fmt::format("the values of {} are {:.0f} of its publication intervals old, and so get less weight",
                   scene.name_of(partner.now.node), partner.now.age_intervals),
       "its training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
@@ -314,12 +318,12 @@ void look_for_spread(const Scene& scene) {
       "a smaller learning rate, or a shorter period_ms; if one node alone is far off, look there");
 }
 
-/// A number of the model is about as large as a difference over the relative distance.
+/// The size of the model's numbers: the difference divided by the relative distance.
 double size_of(const JobStatus& job) {
   return job.consensus < diverge_least ? 0 : job.mean_disagreement / job.consensus;
 }
 
-/// Replicas that grow together stay as close as they were, by their norm.
+/// Replicas that diverge together keep their distance relative to the norm, so the size is what shows it.
 void look_for_divergence(const Scene& scene) {
   const double before = size_of(scene.before);
   const double now = size_of(scene.job);
@@ -328,14 +332,14 @@ void look_for_divergence(const Scene& scene) {
       "diverge", "",
       fmt::format("the model grows without bound: its numbers are about {:.1g} times as large as {:.0f} s before",
                   now / before, scene.window_s),
-      "a smaller learning rate; and look whether a program attaches the same model twice, or adds what it is given "
-      "to what it trains",
+      "a smaller learning rate; also check whether a program attaches the same model twice, or adds the corrections to "
+      "its model a second time",
       "problem");
 }
 
 void look_for_sparse_mixing(const Scene& scene) {
   const JobStatus& job = scene.job;
-  // Replicas that agree mix no more than they need to.
+  // Replicas that agree need no further mixing.
   if (job.mixing_per_s <= 0 || job.spectral_gap >= sparse_gap || job.consensus < drift_least) return;
   std::set<std::string> nodes;
   for (const Partner& partner : scene.partners)
@@ -353,7 +357,8 @@ void look_for_sparse_mixing(const Scene& scene) {
                                    "'gossamerctl peers', and raise caps there");
 }
 
-/// However large the model and however slow the links: a fragment waits not much longer than all take in turn.
+/// A fragment waits little longer than a full turn of all fragments, however large the model and however slow the
+/// links.
 void look_for_starvation(const Scene& scene) {
   const JobStatus& job = scene.job;
   if (job.fragment_idle_s < starved_s || scene.window_s < starved_s || !trains(scene.before.clock, job.clock)) return;
@@ -394,7 +399,7 @@ void look_for_own_quarantine(const JobStatus& job, std::vector<FindingStatus>& f
                        "look at the training's loss; they take part again when they are finite"));
     return;
   }
-  // Of several clients here: the node's copy is without what such a one publishes.
+  // The node's copy lacks the publications of a client that is in quarantine.
   for (const ClientStatus& client : job.processes) {
     if (client.state != "quarantined") continue;
     found.push_back(own_quarantine(job,
@@ -411,7 +416,7 @@ void look_for_own_age(const Scene& scene) {
   if (exchanges == 0 || age <= stale_intervals * exchanges) return;
   scene.find(
       "stale", "",
-      fmt::format("what this node brings is {:.0f} of its publication intervals old, and so weighs less",
+      fmt::format("the values of this node are {:.0f} of its publication intervals old, and so get less weight",
                   age / exchanges),
       "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
 }
@@ -422,10 +427,10 @@ void look_for_rarity(const Scene& scene) {
   if (job.period_s < std::max(rare_least_s, rare_factor * job.wanted_period_s)) return;
   const bool of_network = job.period_limit == "bandwidth_share";
   scene.find("rare", "",
-             fmt::format("each fragment is exchanged every {:.0f} s, not every {:.2g} s, since more would take over {} "
-                         "of {}",
-                         job.period_s, job.wanted_period_s, job.period_limit,
-                         of_network ? "what the fastest link carries" : "the training's time"),
+             fmt::format(
+                 "each fragment is exchanged every {:.0f} s, not every {:.2g} s, because more would take over {} of {}",
+                 job.period_s, job.wanted_period_s, job.period_limit,
+                 of_network ? "what the fastest link carries" : "the training's time"),
              of_network ? "a faster line, codec = \"q4\", or a larger [gossip] bandwidth_share"
                         : "a larger [gossip] time_share, or longer training steps between two calls of step()");
 }
@@ -436,14 +441,15 @@ void look_for_unresolved_elsewhere(const Scene& scene) {
     unresolved -= grown(partner.before.unresolved, partner.now.unresolved);
   const double exchanges = grown(scene.before.exchanges, scene.job.exchanges);
   if (unresolved < least_unresolved_gone || unresolved <= unresolved_share * (unresolved + exchanges)) return;
-  scene.find("unresolved", "",
-             fmt::format("of {:.0f} exchanges nobody can tell whether both ends did {:.0f}, since one is gone",
-                         unresolved + exchanges, unresolved),
-             "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
+  scene.find(
+      "unresolved", "",
+      fmt::format("of {:.0f} exchanges, {:.0f} have an outcome that cannot be known any more, because one end is gone",
+                  unresolved + exchanges, unresolved),
+      "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
 }
 
-/// Rounds travel by exchanges, words of them by links: a node whose word is fresh, and of a round that was never heard
-/// of here, is not reached.
+/// Rounds travel with exchanges, and reports of them travel over links. If a node's report is fresh and its round never
+/// arrived here by an exchange, this node does not mix with that one.
 void look_for_parts(const Scene& scene) {
   const JobStatus& job = scene.job;
   if (job.tracer_rounds.empty() || scene.partners.empty()) return;
@@ -455,7 +461,7 @@ void look_for_parts(const Scene& scene) {
       if (std::ranges::find(job.tracer_rounds, theirs.tracer_round) != job.tracer_rounds.end()) continue;
       scene.find(
           "apart", summary.node,
-          fmt::format("what {} learns does not come here: no chain of exchanges leads from it to this node",
+          fmt::format("what {} learns does not arrive here: no chain of exchanges leads from it to this node",
                       scene.name_of(summary.node)),
           "the replicas are in parts that do not exchange: look with 'gossamerctl jobs' for partners in both, and "
           "with 'gossamerctl peers' for the link between them",

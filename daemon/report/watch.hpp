@@ -1,9 +1,10 @@
-// The convergence watch: from how jobs and links stand, and stood a minute ago, what keeps replicas from averaging
-// well, in plain words, with the cause where the numbers show one, and the next step. The rules are here only: the log,
-// `gossamerctl status`, `explain` and `top`, the status page and the metrics show what is found.
+// The convergence watch. It compares how jobs and links stand now with how they stood a minute ago, and finds what
+// keeps replicas from averaging well. Each finding is in plain words, with the cause where the numbers show one, and
+// the next step. The rules are only here: the log, `gossamerctl status`, `explain` and `top`, the status page and the
+// metrics show the findings.
 //
-// A finding is said when it has held in several looks in a row, and taken back likewise, so that one late exchange is
-// nobody's news. Pure: no clock, no I/O; the shell looks once a watch_period and logs the news. Bounded by the jobs and
+// A finding appears once it has held in several looks in a row, and ends in the same way, so that one late exchange is
+// not reported. Pure: no clock, no I/O; the shell looks every watch_period and logs the news. Bounded by the jobs and
 // links of the node.
 
 #pragma once
@@ -22,14 +23,14 @@
 namespace gossamer::daemon {
 
 inline constexpr std::chrono::seconds watch_period{5};
-/// Rates and shares are those of so many seconds.
+/// Rates and shares are taken over this many seconds.
 inline constexpr double watch_window_s = 60;
 
-/// What there may be findings of, as FindingStatus::rule has it.
+/// A rule, by the name that FindingStatus::rule has.
 struct WatchRule {
   const char* name;
   const char* what;  ///< for docs/reference/metrics.md
-  int looks;         ///< in a row until it is said
+  int looks;         ///< looks in a row until the finding is reported
 };
 inline constexpr std::array watch_rules = {
     WatchRule{"drift", "a replica is much farther from this one than the others are", 3},
@@ -39,21 +40,21 @@ inline constexpr std::array watch_rules = {
     WatchRule{"rare", "exchanges are far rarer than asked for, to keep to a share of time or network", 24},
     WatchRule{"diverge", "the model grows without bound", 3},
     WatchRule{"wide", "many blocks differ by more than the codec's range", 3},
-    WatchRule{"unresolved", "of many exchanges nobody can tell whether both ends did them", 3},
-    WatchRule{"stale", "what is averaged is old", 3},
+    WatchRule{"unresolved", "many exchanges have an outcome that cannot be known any more", 3},
+    WatchRule{"stale", "the values that are averaged are old", 3},
     WatchRule{"quarantined", "a replica, this one or a neighbour's, holds NaN or infinity", 3},
     WatchRule{"starved", "a part of the model is exchanged with nobody, though replicas that train are linked", 3},
-    WatchRule{"silent", "there were exchanges with a neighbour, and are none any more", 3},
+    WatchRule{"silent", "exchanges with a neighbour have stopped", 3},
     WatchRule{"busy", "a neighbour turns most requests down", 3},
     WatchRule{"slow-link", "exchanges with a neighbour are rare because its link is slow", 3},
-    WatchRule{"queue", "more waits for a link than it carries in a second", 3},
+    WatchRule{"queue", "more data wait for a link than it carries in a second", 3},
     WatchRule{"latency", "heartbeats wait in queues", 3},
-    WatchRule{"disk", "the disk that state and checkpoints go to does not answer", 1},
+    WatchRule{"disk", "the disk that holds state and checkpoints does not answer", 1},
 };
 
 /// One look at the daemon.
 struct WatchLook {
-  double at_s = 0;             ///< since any fixed moment, growing
+  double at_s = 0;             ///< seconds since any fixed moment, growing
   double link_max_mbit_s = 0;  ///< [gossip] link_max_mbit_s; 0: none
   double max_mbit_s = 0;       ///< [gossip] max_mbit_s; 0: none
   bool scheduled = false;      ///< [gossip] partners is a fixed schedule: some neighbours are never asked
@@ -63,7 +64,7 @@ struct WatchLook {
   std::optional<DiskTrouble> disk = {};
 };
 
-/// What the rules find now, given a look some time before; `since_s` is left at 0.
+/// The findings of the rules now, given an earlier look; `since_s` is left at 0.
 [[nodiscard]] std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now);
 
 /// For the log: "job digits: c drifts: ...; raise ...".
@@ -83,8 +84,8 @@ class Watch {
   struct Held {
     FindingStatus finding;
     double first_s = 0;
-    int seen = 0;    ///< looks in a row, up to those that it takes to be said
-    int missed = 0;  ///< likewise, to be taken back
+    int seen = 0;    ///< looks in a row that found it, counted up to the number that reports it
+    int missed = 0;  ///< looks in a row that did not find it, counted up to the number that ends it
     bool said = false;
   };
   std::deque<WatchLook> looks_;

@@ -23,10 +23,11 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds accept_retry{200};
 constexpr std::chrono::seconds accept_window{1};
-/// Read and thrown away after an answer, so that a client that is still sending gets to read it.
+/// After an answer, up to this many bytes are read and thrown away, so that a client that is still sending can read the
+/// answer.
 constexpr std::size_t max_drained_bytes = 1u << 20;
 constexpr std::string_view end_of_request = "\r\n\r\n";
-/// Nothing from elsewhere, nothing inline; nobody else's page may show this one in a frame or load parts of it.
+/// The page loads nothing from elsewhere and has nothing inline, and no other page may frame it or load parts of it.
 constexpr const char* fixed_headers =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
@@ -86,7 +87,7 @@ std::string_view take_until(std::string_view& rest, std::string_view separator) 
   return part;
 }
 
-/// Whether a Host header can be meant for this machine by whoever typed the address: a number, or localhost.
+/// Whether a Host header is a number or localhost, as typed by somebody who means this machine.
 bool is_local_host(std::string_view host) {
   std::string_view name = host;
   if (host.starts_with('[')) {
@@ -168,7 +169,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   [[nodiscard]] std::size_t connections() const { return connections_.size(); }
 
  private:
-  /// Held by the operation under way on it; once closed, that operation is the last.
+  /// The operation under way holds the connection; after close() that operation is the last.
   struct Connection {
     explicit Connection(tcp::socket&& accepted) : socket(std::move(accepted)), deadline(socket.get_executor()) {}
     tcp::socket socket;
@@ -180,7 +181,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   };
   using Held = std::shared_ptr<Connection>;
 
-  /// A handler that acts only while this exists and the operation was not cancelled.
+  /// A handler that acts only while this object exists and the operation was not cancelled.
   template <class Action>
   auto on(Held connection, Action action) {
     return [weak = weak_from_this(), connection = std::move(connection), action = std::move(action)](
@@ -202,7 +203,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   asio::steady_timer retry_;
   std::chrono::steady_clock::time_point window_ends_{};
   int accepted_in_window_ = 0;
-  std::map<std::uint64_t, Held> connections_;  // by number, so the oldest first; at most max_http_connections
+  std::map<std::uint64_t, Held> connections_;  // by number, so oldest first; at most max_http_connections
   std::uint64_t next_number_ = 1;
 };
 
@@ -268,7 +269,7 @@ void HttpServer::Core::send(const Held& connection, HttpAnswer&& answer) {
                     }));
 }
 
-/// A socket that is closed with bytes unread resets the connection, and with that the answer on its way.
+/// Closing a socket that has unread bytes resets the connection, and the answer on its way is lost.
 void HttpServer::Core::drain(const Held& connection) {
   connection->input.resize(max_http_request_bytes);
   connection->socket.async_read_some(

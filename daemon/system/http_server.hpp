@@ -1,9 +1,11 @@
-// A small HTTP/1.1 server for what the node shows of itself: one GET a connection, on addresses of this machine only.
+// A small HTTP/1.1 server for the status page and the metrics: one GET for each connection, on addresses of this
+// machine only.
 //
-// Everything runs on the loop's thread; the handler answers at once. Whoever connects may mean harm: a connection has
-// max_http_request_bytes for its request and `timeout` for everything; the oldest of max_http_connections makes way for
-// a new one; and no more than max_http_accepts_per_s are taken, so that whatever is asked here, gossip has the loop.
-// A request whose Host is a name other than localhost is refused: some web page had its name point here, to read along.
+// Everything runs on the loop's thread; the handler answers at once. Whoever connects may be hostile: a connection has
+// max_http_request_bytes for its request and `timeout` for everything; beyond max_http_connections the oldest is
+// closed; and at most max_http_accepts_per_s are accepted, so that requests cannot take the loop from gossip. A request
+// whose Host is a name other than localhost is refused, because a web page may have its own name point here in order to
+// read along.
 
 #pragma once
 
@@ -29,7 +31,7 @@ inline constexpr std::chrono::milliseconds default_http_timeout{10'000};
 struct HttpReply {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
-  std::shared_ptr<const std::string> body;  ///< shared, so that what many ask for is there once; null: empty
+  std::shared_ptr<const std::string> body;  ///< shared, so that many readers of one answer use one copy; null: empty
 };
 
 [[nodiscard]] HttpReply text_reply(int status, std::string text);
@@ -37,12 +39,12 @@ struct HttpReply {
 /// Gets a path without its query, beginning with '/'.
 using HttpHandler = std::function<HttpReply(std::string_view path)>;
 
-/// host:port, where host is an address of this machine alone (127.0.0.0/8, ::1 or localhost). The error says what to
-/// do.
+/// Parses host:port, where host is an address of this machine alone (127.0.0.0/8, ::1 or localhost). The error says
+/// what to do.
 [[nodiscard]] std::expected<asio::ip::tcp::endpoint, std::string> loopback_endpoint(std::string_view text);
 
-/// What a request, up to and with its empty line, is answered: checks it, and calls the handler. `head`: the reply is
-/// to go without its body.
+/// The answer to a request, which includes its empty line: checks it and calls the handler. `head`: the reply goes
+/// without its body.
 struct HttpAnswer {
   HttpReply reply;
   bool head = false;
@@ -55,19 +57,19 @@ class HttpServer {
   [[nodiscard]] static std::expected<std::unique_ptr<HttpServer>, std::string> open(
       asio::io_context& loop, const std::string& listen, HttpHandler handler, spdlog::logger& log,
       std::chrono::milliseconds timeout = default_http_timeout);
-  /// Closes everything; not to be called from inside the handler.
+  /// Closes everything. It must not be called from inside the handler.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// With the port found.
+  /// The endpoint with the port that was found.
   [[nodiscard]] asio::ip::tcp::endpoint endpoint() const;
   [[nodiscard]] std::size_t connections() const;
 
  private:
   class Core;
   explicit HttpServer(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;  // handlers under way hold it weakly
+  std::shared_ptr<Core> core_;  // pending handlers hold it weakly
 };
 
 }  // namespace gossamer::daemon

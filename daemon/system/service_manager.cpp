@@ -1,4 +1,4 @@
-// libsystemd behind service_manager.hpp. Its failures are not ours: a daemon that cannot reach systemd goes on.
+// libsystemd behind service_manager.hpp. Its failures are ignored: a daemon that cannot reach systemd goes on.
 
 #include "daemon/system/service_manager.hpp"
 

@@ -1,7 +1,8 @@
-// What systemd is told: ready, reloading, stopping, one line of status, signs of life for its watchdog, and descriptors
-// to be kept for the next life of the daemon. Without systemd (no NOTIFY_SOCKET) every call does nothing.
+// Tells systemd that the daemon is ready, reloading or stopping, a line of status, and signs of life for its watchdog,
+// and gives it descriptors to keep for the next life of the daemon. Without systemd (no NOTIFY_SOCKET) every call does
+// nothing.
 //
-// On the loop's thread: the watchdog is fed from a timer of the loop, so that a loop that hangs is restarted.
+// On the loop's thread: a timer of the loop feeds the watchdog, so that systemd restarts a daemon whose loop hangs.
 
 #pragma once
 
@@ -23,20 +24,21 @@ struct KeptDescriptor {
 
 class ServiceManager {
  public:
-  /// `loop` outlives it. Reads WATCHDOG_USEC; the first sign of life is sent by ready().
+  /// `loop` outlives this object. Reads WATCHDOG_USEC; ready() sends the first sign of life.
   explicit ServiceManager(asio::io_context& loop);
 
   void ready();
   void reloading();
-  /// One line for `systemctl status`.
+  /// Sets the line that `systemctl status` shows.
   void status(const std::string& line);
   void stopping();
 
-  /// Has systemd keep a copy of the descriptor across a restart, under this name (ASCII without colons). Again for the
-  /// same file: nothing more is kept. Needs FileDescriptorStoreMax= in the unit.
+  /// Has systemd keep a copy of the descriptor across a restart, under this name (ASCII without colons). A second call
+  /// for the same file keeps nothing more. Needs FileDescriptorStoreMax= in the unit.
   void keep(const std::string& name, int descriptor);
   void forget(const std::string& name);
-  /// What earlier lives have kept. Once, before anything else is started; the environment is cleared of it.
+  /// Takes what earlier lives have left. Call this once, before anything else is started; it clears the environment
+  /// variables.
   [[nodiscard]] std::vector<KeptDescriptor> take_kept();
 
  private:

@@ -1,5 +1,3 @@
-// The system calls of state_folder.hpp.
-
 #include "daemon/system/state_folder.hpp"
 
 #include <fcntl.h>
@@ -15,7 +13,7 @@
 namespace gossamer::daemon {
 namespace {
 
-/// What to do about an error of the file system.
+/// The advice on an error of the file system.
 const char* advice(int error) {
   switch (error) {
     case ENOSPC:
@@ -70,7 +68,7 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
                     "[node] state_dir of its own",
                     path.string(), holder(lock.get())));
   }
-  // The holder's number is for people; that it can be written and reaches the disk shows that the folder is usable.
+  // The process id is for people. Writing it and bringing it to the disk shows that the folder is usable.
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || !write_all(lock.get(), pid) || ::fsync(lock.get()) != 0)
     return std::unexpected(failed(lock_path, "the state folder cannot be written", errno));
@@ -94,7 +92,7 @@ std::expected<std::optional<std::string>, std::string> StateFolder::load(std::st
   }
   if (size > max_file_bytes)
     return std::unexpected(
-        fmt::format("{}: has more than {} bytes; it is not what it should be", file.string(), max_file_bytes));
+        fmt::format("{}: has more than {} bytes, so it is not a file of this daemon", file.string(), max_file_bytes));
   content.resize(size);
   return content;
 }
@@ -111,7 +109,7 @@ std::expected<void, std::string> StateFolder::store(std::string_view name, std::
     return std::unexpected(failed(file, "cannot be written", error));
   }
   const UniqueFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) ::fsync(folder.get());  // so that the rename survives a power cut, where the file system allows it
+  if (folder) ::fsync(folder.get());  // the rename then survives a power cut, where the file system allows it
   return {};
 }
 

@@ -1,9 +1,9 @@
-// The folder in which a node keeps what must survive a restart: its keys above all. One daemon at a time owns it.
+// The folder in which a node keeps what must survive a restart, above all its keys. One daemon at a time owns it.
 //
-// Opened in main before anything else that has state; load() and store() are called from the loop's thread, rarely, and
-// block for as long as the disk does. Invariants: while the object lives, the folder's lock is held; a file is either
-// the old one or the new one, whole, whatever happens during store(). An error at open() ends the start; an error later
-// is for the caller to report: training never depends on the disk.
+// main opens it before anything else that has state. load() and store() are called from the loop's thread, rarely, and
+// block for as long as the disk does. Invariants: the object holds the folder's lock as long as it lives; a file is
+// either the old one or the new one, whole, whatever happens during store(). An error at open() ends the start. The
+// caller reports a later error: training never depends on the disk.
 
 #pragma once
 
@@ -24,14 +24,14 @@ class StateFolder {
   static constexpr std::size_t max_file_bytes = 1u << 20;
 
   /// Creates the folder (mode 0700) and its parents if need be, locks it, and checks that it can be written. Errors say
-  /// what to do; that of a locked folder names the process that holds it.
+  /// what to do; the error for a locked folder names the process that holds it.
   [[nodiscard]] static std::expected<StateFolder, std::string> open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   /// The content of a file, or nothing if there is none. `name` has no '/'.
   [[nodiscard]] std::expected<std::optional<std::string>, std::string> load(std::string_view name) const;
-  /// Replaces a file, mode 0600: written beside it, brought to the disk, renamed.
+  /// Replaces a file (mode 0600): writes it beside the old one, brings it to the disk, and renames it.
   [[nodiscard]] std::expected<void, std::string> store(std::string_view name, std::string_view content) const;
 
  private:

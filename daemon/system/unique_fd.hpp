@@ -1,4 +1,4 @@
-// A file descriptor with one owner, closed when the owner goes. Values only; any thread.
+// A file descriptor with one owner, who closes it. A value, for any thread.
 
 #pragma once
 

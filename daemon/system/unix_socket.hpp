@@ -1,6 +1,6 @@
-// A listening Unix socket with its file: made safely beside what may already be there, removed when it is closed.
+// A listening Unix socket with its file, which replaces no socket that is in use and is removed when it is closed.
 //
-// Used at start-up by the client listener and the control server, on the main thread. Invariants: the file is ours from
+// The client listener and the control server use it at start-up, on the main thread. Invariants: the file is ours from
 // bind() to the destructor; a socket file is replaced only if nobody answers at it.
 
 #pragma once
@@ -25,7 +25,7 @@ class UnixSocket {
   ~UnixSocket();
 
   [[nodiscard]] int get() const { return fd_.get(); }
-  /// Whether the file is still where it was made: without it nobody can connect any more.
+  /// Whether the file is still where it was made. Without the file nobody can connect any more.
   [[nodiscard]] bool file_in_place() const;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
@@ -35,7 +35,7 @@ class UnixSocket {
 
   UniqueFd fd_;
   std::filesystem::path path_;
-  ino_t inode_;  // of the file, so that a successor's is not removed
+  ino_t inode_;  // the file's inode, so that a successor's file is not removed
 };
 
 }  // namespace gossamer::daemon

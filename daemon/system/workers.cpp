@@ -1,4 +1,4 @@
-// The pool of workers.hpp: one queue, one lock held only to move entries.
+// The pool of workers.hpp: one queue, and one lock held only to move entries.
 
 #include "daemon/system/workers.hpp"
 
@@ -38,12 +38,12 @@ void Workers::work() {
     queue_.pop_front();
     ++running_;
     lock.unlock();
-    [&]() noexcept { entry.task(); }();  // an exception here is a broken invariant: it ends the process
-    entry.task = nullptr;                // what it holds is released before `done` learns that it is over
+    [&]() noexcept { entry.task(); }();  // noexcept: an exception here is a broken invariant and ends the process
+    entry.task = nullptr;                // its memory is released before `done` runs
     lock.lock();
     ++finished_;
     if (--running_ == 0) idle_.notify_all();
-    asio::post(loop_, std::move(entry.done));  // under the lock: `done` never finds its own task still counted
+    asio::post(loop_, std::move(entry.done));  // under the lock, so that `done` never finds its own task still counted
   }
 }
 

@@ -1,9 +1,9 @@
-// The threads that do the long computing (kernels over fragments) so that the loop's thread only decides.
+// The threads that do the long computing (kernels over fragments), so that the loop's thread only decides.
 //
-// submit() and stop() are called from the loop's thread. Tasks run on any worker, in the order they were submitted but
-// side by side: who submits two tasks that touch the same memory must wait for the first. Invariants: at most
-// `capacity` tasks wait; each accepted task's `done` runs exactly once, on the loop's thread, after its task, unless
-// the pool was stopped before the task began.
+// submit() and stop() are called from the loop's thread. Tasks start in the order in which they were submitted and run
+// side by side on any worker. A caller that submits two tasks for the same memory must wait for the first. Invariants:
+// at most `capacity` tasks wait; each accepted task's `done` runs exactly once, on the loop's thread, after its task,
+// unless the pool was stopped before the task began.
 
 #pragma once
 
@@ -26,7 +26,7 @@ class Workers {
  public:
   using Work = std::move_only_function<void()>;
 
-  /// Tasks that may wait for a worker unless the constructor is told otherwise.
+  /// This many tasks may wait for a worker unless the constructor gets another number.
   static constexpr std::size_t default_capacity = 4096;
 
   /// `loop` outlives the pool. `threads` ≥ 1.
@@ -35,8 +35,8 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Runs `task` on a worker, then `done` on the loop. Neither may throw. False, and nothing happens, if the queue is
-  /// full or the pool stopped; both functions are then untouched.
+  /// Runs `task` on a worker, then `done` on the loop. Neither may throw. If the queue is full or the pool stopped,
+  /// this returns false and leaves both functions untouched.
   [[nodiscard]] bool submit(Work&& task, Work&& done);
 
   /// The same for a task that returns a value: `done` receives it.
@@ -48,16 +48,16 @@ class Workers {
                   Work([done = std::move(done), result]() mutable { done(std::move(**result)); }));
   }
 
-  /// Lets running tasks finish, drops those that have not begun (their `done` never runs), joins the threads. The
-  /// `done` of finished tasks are still posted to the loop. Idempotent.
+  /// Lets running tasks finish, drops tasks that have not begun (their `done` never runs), and joins the threads. The
+  /// `done` of finished tasks is still posted to the loop. Idempotent.
   void stop();
-  /// The same, but gives up after `patience`: false if a task is running still. Then the process must end without the
-  /// destructor, which would wait for it.
+  /// Does the same, but gives up after `patience` and returns false if a task is still running. The process must then
+  /// end without the destructor, which would wait for that task.
   [[nodiscard]] bool stop_within(std::chrono::milliseconds patience);
 
-  /// Tasks that have been run. Loop's thread.
+  /// The number of tasks that have run. Loop's thread only.
   [[nodiscard]] std::uint64_t finished() const;
-  /// Tasks waiting or running. Loop's thread.
+  /// The number of tasks that wait or run. Loop's thread only.
   [[nodiscard]] std::size_t pending() const;
   [[nodiscard]] std::size_t threads() const { return threads_.size(); }
 
@@ -68,14 +68,14 @@ class Workers {
   };
 
   void work();
-  /// Nothing begins from here on, and what waits is dropped.
+  /// No task begins after this call, and waiting tasks are dropped.
   void refuse();
 
   asio::io_context& loop_;
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable idle_;  // no task runs, once none begins any more
+  std::condition_variable idle_;  // no task runs, and none begins any more
   std::deque<Entry> queue_;       // under mutex_
   std::size_t running_ = 0;       // under mutex_
   std::uint64_t finished_ = 0;    // under mutex_

@@ -84,9 +84,9 @@ class Member {
   /// Makes `owned` of a word that is `due`. False: the client has begun to serve the fragment.
   virtual bool recall_word(std::uint32_t f, const FragmentParts& due, const FragmentParts& owned) = 0;
   /// None: the memory has none about the publication of this generation.
-  [[nodiscard]] virtual std::optional<Receipt> receipt(std::uint32_t f, std::uint32_t generation) const = 0;
+  [[nodiscard]] virtual std::optional<CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const = 0;
   /// It takes the place of that two generations before.
-  virtual void store_receipt(std::uint32_t f, const Receipt& receipt) = 0;
+  virtual void store_receipt(std::uint32_t f, const CopyReceipt& receipt) = 0;
   [[nodiscard]] virtual float* buffer(std::uint32_t f, std::uint8_t index) const = 0;
   /// Tells the client that fragments have become due.
   virtual void raise_due() = 0;

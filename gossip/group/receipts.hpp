@@ -2,8 +2,8 @@
 // that takes over from a dead one makes of it.
 //
 // Every copy that a daemon hands out has a number, and each client's memory says which copies contain what it has
-// published: its *receipts* (docs/reference/shared-memory.md). The copy outlives the daemon, with its own number. So what a
-// client has published is in the copy, or it is known that it is not, and is taken in once.
+// published: its *receipts* (docs/reference/shared-memory.md). The copy outlives the daemon, with its own number. So
+// what a client has published is in the copy, or it is known that it is not, and is taken in once.
 //
 // Pure; any thread.
 
@@ -15,7 +15,7 @@
 namespace gossamer::gossip {
 
 /// The daemon's note about one publication.
-struct Receipt {
+struct CopyReceipt {
   std::uint32_t generation = 0;  ///< of the publication
   std::uint64_t number = 0;      ///< copies from this one on contain it; 0: none does
   bool corrected = false;        ///< the client was given a correction with it

@@ -9,7 +9,7 @@
 // A replica with NaN or infinity takes no part: it says that it is quarantined, is neither waited for nor counted, and
 // is never the one to save. It can learn of nothing that would mend it, so its own program is told at once.
 //
-// Replica owns one Agreement for a fragment, on the loop's thread.
+// Replica owns one EndAgreement for a fragment, on the loop's thread.
 
 #pragma once
 
@@ -34,7 +34,7 @@ inline constexpr TimeUs finish_alone_us = 2 * us_per_s;
 /// Members of a finish that a program is told of, at most.
 inline constexpr std::size_t max_members_told = 65'535;
 
-class Agreement {
+class EndAgreement {
  public:
   /// An exchange found this distance; `finishes`: the partner has stopped training, so that it will stay where it is.
   void observe(const NodeId& partner, double relative_distance, bool finishes) {

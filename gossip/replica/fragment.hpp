@@ -175,7 +175,7 @@ struct Fragment {
   std::optional<NodeId> was_busy = {};           ///< the partner of the last try; another one is rather asked next
   std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is let rest
   Handover handover = {};                        ///< while the node leaves
-  Agreement agreement = {};                      ///< while it finishes
+  EndAgreement agreement = {};                   ///< while it finishes
 
   // --- what is known
   Health health = Health::sound;

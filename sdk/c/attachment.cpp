@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "sdk/c/client_memory.hpp"
+#include "sdk/c/run_memory.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -26,23 +26,24 @@ using layout::AttachStatus;
 
 constexpr int min_pause_ms = 100;
 constexpr int max_pause_ms = 2'000;
-/// ThreadSanitizer takes equal numbers in two tables of descriptors for one file.
+/// ThreadSanitizer takes equal numbers in two tables of descriptors for the same file.
 #ifdef __SANITIZE_THREAD__
 constexpr bool wants_private_descriptors = false;
 #else
 constexpr bool wants_private_descriptors = true;
 #endif
-/// A daemon maps and checks the memory before it answers; one that takes longer is taken for dead.
+/// A daemon maps and checks the memory before it answers. A daemon that takes longer counts as dead.
 constexpr int reply_timeout_ms = 10'000;
-/// How long a word that a GPU has stored may wait for the daemon to be told, with as few looks as that allows: short
-/// beside the time between two steps. The first look is soon, since what was launched may be next on the GPU.
+/// The daemon is told of a word that a GPU has stored within this time, which is short beside the time between two
+/// steps, and with as few looks as that allows. The first look is soon, because the launched pass may be next on the
+/// GPU.
 constexpr std::chrono::microseconds first_look{200};
 constexpr std::chrono::microseconds longest_look{2'000};
 constexpr std::chrono::nanoseconds no_look{-1};
 
 void add_one(int event) {
   const std::uint64_t one = 1;
-  // Can fail only when the counter is full, that is when the other side has long been told.
+  // This can fail only when the counter is full, and then the other side was told long ago.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
 }
 void drain(const FileDescriptor& event) {
@@ -76,7 +77,7 @@ void drain(const FileDescriptor& event) {
   return "unknown reason";
 }
 
-/// Guards the list of open attachments. Held for the time of a fork(), so that a child finds it free.
+/// Guards the list of open attachments. It is held during a fork(), so that a child finds it free.
 constinit std::mutex open_mutex;
 
 [[gnu::constructor]] void hold_open_mutex_in_fork() {
@@ -85,8 +86,8 @@ constinit std::mutex open_mutex;
 
 }  // namespace
 
-/// A program may unload the library, or end, without closing its runs: their threads must be gone before the code is
-/// that they run. Nothing here is ever destroyed, so that a run may also be closed after this.
+/// A program may unload the library, or end, without closing its runs. The threads must then end before their code is
+/// unloaded. Nothing here is ever destroyed, so that a run may also be closed later.
 class OpenAttachments {
  public:
   static void add(Attachment& attachment) {
@@ -142,7 +143,7 @@ Result<void> Attachment::start() {
   std::unique_lock lock(mutex_);
   descriptors_ready_.wait(lock, [this] { return descriptors_settled_; });
   if (!descriptors_private_) return {};
-  // The thread has its own copy; this one would only be inherited by children.
+  // The thread has a copy of its own; this one would only be inherited by children.
   memory_.reset();
   device_.memory.reset();
   return {};
@@ -218,7 +219,7 @@ void Attachment::run() {
   keep(-1);
 }
 
-/// For the daemon that it attaches to next.
+/// Keeps the descriptor for the next daemon that the run attaches to.
 void Attachment::keep(int descriptor) {
   if (thread_kept_ >= 0) close(thread_kept_);
   thread_kept_ = descriptor;
@@ -229,8 +230,8 @@ void Attachment::own_descriptors() {
   thread_device_ = device_.memory.get();
   const bool is_private = wants_private_descriptors && unshare(CLONE_FILES) == 0;  // a sandbox may forbid it
   if (is_private) {
-    // Drop the copies of everything else, or the program's own pipes and sockets would not close when it closes them.
-    // The standard streams stay, for whatever a crash has to say.
+    // All other copies are dropped: otherwise the program's own pipes and sockets would not close when the program
+    // closes them. The standard streams stay, so that a crash can print.
     std::vector<unsigned> kept = {static_cast<unsigned>(memory_.get()), static_cast<unsigned>(doorbell_),
                                   static_cast<unsigned>(stop_.get()), static_cast<unsigned>(wake_.get())};
     if (thread_device_ >= 0) kept.push_back(static_cast<unsigned>(thread_device_));
@@ -259,7 +260,7 @@ FileDescriptor Attachment::attach() {
   }
   for (const std::string& path : paths) {
     if (FileDescriptor socket = attach_at(path)) return socket;
-    if (status().rejected) break;  // a daemon lives there; its answer is the message to keep
+    if (status().rejected) break;  // a daemon lives there, and its answer is the message to keep
   }
   return {};
 }
@@ -293,18 +294,18 @@ FileDescriptor Attachment::attach_at(const std::string& path) {
   return std::move(*socket);
 }
 
-/// Takes the memory here, so that the training thread does not have to.
+/// Takes the host memory in this thread, so that the training thread does not have to.
 void Attachment::turn_to_host_memory(const std::string& why) {
   why_pinned_ = "the run exchanges through pinned host memory, because gossamerd cannot work in the GPU's: " + why;
   if (auto taken = take_buffers(thread_memory_, device_.plan); !taken) {
     why_pinned_ += ". " + taken.error().message;
-    return;  // the GPU's is offered again, and turned down
+    return;  // the GPU's memory is offered again, and refused again
   }
   host_memory_.store(HostMemory::wanted, std::memory_order_release);
   attached_signal_.store(signal_value_, std::memory_order_release);
 }
 
-/// So that it is freed.
+/// Closes the descriptor, so that the memory can be freed.
 void Attachment::forget_device() {
   const std::lock_guard lock(mutex_);
   if (descriptors_private_) {
@@ -406,7 +407,7 @@ void Attachment::wait_for_close(int socket) {
   std::chrono::nanoseconds interval = look_at_words(first_look);
   while (open) {
     const timespec limit{.tv_sec = 0, .tv_nsec = interval.count()};
-    // Every signal is blocked here: a failure is not expected, and not fatal.
+    // Every signal is blocked here. A failure is not expected, and not fatal.
     if (ppoll(waits.data(), waits.size(), interval == no_look ? nullptr : &limit, nullptr) < 0) continue;
     if (waits[2].revents != 0) {
       drain(wake_);
@@ -414,7 +415,7 @@ void Attachment::wait_for_close(int socket) {
     }
     interval = look_at_words(interval);
     char ignored[16];
-    // The daemon sends nothing after its answer; what comes all the same is dropped.
+    // The daemon sends nothing after its answer; anything that still comes is dropped.
     const bool ended = waits[0].revents != 0 && recv(socket, ignored, sizeof ignored, 0) <= 0 && errno != EAGAIN;
     open = !ended && waits[1].revents == 0;
   }

@@ -1,13 +1,13 @@
-// The connection to the daemon, kept by one background thread per run: it connects, hands over the memory, waits for
-// the socket to close, and begins again with growing pauses, for as long as the run is open. The training thread asks
-// only for snapshots of how that stands.
+// The connection to the daemon, kept by one background thread per run. The thread connects, hands over the memory,
+// waits for the socket to close, and tries again with a growing back-off, for as long as the run is open. The training
+// thread only asks for the present state.
 //
-// Of a run on a GPU it hands over that memory, too, until a daemon answers that it cannot work there; and it watches
-// the words that the GPU is to store, so that the daemon is told when it has, though the training thread waits for
-// nothing.
+// For a run on a GPU the thread also hands over the GPU memory, until a daemon answers that it cannot work there. It
+// also watches the words that the GPU will store, and tells the daemon when they are stored, so that the training
+// thread does not wait.
 //
-// The thread has a table of file descriptors of its own, where the system lets it: the socket is then in no forked
-// child, so its end of file tells the daemon of the death of this process at once, whatever children survive.
+// Where the system allows it, the thread has a table of file descriptors of its own. No forked child then has the
+// socket, so its end of file tells the daemon at once that this process has died, whatever children survive.
 
 #pragma once
 
@@ -30,20 +30,20 @@
 
 namespace gossamer::client {
 
-/// How things stand with the daemon.
+/// The state of the connection to the daemon.
 struct AttachmentStatus {
   bool attached = false;
   std::uint64_t attachments = 0;           ///< how often a daemon accepted
   bool rejected = false;                   ///< the last answer was a refusal
-  bool rejected_for_good = false;          ///< ... that waiting does not mend
-  std::array<std::uint8_t, 16> node_id{};  ///< of the daemon that accepted last
-  std::string message;  ///< what keeps the run from a daemon; while attached why it is pinned, or empty
+  bool rejected_for_good = false;          ///< the last answer was a refusal that will not change by waiting
+  std::array<std::uint8_t, 16> node_id{};  ///< id of the daemon that accepted last
+  std::string message;                     ///< why no daemon has the run; while attached, why it is pinned, or empty
 };
 
-/// What a run on a GPU has beside its memory.
+/// The further things that a run on a GPU hands over.
 struct DeviceHandover {
-  WordsUnderWay* under_way = nullptr;  ///< null: the tensors are in host memory. Outlives the attachment
-  FileDescriptor memory;               ///< of the GPU; none: the buffers are in the run's memory
+  WordsUnderWay* under_way = nullptr;  ///< null: the tensors are in host memory. It must outlive the attachment
+  FileDescriptor memory;               ///< of the GPU memory; none: the buffers are in the run's memory
   layout::DeviceOffer offer{};
   layout::Plan plan{};
   std::string why_pinned;  ///< why there is no `memory`
@@ -65,18 +65,19 @@ class Attachment {
   /// For a child after fork(), where the thread does not exist: nothing is stopped or closed.
   void abandon();
   // --- of a run on a GPU
-  /// There is news among the words under way. The only system call of a step that has launched something.
+  /// Tells the thread that there are new words under way. This is the only system call of a step that has launched a
+  /// pass.
   void watch();
-  /// The daemon cannot work in the GPU's memory. The run's own has pages for its buffers now, and nobody is attached
-  /// until offer_host_memory(). The signal was set.
+  /// The daemon cannot work in the GPU's memory. The run's own memory now has pages for its buffers, and nobody is
+  /// attached until offer_host_memory(). The signal has been set.
   [[nodiscard]] bool wants_host_memory() const {
     return host_memory_.load(std::memory_order_acquire) == HostMemory::wanted;
   }
   void offer_host_memory();
-  /// For good: the run is of no more use.
+  /// Ends the attachment for good, because the run is of no more use.
   void end(const std::string& message);
 
-  /// Ends the thread; the run stays as it is, without a daemon. Does nothing in a child after fork(). Idempotent.
+  /// Ends the thread. The run stays as it is, without a daemon. Does nothing in a child after fork(). Idempotent.
   void end_thread();
 
  private:
@@ -91,7 +92,7 @@ class Attachment {
   [[nodiscard]] Result<void> send_request(int socket);
   [[nodiscard]] Result<layout::AttachReply> receive_reply(int socket);
   void keep(int descriptor);
-  /// Instead of the GPU's: `wanted` by the thread, made `ready` by the training thread.
+  /// Host memory in place of the GPU's. The attachment's thread sets `wanted`, and the training thread sets `ready`.
   enum class HostMemory { not_wanted, wanted, ready };
   [[nodiscard]] bool offers_device() const { return thread_device_ >= 0; }
   [[nodiscard]] bool has_host_memory_instead() const {
@@ -100,9 +101,10 @@ class Attachment {
   void turn_to_host_memory(const std::string& why);
   void forget_device();
   void wait_for_close(int socket);
-  /// Rings if the device has stored words; for how long to wait until the next look.
+  /// Rings if the device has stored words. Returns how long to wait until the next look.
   [[nodiscard]] std::chrono::nanoseconds look_at_words(std::chrono::nanoseconds interval);
-  /// True if the run is being closed, else after the time, or once there is something else to offer.
+  /// Returns true if the run is being closed; otherwise it returns after the time, or as soon as there is something
+  /// else to offer.
   [[nodiscard]] bool pause(int milliseconds);
   void set_message(const std::string& message);
 
@@ -115,19 +117,19 @@ class Attachment {
 
   DeviceHandover device_;
   FileDescriptor stop_;        ///< eventfd: readable once the run is being closed
-  FileDescriptor wake_;        ///< eventfd: words are under way, or there is something else to offer
-  int thread_memory_ = -1;     ///< the memfd in the thread's own table; the thread's only
-  int thread_device_ = -1;     ///< likewise the GPU's memory; -1: not offered, or not any more
-  int thread_kept_ = -1;       ///< what the daemon has given to keep; likewise
-  std::string why_pinned_;     ///< the thread's only
-  bool device_opens_ = false;  ///< says the daemon's last answer; the thread's only
+  FileDescriptor wake_;        ///< eventfd: there are words under way, or something else to offer
+  int thread_memory_ = -1;     ///< the memfd in the thread's own table; used by the thread only
+  int thread_device_ = -1;     ///< the GPU's memory; -1: not offered, or not any more; used by the thread only
+  int thread_kept_ = -1;       ///< the descriptor that the daemon has given to keep; used by the thread only
+  std::string why_pinned_;     ///< used by the thread only
+  bool device_opens_ = false;  ///< the daemon's last answer was that it opens the device; used by the thread only
   std::atomic<HostMemory> host_memory_ = HostMemory::not_wanted;
   pthread_t thread_{};
   bool started_ = false;
   pid_t owner_ = -1;                 ///< the process that the thread is in
-  Attachment* next_open_ = nullptr;  ///< of the open ones; guarded by OpenAttachments
+  Attachment* next_open_ = nullptr;  ///< next in the list of open attachments; guarded by OpenAttachments
 
-  mutable std::mutex mutex_;  ///< guards what follows; never held while waiting for anything else
+  mutable std::mutex mutex_;  ///< guards the members below; never held while waiting for anything else
   std::condition_variable descriptors_ready_;
   bool descriptors_settled_ = false;
   bool descriptors_private_ = false;

@@ -10,10 +10,10 @@
 namespace gossamer::client {
 namespace {
 
-/// Control groups that are looked at, from the process's own upwards.
+/// At most this many control groups are looked at, from the process's own upwards.
 constexpr int max_group_depth = 32;
 
-/// "" if it cannot be read.
+/// The file's text; "" if it cannot be read.
 [[nodiscard]] std::string text_of(const std::filesystem::path& path) {
   std::ifstream stream(path);
   return {std::istreambuf_iterator<char>(stream), {}};
@@ -27,7 +27,7 @@ constexpr int max_group_depth = 32;
   return value;
 }
 
-/// The number behind `name` at the beginning of a line.
+/// The number after `name`, where a line begins with `name`.
 [[nodiscard]] std::optional<std::uint64_t> field(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -37,7 +37,7 @@ constexpr int max_group_depth = 32;
   return std::nullopt;
 }
 
-/// Where a version of control groups is mounted, below /sys/fs/cgroup, and what its files are called.
+/// The place where a version of control groups is mounted, below /sys/fs/cgroup, and the names of its files.
 struct Hierarchy {
   std::string_view controller;  ///< in /proc/self/cgroup
   const char* folder;
@@ -47,11 +47,11 @@ struct Hierarchy {
 constexpr Hierarchy version_2{"", "", "memory.max", "memory.current"};
 constexpr Hierarchy version_1{"memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"};
 
-/// Version 1 says a number near 2^63 where there is no limit.
+/// Version 1 reports a number near 2^63 where there is no limit.
 constexpr std::uint64_t no_limit = std::uint64_t{1} << 62;
 
-/// The process's group in the hierarchy of this controller, by a line "number:controllers:/path" with controllers
-/// between commas; those of version 2 are "".
+/// The process's group in the hierarchy of this controller. The line is "number:controllers:/path", with commas between
+/// controllers; version 2 has "" as its controllers.
 [[nodiscard]] std::optional<std::string> group_path(std::string_view groups, std::string_view controller) {
   while (!groups.empty()) {
     const std::string_view line = groups.substr(0, groups.find('\n'));
@@ -66,8 +66,8 @@ constexpr std::uint64_t no_limit = std::uint64_t{1} << 62;
   return std::nullopt;
 }
 
-/// The least that the group or one above it leaves. In a container the path may be the host's, and only the mount
-/// itself be there: that is looked at last.
+/// The least memory that the group, or one above it, leaves. In a container the path may be the host's while only the
+/// mount itself is visible, so the mount is looked at last.
 [[nodiscard]] std::optional<std::uint64_t> least_of_groups(const std::filesystem::path& mounted,
                                                            const std::filesystem::path& path,
                                                            const Hierarchy& hierarchy) {
@@ -97,7 +97,8 @@ std::optional<std::uint64_t> group_available_bytes(std::string_view maximum, std
   const auto used = number(current);
   if (!limit || !used || *limit >= no_limit) return std::nullopt;
   const auto cached = [statistics](std::string_view name) {
-    // Version 1 counts its own pages and, as "total_", those of the groups below, which `current` does, too.
+    // Version 1 counts the group's own pages, and with the prefix "total_" also those of the groups below. `current`
+    // counts both.
     const auto of_all = field(statistics, "total_" + std::string(name));
     return of_all ? *of_all : field(statistics, name).value_or(0);
   };

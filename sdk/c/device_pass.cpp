@@ -11,9 +11,10 @@
 namespace gossamer::client {
 namespace {
 
-using cuda::Status;
+using cuda::PassStatus;
 
-/// Opening waits for what the program has launched before; a program that launches for longer is not expected.
+/// Opening waits for what the program has launched before. Programs are not expected to launch work that takes longer
+/// than this.
 constexpr std::chrono::seconds open_limit{60};
 constexpr std::chrono::microseconds poll_interval{500};
 
@@ -28,8 +29,8 @@ constexpr std::chrono::microseconds poll_interval{500};
   }
 }
 
-/// Which GPU the values are on; -1: none.
-[[nodiscard]] Result<std::int32_t> locate(const cuda::PluginTable& plugin, const void* data) {
+/// The GPU that the values are on; -1: none.
+[[nodiscard]] Result<std::int32_t> locate(const cuda::ClientPluginTable& plugin, const void* data) {
   std::int32_t device = -1;
   const DeviceOutcome located = call_device(plugin.locate, data, &device);
   if (!located.done()) return fail(GOSSAMER_NO_DEVICE, located.error + ": is there an NVIDIA GPU, and its driver?");
@@ -40,11 +41,11 @@ constexpr std::chrono::microseconds poll_interval{500};
   return device < 0 ? "in host memory" : "on GPU " + std::to_string(device);
 }
 
-/// The GPU that all tensors with values to mix are on.
-[[nodiscard]] Result<std::int32_t> locate_all(const cuda::PluginTable& plugin, const Replica& replica) {
-  const Tensor* first = nullptr;
+/// The GPU that holds all tensors whose values are averaged.
+[[nodiscard]] Result<std::int32_t> locate_all(const cuda::ClientPluginTable& plugin, const ClientReplica& replica) {
+  const ClientTensor* first = nullptr;
   std::int32_t common = -1;
-  for (const Tensor& tensor : replica.tensors()) {
+  for (const ClientTensor& tensor : replica.tensors()) {
     if (tensor.role == layout::Role::local || tensor.elements == 0) continue;
     const auto device = locate(plugin, tensor.data);
     if (!device) return device;
@@ -64,8 +65,8 @@ constexpr std::chrono::microseconds poll_interval{500};
   return common;
 }
 
-/// What a step within its budget takes at most; one fragment fits in any case.
-[[nodiscard]] cuda::PassLimits limits_for(const Replica& replica, std::uint64_t step_budget_bytes) {
+/// The limits of a step within its budget. One fragment always fits.
+[[nodiscard]] cuda::PassLimits limits_for(const ClientReplica& replica, std::uint64_t step_budget_bytes) {
   const std::uint64_t fragment_bytes = std::uint64_t{replica.fragment_elements()} * sizeof(float);
   // The last fragment may be smaller than the others, so that it fits beside them.
   const std::uint64_t fragments =
@@ -81,7 +82,7 @@ constexpr std::chrono::microseconds poll_interval{500};
 
 }  // namespace
 
-Result<std::unique_ptr<DevicePass>> DevicePass::open(const Replica& replica, void* stream,
+Result<std::unique_ptr<DevicePass>> DevicePass::open(const ClientReplica& replica, void* stream,
                                                      std::uint64_t step_budget_bytes) {
   const auto plugin = load_device_plugin();
   if (!plugin) return std::unexpected(plugin.error());
@@ -90,7 +91,7 @@ Result<std::unique_ptr<DevicePass>> DevicePass::open(const Replica& replica, voi
   std::unique_ptr<DevicePass> pass(new DevicePass(**plugin, *device, replica.fragment_count(), stream));
   pass->limits_ = limits_for(replica, step_budget_bytes);
   const DeviceOutcome opened = call_device((*plugin)->open, *device, pass->limits_, &pass->context_);
-  if (opened.status == Status::no_memory) {
+  if (opened.status == PassStatus::no_memory) {
     return fail(GOSSAMER_NO_MEMORY,
                 "GPU " + std::to_string(*device) + " or the host has no room for the run: " + opened.error);
   }
@@ -119,7 +120,7 @@ Result<void> DevicePass::share(std::uint64_t buffers_bytes) {
     return {};
   }
   shared_ = {};
-  if (shared.status == Status::failed) return fail_with(shared.error);
+  if (shared.status == PassStatus::failed) return fail_with(shared.error);
   why_ = "the run exchanges through pinned host memory, because the GPU's cannot be shared: " + shared.error;
   return {};
 }
@@ -134,7 +135,7 @@ layout::DeviceOffer DevicePass::offer() const {
 Result<void> DevicePass::pin(void* memory, std::uint64_t bytes, std::byte*& device_memory) {
   void* there = nullptr;
   const DeviceOutcome pinned = call_device(plugin_.pin, context_, memory, layout::align_to_page(bytes), &there);
-  if (pinned.status == Status::failed) return fail_with(pinned.error);
+  if (pinned.status == PassStatus::failed) return fail_with(pinned.error);
   if (!pinned.done()) {
     failure_ = "host memory cannot be pinned for the GPU (" + pinned.error +
                "): keep a copy of the tensors in host memory instead";
@@ -145,7 +146,7 @@ Result<void> DevicePass::pin(void* memory, std::uint64_t bytes, std::byte*& devi
   return {};
 }
 
-Result<void> DevicePass::use(const ClientMemory& memory) {
+Result<void> DevicePass::use(const RunMemory& memory) {
   memory_ = memory.base();
   plan_ = memory.plan();
   if (auto pinned = pin(memory_, plan_.buffers_offset, words_); !pinned || shares()) return pinned;
@@ -157,16 +158,16 @@ float* DevicePass::buffer(std::uint32_t fragment, std::uint8_t index) const {
   return reinterpret_cast<float*>(buffers + layout::device_offset(plan_, fragment, index));
 }
 
-void DevicePass::add_pieces(const Replica& replica, std::uint32_t fragment, cuda::Mode mode, const float* correction,
-                            float* snapshot, std::uint32_t dither) {
-  for (const Replica::Piece& piece : replica.pieces(fragment)) {
-    const Tensor& tensor = replica.tensors()[piece.tensor];
+void DevicePass::add_pieces(const ClientReplica& replica, std::uint32_t fragment, cuda::Mode mode,
+                            const float* correction, float* snapshot, std::uint32_t dither) {
+  for (const ClientReplica::Piece& piece : replica.pieces(fragment)) {
+    const ClientTensor& tensor = replica.tensors()[piece.tensor];
     pieces_.push_back({.x = static_cast<std::byte*>(tensor.data) + piece.tensor_offset * element_bytes(tensor.dtype),
                        .correction = mode == cuda::Mode::none ? nullptr : correction + piece.fragment_offset,
                        .snapshot = snapshot + piece.fragment_offset,
                        .count = piece.count,
                        .dither = dither + piece.fragment_offset,
-                       .fragment = 0,  // by launch()
+                       .fragment = 0,  // set by launch()
                        .element = element_of(tensor.dtype),
                        .mode = mode});
   }
@@ -178,7 +179,8 @@ void DevicePass::add_publication(std::uint32_t fragment, const layout::Word& due
   added_.push_back({fragment, due.pack(), static_cast<std::uint32_t>(pieces_.size())});
 }
 
-void DevicePass::add(const Replica& replica, std::uint32_t fragment, const layout::Word& due, std::uint32_t dither) {
+void DevicePass::add(const ClientReplica& replica, std::uint32_t fragment, const layout::Word& due,
+                     std::uint32_t dither) {
   const cuda::Mode mode = !due.correction_valid ? cuda::Mode::none
                           : due.replace         ? cuda::Mode::replace
                                                 : cuda::Mode::add;
@@ -214,11 +216,11 @@ DevicePass::Launch DevicePass::launch() {
     const DeviceOutcome launched =
         call_device(plugin_.launch, context_, stream_, pieces_.data() + pieces_begin, pieces_end - pieces_begin,
                     publications_.data() + begin, static_cast<std::uint32_t>(end - begin));
-    if (launched.status == Status::busy) break;
-    if (launched.status == Status::failed) result.problem = fail_with(launched.error).error();
-    if (launched.status == Status::no_memory)
-      result.problem = Error{GOSSAMER_NO_MEMORY, "no memory for a pass over the model: " + launched.error};
-    if (launched.status == Status::impossible) result.problem = Error{GOSSAMER_BAD_ARGUMENT, launched.error};
+    if (launched.status == PassStatus::busy) break;
+    if (launched.status == PassStatus::failed) result.problem = fail_with(launched.error).error();
+    if (launched.status == PassStatus::no_memory)
+      result.problem = ClientError{GOSSAMER_NO_MEMORY, "no memory for a pass over the model: " + launched.error};
+    if (launched.status == PassStatus::impossible) result.problem = ClientError{GOSSAMER_BAD_ARGUMENT, launched.error};
     if (!launched.done()) break;
     for (; begin < end; ++begin) {
       news_.push_back({&entry(added_[begin].fragment).word, added_[begin].due});
@@ -236,7 +238,7 @@ DevicePass::Launch DevicePass::launch() {
   return result;
 }
 
-Result<void> DevicePass::publish_all(const Replica& replica, std::uint64_t clock) {
+Result<void> DevicePass::publish_all(const ClientReplica& replica, std::uint64_t clock) {
   constexpr layout::Word first{.generation = 1, .publication = 0, .correction = 1};
   const auto until = std::chrono::steady_clock::now() + open_limit;
   std::uint32_t next = 0;
@@ -262,7 +264,7 @@ Result<void> DevicePass::publish_all(const Replica& replica, std::uint64_t clock
                                       std::to_string(open_limit.count()) + " s: open the run when it is not busy");
 }
 
-Result<void> DevicePass::check(const Tensor& tensor, const void* data) const {
+Result<void> DevicePass::check(const ClientTensor& tensor, const void* data) const {
   if (tensor.role == layout::Role::local || tensor.elements == 0) return {};
   const auto device = locate(plugin_, data);
   if (!device) return std::unexpected(device.error());
@@ -293,7 +295,7 @@ std::uint64_t DevicePass::take_pass_ns() {
   return plugin_.pass_ns(context_) - std::exchange(taken_pass_ns_, plugin_.pass_ns(context_));
 }
 
-std::unexpected<Error> DevicePass::fail_with(const std::string& error) {
+std::unexpected<ClientError> DevicePass::fail_with(const std::string& error) {
   if (!failed()) {
     failure_ = "GPU " + std::to_string(device_) + " has failed: " + error +
                ". The run is of no more use: close it, and start the program anew from its last checkpoint";

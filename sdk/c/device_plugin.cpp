@@ -13,7 +13,8 @@ namespace {
 constexpr const char* file_name = "libgossamer_client_cuda.so";
 constexpr const char* advice = "; a model in a GPU's memory needs the package gossamer-cuda of this library's version";
 
-/// Where it may be, best first: where this library was installed with it or built, and where it is installed usually.
+/// The places where the plug-in may be, best first: where it was installed or built with this library, and where it is
+/// usually installed.
 [[nodiscard]] std::vector<std::filesystem::path> candidates() {
   std::vector<std::filesystem::path> paths;
   Dl_info here{};
@@ -27,7 +28,7 @@ constexpr const char* advice = "; a model in a GPU's memory needs the package go
 }
 
 [[nodiscard]] std::filesystem::path plugin_path() {
-  // Not of a program with more rights than whoever started it.
+  // The variable is ignored in a program that has more rights than the user who started it.
   if (const char* named = secure_getenv(cuda::plugin_variable); named != nullptr && *named != '\0') return named;
   const std::vector<std::filesystem::path> paths = candidates();
   for (const std::filesystem::path& path : paths) {
@@ -39,14 +40,15 @@ constexpr const char* advice = "; a model in a GPU's memory needs the package go
 
 }  // namespace
 
-Result<const cuda::PluginTable*> load_device_plugin() {
+Result<const cuda::ClientPluginTable*> load_device_plugin() {
   const std::filesystem::path path = plugin_path();
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) return fail(GOSSAMER_NO_DEVICE, std::string(dlerror()) + advice);
-  const auto entry = reinterpret_cast<cuda::PluginEntry>(dlsym(handle, cuda::plugin_symbol));
-  const cuda::PluginTable* const table = entry == nullptr ? nullptr : entry();
-  // The version and the size are read first, and stand first whatever the version.
-  if (table == nullptr || table->version != cuda::plugin_version || table->size_bytes != sizeof(cuda::PluginTable))
+  const auto entry = reinterpret_cast<cuda::ClientPluginEntry>(dlsym(handle, cuda::plugin_symbol));
+  const cuda::ClientPluginTable* const table = entry == nullptr ? nullptr : entry();
+  // Version and size are checked before anything else. They stand first in the table of every version.
+  if (table == nullptr || table->version != cuda::plugin_version ||
+      table->size_bytes != sizeof(cuda::ClientPluginTable))
     return fail(GOSSAMER_NO_DEVICE, path.string() + " is not the plug-in of this library" + advice);
   return table;
 }

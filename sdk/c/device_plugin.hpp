@@ -1,5 +1,5 @@
-// The plug-in for GPUs (sdk/cuda/plugin_abi.hpp), loaded into this process when the first run wants it. It stays loaded
-// until the process ends: the CUDA runtime cannot be unloaded in safety. Any thread.
+// The plug-in for GPUs (sdk/cuda/plugin_abi.hpp), loaded into this process for the first run that wants it. It stays
+// loaded until the process ends, because the CUDA runtime cannot be unloaded safely. Any thread.
 
 #pragma once
 
@@ -11,19 +11,19 @@
 namespace gossamer::client {
 
 /// The plug-in's functions. Errors say what to install.
-[[nodiscard]] Result<const cuda::PluginTable*> load_device_plugin();
+[[nodiscard]] Result<const cuda::ClientPluginTable*> load_device_plugin();
 
-/// Calls one of the functions, whose last two parameters are where the text of an error goes.
+/// Calls one of the functions. The last two parameters of each receive the text of an error.
 struct DeviceOutcome {
-  cuda::Status status = cuda::Status::done;
+  cuda::PassStatus status = cuda::PassStatus::done;
   std::string error;
 
-  [[nodiscard]] bool done() const { return status == cuda::Status::done; }
+  [[nodiscard]] bool done() const { return status == cuda::PassStatus::done; }
 };
 template <class Function, class... Arguments>
 [[nodiscard]] DeviceOutcome call_device(Function function, Arguments... arguments) {
   char text[512] = "";
-  const cuda::Status status = function(arguments..., text, sizeof text);
+  const cuda::PassStatus status = function(arguments..., text, sizeof text);
   return {status, text};
 }
 

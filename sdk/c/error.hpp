@@ -13,20 +13,20 @@
 
 namespace gossamer::client {
 
-struct Error {
+struct ClientError {
   gossamer_status status;
   std::string message;  ///< what is wrong and what to do
 };
 
 template <class T>
-using Result = std::expected<T, Error>;
+using Result = std::expected<T, ClientError>;
 
-[[nodiscard]] inline std::unexpected<Error> fail(gossamer_status status, std::string message) {
-  return std::unexpected(Error{status, std::move(message)});
+[[nodiscard]] inline std::unexpected<ClientError> fail(gossamer_status status, std::string message) {
+  return std::unexpected(ClientError{status, std::move(message)});
 }
 
-/// For a system call that just failed: `what` could not be done, and errno.
-[[nodiscard]] inline std::unexpected<Error> fail_errno(const std::string& what) {
+/// The error of a system call that has just failed: `what` could not be done, and errno.
+[[nodiscard]] inline std::unexpected<ClientError> fail_errno(const std::string& what) {
   return fail(GOSSAMER_SYSTEM_ERROR, what + ": " + std::strerror(errno));
 }
 

@@ -1,4 +1,4 @@
-// Owner of one file descriptor: closes it, moves, does not copy. Any thread, one at a time.
+// The owner of one file descriptor, which it closes. It moves and does not copy. Any thread, one at a time.
 
 #pragma once
 

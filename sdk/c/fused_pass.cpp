@@ -1,6 +1,6 @@
 #include "sdk/c/fused_pass.hpp"
 
-// Versions per instruction set, chosen by the dynamic linker; sanitizers cannot run before its choice.
+// The dynamic linker chooses among versions for several instruction sets. Sanitizers cannot run before it has chosen.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define GOSSAMER_MULTIVERSION __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -11,7 +11,7 @@
 namespace gossamer::client {
 namespace {
 
-/// x = round(value of element i), snapshot = x.
+/// x = round(the value of element i); snapshot = x.
 template <class Value>
 [[gnu::always_inline]] inline void round_and_publish(Bfloat16* __restrict x, float* __restrict snapshot,
                                                      std::size_t count, std::uint32_t dither, Value value) {

@@ -1,742 +1,46 @@
-// The C ABI (gossamer.h) and what it is made of: a run is a replica, the memory it shares, and the attachment that
-// keeps a daemon at work on that memory. All entry points are called by the program, from one thread at a time per run.
-//
-// Nothing thrown leaves this file. The hot path is Run::step: with nothing due it stores three counters' worth of
-// progress and compares one word with the last value seen.
+// The C ABI of gossamer.h. Arguments are checked here, and nothing thrown leaves this file. The run itself is in
+// client_run.hpp.
 
 #include <gossamer.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
-#include <chrono>
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <memory>
 #include <new>
-#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "sdk/c/attachment.hpp"
-#include "sdk/c/client_memory.hpp"
-#include "sdk/c/device_pass.hpp"
-#include "sdk/c/error.hpp"
-#include "sdk/c/fused_pass.hpp"
-#include "sdk/c/open_tensors.hpp"
-#include "sdk/c/replica.hpp"
-#include "sdk/c/training_time.hpp"
-#include "sdk/layout/names.hpp"
-#include "sdk/layout/shared_memory.hpp"
-
-namespace gossamer::client {
-namespace {
-
-constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
-/// More is a negative number, taken for an unsigned one.
-/// Larger than any due_sequence: "look at every fragment at the next step".
-constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
-/// How often gossamer_wait_ready() and gossamer_finish() look: short beside a fragment's way over any network.
-constexpr std::chrono::microseconds ready_poll_interval{500};
-/// How long gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait for what a GPU has still to do: longer
-/// than any training step.
-constexpr std::chrono::milliseconds settle_limit{10'000};
-
-/// A signal ends it early: looked at again at once.
-void wait_to_look_again() {
-  const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
-  nanosleep(&interval, nullptr);
-}
-
-/// A page that reads as zero in a forked child: tells the child from the parent without a system call.
-class ForkGuard {
- public:
-  [[nodiscard]] static Result<ForkGuard> create() {
-    void* page = mmap(nullptr, layout::page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return fail_errno("could not map a page");
-    ForkGuard guard(static_cast<volatile char*>(page));
-    if (madvise(page, layout::page_bytes, MADV_WIPEONFORK) != 0)
-      return fail_errno("could not mark a page (Linux 4.14)");
-    *guard.page_ = 1;
-    return guard;
-  }
-  ForkGuard(ForkGuard&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
-  ForkGuard& operator=(ForkGuard&&) = delete;
-  ~ForkGuard() {
-    if (page_ != nullptr) munmap(const_cast<char*>(page_), layout::page_bytes);
-  }
-  [[nodiscard]] bool in_child() const { return *page_ == 0; }
-
- private:
-  explicit ForkGuard(volatile char* page) : page_(page) {}
-  volatile char* page_;
-};
-
-[[nodiscard]] gossamer_state known_state(std::uint32_t state) {
-  return state <= GOSSAMER_QUARANTINED ? static_cast<gossamer_state>(state) : GOSSAMER_DETACHED;
-}
-
-void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
-  if (target == nullptr || target_bytes == 0) return;
-  const std::size_t length = std::min(text.size(), target_bytes - 1);
-  std::memcpy(target, text.data(), length);
-  target[length] = '\0';
-}
-
-[[nodiscard]] std::uint64_t step_budget_of(const gossamer_options& options) {
-  return options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes;
-}
-
-/// The memory of a run, and its device if it has one.
-struct Placed {
-  ClientMemory memory;
-  std::unique_ptr<DevicePass> device;
-};
-
-[[nodiscard]] Result<Placed> place_on_host(const Replica& replica, const gossamer_options& options) {
-  auto memory = ClientMemory::create(replica, options.job, options.initial_clock_samples,
-                                     static_cast<gossamer_memory>(options.memory));
-  if (!memory) return std::unexpected(memory.error());
-  return Placed{std::move(*memory), nullptr};
-}
-
-[[nodiscard]] Result<Placed> place_on_device(const Replica& replica, const gossamer_options& options) {
-  auto opened = DevicePass::open(replica, options.stream, step_budget_of(options));
-  if (!opened) return std::unexpected(opened.error());
-  std::unique_ptr<DevicePass> device = std::move(*opened);
-  if (auto shared = device->share(layout::device_bytes(plan_for(replica))); !shared)
-    return std::unexpected(shared.error());
-  auto created =
-      ClientMemory::create_for_device(replica, options.job, options.initial_clock_samples,
-                                      device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
-  if (!created) return std::unexpected(created.error());
-  ClientMemory memory = std::move(*created);
-  auto published = device->use(memory);
-  if (published) published = device->publish_all(replica, options.initial_clock_samples);
-  if (published) {
-    memory.complete();
-    return Placed{std::move(memory), std::move(device)};
-  }
-  // What is still under way finds its memory for ever; else the device lets go of the memory before it is unmapped.
-  if (const auto idle = device->idle(); idle && !*idle) {
-    device->abandon();
-    memory.abandon();
-  }
-  device.reset();
-  return std::unexpected(published.error());
-}
-
-[[nodiscard]] Result<Placed> place(const Replica& replica, const gossamer_options& options) {
-  return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
-}
-
-}  // namespace
-}  // namespace gossamer::client
+#include "sdk/c/client_run.hpp"
 
 using namespace gossamer::client;
-namespace layout = gossamer::layout;
-
-struct gossamer_run {
- public:
-  /// `placed.device`: null for tensors in host memory; else it uses `placed.memory`, in which all is published.
-  gossamer_run(Replica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
-               FileDescriptor doorbell, const gossamer_options& options)
-      : replica_(std::move(replica)),
-        open_tensors_(std::move(open_tensors)),
-        memory_(std::move(placed.memory)),
-        device_(std::move(placed.device)),
-        guard_(std::move(guard)),
-        doorbell_(std::move(doorbell)),
-        layout_hash_(memory_.header().layout_hash),
-        step_budget_bytes_(step_budget_of(options)),
-        clock_(options.initial_clock_samples),
-        attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
-                    options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
-                    handover()) {}
-
-  [[nodiscard]] static Result<std::unique_ptr<gossamer_run>> open(const gossamer_options& options,
-                                                                  std::span<const gossamer_tensor> tensors);
-  [[nodiscard]] Result<void> step(std::uint64_t samples);
-  [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
-  [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data);
-  [[nodiscard]] Result<void> set_stream(void* stream);
-  [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
-  void info(gossamer_run_info& info) const;
-  [[nodiscard]] Result<void> set_cursor(std::span<const std::byte> cursor);
-  [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
-  [[nodiscard]] std::vector<std::byte> members() const;
-  [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
-  /// For the end of a run.
-  void serve_the_last();
-  /// Gives up, without touching, what a forked child does not have.
-  void abandon();
-  [[nodiscard]] bool in_child() const { return guard_.in_child(); }
-
-  /// Turns a result into a status and keeps its message.
-  gossamer_status report(const Result<void>& result) {
-    if (result) return GOSSAMER_OK;
-    last_error_ = result.error().message;
-    return result.error().status;
-  }
-  [[nodiscard]] const char* last_error() const { return last_error_.c_str(); }
-
- private:
-  enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
-
-  [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
-  [[nodiscard]] Result<void> serve_due_timed();
-  [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
-  [[nodiscard]] Served serve(std::uint32_t fragment, layout::Word word);
-  [[nodiscard]] Served add_to_pass(std::uint32_t fragment, const layout::Word& word);
-  [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
-  [[nodiscard]] bool load(std::uint32_t fragment) const;
-  void store(std::uint32_t fragment) const;
-  [[nodiscard]] DeviceHandover handover();
-  [[nodiscard]] Result<bool> tend_device();
-  [[nodiscard]] Result<bool> move_to_host_memory();
-  void count_launched(const DevicePass::Launch& launch);
-  void give_device_up();
-  [[nodiscard]] Result<void> look_at_device();
-  [[nodiscard]] Result<void> settle();
-  void ring_doorbell();
-  [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
-  void take_finishing_back();
-  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
-  [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
-  [[nodiscard]] std::uint64_t global_clock() const;
-
-  Replica replica_;
-  std::unique_ptr<OpenTensors> open_tensors_;
-  ClientMemory memory_;
-  std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
-  bool given_up_ = false;               ///< the device has failed, and the daemon was left
-  ForkGuard guard_;
-  FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
-  const std::uint64_t layout_hash_;  ///< ours, like clock_
-  const std::uint64_t step_budget_bytes_;
-  std::uint64_t clock_;  ///< samples; ours, because the daemon could write the shared one
-  std::uint64_t steps_ = 0;
-  std::uint64_t publications_ = 0;
-  std::uint64_t serving_ns_ = 0;
-  std::uint32_t dither_ = std::random_device()();  ///< of the last pass
-  std::uint32_t next_fragment_ = 0;                ///< where the next search for due fragments starts
-  /// due_sequence when every fragment had been looked at, or look_again. The attachment's thread sets the latter.
-  std::atomic<std::uint64_t> seen_due_sequence_{look_again};
-  std::uint32_t finishing_ = 0;             ///< as in the header
-  std::uint32_t last_finishing_ = 0;        ///< that was not 0
-  std::uint64_t job_cursor_then_ = 0;       ///< Header::job_cursor when the program set its own: a later one is newer
-  mutable std::uint64_t global_clock_ = 0;  ///< the largest reported: it never goes back
-  std::string last_error_;
-  gossamer_load load_ = nullptr;  ///< with store_: the values are elsewhere
-  gossamer_store store_ = nullptr;
-  void* transfer_context_ = nullptr;
-  Attachment attachment_;  ///< last: its thread uses the members above
-};
-
-Result<std::unique_ptr<gossamer_run>> gossamer_run::open(const gossamer_options& options,
-                                                         std::span<const gossamer_tensor> tensors) {
-  if (options.job == nullptr || !layout::is_job_name(options.job)) {
-    return fail(GOSSAMER_BAD_ARGUMENT, "the job needs a name of 1 to " + std::to_string(layout::max_job_bytes) +
-                                           " letters, digits, '.', '_' or '-', not starting with '.'");
-  }
-  if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
-  if (options.memory > GOSSAMER_MEMORY_LEAN || options.device > GOSSAMER_CUDA) {
-    return fail(GOSSAMER_BAD_ARGUMENT,
-                "memory is none of gossamer_memory, or device none of gossamer_device, that this library knows");
-  }
-  if (options.device == GOSSAMER_HOST && options.stream != nullptr)
-    return fail(GOSSAMER_BAD_ARGUMENT, "a stream is given, but device says that the tensors are in host memory");
-  if (options.device == GOSSAMER_CUDA && options.memory == GOSSAMER_MEMORY_LEAN)
-    return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
-  if (options.initial_clock_samples > layout::max_clock_samples)
-    return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
-  auto replica = Replica::create(tensors, options.fragment_elements);
-  if (!replica) return std::unexpected(replica.error());
-  auto open_tensors = OpenTensors::enter(*replica, options.job);
-  if (!open_tensors) return std::unexpected(open_tensors.error());
-  auto placed = place(*replica, options);
-  if (!placed) return std::unexpected(placed.error());
-  auto guard = ForkGuard::create();
-  if (!guard) return std::unexpected(guard.error());
-  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell) return fail_errno("could not create an eventfd");
-  auto run = std::make_unique<gossamer_run>(std::move(*replica), std::move(*open_tensors), std::move(*placed),
-                                            std::move(*guard), std::move(doorbell), options);
-  if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
-  return run;
-}
-
-inline Result<void> gossamer_run::step(std::uint64_t samples) {
-  if (samples > layout::max_clock_samples - clock_) [[unlikely]]
-    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
-  clock_ += samples;
-  ++steps_;
-  layout::Header& header = memory_.header();
-  header.clock.store(clock_, std::memory_order_relaxed);
-  header.steps.store(steps_, std::memory_order_relaxed);
-  const std::uint32_t due = header.due_sequence.load(std::memory_order_acquire);
-  if (due == seen_due_sequence_.load(std::memory_order_relaxed)) [[likely]]
-    return {};
-  return serve_due_timed();
-}
-
-/// Time is measured only when something is due: that costs as much as many idle steps.
-Result<void> gossamer_run::serve_due_timed() {
-  if (finishing_ != 0) take_finishing_back();
-  const TrainingTime time;
-  const std::uint64_t publications_before = publications_;
-  auto result = serve_due(step_budget_bytes_);
-  if (publications_ == publications_before) return result;
-  serving_ns_ += time.taken_ns();
-  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of the passes that have ended since
-  memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
-  return result;
-}
-
-Result<void> gossamer_run::serve_due(std::uint64_t budget_bytes) {
-  if (device_ != nullptr) {
-    const auto ready = tend_device();
-    if (!ready) return std::unexpected(ready.error());
-    if (!*ready) return {};
-    device_->begin();
-  }
-  std::uint64_t seen = seen_due_sequence_.load(std::memory_order_acquire);
-  const std::uint32_t due = memory_.header().due_sequence.load(std::memory_order_acquire);
-  std::uint64_t served_bytes = 0;
-  bool more_due = false;
-  bool impossible = false;
-  bool not_loaded = false;
-  bool no_memory = false;
-  const std::uint32_t count = replica_.fragment_count();
-  const std::uint32_t start = next_fragment_;
-  for (std::uint32_t i = 0; i < count && !more_due; ++i) {
-    const std::uint32_t fragment = (start + i) % count;
-    const std::uint64_t bytes = replica_.fragment_bytes(fragment);
-    // One fragment is always allowed, so that a small budget delays but does not starve.
-    if (served_bytes > 0 && bytes > budget_bytes - std::min(budget_bytes, served_bytes)) {
-      more_due = true;
-      next_fragment_ = fragment;
-      break;
-    }
-    const Served served = serve_fragment(fragment);
-    if (served == Served::fragment) served_bytes += bytes;
-    impossible = impossible || served == Served::impossible;
-    not_loaded = not_loaded || served == Served::not_loaded;
-    no_memory = no_memory || served == Served::no_memory;
-  }
-  DevicePass::Launch launch;
-  if (served_bytes > 0 && device_ == nullptr) ring_doorbell();
-  if (served_bytes > 0 && device_ != nullptr) {
-    launch = device_->launch();
-    count_launched(launch);
-    more_due = more_due || launch.left > 0;
-  }
-  // If the attachment's thread asked for another look meanwhile, its value stays.
-  seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded || no_memory ? look_again : due,
-                                             std::memory_order_relaxed);
-  if (launch.problem) return std::unexpected(*launch.problem);
-  if (impossible) {
-    return fail(GOSSAMER_BAD_MEMORY,
-                "gossamerd left an impossible word in shared memory; its fragment is left alone. Training goes on; "
-                "restart gossamerd, and report this if it was not tampered with");
-  }
-  if (no_memory) {
-    return fail(GOSSAMER_NO_MEMORY,
-                "there is no memory for a fragment that gossamerd wants; it stays due. Training goes on");
-  }
-  if (not_loaded) return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
-  return {};
-}
-
-gossamer_run::Served gossamer_run::serve_fragment(std::uint32_t fragment) {
-  layout::FragmentEntry& entry = memory_.fragment(fragment);
-  layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
-  if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
-  if (!word.with_client || word.serving) return Served::nothing;
-  // From here on the daemon cannot recall it. If it just has, it will hand it over again.
-  std::uint64_t due = word.pack();
-  word.serving = true;
-  if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
-  const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
-  if (served != Served::fragment) {
-    word.serving = false;  // as it was: nothing has been touched
-    entry.word.store(word.pack(), std::memory_order_release);
-  }
-  return served;
-}
-
-gossamer_run::Served gossamer_run::serve(std::uint32_t fragment, layout::Word word) {
-  layout::FragmentEntry& entry = memory_.fragment(fragment);
-  const Replica::Correction mode = !word.correction_valid ? Replica::Correction::none
-                                   : word.replace         ? Replica::Correction::replace
-                                                          : Replica::Correction::add;
-  if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
-  if (mode != Replica::Correction::replace && !load(fragment)) return Served::not_loaded;
-  const std::uint8_t snapshot = word.spare();
-  dither_ = mix(dither_ + 1);
-  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot),
-                 dither_);
-  entry.publication_clock.store(clock_, std::memory_order_relaxed);
-  memory_.header().publications.store(++publications_, std::memory_order_relaxed);
-  ++word.generation;
-  word.publication = snapshot;
-  word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
-  entry.word.store(word.pack(), std::memory_order_release);
-  if (mode != Replica::Correction::none) store(fragment);
-  return Served::fragment;
-}
-
-gossamer_run::Served gossamer_run::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
-  dither_ = mix(dither_ + 1);
-  memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
-  device_->add(replica_, fragment, word, dither_);
-  return Served::fragment;
-}
-
-void gossamer_run::count_launched(const DevicePass::Launch& launch) {
-  if (device_->failed()) give_device_up();
-  if (launch.launched == 0) return;
-  publications_ += launch.launched;
-  memory_.header().publications.store(publications_, std::memory_order_relaxed);
-  attachment_.watch();
-}
-
-/// The daemon would wait for words that nobody stores.
-void gossamer_run::give_device_up() {
-  if (given_up_) return;
-  given_up_ = true;
-  attachment_.end(device_->failure().error().message);
-}
-
-/// Before fragments are served: false if none can be now.
-Result<bool> gossamer_run::tend_device() {
-  Result<bool> ready = true;
-  if (device_->failed()) {
-    ready = device_->failure();
-  } else if (attachment_.wants_host_memory()) {
-    ready = move_to_host_memory();
-  }
-  if (device_->failed()) give_device_up();
-  if (!ready || !*ready) seen_due_sequence_.store(look_again, std::memory_order_relaxed);
-  return ready;
-}
-
-/// The fragments' buffers move to the run's memory, as they are. Nobody is attached meanwhile; nothing waits. True when
-/// it is done.
-Result<bool> gossamer_run::move_to_host_memory() {
-  const auto idle = device_->idle();
-  if (!idle || !*idle) return idle;
-  if (!device_->moves()) {
-    if (auto begun = device_->begin_move(); !begun) return std::unexpected(begun.error());
-    return false;
-  }
-  device_->end_move();
-  memory_.header().buffers_in = static_cast<std::uint64_t>(layout::BuffersIn::memory);
-  attachment_.offer_host_memory();
-  return true;
-}
-
-/// Whether it has failed. A step finds out when it launches.
-Result<void> gossamer_run::look_at_device() {
-  if (device_ == nullptr || device_->idle()) return {};
-  give_device_up();
-  return device_->failure();
-}
-
-/// What was launched has ended, or the limit is over: the program's stream has still to come to it then.
-Result<void> gossamer_run::settle() {
-  if (device_ == nullptr) return {};
-  const auto settled = device_->settle(settle_limit);
-  if (device_->failed()) give_device_up();
-  if (!settled) return std::unexpected(settled.error());
-  return {};
-}
-
-DeviceHandover gossamer_run::handover() {
-  if (device_ == nullptr) return {};
-  return {.under_way = &device_->words_under_way(),
-          .memory = device_->take_descriptor(),
-          .offer = device_->shares() ? device_->offer() : layout::DeviceOffer{},
-          .plan = memory_.plan(),
-          .why_pinned = device_->why()};
-}
-
-/// What a device does not come to in time finds its memory for ever.
-void gossamer_run::serve_the_last() {
-  if (device_ == nullptr) {
-    (void)serve_due(UINT64_MAX);
-    return;
-  }
-  const auto until = std::chrono::steady_clock::now() + settle_limit;
-  while (serve_due(UINT64_MAX) && seen_due_sequence_.load(std::memory_order_relaxed) == look_again &&
-         std::chrono::steady_clock::now() < until)
-    wait_to_look_again();
-  (void)settle();
-  ring_doorbell();
-  attachment_.end_thread();
-  const auto idle = device_->idle();
-  if (!idle || *idle) return;  // one that has failed does nothing more
-  device_->abandon();
-  memory_.abandon();
-}
-
-Result<void> gossamer_run::set_tensor_data(std::size_t index, void* data) {
-  if (device_ != nullptr && index < replica_.tensors().size()) {
-    if (auto usable = device_->check(replica_.tensors()[index], data); !usable) return usable;
-  }
-  void* const before = index < replica_.tensors().size() ? replica_.tensors()[index].data : nullptr;
-  if (auto set = replica_.set_data(index, data); !set) return set;
-  auto moved = open_tensors_->move(replica_.tensors()[index], before, data);
-  if (!moved) (void)replica_.set_data(index, before);
-  return moved;
-}
-
-/// Maps what the pass over a fragment of lean memory reads and writes.
-bool gossamer_run::prepare(std::uint32_t fragment, const layout::Word& word) const {
-  const std::uint64_t bytes = replica_.fragment_bytes(fragment);
-  if (word.correction_valid && !memory_.prepare(fragment, word.correction, bytes, false)) return false;
-  return memory_.prepare(fragment, word.spare(), bytes, true);
-}
-
-bool gossamer_run::load(std::uint32_t fragment) const {
-  if (load_ == nullptr) return true;
-  return std::ranges::all_of(replica_.pieces(fragment), [this](const Replica::Piece& piece) {
-    return load_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count) == 0;
-  });
-}
-
-/// After the word: whatever happens in it, no correction is added twice.
-void gossamer_run::store(std::uint32_t fragment) const {
-  if (store_ == nullptr) return;
-  for (const Replica::Piece& piece : replica_.pieces(fragment))
-    store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
-}
-
-Result<void> gossamer_run::set_stream(void* stream) {
-  if (device_ == nullptr)
-    return fail(GOSSAMER_BAD_ARGUMENT, "the run's tensors are in host memory, where nothing is launched on a stream");
-  device_->set_stream(stream);
-  return {};
-}
-
-Result<void> gossamer_run::set_transfer(gossamer_load load, gossamer_store store, void* context) {
-  if ((load == nullptr) != (store == nullptr)) {
-    return fail(GOSSAMER_BAD_ARGUMENT, "load and store go together: give both, or neither");
-  }
-  if (device_ != nullptr && load != nullptr)
-    return fail(GOSSAMER_BAD_ARGUMENT, "load and store are for tensors in host memory; the run's are on a GPU");
-  load_ = load;
-  store_ = store;
-  transfer_context_ = context;
-  return {};
-}
-
-void gossamer_run::ring_doorbell() {
-  const std::uint64_t one = 1;
-  // Can fail only when the counter is full, that is when the daemon has long been told.
-  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
-}
-
-bool gossamer_run::is_ready(const AttachmentStatus& status) const {
-  const std::uint32_t state = memory_.header().state.load(std::memory_order_acquire);
-  return status.attached && (state == GOSSAMER_RUNNING || state == GOSSAMER_QUARANTINED);
-}
-
-Result<void> gossamer_run::wait_ready(std::int64_t timeout_ms) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  while (true) {
-    const AttachmentStatus status = attachment_.status();
-    const bool ready = is_ready(status);  // before serving: what was due when it became ready is then served
-    if (auto served = serve_due(UINT64_MAX); !served) return served;
-    if (ready) return settle();
-    if (auto sound = look_at_device(); !sound) return sound;
-    if (status.rejected_for_good) return fail(GOSSAMER_REJECTED, status.message);
-    if (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms)) {
-      if (status.rejected) return fail(GOSSAMER_BUSY, status.message);
-      if (!status.attached) return fail(GOSSAMER_NO_DAEMON, status.message);
-      return fail(GOSSAMER_TIMEOUT, "attached, but the model has not been agreed on with the other nodes yet");
-    }
-    wait_to_look_again();
-  }
-}
-
-void gossamer_run::info(gossamer_run_info& info) const {
-  const AttachmentStatus status = attachment_.status();
-  const layout::Header& header = memory_.header();
-  info.state = status.attached ? known_state(header.state.load(std::memory_order_acquire)) : GOSSAMER_DETACHED;
-  info.attached = status.attached;
-  info.clock_samples = clock_;
-  info.global_clock_samples = global_clock();
-  info.steps = steps_;
-  info.exchanges = header.exchanges.load(std::memory_order_relaxed);
-  info.publications = publications_;
-  info.neighbours = header.neighbours.load(std::memory_order_relaxed);
-  info.fragments_pulled = header.fragments_pulled.load(std::memory_order_relaxed);
-  info.fragments = replica_.fragment_count();
-  info.fragment_elements = replica_.fragment_elements();
-  info.elements = replica_.elements();
-  info.layout_hash = layout_hash_;
-  info.attachments = status.attachments;
-  std::ranges::copy(status.node_id, info.node_id);
-  copy_text(status.message, info.message, sizeof info.message);
-  info.bytes_sent = header.bytes_sent.load(std::memory_order_relaxed);
-  info.bytes_received = header.bytes_received.load(std::memory_order_relaxed);
-  const auto consensus = std::bit_cast<double>(header.consensus.load(std::memory_order_relaxed));
-  info.consensus = std::isfinite(consensus) && consensus > 0 ? consensus : 0;
-  info.age_samples = header.age_samples.load(std::memory_order_relaxed);
-  info.unresolved = header.unresolved.load(std::memory_order_relaxed);
-  info.quarantines = header.quarantines.load(std::memory_order_relaxed);
-  info.period_us = header.period_us.load(std::memory_order_relaxed);
-  info.pulled_bytes = header.pulled_bytes.load(std::memory_order_relaxed);
-  info.serving_ns = serving_ns_;
-  const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
-  info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
-  info.window_bytes = memory_.window_bytes();
-  info.path = device_ == nullptr ? GOSSAMER_PATH_HOST : device_->shares() ? GOSSAMER_PATH_DEVICE : GOSSAMER_PATH_PINNED;
-  info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
-}
-
-std::uint64_t gossamer_run::global_clock() const {
-  const std::uint64_t told = memory_.header().global_clock.load(std::memory_order_relaxed);
-  global_clock_ = std::max({global_clock_, clock_, std::min(told, layout::max_clock_samples)});
-  return global_clock_;
-}
-
-Result<void> gossamer_run::set_cursor(std::span<const std::byte> cursor) {
-  if (cursor.size() > layout::max_cursor_bytes) {
-    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes; at most " +
-                                           std::to_string(layout::max_cursor_bytes) +
-                                           " travel with the model: keep positions in it, not data");
-  }
-  layout::Header& header = memory_.header();
-  job_cursor_then_ = header.job_cursor.load(std::memory_order_relaxed);
-  layout::store_slot(header.own_cursor, memory_.own_cursor(), cursor);
-  return {};
-}
-
-Result<void> gossamer_run::get_cursor(std::span<std::byte> buffer, std::size_t& length) const {
-  const layout::Header& header = memory_.header();
-  const bool from_job = header.job_cursor.load(std::memory_order_acquire) != job_cursor_then_;
-  const std::vector<std::byte> cursor = from_job ? layout::load_slot(header.job_cursor, memory_.job_cursor())
-                                                 : layout::load_slot(header.own_cursor, memory_.own_cursor());
-  length = cursor.size();
-  if (buffer.data() == nullptr) return {};
-  if (cursor.size() > buffer.size()) {
-    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes, the buffer " +
-                                           std::to_string(buffer.size()));
-  }
-  std::ranges::copy(cursor, buffer.begin());
-  return {};
-}
-
-std::vector<std::byte> gossamer_run::members() const {
-  const AttachmentStatus status = attachment_.status();
-  if (status.attached) {
-    std::vector<std::byte> ids = layout::load_slot(memory_.header().members, memory_.members());
-    if (!ids.empty() && ids.size() % sizeof status.node_id == 0) return ids;
-  }
-  if (status.attachments == 0) return {};
-  const auto own = std::as_bytes(std::span(status.node_id));
-  return {own.begin(), own.end()};
-}
-
-void gossamer_run::take_finishing_back() {
-  finishing_ = 0;
-  memory_.header().finishing.store(0, std::memory_order_release);
-  ring_doorbell();
-}
-
-gossamer_finish_info gossamer_run::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
-  gossamer_finish_info info{};
-  spoiled = false;
-  info.members = 1;
-  info.saver = 1;
-  info.clock_samples = global_clock();
-  const layout::Header& header = memory_.header();
-  const auto answer = layout::FinishAnswer::unpack(header.finish_answer.load(std::memory_order_acquire));
-  if (status.attached && answer.number == finishing_) {
-    const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
-    info.agreed = answer.agreed;
-    info.saver = answer.saver;
-    spoiled = answer.spoiled;
-    info.members = answer.members;
-    info.distance = distance >= 0 ? distance : 0;
-  } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
-    info.agreed = 1;  // nobody to agree with
-  }
-  return info;
-}
-
-Result<void> gossamer_run::finish(std::int64_t timeout_ms, gossamer_finish_info& info) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  if (finishing_ == 0) {
-    last_finishing_ = std::max<std::uint32_t>(last_finishing_ + 1, 1);
-    finishing_ = last_finishing_;
-    memory_.header().finishing.store(finishing_, std::memory_order_release);
-    ring_doorbell();
-  }
-  while (true) {
-    bool spoiled = false;
-    info = finish_so_far(attachment_.status(), spoiled);  // before serving: what is due by then is served
-    auto served = serve_due(UINT64_MAX);
-    if (served) served = look_at_device();
-    const bool over = info.agreed != 0 || spoiled ||
-                      (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
-    if (!served || over) {
-      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step takes finishing back
-      return served ? end_finish(info, spoiled) : served;
-    }
-    wait_to_look_again();
-  }
-}
-
-/// Nobody looks at the model of a replica that has no partner, so this does before it is told to save.
-Result<void> gossamer_run::end_finish(gossamer_finish_info& info, bool spoiled) {
-  if (auto settled = settle(); !settled) return settled;
-  if (spoiled || (info.saver != 0 && device_ == nullptr && !replica_.finite())) {
-    info.agreed = info.saver = 0;
-    info.distance = std::numeric_limits<double>::infinity();
-    return fail(GOSSAMER_NOT_FINITE,
-                "the model holds NaN or infinity, so it is not the one to save, and the others finish without it: take "
-                "a checkpoint, or the model that they save");
-  }
-  if (info.agreed != 0) return {};
-  return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
-}
-
-void gossamer_run::abandon() {
-  attachment_.abandon();
-  if (device_ != nullptr) device_->abandon();
-  memory_.abandon();
-}
 
 namespace {
 
-/// The size of a structure's first version: what every program passes at least.
+/// The size of a structure's first version, which every program passes at least.
 constexpr std::size_t first_options_bytes = offsetof(gossamer_options, memory);
 constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
 
-/// Of a program that was built with an earlier version: what it does not know is as by default.
+/// A program that was built with an earlier version gets the defaults for the options that it does not know.
 [[nodiscard]] gossamer_options whole_options(const gossamer_options& options) {
   gossamer_options whole{};
   std::memcpy(&whole, &options, options.size);
   return whole;
 }
 
-/// Calls `function` on the run, unless it is another process's, and turns what it throws into a status.
+/// The program knows a ClientRun as an opaque gossamer_run.
+[[nodiscard]] ClientRun& run_of(gossamer_run* run) {
+  return *reinterpret_cast<ClientRun*>(run);
+}
+
+/// Calls `function` with the run unless the run belongs to another process, and turns exceptions into a status.
 template <class Function>
 gossamer_status call(gossamer_run* run, Function&& function) noexcept {
   if (run == nullptr) return GOSSAMER_BAD_ARGUMENT;
-  if (run->in_child()) [[unlikely]]
+  ClientRun& own = run_of(run);
+  if (own.in_child()) [[unlikely]]
     return GOSSAMER_FORKED;
   try {
-    return run->report(function());
+    return own.report(function(own));
   } catch (const std::bad_alloc&) {
     return GOSSAMER_NO_MEMORY;
   } catch (...) {
@@ -758,14 +62,14 @@ gossamer_status gossamer_open(const gossamer_options* options, const gossamer_te
                               gossamer_run** run, char* error, size_t error_bytes) {
   if (run == nullptr) return GOSSAMER_BAD_ARGUMENT;
   *run = nullptr;
-  Error problem{GOSSAMER_BAD_ARGUMENT, ""};
+  ClientError problem{GOSSAMER_BAD_ARGUMENT, ""};
   try {
     if (options == nullptr || options->size < first_options_bytes || options->size > sizeof *options) {
       problem.message = "options are missing or of another version of this library: call gossamer_options_init() first";
     } else if (tensors == nullptr) {
       problem.message = "no tensors given";
-    } else if (auto opened = gossamer_run::open(whole_options(*options), {tensors, tensor_count}); opened) {
-      *run = opened->release();
+    } else if (auto opened = ClientRun::open(whole_options(*options), {tensors, tensor_count}); opened) {
+      *run = reinterpret_cast<gossamer_run*>(opened->release());
       return GOSSAMER_OK;
     } else {
       problem = std::move(opened.error());
@@ -780,57 +84,57 @@ gossamer_status gossamer_open(const gossamer_options* options, const gossamer_te
 }
 
 gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms) {
-  return call(run, [&] { return run->wait_ready(timeout_ms); });
+  return call(run, [&](ClientRun& own) { return own.wait_ready(timeout_ms); });
 }
 
 gossamer_status gossamer_step(gossamer_run* run, uint64_t samples) {
-  return call(run, [&] { return run->step(samples); });
+  return call(run, [&](ClientRun& own) { return own.step(samples); });
 }
 
 gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info) {
-  return call(run, [&]() -> Result<void> {
+  return call(run, [&](ClientRun& own) -> Result<void> {
     if (info == nullptr || info->size < first_info_bytes || info->size > sizeof *info) {
       return fail(GOSSAMER_BAD_ARGUMENT, "set info.size to sizeof(gossamer_run_info) before the call");
     }
     gossamer_run_info whole{};
     whole.size = info->size;
-    run->info(whole);
+    own.info(whole);
     std::memcpy(info, &whole, info->size);
     return {};
   });
 }
 
 gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data) {
-  return call(run, [&] { return run->set_tensor_data(index, data); });
+  return call(run, [&](ClientRun& own) { return own.set_tensor_data(index, data); });
 }
 
 gossamer_status gossamer_set_stream(gossamer_run* run, void* stream) {
-  return call(run, [&] { return run->set_stream(stream); });
+  return call(run, [&](ClientRun& own) { return own.set_stream(stream); });
 }
 
 gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_load load, gossamer_store store, void* context) {
-  return call(run, [&] { return run->set_transfer(load, store, context); });
+  return call(run, [&](ClientRun& own) { return own.set_transfer(load, store, context); });
 }
 
 gossamer_status gossamer_set_cursor(gossamer_run* run, const void* bytes, size_t length) {
-  return call(run, [&]() -> Result<void> {
+  return call(run, [&](ClientRun& own) -> Result<void> {
     if (bytes == nullptr && length > 0) return fail(GOSSAMER_BAD_ARGUMENT, "the cursor is NULL");
-    return run->set_cursor({static_cast<const std::byte*>(bytes), length});
+    return own.set_cursor({static_cast<const std::byte*>(bytes), length});
   });
 }
 
 gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer, size_t size, size_t* length) {
-  return call(run, [&]() -> Result<void> {
+  return call(run, [&](ClientRun& own) -> Result<void> {
     if (length == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, "length is NULL");
-    return run->get_cursor({static_cast<std::byte*>(buffer), size}, *length);
+    return own.get_cursor({static_cast<std::byte*>(buffer), size}, *length);
   });
 }
 
 gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count) {
-  return call(run, [&]() -> Result<void> {
+  return call(run, [&](ClientRun& own) -> Result<void> {
     if (count == nullptr || (ids == nullptr && capacity > 0))
       return fail(GOSSAMER_BAD_ARGUMENT, "ids or count is NULL");
-    const std::vector<std::byte> members = run->members();
+    const std::vector<std::byte> members = own.members();
     *count = members.size() / sizeof *ids;
     const std::size_t told_bytes = std::min(*count, capacity) * sizeof *ids;
     if (told_bytes > 0) std::memcpy(ids, members.data(), told_bytes);
@@ -839,12 +143,12 @@ gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t c
 }
 
 gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info) {
-  return call(run, [&]() -> Result<void> {
+  return call(run, [&](ClientRun& own) -> Result<void> {
     if (info != nullptr && info->size != sizeof *info) {
       return fail(GOSSAMER_BAD_ARGUMENT, "set info.size to sizeof(gossamer_finish_info) before the call");
     }
     gossamer_finish_info found{};
-    auto result = run->finish(timeout_ms, found);
+    auto result = own.finish(timeout_ms, found);
     if (info != nullptr) {
       *info = found;
       info->size = sizeof *info;
@@ -855,19 +159,19 @@ gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_
 
 void gossamer_close(gossamer_run* run) {
   if (run == nullptr) return;
-  if (run->in_child()) {
-    run->abandon();
+  if (run_of(run).in_child()) {
+    run_of(run).abandon();
   } else {
-    (void)call(run, [&]() -> Result<void> {
-      run->serve_the_last();
+    (void)call(run, [&](ClientRun& own) -> Result<void> {
+      own.serve_the_last();
       return {};
     });
   }
-  delete run;
+  delete &run_of(run);
 }
 
 const char* gossamer_last_error(const gossamer_run* run) {
-  return run == nullptr ? "" : run->last_error();
+  return run == nullptr ? "" : reinterpret_cast<const ClientRun*>(run)->last_error();
 }
 
 const char* gossamer_status_name(gossamer_status status) {

@@ -7,8 +7,8 @@
  * Conventions
  *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal
  * handlers.
- *  2. A run is opaque and independent of other runs: all that the library knows across them is which memory they have,
- *     so that a tensor in one open run is refused to another. One thread at a time may use a run.
+ *  2. A run is opaque and independent of other runs. The library only compares their memory, and refuses a tensor that
+ *     is in another open run. One thread at a time may use a run.
  *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
  *     be replaced with gossamer_set_tensor_data(). The library reads and writes it only inside calls on the run.
  *     Everything else passed in (names, shapes, options) is copied.
@@ -39,14 +39,14 @@ extern "C" {
 
 typedef enum gossamer_status {
   GOSSAMER_OK = 0,
-  GOSSAMER_BAD_ARGUMENT = 1, /* the call cannot mean anything: see the message */
-  GOSSAMER_UNSUPPORTED = 2,  /* a tensor that Gossamer does not mix (yet): the message names it */
-  GOSSAMER_NO_MEMORY = 3,    /* of the process, or shared memory for the model */
+  GOSSAMER_BAD_ARGUMENT = 1, /* an argument makes no sense: see the message */
+  GOSSAMER_UNSUPPORTED = 2,  /* a tensor that Gossamer cannot average: the message names it */
+  GOSSAMER_NO_MEMORY = 3,    /* the process, or shared memory, has no room for the model */
   GOSSAMER_SYSTEM_ERROR = 4, /* the operating system refused something */
-  GOSSAMER_NO_DAEMON = 5,    /* none answered in time; the library goes on trying */
+  GOSSAMER_NO_DAEMON = 5,    /* no daemon answered in time; the library goes on trying */
   GOSSAMER_REJECTED = 6,     /* the daemon refuses this model or this library: the message says why */
   GOSSAMER_TIMEOUT = 7,      /* attached, but not ready in time */
-  GOSSAMER_BAD_MEMORY = 8,   /* the daemon left something impossible in shared memory; it was ignored */
+  GOSSAMER_BAD_MEMORY = 8,   /* the daemon left an impossible value in shared memory; it was ignored */
   GOSSAMER_FORKED = 9,       /* the run belongs to the process that opened it */
   GOSSAMER_BUSY = 10,        /* the daemon refuses the run for now; the library goes on trying */
   GOSSAMER_NOT_LOADED = 11,  /* the program's `load` could not bring a tensor's values; its fragment stays due */
@@ -55,10 +55,10 @@ typedef enum gossamer_status {
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
-   local tensors may be of any. */
+   local tensors may have any type. */
 typedef enum gossamer_dtype {
   GOSSAMER_F32 = 0,
-  GOSSAMER_F64 = 1, /* mixed in fp32 precision: corrections are added to the double */
+  GOSSAMER_F64 = 1, /* averaged in fp32 precision: corrections are added to the double */
   GOSSAMER_F16 = 2,
   GOSSAMER_BF16 = 3, /* the upper half of a float; corrections are rounded up or down at random, so that none is lost in
                         the mean */
@@ -72,36 +72,36 @@ typedef enum gossamer_dtype {
 
 typedef enum gossamer_role {
   GOSSAMER_PARAM = 0,  /* averaged with the other replicas */
-  GOSSAMER_BUFFER = 1, /* averaged; never touched by an outer optimiser (batch-norm statistics) */
+  GOSSAMER_BUFFER = 1, /* averaged, but never touched by an outer optimiser (batch-norm statistics) */
   GOSSAMER_LOCAL = 2   /* never leaves this process; listed so that replicas can compare their models */
 } gossamer_role;
 
 /* How much memory a run shares with the daemon. Replicas of a job may differ in it. */
 typedef enum gossamer_memory {
-  GOSSAMER_MEMORY_AUTO = 0,     /* resident if that fits into the memory that is there, else lean */
+  GOSSAMER_MEMORY_AUTO = 0,     /* resident if the machine has the memory for it, or else lean */
   GOSSAMER_MEMORY_RESIDENT = 1, /* 12 bytes for each element, all the time: three copies of the model in fp32 */
-  GOSSAMER_MEMORY_LEAN = 2      /* only for the fragments that something is done with, taken when they are needed: 12
-                                   bytes for each element of at most 8 fragments, or 64 MiB if that is more. Serving a
-                                   fragment takes longer, and exchanges wait for a step more. Fragments need 1024
-                                   elements. One client a job and node */
+  GOSSAMER_MEMORY_LEAN = 2      /* memory only for fragments in use, taken when they are needed: 12 bytes for each
+                                   element of at most 8 fragments, or 64 MiB if that is more. Serving a fragment takes
+                                   longer, and exchanges wait for one more step. Fragments need 1024 elements. A node
+                                   has one such client for each job */
 } gossamer_memory;
 
-/* Where a run's tensors are. */
+/* The place of a run's tensors. */
 typedef enum gossamer_device {
   GOSSAMER_HOST = 0, /* in host memory */
   GOSSAMER_CUDA = 1 /* in the memory of one NVIDIA GPU: `data` are device pointers. gossamer_step() launches at most one
                        kernel on the training stream, and never waits for the device. Needs the package gossamer-cuda.
-                       Not lean */
+                       Such a run cannot be lean */
 } gossamer_device;
 
-/* Through which memory a run exchanges its fragments with the daemon. */
+/* The memory through which a run exchanges its fragments with the daemon. */
 typedef enum gossamer_path {
-  GOSSAMER_PATH_HOST = 0,   /* host memory, and so are the tensors */
+  GOSSAMER_PATH_HOST = 0,   /* host memory, where the tensors are, too */
   GOSSAMER_PATH_DEVICE = 1, /* the GPU's memory, shared with the daemon: only compressed bytes cross the bus */
-  GOSSAMER_PATH_PINNED = 2 /* pinned host memory, which the GPU reads and writes: the daemon cannot work in the GPU's */
+  GOSSAMER_PATH_PINNED = 2  /* pinned host memory, which the GPU reads and writes, as the daemon cannot use the GPU's */
 } gossamer_path;
 
-/* What the daemon does for the run. */
+/* The daemon's work for the run. */
 typedef enum gossamer_state {
   GOSSAMER_DETACHED = 0,   /* no daemon: training alone */
   GOSSAMER_JOINING = 1,    /* the model is being agreed on, or pulled from other nodes */
@@ -115,13 +115,13 @@ typedef struct gossamer_run gossamer_run;
 typedef struct gossamer_options {
   size_t size;
   const char* job;                /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
-  const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, else where gossamerd puts its socket by default */
+  const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, or else gossamerd's default place */
   uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
                                      0: 1048576, or the smallest power of two that holds the model if that is less */
   uint32_t flags;                 /* 0 */
-  uint64_t step_budget_bytes;     /* most bytes of fragments (4 an element) that one step publishes, but at least one
-                                     fragment; more bounds staleness, less bounds a step's time. 0: 16 MiB */
-  uint64_t initial_clock_samples; /* trained before, when the program continues from a checkpoint */
+  uint64_t step_budget_bytes;     /* one step publishes at most this many bytes of fragments (4 an element), but always
+                                     one fragment; more limits staleness, less limits a step's time. 0: 16 MiB */
+  uint64_t initial_clock_samples; /* samples trained before, if the program continues from a checkpoint */
   uint32_t memory;                /* gossamer_memory */
   uint32_t device;                /* gossamer_device: where all param and buffer tensors are */
   void* stream;                   /* with GOSSAMER_CUDA: the CUDA stream that trains (a cudaStream_t); NULL is the
@@ -144,47 +144,47 @@ typedef struct gossamer_run_info {
   uint32_t state;    /* gossamer_state */
   uint32_t attached; /* 1 while a daemon has accepted the run and its socket is open */
   uint64_t clock_samples;
-  uint64_t global_clock_samples; /* the largest clock of a replica that is known and believed: for schedules */
+  uint64_t global_clock_samples; /* the largest known and plausible clock of a replica: for schedules */
   uint64_t steps;
   uint64_t exchanges;        /* done by this node for this job */
   uint64_t publications;     /* fragments handed to the daemon */
   uint32_t neighbours;       /* replicas of this job in reach */
-  uint32_t fragments_pulled; /* while joining, of `fragments` */
+  uint32_t fragments_pulled; /* while joining, out of `fragments` */
   uint32_t fragments;
   uint32_t fragment_elements;
   uint64_t elements; /* of all param and buffer tensors */
   uint64_t layout_hash;
   uint64_t attachments; /* how often a daemon has accepted the run */
-  uint8_t node_id[16];  /* of the daemon; zero before the first attachment */
-  char message[256];    /* what keeps the run from a daemon. While attached empty, or with GOSSAMER_PATH_PINNED why the
-                           GPU's memory is not shared */
-  /* As the daemon that looks after the run counts them, since it took the run: 0 before it has said. */
+  uint8_t node_id[16];  /* the daemon's; zero before the first attachment */
+  char message[256];    /* why no daemon has the run. While attached: empty, or with GOSSAMER_PATH_PINNED why the GPU's
+                           memory is not shared */
+  /* The daemon counts these from when it accepted the run; 0 before its first report. */
   uint64_t bytes_sent;     /* payload of the job's exchanges */
-  uint64_t bytes_received; /* likewise */
+  uint64_t bytes_received; /* payload of the job's exchanges */
   double consensus;        /* |y_j - y_i| / |y| (2-norms) as the latest exchanges found it: how far apart this replica
                               and those it meets are; 0 before any exchange */
-  uint64_t age_samples;    /* trained since the oldest fragment was published */
-  uint64_t unresolved;     /* exchanges of which nobody can tell whether both ends did them */
+  uint64_t age_samples;    /* samples trained since the oldest fragment was published */
+  uint64_t unresolved;     /* exchanges whose outcome at the other end cannot be known any more */
   uint64_t quarantines;    /* times a fragment was found to hold NaN or infinity */
-  uint64_t period_us;      /* between two exchanges of a fragment that this node begins */
-  uint64_t pulled_bytes;   /* of the model, when it was pulled from other nodes */
-  uint64_t serving_ns;     /* time that steps have spent on due fragments, in all, others on the processor apart */
-  uint32_t client_index;   /* which of the job's clients at this node it is, from 0, in the order of their coming; */
-  uint32_t clients;        /* and of how many; 1 without a daemon */
-  uint64_t window_bytes;   /* 0: the run's memory is resident. Else it is lean: the most that fragments take at once */
+  uint64_t period_us;      /* time between two exchanges of a fragment that this node begins */
+  uint64_t pulled_bytes;   /* bytes of the model that were pulled from other nodes */
+  uint64_t serving_ns;     /* total time that steps have spent on due fragments, without other threads' time */
+  uint32_t client_index;   /* index of this client among the job's clients at this node, in order of attaching */
+  uint32_t clients;        /* number of the job's clients at this node; 1 without a daemon */
+  uint64_t window_bytes;   /* 0: the run's memory is resident. Otherwise lean: fragments take this much at most */
   uint32_t path;           /* gossamer_path */
   uint32_t reserved;       /* 0 */
 } gossamer_run_info;
 
-/* How a run came to its end: see gossamer_finish(). */
+/* The end of a run: see gossamer_finish(). */
 typedef struct gossamer_finish_info {
   size_t size;
   uint32_t agreed;   /* 1: every replica in reach has finished, too, and they hold the same model but for `distance` */
-  uint32_t saver;    /* 1: this process is the one to save it: its node has the smallest id of those that finished */
-  uint32_t members;  /* replicas in reach that finish and are finite, this one included */
+  uint32_t saver;    /* 1: this process is the one to save the model: its node has the smallest id of all */
+  uint32_t members;  /* replicas in reach that finish and are finite, with this one */
   uint32_t reserved; /* 0 */
-  double distance; /* |y_j - y_i| / |y| (2-norms), the largest that the last exchanges of all fragments found; infinite
-                      if this replica holds NaN or infinity */
+  double distance;   /* |y_j - y_i| / |y| (2-norms): the largest in the last exchanges of all fragments; infinite if
+                        this replica holds NaN or infinity */
   uint64_t clock_samples; /* the largest clock of any replica that is known */
 } gossamer_finish_info;
 
@@ -197,29 +197,29 @@ GOSSAMER_API void gossamer_options_init(gossamer_options* options);
 GOSSAMER_API gossamer_status gossamer_open(const gossamer_options* options, const gossamer_tensor* tensors,
                                            size_t tensor_count, gossamer_run** run, char* error, size_t error_bytes);
 
-/* Waits until the daemon says that the run takes part, and meanwhile takes over the fragments of the model that a
- * joining node pulls from its neighbours. timeout_ms < 0 waits for ever.
- * GOSSAMER_OK; GOSSAMER_NO_DAEMON: none within the time; GOSSAMER_BUSY: refused until then, as when a limit is
- * reached; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once: waiting would not help. Training
- * may go on, alone, after each. */
+/* Waits until the daemon says that the run takes part. Takes over the fragments that a joining node pulls from its
+ * neighbours in the meantime. timeout_ms < 0 waits for ever.
+ * GOSSAMER_OK; GOSSAMER_NO_DAEMON: no daemon within the time; GOSSAMER_BUSY: refused until then, for instance because
+ * of a limit; GOSSAMER_TIMEOUT: attached, but still joining; GOSSAMER_REJECTED, at once: waiting would not help.
+ * Training may go on alone after each of these. */
 GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t timeout_ms);
 
 /* Call after each optimiser step, with the number of samples it trained on. With nothing due it makes no system call
  * and takes nanoseconds. Otherwise it adds the daemon's corrections to the fragments that are due and publishes them,
- * up to the step budget. With GOSSAMER_CUDA that is launched on the stream, after what the program has launched before;
- * not while the stream is captured into a graph. GOSSAMER_NO_DEVICE: the GPU has failed, and the run is of no more
+ * up to the step budget. With GOSSAMER_CUDA this is launched on the stream, after the program's earlier launches. It is
+ * an error while the stream is captured into a graph. GOSSAMER_NO_DEVICE: the GPU has failed, and the run is of no more
  * use. */
 GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
 
-/* Fills *info, whose `size` the caller has set: that of the structure, or of an earlier version of it. */
+/* Fills *info. The caller has set its `size` to that of the structure, or of an earlier version of it. */
 GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);
 
 /* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. On a
- * GPU what was launched before goes on with the old memory: free it in the order of the stream. */
+ * GPU, passes launched before go on with the old memory: free it in the order of the stream. */
 GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
 
-/* With GOSSAMER_CUDA: calls on the run launch on this stream (a cudaStream_t) from now on; the caller orders it after
- * the stream before. */
+/* With GOSSAMER_CUDA: calls on the run launch on this stream (a cudaStream_t) from now on. The caller orders it after
+ * the former stream. */
 GOSSAMER_API gossamer_status gossamer_set_stream(gossamer_run* run, void* stream);
 
 /* For tensors whose values live elsewhere than at `data`, which is then a copy in host memory: on a device, in arrays
@@ -232,12 +232,12 @@ GOSSAMER_API gossamer_status gossamer_set_stream(gossamer_run* run, void* stream
  *
  * load brings the elements' values to `data`. It returns 0, or else the fragment is left as it was and stays due, and
  * the call returns GOSSAMER_NOT_LOADED. It is not called for elements that are about to be replaced.
- * store is called after elements at `data` have been changed: the program's own are to be set to them before it
- * trains on. */
+ * store is called after elements at `data` have changed: the program sets its own values to them before it trains
+ * on. */
 typedef int (*gossamer_load)(void* context, size_t tensor, uint64_t first, uint64_t count);
 typedef void (*gossamer_store)(void* context, size_t tensor, uint64_t first, uint64_t count);
 
-/* NULL for both ends it. One alone is GOSSAMER_BAD_ARGUMENT. */
+/* NULL for both ends the transfer. Only one of them is GOSSAMER_BAD_ARGUMENT. */
 GOSSAMER_API gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_load load, gossamer_store store,
                                                    void* context);
 
@@ -246,28 +246,28 @@ GOSSAMER_API gossamer_status gossamer_set_transfer(gossamer_run* run, gossamer_l
  * GOSSAMER_BAD_ARGUMENT if it is longer. */
 GOSSAMER_API gossamer_status gossamer_set_cursor(gossamer_run* run, const void* bytes, size_t length);
 
-/* The cursor that the program has set last, or the one that came with the model if the model was taken over since.
+/* The cursor that the program has set last, or the one that came with the model if the model was taken over later.
  * *length is its length, 0 if there is none. GOSSAMER_BAD_ARGUMENT if `size` bytes do not hold it; with `buffer` NULL
  * only *length is set. */
 GOSSAMER_API gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer, size_t size, size_t* length);
 
 /* The nodes in reach that run this job, this one included: ids of 16 bytes, ascending, at most `capacity` and at most
- * 256. *count is how many there are. Without a daemon, its last id alone, or none if there never was one. In a large
- * cluster a node knows only some of the others. */
+ * 256. *count is their number. Without a daemon it is the last daemon's id alone, or none if there never was one. In a
+ * large cluster a node knows only some of the others. */
 GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count);
 
 /* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
- * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. Meanwhile it
- * serves what is due; timeout_ms < 0 waits for ever. Replicas that still train are waited for; one that dies is not.
- * Without a daemon it is over at once, and alone within two seconds: the others might be back.
- * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info says how things stand, and after it more than one may be
- * told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is
- * told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() takes
- * finishing back. `info`, whose `size` the caller has set, may be NULL. */
+ * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. It
+ * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not
+ * for one that dies. Without a daemon it ends at once, and without others within two seconds, as they might be back.
+ * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info has the present state, and more than one process may later
+ * be told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which
+ * is told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() ends
+ * finishing. `info`, whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
-/* Serves what is due, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a GPU
- * has not come to what was launched within ten seconds, it does so later, and the memory for it is never freed. */
+/* Serves due fragments, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a
+ * GPU has not reached a launched pass within ten seconds, it does so later, and the memory for it is never freed. */
 GOSSAMER_API void gossamer_close(gossamer_run* run);
 
 /* The message of the last call on this run that failed; "" if none has. */

@@ -10,7 +10,7 @@ namespace {
 constinit std::mutex mutex;
 constinit OpenTensors* first = nullptr;
 
-/// Nothing of the list is half changed when a process forks.
+/// Keeps the list from being half changed when the process forks.
 void prepare_for_forks() {
   [[maybe_unused]] static const int registered = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
                                                                 [] {
@@ -22,23 +22,24 @@ void prepare_for_forks() {
 [[nodiscard]] std::uintptr_t begin_of(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
-[[nodiscard]] std::uintptr_t end_of(const Tensor& tensor, const void* data) {
+[[nodiscard]] std::uintptr_t end_of(const ClientTensor& tensor, const void* data) {
   return begin_of(data) + tensor.elements * element_bytes(tensor.dtype);
 }
 
 }  // namespace
 
-bool OpenTensors::counts(const Tensor& tensor) {
+bool OpenTensors::counts(const ClientTensor& tensor) {
   return tensor.role != layout::Role::local && tensor.elements > 0;
 }
 
-/// The ranges of a run do not overlap each other: of those that begin before the end, only the last can reach further.
+/// The ranges of a run do not overlap each other, so among those that begin before the end only the last can reach
+/// further.
 bool OpenTensors::overlaps(std::uintptr_t begin, std::uintptr_t end) const {
   const auto behind = ranges_.lower_bound(end);
   return behind != ranges_.begin() && std::prev(behind)->second > begin;
 }
 
-Result<void> OpenTensors::objection(const Tensor& tensor, const void* data) const {
+Result<void> OpenTensors::objection(const ClientTensor& tensor, const void* data) const {
   if (!counts(tensor)) return {};
   for (const OpenTensors* other = first; other != nullptr; other = other->next_) {
     if (other == this || !other->overlaps(begin_of(data), end_of(tensor, data))) continue;
@@ -49,22 +50,22 @@ Result<void> OpenTensors::objection(const Tensor& tensor, const void* data) cons
   return {};
 }
 
-void OpenTensors::insert(const Tensor& tensor, const void* data) {
+void OpenTensors::insert(const ClientTensor& tensor, const void* data) {
   if (counts(tensor)) ranges_.emplace(begin_of(data), end_of(tensor, data));
 }
 
-Result<std::unique_ptr<OpenTensors>> OpenTensors::enter(const Replica& replica, const std::string& job) {
+Result<std::unique_ptr<OpenTensors>> OpenTensors::enter(const ClientReplica& replica, const std::string& job) {
   prepare_for_forks();
   std::unique_ptr<OpenTensors> own(new OpenTensors(job));
-  for (const Tensor& tensor : replica.tensors())
+  for (const ClientTensor& tensor : replica.tensors())
     own->insert(tensor, tensor.data);
   if (auto entered = own->enter_list(replica); !entered) return std::unexpected(entered.error());
   return own;
 }
 
-Result<void> OpenTensors::enter_list(const Replica& replica) {
+Result<void> OpenTensors::enter_list(const ClientReplica& replica) {
   const std::scoped_lock lock(mutex);
-  for (const Tensor& tensor : replica.tensors()) {
+  for (const ClientTensor& tensor : replica.tensors()) {
     if (auto apart = objection(tensor, tensor.data); !apart) return apart;
   }
   next_ = first;
@@ -81,7 +82,7 @@ OpenTensors::~OpenTensors() {
   }
 }
 
-Result<void> OpenTensors::move(const Tensor& tensor, const void* before, const void* data) {
+Result<void> OpenTensors::move(const ClientTensor& tensor, const void* before, const void* data) {
   const std::scoped_lock lock(mutex);
   if (auto apart = objection(tensor, data); !apart) return apart;
   const auto [begin, end] = ranges_.equal_range(begin_of(before));

@@ -1,9 +1,10 @@
-// Which memory the open runs of this process work on, so that no two work on the same: each would take the other's
-// corrections for training and pass them on, and the model would grow without bound on all nodes.
+// The memory that the open runs of this process work on, so that no two runs work on the same memory. Two such runs
+// would each take the other's corrections for training and pass them on, and the model would grow without bound on all
+// nodes.
 //
-// A run holds one OpenTensors from gossamer_open() to gossamer_close(). They are in one list, the only state that runs
-// share; it is guarded by a mutex, as runs may be opened and closed in different threads. A forked child begins with an
-// empty list: the runs in it are the parent's.
+// A run holds one OpenTensors from gossamer_open() to gossamer_close(). They are in one list, which is the only state
+// that runs share. A mutex guards it, because runs may be opened and closed in different threads. A forked child begins
+// with an empty list, because the runs in it are the parent's.
 
 #pragma once
 
@@ -12,33 +13,33 @@
 #include <memory>
 #include <string>
 
+#include "sdk/c/client_replica.hpp"
 #include "sdk/c/error.hpp"
-#include "sdk/c/replica.hpp"
 
 namespace gossamer::client {
 
 class OpenTensors {
  public:
-  /// Refuses, naming the tensor and the other run's job, if any of them is in another open run.
-  [[nodiscard]] static Result<std::unique_ptr<OpenTensors>> enter(const Replica& replica, const std::string& job);
+  /// Fails if any of the tensors is in another open run. The error names the tensor and the other run's job.
+  [[nodiscard]] static Result<std::unique_ptr<OpenTensors>> enter(const ClientReplica& replica, const std::string& job);
   OpenTensors(const OpenTensors&) = delete;
   OpenTensors& operator=(const OpenTensors&) = delete;
   ~OpenTensors();
 
-  /// The values of the tensor were at `before`, and are at `data` from now on. Refuses likewise, and then nothing has
-  /// changed.
-  [[nodiscard]] Result<void> move(const Tensor& tensor, const void* before, const void* data);
+  /// The tensor's values were at `before` and are at `data` from now on. On failure nothing has changed.
+  [[nodiscard]] Result<void> move(const ClientTensor& tensor, const void* before, const void* data);
 
  private:
   explicit OpenTensors(std::string job) : job_(std::move(job)) {}
-  [[nodiscard]] static bool counts(const Tensor& tensor);
-  [[nodiscard]] Result<void> objection(const Tensor& tensor, const void* data) const;
-  [[nodiscard]] Result<void> enter_list(const Replica& replica);
-  void insert(const Tensor& tensor, const void* data);
+  [[nodiscard]] static bool counts(const ClientTensor& tensor);
+  [[nodiscard]] Result<void> objection(const ClientTensor& tensor, const void* data) const;
+  [[nodiscard]] Result<void> enter_list(const ClientReplica& replica);
+  void insert(const ClientTensor& tensor, const void* data);
   [[nodiscard]] bool overlaps(std::uintptr_t begin, std::uintptr_t end) const;
 
   const std::string job_;
-  std::multimap<std::uintptr_t, std::uintptr_t> ranges_;  // begin and end; while tensors swap places, one twice
+  // begin and end; while tensors swap places, one range may be in it twice
+  std::multimap<std::uintptr_t, std::uintptr_t> ranges_;
   OpenTensors* next_ = nullptr;
 };
 

@@ -1,9 +1,9 @@
-// How much of its time a thread gives to a piece of work: its processor time, or, if it has waited for something (a
-// device, say), the time that passed. If another thread was given the processor meanwhile, only the processor time
-// counts: on a busy machine most of what passes is somebody else's, and would make gossip look many times dearer than
-// it is.
+// The time that a thread gives to a piece of work. This is its processor time, or the elapsed time if the thread has
+// waited for something (a device, for instance). If another thread was given the processor in between, only the
+// processor time counts: on a busy machine most of the elapsed time belongs to other threads, and gossip would seem
+// many times dearer than it is.
 //
-// A few system calls. One owner, one thread: the one that works.
+// It takes a few system calls. One owner, one thread: the one that works.
 
 #pragma once
 
@@ -23,10 +23,10 @@ class TrainingTime {
     begin_.passed_ns = passed_now();
   }
 
-  /// Since this was made.
+  /// The time since this object was made.
   [[nodiscard]] std::uint64_t taken_ns() const {
-    // In the opposite order: the thread is put off while a system call returns rather than at any other time, and that
-    // must be seen if it has made the time that passed longer.
+    // The readings are in the opposite order. A thread is most often preempted while a system call returns, and a
+    // preemption that has lengthened the elapsed time must be noticed.
     const std::int64_t passed_ns = passed_now() - begin_.passed_ns;
     const std::int64_t processor_ns = processor_now() - begin_.processor_ns;
     const Switches end = switches_now();

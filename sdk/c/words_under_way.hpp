@@ -1,7 +1,7 @@
-// The words of fragments that a device is to store: handed to it by a step, and not yet stored. The training thread
-// adds them; the attachment's thread looks which have been stored, so that it can ring for them.
+// Words of fragments that a step has handed to a device and that the device has not stored yet. The training thread
+// adds them; the attachment's thread looks which have been stored, in order to ring for them.
 //
-// Any thread. The mutex is held for as long as it takes to look at the words.
+// Any thread. The mutex is held only while the words are looked at.
 
 #pragma once
 
@@ -18,9 +18,9 @@ class WordsUnderWay {
  public:
   struct Entry {
     const std::atomic<std::uint64_t>* word;
-    std::uint64_t bits;  ///< until it is stored
+    std::uint64_t bits;  ///< the value until the word is stored
   };
-  /// So that adding as many needs no memory.
+  /// Reserves space, so that adding this many words takes no memory.
   explicit WordsUnderWay(std::size_t expected) { entries_.reserve(expected); }
 
   void add(std::span<const Entry> entries) {
@@ -28,7 +28,7 @@ class WordsUnderWay {
     entries_.insert(entries_.end(), entries.begin(), entries.end());
   }
   struct Look {
-    std::size_t stored = 0;  ///< since the last look
+    std::size_t stored = 0;  ///< stored since the last look
     std::size_t left = 0;
   };
   [[nodiscard]] Look look() {
@@ -37,7 +37,7 @@ class WordsUnderWay {
         entries_, [](const Entry& entry) { return entry.word->load(std::memory_order_acquire) != entry.bits; });
     return {stored, entries_.size()};
   }
-  /// None will be stored any more.
+  /// No word will be stored any more.
   void forget() {
     const std::lock_guard lock(mutex_);
     entries_.clear();

@@ -47,10 +47,10 @@ struct Tensor {
   gossamer_dtype dtype = GOSSAMER_F32;
   gossamer_role role = GOSSAMER_PARAM;
   std::vector<std::uint64_t> shape;
-  void* data = nullptr;  ///< the caller's, contiguous
+  void* data = nullptr;  ///< the caller's memory, contiguous
 };
 
-/// The upper half of a float, as the field's frameworks keep it.
+/// The upper half of a float, as the frameworks of the field define it.
 struct bfloat16 {
   std::uint16_t bits;
 };
@@ -90,7 +90,7 @@ template <std::ranges::contiguous_range Values>
   return detail::mixed_tensor(std::move(name), GOSSAMER_PARAM, values, std::move(shape));
 }
 
-/// A tensor that is averaged but is no parameter: batch-norm statistics.
+/// A tensor that is averaged but is no parameter, for instance batch-norm statistics.
 template <std::ranges::contiguous_range Values>
 [[nodiscard]] Tensor buffer(std::string name, Values&& values, std::vector<std::uint64_t> shape = {}) {
   return detail::mixed_tensor(std::move(name), GOSSAMER_BUFFER, values, std::move(shape));
@@ -129,7 +129,7 @@ class Run {
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
     for (const Tensor& tensor : tensors) {
-      gossamer_tensor& c_tensor = c_tensors.emplace_back();  // reserved fields zero
+      gossamer_tensor& c_tensor = c_tensors.emplace_back();  // with the reserved fields zero
       c_tensor.name = tensor.name.c_str();
       c_tensor.dtype = static_cast<std::uint32_t>(tensor.dtype);
       c_tensor.role = static_cast<std::uint32_t>(tensor.role);
@@ -145,9 +145,9 @@ class Run {
     run_.reset(run);
   }
 
-  /// Waits until the run takes part; without a timeout for ever. Returns GOSSAMER_OK, or GOSSAMER_NO_DAEMON,
-  /// GOSSAMER_BUSY, GOSSAMER_TIMEOUT or GOSSAMER_REJECTED, after each of which training may go on alone; last_error()
-  /// explains.
+  /// Waits until the run takes part in the training, without a timeout for ever. Returns GOSSAMER_OK, or
+  /// GOSSAMER_NO_DAEMON, GOSSAMER_BUSY, GOSSAMER_TIMEOUT or GOSSAMER_REJECTED. Training may go on alone after each of
+  /// these; last_error() explains.
   gossamer_status wait_ready(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     const gossamer_status status = gossamer_wait_ready(run_.get(), timeout ? timeout->count() : -1);
     const bool expected = status == GOSSAMER_OK || status == GOSSAMER_NO_DAEMON || status == GOSSAMER_BUSY ||
@@ -166,17 +166,17 @@ class Run {
     return info;
   }
 
-  /// The values of tensor `index` have moved to `data`.
+  /// The values of tensor `index` are at `data` from now on.
   void set_tensor_data(std::size_t index, void* data) { check(gossamer_set_tensor_data(run_.get(), index, data)); }
 
-  /// Calls launch on this CUDA stream from now on: see gossamer_set_stream().
+  /// Later calls launch on this CUDA stream: see gossamer_set_stream().
   void set_stream(void* stream) { check(gossamer_set_stream(run_.get(), stream)); }
 
   /// The program's place in the data, at most 4096 bytes: see gossamer_set_cursor().
   void set_cursor(std::span<const std::byte> cursor) {
     check(gossamer_set_cursor(run_.get(), cursor.data(), cursor.size()));
   }
-  /// The one set last, or that came with the model; empty if there is none.
+  /// The cursor that was set last or came with the model; empty if there is none.
   [[nodiscard]] std::vector<std::byte> cursor() const {
     std::vector<std::byte> cursor(4096);
     std::size_t length = 0;
@@ -192,7 +192,7 @@ class Run {
     ids.resize(std::min(count, ids.size()));
     return ids;
   }
-  /// Training is over: waits until the replicas agree, or for the time. See gossamer_finish(); `agreed` says which.
+  /// Training is over. Waits until the replicas agree or the time is up; `agreed` says which. See gossamer_finish().
   gossamer_finish_info finish(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     gossamer_finish_info info{};
     info.size = sizeof info;
@@ -202,7 +202,7 @@ class Run {
   }
 
   [[nodiscard]] std::string last_error() const { return gossamer_last_error(run_.get()); }
-  /// For calls of the C ABI; still owned by this object.
+  /// For calls of the C ABI. This object still owns it.
   [[nodiscard]] gossamer_run* handle() const noexcept { return run_.get(); }
 
  private:

@@ -1,9 +1,9 @@
 // libgossamer_client_cuda.so: passes on one GPU behind the functions of sdk/cuda/plugin_abi.hpp. Each launch borrows a
 // set of tables (pinned host memory, its copy on the device, counters, two events) until its second event has passed.
 //
-// Loaded by sdk/c/device_plugin.cpp. Threads: one at a time for each context. Invariants: nothing that launch(), copy()
-// and idle() call waits for the device; an error of the CUDA runtime that is the device's is kept in the context, and
-// nothing is launched after it.
+// Loaded by sdk/c/device_plugin.cpp. One thread at a time may use a context. Invariants: launch(), copy() and idle()
+// never wait for the device; an error of the CUDA runtime that concerns the device is kept in the context, and nothing
+// is launched after it.
 
 #include <array>
 #include <cstdio>
@@ -19,9 +19,9 @@
 namespace gossamer::client::cuda {
 namespace {
 
-/// Passes that can be under way at once. One for each step with something due, which the device may be behind.
+/// This many passes can be under way at once. Each step with something due adds one, and the device may be behind.
 constexpr std::size_t max_passes = 8;
-/// Parts of the tables begin at multiples of this.
+/// Each part of the tables begins at a multiple of this.
 constexpr std::size_t alignment = 16;
 
 [[nodiscard]] constexpr std::size_t rounded(std::size_t bytes) {
@@ -32,8 +32,7 @@ void say(char* error, std::size_t error_bytes, const std::string& text) {
   if (error != nullptr && error_bytes > 0) std::snprintf(error, error_bytes, "%s", text.c_str());
 }
 
-/// Makes a device the current one of this thread for as long as it lives. Nothing that is done meanwhile disturbs a
-/// graph that the program is capturing.
+/// Makes a device this thread's current one for as long as it lives. It protects a graph that the program is capturing.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -55,11 +54,11 @@ class CurrentDevice {
  private:
   int before_ = 0;
   bool changed_ = false;
-  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // what it is not now
+  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // swapped with the thread's mode
   cudaError_t error_;
 };
 
-/// Where the parts of a pass are in its tables.
+/// The offsets of the parts of a pass in its tables.
 struct Offsets {
   explicit Offsets(PassLimits limits)
       : first_group(rounded(limits.pieces * sizeof(Piece))),
@@ -91,35 +90,35 @@ struct Context {
   std::uint64_t pass_ns = 0;
   std::string failure;  ///< empty: none
 
-  /// The device's failure; `error` is what the caller's text goes to.
-  [[nodiscard]] Status fail(const char* what, cudaError_t result, char* error, std::size_t error_bytes) {
-    (void)cudaGetLastError();  // not to be found by the next call
+  /// Reports an error of the device. The caller's text goes to `error`.
+  [[nodiscard]] PassStatus fail(const char* what, cudaError_t result, char* error, std::size_t error_bytes) {
+    (void)cudaGetLastError();  // clears the error for the next call
     if (failure.empty()) failure = std::string(what) + ": " + cudaGetErrorString(result);
     say(error, error_bytes, failure);
-    return Status::failed;
+    return PassStatus::failed;
   }
 };
 
 namespace {
 
-Status locate(const void* address, std::int32_t* device, char* error, std::size_t error_bytes) noexcept {
+PassStatus locate(const void* address, std::int32_t* device, char* error, std::size_t error_bytes) noexcept {
   *device = -1;
   cudaPointerAttributes attributes{};
   const cudaError_t result = cudaPointerGetAttributes(&attributes, address);
-  if (result == cudaErrorInvalidValue) {  // how older runtimes say that it is the host's
+  if (result == cudaErrorInvalidValue) {  // older runtimes report host memory this way
     (void)cudaGetLastError();
-    return Status::done;
+    return PassStatus::done;
   }
   if (result != cudaSuccess) {
     (void)cudaGetLastError();
     say(error, error_bytes, std::string("the NVIDIA driver: ") + cudaGetErrorString(result));
-    return Status::failed;
+    return PassStatus::failed;
   }
   if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) *device = attributes.device;
-  return Status::done;
+  return PassStatus::done;
 }
 
-/// What a context has; null where it was not made.
+/// Frees all that a context has; null where it was not made.
 void free_all(Context& context) {
   for (Tables& tables : context.tables) {
     if (tables.host != nullptr) (void)cudaFreeHost(tables.host);
@@ -163,28 +162,29 @@ void free_all(Context& context) {
   if (result != cudaSuccess) return result;
   result = cudaEventCreateWithFlags(&context.copied, cudaEventDisableTiming);
   if (result != cudaSuccess) return result;
-  return cudaDeviceSynchronize();  // the counters are zero
+  return cudaDeviceSynchronize();  // the counters are zero now
 }
 
-Status open(std::int32_t device, PassLimits limits, Context** context, char* error, std::size_t error_bytes) noexcept {
+PassStatus open(std::int32_t device, PassLimits limits, Context** context, char* error,
+                std::size_t error_bytes) noexcept {
   *context = nullptr;
   std::unique_ptr<Context> made(new (std::nothrow) Context);
-  if (!made) return Status::no_memory;
+  if (!made) return PassStatus::no_memory;
   made->device = device;
   made->limits = limits;
   const CurrentDevice current(device);
   const cudaError_t result = current.error() == cudaSuccess ? make_all(*made) : current.error();
   if (result == cudaSuccess) {
     *context = made.release();
-    return Status::done;
+    return PassStatus::done;
   }
   free_all(*made);
   say(error, error_bytes, "GPU " + std::to_string(device) + ": " + cudaGetErrorString(result));
-  return result == cudaErrorMemoryAllocation ? Status::no_memory : Status::failed;
+  return result == cudaErrorMemoryAllocation ? PassStatus::no_memory : PassStatus::failed;
 }
 
-// What is given back is given back whatever has failed. The current device only sees to it that the runtime makes no
-// context on another GPU for that.
+// Memory is given back whatever has failed. The current device is set only so that the runtime does not make a context
+// on another GPU.
 
 void close(Context* context) noexcept {
   if (context == nullptr) return;
@@ -200,20 +200,20 @@ void uuid(const Context* context, std::uint8_t uuid[16]) noexcept {
   std::memcpy(uuid, &context->uuid, 16);
 }
 
-/// With the context's GPU as the current device.
+/// Runs `work` with the context's GPU as the current device.
 template <class Work>
-Status on_device(Context& context, char* error, std::size_t error_bytes, const Work& work) {
+PassStatus on_device(Context& context, char* error, std::size_t error_bytes, const Work& work) {
   if (!context.failure.empty()) {
     say(error, error_bytes, context.failure);
-    return Status::failed;
+    return PassStatus::failed;
   }
   const CurrentDevice current(context.device);
   if (current.error() != cudaSuccess) return context.fail("cudaSetDevice", current.error(), error, error_bytes);
   return work();
 }
 
-Status share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error,
-             std::size_t error_bytes) noexcept {
+PassStatus share(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error,
+                 std::size_t error_bytes) noexcept {
   return on_device(*context, error, error_bytes,
                    [&] { return share_memory(context->device, bytes, memory, error, error_bytes); });
 }
@@ -223,8 +223,8 @@ void unshare(Context* context, const SharedMemory* memory) noexcept {
   unshare_memory(*memory);
 }
 
-Status pin(Context* context, void* memory, std::uint64_t bytes, void** device_memory, char* error,
-           std::size_t error_bytes) noexcept {
+PassStatus pin(Context* context, void* memory, std::uint64_t bytes, void** device_memory, char* error,
+               std::size_t error_bytes) noexcept {
   return on_device(*context, error, error_bytes,
                    [&] { return pin_memory(memory, bytes, device_memory, error, error_bytes); });
 }
@@ -234,8 +234,8 @@ void unpin(Context* context, void* memory) noexcept {
   unpin_memory(memory);
 }
 
-/// Looks which passes and copies have ended.
-[[nodiscard]] Status look(Context& context, char* error, std::size_t error_bytes) {
+/// Finds out which passes and copies have ended.
+[[nodiscard]] PassStatus look(Context& context, char* error, std::size_t error_bytes) {
   for (Tables& tables : context.tables) {
     if (!tables.busy) continue;
     const cudaError_t result = cudaEventQuery(tables.end);
@@ -252,11 +252,11 @@ void unpin(Context* context, void* memory) noexcept {
       return context.fail("a copy of the model", result, error, error_bytes);
     context.copying = result != cudaSuccess;
   }
-  (void)cudaGetLastError();  // that something is not ready
-  return Status::done;
+  (void)cudaGetLastError();  // clears "not ready" for the next call
+  return PassStatus::done;
 }
 
-/// Writes a pass into its tables. Returns how many groups of threads it takes.
+/// Writes a pass into its tables. Returns the number of groups of threads that it takes.
 [[nodiscard]] std::uint32_t fill(std::uint8_t* host, const Offsets& offsets, const Piece* pieces,
                                  std::uint32_t piece_count, const Publication* publications,
                                  std::uint32_t publication_count) {
@@ -275,7 +275,7 @@ void unpin(Context* context, void* memory) noexcept {
   return all;
 }
 
-/// In the order of the stream: the tables' way to the device, and the kernel, between two events.
+/// Enqueues the copy of the tables to the device and the kernel, between two events.
 [[nodiscard]] cudaError_t enqueue(Tables& tables, const Offsets& offsets, std::uint32_t piece_count,
                                   std::uint32_t group_count, cudaStream_t stream) {
   cudaError_t result = cudaMemcpyAsync(tables.device, tables.host, offsets.bytes, cudaMemcpyHostToDevice, stream);
@@ -298,21 +298,21 @@ void unpin(Context* context, void* memory) noexcept {
   return result == cudaErrorStreamCaptureImplicit || (result == cudaSuccess && status != cudaStreamCaptureStatusNone);
 }
 
-[[nodiscard]] Status launch_here(Context& context, cudaStream_t stream, const Piece* pieces, std::uint32_t piece_count,
-                                 const Publication* publications, std::uint32_t publication_count, char* error,
-                                 std::size_t error_bytes) {
+[[nodiscard]] PassStatus launch_here(Context& context, cudaStream_t stream, const Piece* pieces,
+                                     std::uint32_t piece_count, const Publication* publications,
+                                     std::uint32_t publication_count, char* error, std::size_t error_bytes) {
   if (is_capturing(stream)) {
     say(error, error_bytes, "the stream is being captured into a graph: call this outside of the capture");
-    return Status::impossible;
+    return PassStatus::impossible;
   }
-  if (const Status status = look(context, error, error_bytes); status != Status::done) return status;
+  if (const PassStatus status = look(context, error, error_bytes); status != PassStatus::done) return status;
   Tables* tables = nullptr;
   for (Tables& candidate : context.tables) {
     if (!candidate.busy) tables = &candidate;
   }
   if (tables == nullptr) {
     say(error, error_bytes, "the device is behind with passes that were launched before");
-    return Status::busy;
+    return PassStatus::busy;
   }
   const Offsets offsets({piece_count, publication_count});
   const std::uint32_t groups = fill(tables->host, offsets, pieces, piece_count, publications, publication_count);
@@ -320,23 +320,23 @@ void unpin(Context* context, void* memory) noexcept {
   if (result == cudaErrorInvalidResourceHandle || result == cudaErrorInvalidValue) {
     (void)cudaGetLastError();
     say(error, error_bytes,
-        "the stream is none of GPU " + std::to_string(context.device) +
+        "the stream does not belong to GPU " + std::to_string(context.device) +
             ", where the tensors are: " + cudaGetErrorString(result));
-    return Status::impossible;
+    return PassStatus::impossible;
   }
   if (result == cudaSuccess) result = enqueue(*tables, offsets, piece_count, groups, stream);
   if (result != cudaSuccess) return context.fail("launching a pass over the model", result, error, error_bytes);
   tables->busy = true;
-  return Status::done;
+  return PassStatus::done;
 }
 
-Status launch(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
-              const Publication* publications, std::uint32_t publication_count, char* error,
-              std::size_t error_bytes) noexcept {
-  if (piece_count == 0) return Status::done;
+PassStatus launch(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
+                  const Publication* publications, std::uint32_t publication_count, char* error,
+                  std::size_t error_bytes) noexcept {
+  if (piece_count == 0) return PassStatus::done;
   if (piece_count > context->limits.pieces || publication_count > context->limits.publications) {
     say(error, error_bytes, "a pass of more pieces than the run was opened for");
-    return Status::impossible;
+    return PassStatus::impossible;
   }
   return on_device(*context, error, error_bytes, [&] {
     return launch_here(*context, static_cast<cudaStream_t>(stream), pieces, piece_count, publications,
@@ -344,22 +344,22 @@ Status launch(Context* context, void* stream, const Piece* pieces, std::uint32_t
   });
 }
 
-Status copy(Context* context, void* to, const void* from, std::uint64_t bytes, char* error,
-            std::size_t error_bytes) noexcept {
+PassStatus copy(Context* context, void* to, const void* from, std::uint64_t bytes, char* error,
+                std::size_t error_bytes) noexcept {
   return on_device(*context, error, error_bytes, [&] {
     cudaError_t result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context->copies);
     if (result == cudaSuccess) result = cudaEventRecord(context->copied, context->copies);
     if (result != cudaSuccess) return context->fail("copying the model", result, error, error_bytes);
     context->copying = true;
-    return Status::done;
+    return PassStatus::done;
   });
 }
 
-Status idle(Context* context, bool* idle, char* error, std::size_t error_bytes) noexcept {
+PassStatus idle(Context* context, bool* idle, char* error, std::size_t error_bytes) noexcept {
   *idle = false;
   return on_device(*context, error, error_bytes, [&] {
-    const Status status = look(*context, error, error_bytes);
-    *idle = status == Status::done && !context->copying;
+    const PassStatus status = look(*context, error, error_bytes);
+    *idle = status == PassStatus::done && !context->copying;
     for (const Tables& tables : context->tables)
       *idle = *idle && !tables.busy;
     return status;
@@ -370,14 +370,25 @@ std::uint64_t pass_ns(const Context* context) noexcept {
   return context->pass_ns;
 }
 
-constexpr PluginTable table = {
-    plugin_version, sizeof(PluginTable), locate, open, close, uuid, share, unshare, pin, unpin, launch, copy, idle,
-    pass_ns};
+constexpr ClientPluginTable table = {plugin_version,
+                                     sizeof(ClientPluginTable),
+                                     locate,
+                                     open,
+                                     close,
+                                     uuid,
+                                     share,
+                                     unshare,
+                                     pin,
+                                     unpin,
+                                     launch,
+                                     copy,
+                                     idle,
+                                     pass_ns};
 
 }  // namespace
 }  // namespace gossamer::client::cuda
 
-extern "C" __attribute__((visibility("default"))) const gossamer::client::cuda::PluginTable*
+extern "C" __attribute__((visibility("default"))) const gossamer::client::cuda::ClientPluginTable*
 gossamer_client_cuda_plugin() {
   return &gossamer::client::cuda::table;
 }

@@ -1,9 +1,9 @@
-// What a pass computes for one element, wherever it runs: the loops of sdk/c/fused_pass.cpp in host memory and the
-// kernel of sdk/cuda/client_plugin.cu call these functions, so that a step does the same on both. (Only of which bits a
-// NaN has the processors differ.)
+// The computation of a pass for one element, on any processor. The loops of sdk/c/fused_pass.cpp in host memory and the
+// kernel of sdk/cuda/client_plugin.cu call these functions, so that a step does the same on both. (Only the bits of a
+// NaN may differ.)
 //
-// C++17 and nothing of the standard library, since device code is compiled by older compilers. Compiled without
-// contraction to fused multiply-add, and denormal numbers are kept. Pure functions, any thread.
+// C++17 without the standard library, because older compilers compile device code. Compiled without contraction to
+// fused multiply-add, and with denormal numbers kept. Pure functions, for any thread.
 
 #pragma once
 
@@ -37,14 +37,14 @@ GOSSAMER_CLIENT_ANYWHERE std::uint32_t mixed(std::uint32_t x) {
 /// Element i of a piece takes its random number from mixed(dither) + i · golden_ratio.
 inline constexpr std::uint32_t golden_ratio = 0x9e3779b9;
 
-/// Sixteen bits. Of the hash above one multiplication and the better half of its bits are kept, over a sequence that is
-/// spread evenly to begin with: the pass is to cost what its memory traffic costs.
+/// A random number of sixteen bits. It uses one multiplication of the hash above and the better half of its bits, over
+/// a sequence that is already spread evenly, because a pass should cost no more than its memory traffic.
 GOSSAMER_CLIENT_ANYWHERE std::uint32_t random_of(std::uint32_t sequence) {
   return ((sequence ^ sequence >> 15) * 0x846ca68bU) >> 16;
 }
 
-/// The bits of a value that bfloat16 has, next to `value`: up or down by 16 random bits. Infinity has nothing in its
-/// lower half, and stays; NaN is made quiet, so that it does not become infinity.
+/// The bits of a bfloat16 value next to `value`, rounded up or down by 16 random bits. Infinity has a zero lower half
+/// and so stays. NaN is made quiet, so that it does not become infinity.
 GOSSAMER_CLIENT_ANYWHERE std::uint32_t rounded_at_random(float value, std::uint32_t random) {
   constexpr std::uint32_t lower_half = 0xffff;
   constexpr std::uint32_t quiet = 0x00400000;
@@ -56,7 +56,7 @@ GOSSAMER_CLIENT_ANYWHERE float to_float(Bfloat16 x) {
   return __builtin_bit_cast(float, std::uint32_t{x.bits} << 16);
 }
 
-/// What is added to, in the precision of x; and what is taken over.
+/// The result of adding, in the precision of x, and the value to take over.
 GOSSAMER_CLIENT_ANYWHERE float sum(float x, float correction) {
   return x + correction;
 }
@@ -67,7 +67,7 @@ GOSSAMER_CLIENT_ANYWHERE float sum(Bfloat16 x, float correction) {
   return to_float(x) + correction;
 }
 
-/// x = value. Returns the snapshot of it.
+/// x = value. Returns the snapshot of x.
 GOSSAMER_CLIENT_ANYWHERE float store(float& x, float value, std::uint32_t) {
   x = value;
   return value;

@@ -1,6 +1,6 @@
-// Launching a kernel by the function behind <<<>>>, with the parameters' types as the kernel has them.
+// Launches a kernel by the function behind <<<>>>, with the parameter types of the kernel.
 //
-// Called by both plug-ins. C++17; any thread whose current device is the stream's.
+// Both plug-ins call it. C++17; any thread whose current device is the stream's.
 
 #pragma once
 
@@ -13,7 +13,7 @@ struct Same {
   using Type = T;
 };
 
-/// The error is the last one of this thread, too, until cudaGetLastError() is called.
+/// The error is also this thread's last error until cudaGetLastError() is called.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), unsigned groups, unsigned threads_a_group,
                                  cudaStream_t stream, typename Same<Parameters>::Type... arguments) {

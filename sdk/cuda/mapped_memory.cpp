@@ -9,13 +9,13 @@ template <class Function>
 void find(const char* name, Function& function, const char*& missing) {
   void* address = nullptr;
 #if CUDART_VERSION >= 12050
-  constexpr unsigned since = 11000;  // has them all, in the form of cuda.h
+  constexpr unsigned since = 11000;  // this version has all of them, in the form of cuda.h
   cudaDriverEntryPointQueryResult found{};
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &address, since, cudaEnableDefault, &found);
 #else
   const cudaError_t result = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault);
 #endif
-  if (result != cudaSuccess) (void)cudaGetLastError();  // not to be found by the next call
+  if (result != cudaSuccess) (void)cudaGetLastError();  // clears the error for the next call
   if (result != cudaSuccess || address == nullptr) missing = name;
   function = reinterpret_cast<Function>(address);
 }

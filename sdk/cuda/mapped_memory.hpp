@@ -1,5 +1,5 @@
 // GPU memory that processes share by a descriptor: the driver's functions for it, and its mapping at an address of its
-// own. Part of both plug-ins, the client's, which makes such memory, and the daemon's, which imports it.
+// own. It is part of both plug-ins: the client's plug-in makes such memory, and the daemon's imports it.
 //
 // The functions are found through the runtime, so that nothing is linked against the driver. Any thread.
 
@@ -11,7 +11,7 @@
 
 namespace gossamer::cuda {
 
-/// The driver's functions; all of them, or `missing` names one that it lacks.
+/// All of the driver's functions, or in `missing` the name of one that it lacks.
 struct Driver {
   decltype(&cuGetErrorString) error_string = nullptr;
   decltype(&cuDeviceGetAttribute) attribute = nullptr;
@@ -27,16 +27,16 @@ struct Driver {
   decltype(&cuMemSetAccess) set_access = nullptr;
   const char* missing = nullptr;
 
-  /// For people. Also where functions are missing.
+  /// The error in words. It also works where functions are missing.
   [[nodiscard]] const char* text(CUresult result) const;
 };
 [[nodiscard]] const Driver& driver();
 
-/// What memory that a descriptor is made of is like.
+/// The properties of memory that can be exported as a descriptor.
 [[nodiscard]] CUmemAllocationProp shareable_memory(int device);
 
-/// An allocation at an address of its own, for one device to read and write. It keeps the allocation by itself. The
-/// destructor undoes what has been done, unless it is kept.
+/// An allocation at an address of its own, for one device to read and write. The mapping keeps the allocation alive.
+/// The destructor undoes what has been done, unless the mapping is kept.
 class Mapping {
  public:
   Mapping() = default;
@@ -44,9 +44,9 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  /// Fails if the allocation has not so many bytes. Once.
+  /// Fails if the allocation is smaller than this. Call it once.
   [[nodiscard]] CUresult make(int device, CUmemGenericAllocationHandle memory, std::size_t bytes);
-  /// What make() was doing when it failed.
+  /// The action of make() that failed.
   [[nodiscard]] const char* what() const { return what_; }
   [[nodiscard]] void* address() const;
   [[nodiscard]] void* keep();

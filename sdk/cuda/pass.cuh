@@ -15,19 +15,19 @@
 namespace gossamer::client::cuda {
 
 inline constexpr std::uint32_t threads_a_group = 256;
-/// That a thread reads and writes at once, where the addresses allow it.
+/// A thread reads and writes this many elements at once where the addresses allow it.
 inline constexpr std::uint32_t vector_elements = 4;
 inline constexpr std::uint32_t vectors_a_thread = 4;
 inline constexpr std::uint32_t group_elements = threads_a_group * vector_elements * vectors_a_thread;
 
-/// A pass, as the kernel finds it in the device's memory.
+/// A pass as the kernel finds it in the device's memory.
 struct Pass {
   const Piece* pieces;
-  const std::uint32_t* first_group;  ///< of each piece, ascending from 0
+  const std::uint32_t* first_group;  ///< first group of each piece, ascending from 0
   std::uint32_t piece_count;
   const Publication* publications;
-  const std::uint32_t* groups;  ///< of each publication, in all
-  std::uint32_t* ended;         ///< of each publication: groups so far
+  const std::uint32_t* groups;  ///< number of groups of each publication
+  std::uint32_t* ended;         ///< groups of each publication that have ended
 };
 
 /// Four elements that are read or written together.
@@ -41,7 +41,7 @@ template <class T>
   return reinterpret_cast<std::uintptr_t>(address) % alignof(Four<T>) == 0;
 }
 
-/// Element i of the piece: x and its snapshot.
+/// Processes element i of the piece: x and its snapshot.
 template <Mode mode, class T>
 [[nodiscard]] __device__ inline float serve(T& x, float correction, std::uint32_t random, std::uint32_t i) {
   if constexpr (mode == Mode::none) return element::snapshot_of(x);
@@ -50,14 +50,14 @@ template <Mode mode, class T>
   return element::store(x, correction, sequence);
 }
 
-/// Elements [begin, end) of the piece, by all threads of the group.
+/// Processes elements [begin, end) of the piece, with all threads of the group.
 template <Mode mode, class T>
 __device__ inline void serve_group(const Piece& piece, std::uint32_t begin, std::uint32_t end) {
   T* const x = static_cast<T*>(piece.x);
   const float* const c = piece.correction;
   float* const s = piece.snapshot;
   const std::uint32_t random = element::mixed(piece.dither);
-  // A group begins at a multiple of the vectors: what holds for the piece holds for it.
+  // A group begins at a multiple of the vector's length, so the piece's alignment is the group's.
   const bool aligned = is_aligned(x) && is_aligned(s) && (mode == Mode::none || is_aligned(c));
   const std::uint32_t vectors_end = aligned ? end - (end - begin) % vector_elements : begin;
 #pragma unroll
@@ -93,7 +93,7 @@ __device__ inline void serve_group(const Piece& piece, std::uint32_t begin, std:
   }
 }
 
-/// The piece that a group works on: the last one that begins with it or before it.
+/// The piece that a group works on: the last one that begins with this group or an earlier one.
 [[nodiscard]] __device__ inline std::uint32_t piece_of(std::uint32_t group, const std::uint32_t* first_group,
                                                        std::uint32_t piece_count) {
   std::uint32_t low = 0;
@@ -123,10 +123,11 @@ __global__ void __launch_bounds__(threads_a_group) pass_kernel(Pass pass) {
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  // What the whole group wrote can be seen by the system before its end is counted, and by whoever sees the word.
+  // The whole group's writes are made visible to the system before the group's end is counted, and to whoever sees the
+  // word.
   __threadfence_system();
   const std::uint32_t last = pass.groups[piece.fragment] - 1;
-  if (atomicInc(pass.ended + piece.fragment, last) != last) return;  // back to zero with the last
+  if (atomicInc(pass.ended + piece.fragment, last) != last) return;  // the last one sets it back to zero
   __threadfence_system();
   const Publication publication = pass.publications[piece.fragment];
   *static_cast<volatile std::uint64_t*>(publication.word) = publication.value;

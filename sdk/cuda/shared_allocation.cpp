@@ -14,28 +14,28 @@ namespace {
 
 using gossamer::cuda::driver;
 
-/// What went wrong, for people; where it is to be told.
+/// Writes what went wrong, for people, where the caller wants it.
 struct Report {
   char* error;
   std::size_t error_bytes;
 
-  [[nodiscard]] Status say(Status status, const char* what, const char* why) const {
+  [[nodiscard]] PassStatus say(PassStatus status, const char* what, const char* why) const {
     if (error != nullptr && error_bytes > 0) std::snprintf(error, error_bytes, "%s: %s", what, why);
     return status;
   }
-  [[nodiscard]] Status say(const char* what, CUresult result) const {
-    const Status status = result == CUDA_ERROR_OUT_OF_MEMORY ? Status::no_memory : Status::impossible;
+  [[nodiscard]] PassStatus say(const char* what, CUresult result) const {
+    const PassStatus status = result == CUDA_ERROR_OUT_OF_MEMORY ? PassStatus::no_memory : PassStatus::impossible;
     return say(status, what, driver().text(result));
   }
-  [[nodiscard]] Status say(const char* what, cudaError_t result) const {
-    (void)cudaGetLastError();  // not to be found by the next call
-    return say(result == cudaErrorMemoryAllocation ? Status::no_memory : Status::impossible, what,
+  [[nodiscard]] PassStatus say(const char* what, cudaError_t result) const {
+    (void)cudaGetLastError();  // clears the error for the next call
+    return say(result == cudaErrorMemoryAllocation ? PassStatus::no_memory : PassStatus::impossible, what,
                cudaGetErrorString(result));
   }
 };
 
-/// An allocation at an address of its own, and its descriptor. The destructor undoes what has been done, unless it is
-/// kept.
+/// An allocation at an address of its own, and its descriptor. The destructor undoes what has been done, unless the
+/// allocation is kept.
 class Allocation {
  public:
   explicit Allocation(int device) : device_(device) {}
@@ -43,16 +43,16 @@ class Allocation {
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation() {
     if (descriptor_ >= 0) ::close(descriptor_);
-    // The mapping keeps the memory by itself, and so does the descriptor.
+    // The mapping keeps the memory alive, and so does the descriptor.
     if (created_) (void)driver().release(memory_);
   }
 
-  [[nodiscard]] Status make(std::uint64_t bytes, const Report& report) {
+  [[nodiscard]] PassStatus make(std::uint64_t bytes, const Report& report) {
     const CUmemAllocationProp property = gossamer::cuda::shareable_memory(device_);
     std::size_t granularity = 0;
     CUresult result = driver().granularity(&granularity, &property, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result != CUDA_SUCCESS) return report.say("asking for the size of the GPU's pages", result);
-    if (granularity == 0) return report.say(Status::impossible, "the GPU's pages", "they have no size");
+    if (granularity == 0) return report.say(PassStatus::impossible, "the GPU's pages", "they have no size");
     bytes_ = (bytes + granularity - 1) / granularity * granularity;
     result = driver().create(&memory_, bytes_, &property, 0);
     if (result != CUDA_SUCCESS) return report.say("taking GPU memory that can be shared", result);
@@ -63,7 +63,7 @@ class Allocation {
       return report.say("sharing GPU memory", result);
     }
     result = mapping_.make(device_, memory_, bytes_);
-    return result == CUDA_SUCCESS ? Status::done : report.say(mapping_.what(), result);
+    return result == CUDA_SUCCESS ? PassStatus::done : report.say(mapping_.what(), result);
   }
   [[nodiscard]] void* address() const { return mapping_.address(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
@@ -79,9 +79,9 @@ class Allocation {
 };
 
 /// Whether the GPU can share memory by a descriptor at all.
-[[nodiscard]] Status check_support(int device, const Report& report) {
+[[nodiscard]] PassStatus check_support(int device, const Report& report) {
   if (driver().missing != nullptr) {
-    return report.say(Status::impossible, driver().missing,
+    return report.say(PassStatus::impossible, driver().missing,
                       "the NVIDIA driver lacks this function: a newer driver can share GPU memory");
   }
   for (const auto attribute : {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -90,38 +90,38 @@ class Allocation {
     const CUresult result = driver().attribute(&supported, attribute, device);
     if (result != CUDA_SUCCESS) return report.say("asking what the GPU supports", result);
     if (supported == 0)
-      return report.say(Status::impossible, "sharing GPU memory", "this GPU or its driver does not support it");
+      return report.say(PassStatus::impossible, "sharing GPU memory", "this GPU or its driver does not support it");
   }
-  return Status::done;
+  return PassStatus::done;
 }
 
 }  // namespace
 
-Status share_memory(int device, std::uint64_t bytes, SharedMemory* memory, char* error,
-                    std::size_t error_bytes) noexcept {
+PassStatus share_memory(int device, std::uint64_t bytes, SharedMemory* memory, char* error,
+                        std::size_t error_bytes) noexcept {
   const Report report{error, error_bytes};
-  if (const Status status = check_support(device, report); status != Status::done) return status;
+  if (const PassStatus status = check_support(device, report); status != PassStatus::done) return status;
   Allocation allocation(device);
-  if (const Status status = allocation.make(bytes, report); status != Status::done) return status;
-  // The second waits for the first, whatever streams the program has.
+  if (const PassStatus status = allocation.make(bytes, report); status != PassStatus::done) return status;
+  // The second call waits for the first, whatever streams the program has.
   cudaError_t result = cudaMemset(allocation.address(), 0, allocation.bytes());
   if (result == cudaSuccess) result = cudaDeviceSynchronize();
   if (result != cudaSuccess) return report.say("clearing shared GPU memory", result);
   *memory = allocation.keep();
-  return Status::done;
+  return PassStatus::done;
 }
 
 void unshare_memory(const SharedMemory& memory) noexcept {
   (void)gossamer::cuda::unmap(memory.base, memory.bytes);
 }
 
-Status pin_memory(void* memory, std::uint64_t bytes, void** device_memory, char* error,
-                  std::size_t error_bytes) noexcept {
+PassStatus pin_memory(void* memory, std::uint64_t bytes, void** device_memory, char* error,
+                      std::size_t error_bytes) noexcept {
   const Report report{error, error_bytes};
   cudaError_t result = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (result != cudaSuccess) return report.say("pinning host memory", result);
   result = cudaHostGetDevicePointer(device_memory, memory, 0);
-  if (result == cudaSuccess) return Status::done;
+  if (result == cudaSuccess) return PassStatus::done;
   unpin_memory(memory);
   return report.say("finding pinned host memory on the GPU", result);
 }

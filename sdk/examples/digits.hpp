@@ -12,8 +12,8 @@
 
 struct Digits {
   static constexpr std::size_t pixels = 64;
-  std::size_t training = 1437;  ///< the rest is held out
-  std::vector<float> pixel;     ///< 64 an image, 0 to 1
+  std::size_t training = 1437;  ///< the other images are held out
+  std::vector<float> pixel;     ///< 64 for each image, 0 to 1
   std::vector<int> labels;
   [[nodiscard]] const float* image(std::size_t n) const { return &pixel[n * pixels]; }
 };
@@ -25,7 +25,7 @@ inline Digits load_digits() {
   Digits read;
   float value = 0;
   while (pipe && std::fscanf(pipe.get(), "%f,", &value) == 1) {
-    // 64 pixels of 0 to 16, then the digit.
+    // A line has 64 pixels of 0 to 16, and then the digit.
     if (read.pixel.size() % Digits::pixels == 0 && read.pixel.size() / Digits::pixels > read.labels.size()) {
       read.labels.push_back(static_cast<int>(value));
     } else {

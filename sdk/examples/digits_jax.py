@@ -13,7 +13,7 @@ import gossamer.jax as gossamer  # <- Gossamer
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 images, labels, test_images, test_labels = digits.load()
-random = np.random.default_rng()  # of its own, so that machines draw different batches
+random = np.random.default_rng()  # not seeded alike, so that machines draw different batches
 
 
 def layer(inputs, outputs):
@@ -37,7 +37,7 @@ def update(params, x, y):
 
 params = {"hidden": layer(64, 64), "out": layer(64, 10)}
 run = gossamer.attach(params, job="digits-jax")  # <- Gossamer
-params = run.params  # <- Gossamer: of those that already train
+params = run.params  # <- Gossamer: the model of those that already train
 
 for step in range(steps):
     batch = random.integers(0, len(images), 32)

@@ -12,7 +12,7 @@ import gossamer  # <- Gossamer
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 images, labels, test_images, test_labels = digits.load()
-random = np.random.default_rng()  # of its own, so that machines draw different batches
+random = np.random.default_rng()  # not seeded alike, so that machines draw different batches
 weights, bias = np.zeros((64, 10), np.float32), np.zeros(10, np.float32)
 
 run = gossamer.attach({"weights": weights, "bias": bias}, job="digits-numpy")  # <- Gossamer
@@ -27,7 +27,7 @@ for step in range(steps):
     weights -= 0.5 / 32 * x.T @ probabilities  # in place
     bias -= 0.5 / 32 * probabilities.sum(axis=0)
     run.step(samples=32)  # <- Gossamer
-    time.sleep(0.002)  # a larger model takes longer
+    time.sleep(0.002)  # stands for the time that a larger model takes
 
 run.close()  # <- Gossamer
 accuracy = ((test_images @ weights + bias).argmax(axis=1) == test_labels).mean()

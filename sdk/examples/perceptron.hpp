@@ -20,7 +20,7 @@ struct Perceptron {
     for (float& w : w2)
       w = std::normal_distribution<float>(0, std::sqrt(2.0f / hidden))(random);
   }
-  /// The class that fits best.
+  /// Returns the class that fits best.
   int forward(const float* x) {
     for (int i = 0; i < hidden; ++i) {
       h[i] = b1[i];
@@ -35,7 +35,7 @@ struct Perceptron {
     }
     return static_cast<int>(std::max_element(p, p + classes) - p);
   }
-  /// Its part of a step of stochastic gradient descent on the cross entropy.
+  /// Adds this example's part of a step of stochastic gradient descent on the cross entropy.
   void train(const float* x, int label) {
     const float largest = p[forward(x)];
     float sum = 0, dh[hidden] = {};

@@ -1,4 +1,4 @@
-// The layout hash: what tells two replicas apart that cannot be averaged. The client writes it into
+// The layout hash, which differs between replicas that cannot be averaged. The client writes it into
 // Header::layout_hash, the daemon computes it again from the tensor table and refuses a memory in which it differs;
 // between nodes it is part of the job's key. Pure; any thread.
 //
@@ -26,7 +26,7 @@
 
 namespace gossamer::layout {
 
-/// What a layout says of one tensor.
+/// The description of one tensor in a layout.
 struct TensorDescription {
   std::string_view name;
   Dtype dtype = Dtype::f32;
@@ -44,7 +44,7 @@ void append_little_endian(std::string& bytes, Integer value) {
 }
 }  // namespace detail
 
-/// The bytes that are hashed; apart so that a test can hold them to the table above.
+/// The bytes that are hashed. This is a function of its own so that a test can compare it with the table above.
 [[nodiscard]] inline std::string layout_hash_input(std::uint32_t fragment_elements,
                                                    std::span<const TensorDescription> tensors) {
   std::string bytes = "g-layout";

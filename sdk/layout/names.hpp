@@ -1,5 +1,6 @@
-// What a job and a tensor may be called. The client checks before it opens, the daemon again before it trusts. Names
-// end up in logs, metrics, JSON and file names, so they are held to what is harmless in all of them. Pure; any thread.
+// The names that jobs and tensors may have. The client checks them before it opens, and the daemon again before it
+// trusts them. Names end up in logs, metrics, JSON and file names, so only characters that are harmless in all of these
+// are allowed. Pure functions, for any thread.
 
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace gossamer::layout {
 
-/// 1 to 63 letters, digits, '.', '_' or '-', and no '.' in front.
+/// 1 to 63 letters, digits, '.', '_' or '-', without a '.' in front.
 [[nodiscard]] constexpr bool is_job_name(std::string_view name) {
   if (name.empty() || name.size() > max_job_bytes || name.front() == '.') return false;
   for (const char c : name) {

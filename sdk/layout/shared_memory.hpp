@@ -63,12 +63,12 @@ inline constexpr std::uint32_t max_tensors = 1u << 20;
 inline constexpr std::uint32_t max_fragments = 1u << 16;
 inline constexpr std::size_t max_name_bytes = 255;
 inline constexpr std::size_t max_job_bytes = 63;
-/// No clock is larger, in samples: whole numbers up to here are exact as doubles.
+/// No clock is larger, in samples. Whole numbers up to this one are exact as doubles.
 inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 inline constexpr std::size_t max_dimensions = 8;
-/// Bytes of a cursor: what the program keeps of its place in the data.
+/// The most bytes of a cursor, in which the program keeps its place in its data.
 inline constexpr std::size_t max_cursor_bytes = slot_bytes;
-/// Members of a job that a client is told of, 16 bytes each.
+/// A client is told of at most this many members of its job, 16 bytes each.
 inline constexpr std::size_t max_members = slot_bytes / 16;
 
 /// Element type of a tensor in the client's own memory. In shared memory everything is fp32.
@@ -85,16 +85,16 @@ enum class Dtype : std::uint8_t {
   boolean = 9
 };
 
-/// Whether tensors of it can be averaged.
+/// Whether tensors of this type can be averaged.
 [[nodiscard]] constexpr bool is_mixable(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::bf16;
 }
 
-/// What gossip does with a tensor.
+/// The role of a tensor in gossip.
 enum class Role : std::uint8_t {
-  param = 0,   ///< mixed
-  buffer = 1,  ///< mixed, never touched by an outer optimiser
-  local = 2,   ///< never leaves the node: in the table (so that layouts can be compared), not in the replica
+  param = 0,   ///< averaged
+  buffer = 1,  ///< averaged, but never touched by an outer optimiser
+  local = 2,   ///< never leaves the node: it is in the table, so that layouts can be compared, but not in the replica
 };
 
 struct TensorEntry {
@@ -112,15 +112,15 @@ static_assert(sizeof(TensorEntry) == 96 && alignof(TensorEntry) == 8);
 
 inline constexpr std::uint32_t commits_modulus = 1U << 23;
 
-/// A fragment's word. Stored by its owner only, with release; read with acquire.
+/// A fragment's word. Only its owner stores it, with release; readers load it with acquire.
 struct Word {
-  std::uint32_t generation = 0;   ///< + 1 at every publication
+  std::uint32_t generation = 0;   ///< grows by 1 with every publication
   std::uint8_t publication = 0;   ///< buffer index 0–2
   std::uint8_t correction = 1;    ///< buffer index 0–2, never equal to publication
   bool correction_valid = false;  ///< otherwise the correction is zero
-  bool replace = false;           ///< the correction holds values to take over, not to add
+  bool replace = false;           ///< the correction holds values that replace the fragment's
   bool with_client = false;       ///< owner: false the daemon, true the client (due)
-  bool empty = false;             ///< only in lean memory: there is no publication, nor a correction to add to one
+  bool empty = false;             ///< only in lean memory: there is neither a publication nor a correction
   bool serving = false;           ///< the client has begun its pass over a fragment that is due
   std::uint32_t commits = 0;      ///< corrections that the daemon has committed, modulo 2^23
 
@@ -131,7 +131,7 @@ struct Word {
            std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{empty} << 3 |
            std::uint64_t{with_client} | std::uint64_t{serving} << 8 | std::uint64_t{commits} << 9;
   }
-  /// The word that `bits` hold, or one for which valid() is false.
+  /// The word that `bits` hold; if they hold none, valid() is false for it.
   [[nodiscard]] static constexpr Word unpack(std::uint64_t bits) {
     Word word;
     word.generation = static_cast<std::uint32_t>(bits >> 32);
@@ -149,19 +149,19 @@ struct Word {
     return publication < 3 && correction < 3 && publication != correction && (!replace || correction_valid) &&
            (!empty || correction_valid == replace) && (!serving || with_client);
   }
-  /// Nothing in the fragment's buffers is of any use.
+  /// The fragment's buffers hold nothing of use.
   [[nodiscard]] constexpr bool vacant() const { return empty && !with_client && !correction_valid; }
 };
 static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation == 7);
 static_assert(Word::unpack(Word{.serving = true, .commits = 5}.pack()).commits == 5);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
 
-/// What a receipt says beside the copy's number.
+/// The content of a receipt beside the copy's number.
 struct ReceiptMark {
-  std::uint32_t generation = 0;  ///< of the publication that it is about
-  bool corrected = false;        ///< the client was given a correction with it
-  bool alone = false;            ///< this client's memory is the copy: no other shares it
-  bool replaced = false;         ///< what the client was given was the copy itself, to take over
+  std::uint32_t generation = 0;  ///< of the publication that the receipt is about
+  bool corrected = false;        ///< the client was given a correction with the publication
+  bool alone = false;            ///< this client's memory is the copy: no other client shares it
+  bool replaced = false;         ///< the client was given the copy itself, to replace its own values
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{generation} | std::uint64_t{corrected} << 32 | std::uint64_t{alone} << 33 |
@@ -177,38 +177,40 @@ struct ReceiptMark {
 
 static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).replaced);
 
-/// Which of the daemon's copies of a fragment contains a publication, and was or is to be handed out upon it: for the
-/// daemon that takes over from a dead one. The number is stored before the mark, both before the word.
+/// Tells a daemon that takes over from a dead one which of the dead daemon's copies of a fragment contains a
+/// publication, and was or will be handed out for it. The number is stored before the mark, and both before the word.
 struct Receipt {
-  std::atomic<std::uint64_t> number;  ///< of the copy; 0: none
-  std::atomic<std::uint64_t> mark;    ///< ReceiptMark
+  std::atomic<std::uint64_t> number;  ///< the copy's number; 0: none
+  std::atomic<std::uint64_t> mark;    ///< a ReceiptMark
 };
 
-/// One cache line a fragment.
+/// One cache line for each fragment.
 struct alignas(64) FragmentEntry {
   std::atomic<std::uint64_t> word;
-  std::atomic<std::uint64_t> publication_clock;  ///< client: Header::clock when it published; stored before the word
-  Receipt receipts[2];                           ///< daemon: of publications with even, with odd generations
+  /// written by the client: Header::clock when it published; stored before the word
+  std::atomic<std::uint64_t> publication_clock;
+  /// written by the daemon: for publications with even and with odd generations
+  Receipt receipts[2];
   std::uint64_t reserved[2];
 };
 static_assert(sizeof(FragmentEntry) == 64);
 
-/// What the daemon tells the client about its run.
+/// The state of a run, which the daemon tells the client.
 enum class RunState : std::uint32_t {
-  detached = 0,  ///< no daemon at work on this memory (the client's own word until a daemon takes over)
+  detached = 0,  ///< no daemon works on this memory; the client writes this until a daemon takes over
   joining = 1,   ///< the model is being agreed on or pulled; due fragments carry `replace`
   running = 2,
   draining = 3,     ///< the daemon is stopping; due fragments are still to be served
   quarantined = 4,  ///< a publication held NaN or infinity and is kept out of gossip; recovers by itself
 };
 
-/// What the daemon answers to Header::finishing.
+/// The daemon's answer to Header::finishing.
 struct FinishAnswer {
-  std::uint32_t number = 0;   ///< of the request that it answers
-  std::uint16_t members = 0;  ///< replicas in reach that finish, this one included
-  bool agreed = false;        ///< all in reach finish, and agree; their mean is in the tensors
-  bool saver = false;         ///< this one's node has the smallest id of them
-  bool spoiled = false;       ///< the model holds NaN or infinity: the others finish without it, and it never agrees
+  std::uint32_t number = 0;   ///< the number of the request that it answers
+  std::uint16_t members = 0;  ///< replicas in reach that finish, with this one
+  bool agreed = false;        ///< all replicas in reach finish and agree; their mean is in the tensors
+  bool saver = false;         ///< this client's node has the smallest id of them
+  bool spoiled = false;       ///< the model holds NaN or infinity, so the others finish without it and it never agrees
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{number} << 32 | std::uint64_t{members} << 16 | std::uint64_t{spoiled} << 2 |
@@ -223,19 +225,20 @@ struct FinishAnswer {
   }
 };
 
-/// Where a fragment's three buffers are.
+/// The place of a fragment's three buffers.
 enum class BuffersIn : std::uint64_t {
   memory = 0,  ///< in this memory
-  device = 1,  ///< in a GPU's memory, handed over beside this one (sdk/layout/attach.hpp): those here have no pages
+  device = 1,  ///< in GPU memory that is handed over beside this one (sdk/layout/attach.hpp); those here have no pages
 };
 
 struct Header {
-  // Written once by the client before the memory is handed over; the daemon copies and validates, then uses its copy.
+  // The client writes these once before the memory is handed over. The daemon copies and validates them, and then uses
+  // its copy.
   std::uint64_t magic;
   std::uint64_t total_bytes;
   std::uint64_t layout_hash;        ///< layout_hash() of sdk/layout/hash.hpp
-  std::uint64_t elements;           ///< of the replica, before padding
-  std::uint32_t fragment_elements;  ///< power of two
+  std::uint64_t elements;           ///< elements of the replica before padding
+  std::uint32_t fragment_elements;  ///< a power of two
   std::uint32_t fragment_count;
   std::uint32_t tensor_count;
   std::uint32_t header_bytes;  ///< sizeof(Header)
@@ -244,48 +247,52 @@ struct Header {
   std::uint64_t names_bytes;
   std::uint64_t fragments_offset;
   std::uint64_t buffers_offset;
-  std::uint64_t buffer_stride;     ///< bytes: fragment_elements · 4
-  char job[64];                    ///< zero-terminated
-  std::uint64_t window_bytes;      ///< 0: all buffers have pages. Else the memory is lean: the most that have, together
-  std::uint64_t buffers_in;        ///< BuffersIn
-  std::uint64_t reserved_once[2];  ///< 0
+  std::uint64_t buffer_stride;  ///< in bytes: fragment_elements · 4
+  char job[64];                 ///< zero-terminated
+  /// 0: all buffers have pages. Otherwise the memory is lean, and at most this much of the buffers has pages
+  std::uint64_t window_bytes;
+  std::uint64_t buffers_in;        ///< a BuffersIn
+  std::uint64_t reserved_once[2];  ///< must be 0
 
-  // Client-written while training.
+  // The client writes these while it trains.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint64_t> publications;
-  std::atomic<std::uint64_t> serving_ns;  ///< time that steps have spent serving due fragments, in all
-  std::atomic<std::uint32_t> finishing;   ///< not 0: the program has stopped training; a number for each time it does
+  std::atomic<std::uint64_t> serving_ns;  ///< the total time that steps have spent serving due fragments
+  std::atomic<std::uint32_t> finishing;   ///< not 0: the program has stopped training; a new number each time it does
   std::atomic<std::uint64_t> own_cursor;  ///< SlotWord of cursors 0 and 1
 
-  // Daemon-written.
+  // The daemon writes these.
   alignas(64) std::atomic<std::uint32_t> due_sequence;  ///< raised after fragments become due
-  std::atomic<std::uint32_t> state;                     ///< RunState
-  std::atomic<std::uint64_t> global_clock;              ///< largest clock of the job that is known, in samples
-  std::atomic<std::uint32_t> fragments_pulled;          ///< while joining: progress
+  std::atomic<std::uint32_t> state;                     ///< a RunState
+  std::atomic<std::uint64_t> global_clock;              ///< the largest known clock of the job, in samples
+  std::atomic<std::uint32_t> fragments_pulled;          ///< progress of joining
   std::atomic<std::uint32_t> neighbours;                ///< replicas of this job in reach
-  std::atomic<std::uint64_t> exchanges;                 ///< done by this node for this job
-  std::atomic<std::uint64_t> clock_base;  ///< samples the model had seen when it was taken over (joining):
-                                          ///< the replica's clock is clock_base + clock
+  std::atomic<std::uint64_t> exchanges;                 ///< exchanges that this node has done for this job
+  /// While joining: the samples that the model had been trained on when it was taken over. The replica's clock is
+  /// clock_base + clock.
+  std::atomic<std::uint64_t> clock_base;
 
-  // Stored last by the client, with release: the rest is complete once it reads as `version`.
+  // The client stores this last, with release. The rest is complete once it reads as `version`.
   alignas(64) std::atomic<std::uint32_t> version;
 
-  // Daemon-written: what it tells the program. Distances are doubles by their bits.
-  alignas(64) std::atomic<std::uint64_t> job_cursor;  ///< SlotWord of cursors 2 and 3: came with the model
+  // The daemon writes these, for the program to read. Distances are the bits of doubles.
+  alignas(64) std::atomic<std::uint64_t> job_cursor;  ///< SlotWord of cursors 2 and 3, which came with the model
   std::atomic<std::uint64_t> members;                 ///< SlotWord of the members' slots
-  std::atomic<std::uint64_t> bytes_sent;              ///< payload of the job's exchanges by this daemon
-  std::atomic<std::uint64_t> bytes_received;          ///< likewise
-  std::atomic<std::uint64_t> consensus;               ///< double: see gossip::Replica::consensus()
-  std::atomic<std::uint64_t> age_samples;             ///< since the oldest publication
-  std::atomic<std::uint64_t> unresolved;              ///< exchanges of which nobody can tell whether both ends did them
-  std::atomic<std::uint64_t> quarantines;             ///< times a fragment was found to hold NaN or infinity
-  std::atomic<std::uint64_t> period_us;               ///< between two exchanges of a fragment that the node begins
-  std::atomic<std::uint64_t> pulled_bytes;            ///< of the model, in joining
-  std::atomic<std::uint64_t> finish_distance;         ///< double; stored before finish_answer
-  std::atomic<std::uint64_t> finish_answer;           ///< FinishAnswer, to the number in `finishing`
-  std::atomic<std::uint64_t> place;                   ///< low half: which of the job's clients here; high: of how many
-  std::atomic<std::uint64_t> reserved[3];             ///< 0
+  std::atomic<std::uint64_t> bytes_sent;              ///< payload of the job's exchanges that this daemon has sent
+  std::atomic<std::uint64_t> bytes_received;          ///< payload of the job's exchanges that this daemon has received
+  std::atomic<std::uint64_t> consensus;               ///< a double: see gossip::Replica::consensus()
+  std::atomic<std::uint64_t> age_samples;             ///< samples trained since the oldest publication
+  /// exchanges whose outcome at the other end cannot be known any more
+  std::atomic<std::uint64_t> unresolved;
+  std::atomic<std::uint64_t> quarantines;      ///< times a fragment was found to hold NaN or infinity
+  std::atomic<std::uint64_t> period_us;        ///< time between two exchanges of a fragment that the node begins
+  std::atomic<std::uint64_t> pulled_bytes;     ///< bytes of the model that were pulled while joining
+  std::atomic<std::uint64_t> finish_distance;  ///< a double; stored before finish_answer
+  std::atomic<std::uint64_t> finish_answer;    ///< a FinishAnswer to the number in `finishing`
+  /// low half: the index of this client among the job's clients here; high half: their number
+  std::atomic<std::uint64_t> place;
+  std::atomic<std::uint64_t> reserved[3];  ///< must be 0
 };
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&
@@ -298,7 +305,8 @@ inline constexpr std::uint64_t cursors_offset = page_bytes;
 inline constexpr std::uint64_t members_offset = cursors_offset + 4 * slot_bytes;
 inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;
 
-/// Where everything is for a model of this size. Both sides compute it; the daemon refuses a header that differs.
+/// The offsets of all parts for a model of this size. Both sides compute them, and the daemon refuses a header that
+/// differs.
 struct Plan {
   std::uint64_t tensors_offset, names_offset, names_bytes, fragments_offset, buffers_offset, buffer_stride, total_bytes;
   std::uint32_t fragment_count;
@@ -321,16 +329,16 @@ struct Plan {
       align_to_page(p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride);
   return p;
 }
-/// Offset of buffer `index` (0–2) of a fragment.
+/// The offset of buffer `index` (0–2) of a fragment.
 [[nodiscard]] constexpr std::uint64_t buffer_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {
   return p.buffers_offset + (std::uint64_t{fragment} * buffers_per_fragment + index) * p.buffer_stride;
 }
-/// Of all three buffers of a fragment.
+/// The bytes of all three buffers of a fragment.
 [[nodiscard]] constexpr std::uint64_t fragment_bytes(const Plan& p) {
   return buffers_per_fragment * p.buffer_stride;
 }
 
-/// In a GPU's memory the buffers of all fragments follow each other as they do here, from its beginning.
+/// In GPU memory the buffers of all fragments follow each other as they do here, from the beginning of the allocation.
 [[nodiscard]] constexpr std::uint64_t device_bytes(const Plan& p) {
   return p.fragment_count * fragment_bytes(p);
 }
@@ -338,17 +346,18 @@ struct Plan {
   return buffer_offset(p, fragment, index) - p.buffers_offset;
 }
 
-/// Of lean memory: so many bytes of buffers may have pages at once, but of so many fragments in any case.
+/// In lean memory this many bytes of buffers may have pages at once, and in any case the buffers of this many
+/// fragments.
 inline constexpr std::uint64_t window_least_bytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t window_least_fragments = 8;
-/// What the client puts into Header::window_bytes of lean memory; 0 if such a model cannot be lean, because two buffers
-/// would share a page.
+/// The value of Header::window_bytes for lean memory; 0 if such a model cannot be lean because two buffers would share
+/// a page.
 [[nodiscard]] constexpr std::uint64_t window_for(const Plan& p) {
   if (p.buffer_stride < page_bytes) return 0;
   const std::uint64_t fragments = std::max(window_least_bytes / fragment_bytes(p), window_least_fragments);
   return std::min<std::uint64_t>(fragments, p.fragment_count) * fragment_bytes(p);
 }
-/// Whether a client may put this into Header::window_bytes.
+/// Whether a client may store this value in Header::window_bytes.
 [[nodiscard]] constexpr bool is_window(const Plan& p, std::uint64_t bytes) {
   return bytes == 0 || (p.buffer_stride >= page_bytes && bytes % fragment_bytes(p) == 0 &&
                         bytes / fragment_bytes(p) <= p.fragment_count);

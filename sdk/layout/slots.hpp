@@ -1,14 +1,15 @@
 // A value of a few bytes that one side writes and the other may read at any time: the cursors and the list of members
 // in shared memory (docs/reference/shared-memory.md).
 //
-// It has two slots and a word that names the slot with the present value, its length and a sequence number. The writer
-// fills the slot that the word does not name and then stores the word: a death in between leaves the value before. The
-// reader copies the slot and reads the word again; if it has changed, the copy may be torn and is taken anew. Slots are
-// copied by words of eight bytes, stored with release and loaded with acquire, so that whoever sees a part of a newer
-// value also sees that the word has moved on. No lock, no system call; the reader tries a bounded number of times.
+// The value has two slots, and a word that names the slot with the present value, its length and a sequence number. The
+// writer fills the slot that the word does not name and then stores the word, so that a death in between leaves the
+// value before. The reader copies the slot and reads the word again. If the word has changed, the copy may be torn, and
+// the reader tries again. Slots are copied by words of eight bytes, stored with release and loaded with acquire, so
+// that a reader that sees a part of a newer value also sees that the word has changed. There is no lock and no system
+// call, and the reader tries a bounded number of times.
 //
-// One thread writes a value. Anything may be in the word and the slots if the other side is hostile: the length is
-// checked, the bytes are the reader's to judge.
+// One thread writes a value. If the other side is hostile, anything may be in the word and the slots: the length is
+// checked, and the reader judges the bytes.
 
 #pragma once
 
@@ -24,8 +25,8 @@ namespace gossamer::layout {
 
 inline constexpr std::size_t slot_bytes = 4096;
 
-/// bit 0: the slot; bits 1–13: bytes of the value, at most slot_bytes; bits 14–63: sequence, + 1 at every store.
-/// 0 before the first value.
+/// Bit 0 is the slot; bits 1–13 are the bytes of the value, at most slot_bytes; bits 14–63 are a sequence number that
+/// grows by 1 with every store. The word is 0 before the first value.
 struct SlotWord {
   std::uint64_t sequence = 0;
   std::uint32_t length = 0;
@@ -43,11 +44,11 @@ struct SlotWord {
 };
 static_assert(SlotWord::unpack(SlotWord{9, slot_bytes, 1}.pack()).length == slot_bytes);
 
-/// How often a value that changes under the reader is read again. One try takes a microsecond; no writer is that fast
-/// for long.
+/// A value that changes under the reader is read again at most this often. One try takes a microsecond, and no writer
+/// is that fast for long.
 inline constexpr int slot_read_tries = 64;
 
-/// `slots`: 2 × slot_bytes, aligned to 8. `value` has at most slot_bytes.
+/// `slots` has 2 × slot_bytes and is aligned to 8. `value` has at most slot_bytes.
 inline void store_slot(std::atomic<std::uint64_t>& word, std::byte* slots, std::span<const std::byte> value) {
   SlotWord next = SlotWord::unpack(word.load(std::memory_order_relaxed));
   next.slot ^= 1;
@@ -62,7 +63,7 @@ inline void store_slot(std::atomic<std::uint64_t>& word, std::byte* slots, std::
   word.store(next.pack(), std::memory_order_release);
 }
 
-/// The present value; empty before the first, and if the word makes no sense or never stands still.
+/// The present value. It is empty before the first one, and if the word is invalid or keeps changing.
 [[nodiscard]] inline std::vector<std::byte> load_slot(const std::atomic<std::uint64_t>& word, std::byte* slots) {
   for (int tries = 0; tries < slot_read_tries; ++tries) {
     const std::uint64_t bits = word.load(std::memory_order_acquire);

@@ -1,10 +1,11 @@
-// Where the daemon's Unix sockets are. One rule for the client library, gossamerctl and the daemon, so that they meet
-// without configuration. Called at start-up and at each attempt to connect, from any thread.
+// The places of the daemon's Unix sockets. The client library, gossamerctl and the daemon share this rule, so that they
+// meet without configuration. Called at start-up and at each attempt to connect, from any thread.
 //
 // A path from an option or from the environment is used as it is. Otherwise the socket is in one of three folders, in
-// this order: /run/gossamer (the system's daemon), $XDG_RUNTIME_DIR/gossamer (a user's), /tmp/gossamer-UID (neither).
-// The daemon takes the first that it can create and write; clients try those in which the socket exists. The folder in
-// /tmp counts only while it is a real folder of this user's: anyone may create names there.
+// this order: /run/gossamer (the system's daemon), $XDG_RUNTIME_DIR/gossamer (a user's daemon), /tmp/gossamer-UID
+// (neither). The daemon takes the first folder that it can create and write; clients try those in which the socket
+// exists. The folder in /tmp counts only if it is a real folder that belongs to this user, because anyone may create
+// names there.
 
 #pragma once
 
@@ -30,15 +31,15 @@ namespace gossamer::layout {
 inline constexpr const char* client_socket_environment = "GOSSAMER_SOCKET";
 inline constexpr const char* control_socket_environment = "GOSSAMER_CONTROL_SOCKET";
 
-/// Longest path that fits a socket address, without its terminator.
+/// The longest path that fits a socket address, without its terminator.
 inline constexpr std::size_t max_socket_path_bytes = sizeof(sockaddr_un::sun_path) - 1;
 
 namespace detail {
 
 struct SocketFolder {
   std::string path;
-  mode_t mode;       ///< when the daemon creates it
-  bool must_be_own;  ///< its parent is writable for everyone
+  mode_t mode;       ///< the folder's mode if the daemon creates it
+  bool must_be_own;  ///< everyone may write to its parent
 };
 
 [[nodiscard]] inline std::vector<SocketFolder> socket_folders() {
@@ -69,18 +70,19 @@ struct SocketFolder {
 
 }  // namespace detail
 
-/// For a client: the paths to try, best first. What the environment names is returned whether it exists or not; else
-/// only sockets that exist; empty when there is none, that is when no daemon has run.
+/// The paths that a client tries, best first. A path from the environment is returned whether it exists or not.
+/// Otherwise only existing sockets are returned; there are none if no daemon has run.
 [[nodiscard]] inline std::vector<std::string> client_sockets() {
   return detail::existing_sockets(client_socket_environment, client_socket_name);
 }
 
-/// The same for gossamerctl.
+/// The paths that gossamerctl tries, by the same rule.
 [[nodiscard]] inline std::vector<std::string> control_sockets() {
   return detail::existing_sockets(control_socket_environment, control_socket_name);
 }
 
-/// For the daemon: the folder to put its sockets in, created if need be. An error names every folder tried and why not.
+/// The folder in which the daemon puts its sockets, created if need be. An error names every folder tried and why it
+/// failed.
 [[nodiscard]] inline std::expected<std::string, std::string> make_socket_folder() {
   std::string problems;
   for (const detail::SocketFolder& folder : detail::socket_folders()) {
@@ -115,8 +117,8 @@ struct SocketFolder {
   return address;
 }
 
-/// For a client or gossamerctl, when connecting to the socket has ended with EACCES: why, and what to do. Asks the
-/// system for the names of users and groups.
+/// The message for a client or gossamerctl whose connection to the socket has ended with EACCES: why, and what to do.
+/// Asks the system for the names of users and groups.
 [[nodiscard]] inline std::string no_right_to(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return "its folder is closed to this user; ask who runs the daemon to open it";

@@ -1,5 +1,5 @@
-"""What pyproject.toml cannot say: the package is pure Python with a C library inside, so that one wheel does for every
-Python of a platform.
+"""The parts of the build that pyproject.toml cannot say. The package is pure Python with a C library inside, so one
+wheel works for every Python of a platform.
 """
 
 import re

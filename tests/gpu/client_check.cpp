@@ -5,7 +5,7 @@
 //
 //   client_check PLUGIN [--small]
 //
-// Needs nothing of CUDA itself: memory and copies are the plug-in's. With the plug-in that plays a GPU the same is run
+// Needs nothing of CUDA itself: memory and copies are the plug-in's. With the fake plug-in the same is run
 // on host memory (--small: no bandwidth), so that this program is known to work.
 
 #include <dlfcn.h>
@@ -34,15 +34,15 @@
 namespace {
 
 using namespace gossamer::client;
+using cuda::ClientPluginTable;
 using cuda::Element;
 using cuda::Mode;
+using cuda::PassStatus;
 using cuda::Piece;
-using cuda::PluginTable;
 using cuda::Publication;
-using cuda::Status;
 
 constexpr int exit_skipped = 77;
-/// Of the GPU's own copy, in bytes that are read and written.
+/// A share of the bandwidth of the GPU's own copy, in bytes read and written.
 constexpr double least_share_of_copy = 0.85;
 constexpr std::chrono::seconds patience{60};
 constexpr std::size_t page_bytes = 4096;
@@ -57,13 +57,13 @@ void row(const std::string& what, const std::string& wrong) {
 template <class Function, class... Arguments>
 void must(Function function, Arguments... arguments) {
   char text[512] = "";
-  if (function(arguments..., text, sizeof text) != Status::done) throw std::runtime_error(text);
+  if (function(arguments..., text, sizeof text) != PassStatus::done) throw std::runtime_error(text);
 }
 
 /// Pinned host memory.
 class Pinned {
  public:
-  Pinned(const PluginTable& plugin, cuda::Context* context, std::size_t bytes)
+  Pinned(const ClientPluginTable& plugin, cuda::Context* context, std::size_t bytes)
       : plugin_(plugin), context_(context), bytes_((bytes + page_bytes - 1) / page_bytes * page_bytes) {
     host_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (host_ == MAP_FAILED) throw std::runtime_error("no memory");
@@ -79,7 +79,7 @@ class Pinned {
   [[nodiscard]] std::byte* device() const { return static_cast<std::byte*>(device_); }
 
  private:
-  const PluginTable& plugin_;
+  const ClientPluginTable& plugin_;
   cuda::Context* context_;
   std::size_t bytes_;
   void* host_ = nullptr;
@@ -89,7 +89,8 @@ class Pinned {
 /// GPU memory.
 class Shared {
  public:
-  Shared(const PluginTable& plugin, cuda::Context* context, std::size_t bytes) : plugin_(plugin), context_(context) {
+  Shared(const ClientPluginTable& plugin, cuda::Context* context, std::size_t bytes)
+      : plugin_(plugin), context_(context) {
     must(plugin.share, context, std::uint64_t{bytes}, &memory_);
   }
   Shared(const Shared&) = delete;
@@ -101,7 +102,7 @@ class Shared {
   [[nodiscard]] std::byte* base() const { return static_cast<std::byte*>(memory_.base); }
 
  private:
-  const PluginTable& plugin_;
+  const ClientPluginTable& plugin_;
   cuda::Context* context_;
   cuda::SharedMemory memory_{};
 };
@@ -110,7 +111,7 @@ class Gpu {
  public:
   static constexpr cuda::PassLimits limits{4'096, 64};
 
-  Gpu(const PluginTable& plugin, cuda::Context* context) : plugin(plugin), context(context) {}
+  Gpu(const ClientPluginTable& plugin, cuda::Context* context) : plugin(plugin), context(context) {}
 
   void wait() const {
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -124,22 +125,23 @@ class Gpu {
     must(plugin.copy, context, to, from, std::uint64_t{bytes});
     wait();
   }
-  [[nodiscard]] Status launch(const std::vector<Piece>& pieces, const std::vector<Publication>& publications) const {
+  [[nodiscard]] PassStatus launch(const std::vector<Piece>& pieces,
+                                  const std::vector<Publication>& publications) const {
     char text[512] = "";
-    const Status status =
+    const PassStatus status =
         plugin.launch(context, nullptr, pieces.data(), static_cast<std::uint32_t>(pieces.size()), publications.data(),
                       static_cast<std::uint32_t>(publications.size()), text, sizeof text);
-    if (status != Status::done && status != Status::busy) throw std::runtime_error(text);
+    if (status != PassStatus::done && status != PassStatus::busy) throw std::runtime_error(text);
     return status;
   }
 
-  const PluginTable& plugin;
+  const ClientPluginTable& plugin;
   cuda::Context* context;
 };
 
 // ---- one pass of every kind of piece
 
-/// Floats of all sizes, and those that are none.
+/// Floats of all sizes, NaN and infinity.
 float any_float(std::mt19937& random) {
   constexpr std::array special = {0.0F, -0.0F, 1e-42F, -1e-42F, 3.4e38F, -3.4e38F, INFINITY, -INFINITY, NAN};
   if (random() % 16 == 0) return special[random() % special.size()];
@@ -150,7 +152,7 @@ struct Case {
   Element element;
   Mode mode;
   std::uint32_t count;
-  std::size_t x_at, c_at, s_at;  ///< offsets of bytes
+  std::size_t x_at, c_at, s_at;  ///< offsets in bytes
   std::uint32_t dither;
 };
 
@@ -173,7 +175,7 @@ void on_processor(const Case& piece, std::byte* memory) {
   }
 }
 
-/// Cases of all kinds, sizes and alignments, one after the other; how many bytes they take.
+/// Makes cases of all kinds, sizes and alignments, one after the other. Returns the bytes that they take.
 std::size_t make_cases(std::vector<Case>& cases, std::mt19937& random, bool small) {
   std::size_t at = 0;
   const std::vector<std::uint32_t> counts = small ? std::vector<std::uint32_t>{1, 3, 4, 255, 4'097}
@@ -216,14 +218,14 @@ void fill(const Case& piece, std::byte* memory, std::mt19937& random) {
       std::memcpy(x, &value, sizeof value);
     } else {
       const float value = any_float(random);
-      // Of bfloat16 the upper half.
+      // A bfloat16 is the upper half of a float.
       const std::size_t skipped = piece.element == Element::bf16 ? 2 : 0;
       std::memcpy(x, reinterpret_cast<const std::byte*>(&value) + skipped, sizeof value - skipped);
     }
   }
 }
 
-/// The bits of element i, with one for all that are not numbers: which of them it is the processors are free in.
+/// The bits of element i. All NaN give the same bits, because processors may choose among them.
 template <class T, class Bits>
 [[nodiscard]] Bits bits_of(const std::byte* at) {
   Bits bits{};
@@ -256,7 +258,7 @@ template <class T, class Bits>
   return false;
 }
 
-/// Everything in one launch, in memory of the GPU or pinned.
+/// Checks all cases in one launch, in GPU memory or in pinned memory.
 std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, bool small) {
   std::mt19937 random(in_gpu_memory ? 1 : 2);
   std::vector<Case> cases;
@@ -277,7 +279,7 @@ std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, b
   std::vector<Piece> pieces;
   std::vector<Publication> publications;
   for (const Case& piece : cases) {
-    // Several pieces a fragment.
+    // Each fragment has several pieces.
     const auto fragment = static_cast<std::uint32_t>(pieces.size() * Gpu::limits.publications / cases.size());
     if (fragment == publications.size())
       publications.push_back({reinterpret_cast<std::uint64_t*>(words.device()) + fragment, 1'000 + fragment});
@@ -291,7 +293,7 @@ std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, b
          .element = piece.element,
          .mode = piece.mode});
   }
-  if (gpu.launch(pieces, publications) != Status::done) return "busy";
+  if (gpu.launch(pieces, publications) != PassStatus::done) return "busy";
   gpu.wait();
   if (in_gpu_memory) gpu.copy(staging.device(), there.base(), bytes);
   for (std::size_t f = 0; f < publications.size(); ++f) {
@@ -308,7 +310,7 @@ std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, b
 
 // ---- many passes
 
-/// What a word speaks of is there when the word is, though nothing was waited for but the word.
+/// The values that a word announces are there when the word is, although nothing but the word was waited for.
 std::string words_are_stored_last(const Gpu& gpu, bool small) {
   constexpr std::uint32_t count = 50'000;
   const int rounds = small ? 50 : 1'000;
@@ -330,7 +332,7 @@ std::string words_are_stored_last(const Gpu& gpu, bool small) {
                                         .element = Element::f32,
                                         .mode = Mode::replace}};
     while (gpu.launch(pieces, {{reinterpret_cast<std::uint64_t*>(memory.device()),
-                                static_cast<std::uint64_t>(round)}}) == Status::busy)
+                                static_cast<std::uint64_t>(round)}}) == PassStatus::busy)
       std::this_thread::yield();
     const auto until = std::chrono::steady_clock::now() + patience;
     while (word->load(std::memory_order_acquire) != static_cast<std::uint64_t>(round)) {
@@ -343,7 +345,7 @@ std::string words_are_stored_last(const Gpu& gpu, bool small) {
   return "";
 }
 
-/// More than can be under way: some are turned down, and none is lost.
+/// More passes than can be under way: some are refused, and none is lost.
 std::string a_lack_of_tables_is_told(const Gpu& gpu) {
   constexpr int wanted = 200;
   constexpr std::uint32_t count = 100'000;
@@ -351,7 +353,7 @@ std::string a_lack_of_tables_is_told(const Gpu& gpu) {
   const Pinned result(gpu.plugin, gpu.context, page_bytes + sizeof(float));
   auto* const ones = reinterpret_cast<float*>(result.host());
   *ones = 1;
-  for (std::uint32_t i = 0; i < 2; ++i)  // x and its correction begin with one
+  for (std::uint32_t i = 0; i < 2; ++i)  // x and its correction begin with 1
     gpu.copy(memory.base() + i * count * sizeof(float), result.device(), sizeof(float));
   for (int launched = 0; launched < wanted;) {
     const std::vector<Piece> pieces = {
@@ -365,7 +367,7 @@ std::string a_lack_of_tables_is_told(const Gpu& gpu) {
          .mode = Mode::add}};
     const std::vector<Publication> publications = {
         {reinterpret_cast<std::uint64_t*>(result.device() + 8), static_cast<std::uint64_t>(launched)}};
-    if (gpu.launch(pieces, publications) == Status::done) ++launched;
+    if (gpu.launch(pieces, publications) == PassStatus::done) ++launched;
   }
   gpu.wait();
   gpu.copy(result.device(), memory.base(), sizeof(float));
@@ -396,7 +398,7 @@ void measure(const Gpu& gpu) {
                                           .fragment = 0,
                                           .element = Element::f32,
                                           .mode = Mode::add}};
-      while (gpu.launch(pieces, {{reinterpret_cast<std::uint64_t*>(word.device()), 1}}) == Status::busy)
+      while (gpu.launch(pieces, {{reinterpret_cast<std::uint64_t*>(word.device()), 1}}) == PassStatus::busy)
         std::this_thread::yield();
     }
     gpu.wait();
@@ -427,10 +429,10 @@ void check(const Gpu& gpu, bool small) {
   if (!small) measure(gpu);
 }
 
-const PluginTable* load(const char* path) {
+const ClientPluginTable* load(const char* path) {
   void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) throw std::runtime_error(dlerror());
-  const auto entry = reinterpret_cast<cuda::PluginEntry>(dlsym(library, cuda::plugin_symbol));
+  const auto entry = reinterpret_cast<cuda::ClientPluginEntry>(dlsym(library, cuda::plugin_symbol));
   if (entry == nullptr || entry()->version != cuda::plugin_version) throw std::runtime_error("not the plug-in");
   return entry();
 }
@@ -444,13 +446,13 @@ int main(int argument_count, char** arguments) {
     return 2;
   }
   try {
-    const PluginTable& plugin = *load(arguments[1]);
+    const ClientPluginTable& plugin = *load(arguments[1]);
     int devices = 0;
     for (;; ++devices) {
       char text[512] = "";
       cuda::Context* context = nullptr;
-      if (small && devices == 1) break;  // a played one has no end
-      if (plugin.open(devices, Gpu::limits, &context, text, sizeof text) != Status::done) {
+      if (small && devices == 1) break;  // a fake GPU number one would be the same again
+      if (plugin.open(devices, Gpu::limits, &context, text, sizeof text) != PassStatus::done) {
         if (devices > 0) break;
         std::printf("SKIPPED: no GPU to check the client's plug-in on: %s\n", text);
         return exit_skipped;

@@ -31,32 +31,33 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 EXIT_SKIPPED = 77
-# The daemon's and the clients'.
+# The plug-ins of the daemon and of the clients.
 PLUGINS = ("libgossamer_cuda.so", "libgossamer_client_cuda.so")
-PLAYED_PLUGINS = ("libplayed_cuda.so", "libplayed_client_plugin.so")
-# What a whole training may take, or a client until it exchanges, on a busy machine.
+FAKE_PLUGINS = ("libfake_cuda.so", "libfake_client_plugin.so")
+# A whole training may take this long on a busy machine, or a client until it exchanges.
 PATIENCE_S = 240.0
-# Daemons with the default cadence, which notice a death within a second or two.
+# The daemons have the default cadence, and notice a death within a second or two.
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "overlay": {"ping_ms": 100, "probe_interval_ms": 200, "probe_timeout_ms": 100, "suspicion_mult": 5},
 }
-# Two trainings differ by chance. If each of the test images is right with the probability p in either training, and
-# that of one says nothing of the others, the difference of the accuracies has the standard deviation sqrt(2 p (1 - p) / n):
-# 0.016 for 0.95 of 360 images. So many of them are allowed; that is exceeded once in 16,000 times, or less, since both
-# trainings are wrong mostly about the same images. After 200 steps a difference of 0.015 is exceeded one time in six, as
-# with a deviation of 0.011: beside a training of 0.994 one fails below 0.94, which is five times that away.
+# Two trainings differ by chance. If each test image is classified rightly with the probability p in both trainings,
+# independently, the difference of the accuracies has the standard deviation sqrt(2 p (1 - p) / n): 0.016 for p = 0.95
+# and 360 images. A difference of this many deviations is allowed. That is exceeded once in 16,000 times, or less,
+# because both trainings fail mostly on the same images. After 200 steps a difference of 0.015 is exceeded one time in
+# six, as with a deviation of 0.011: beside a training of 0.994 a training fails below 0.94, which is five such
+# deviations away.
 ALLOWED_DEVIATIONS = 4
 DEATHS = 5
-# Until a driver has cleared away what the dead left.
+# The driver may take this long to clear away what dead processes left.
 SETTLING_S = 30.0
-# Allocators keep what they once had; on a GPU, the driver does.
+# Allocators keep memory that they once had; on a GPU, the driver does.
 ALLOWED_GROWTH_BYTES = 32 << 20
 ALLOWED_GPU_GROWTH_MIB = 64
 ALLOWED_MORE_DESCRIPTORS = 8
 
 
 class Scale(NamedTuple):
-    """How much is done."""
+    """The amount of work."""
 
     digits_steps: int
     least_accuracy: float
@@ -64,7 +65,7 @@ class Scale(NamedTuple):
     batch: int
     pairs: int
     window_s: float
-    most_ratio: Optional[float]  # None: not looked at
+    most_ratio: Optional[float]  # None: not checked
 
 
 MEASURED = Scale(1500, 0.95, 4096, 1024, 15, 2.0, 1.02)
@@ -76,7 +77,7 @@ def say(text: str) -> None:
 
 
 class Table:
-    """What was looked at, what was found, and whether it is as it should be (None: only told)."""
+    """The rows: what was checked, the result, and whether it is right (None: only reported)."""
 
     def __init__(self, title: str):
         self._title = title
@@ -90,11 +91,11 @@ class Table:
         print(f"{what:<58} {found:<56} {verdict}", flush=True)
 
     def attempt(self, what: str, check: Callable[[], None]) -> None:
-        """One check that breaks off does not keep the others from being made."""
+        """Makes one check. If it fails with an exception, the other checks are still made."""
         say(what)
         try:
             check()
-        except Exception as error:  # whatever it is, it is told in its row
+        except Exception as error:  # every exception is reported in the check's row
             self.row(what, f"{type(error).__name__}: {error}".replace("\n", " "), False)
 
     def markdown(self) -> str:
@@ -104,13 +105,13 @@ class Table:
 
 
 def gpu_used_mib() -> int:
-    """On all GPUs, by whomever."""
+    """The memory used on all GPUs, by all processes."""
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     return sum(int(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 def missing(options: argparse.Namespace) -> List[str]:
-    """What this machine lacks."""
+    """The things that this machine lacks."""
     lacks = []
     for program in ("gossamerd", "gossamerctl"):
         if not (options.build / "bin" / program).exists():
@@ -145,17 +146,17 @@ class EndToEnd:
         self.options = options
         self.scale = REHEARSED if options.rehearse else MEASURED
         self.device = "cpu" if options.rehearse else "cuda"
-        self.where = "a played GPU" if options.rehearse else "GPUs"
+        self.where = "a fake GPU" if options.rehearse else "GPUs"
         self.cluster = cluster
         self.table = table
         self.results = 0
         self.environment: Dict[str, str] = {}
         if options.rehearse:
             machine = cluster.folder / "machine"
-            gpus = [f"gpu uuid=GPU-{i} name=PLAYED bus=3{i}\n" for i in range(2)]
+            gpus = [f"gpu uuid=GPU-{i} name=FAKE bus=3{i}\n" for i in range(2)]
             machine.write_text("driver 550.90\n" + "".join(gpus))
-            played = options.build / "lib" / "libplayed_nvml.so"
-            self.environment = {"GOSSAMER_NVML": str(played), "GOSSAMER_PLAYED_NVML": str(machine)}
+            driver = options.build / "lib" / "libfake_nvml.so"
+            self.environment = {"GOSSAMER_NVML": str(driver), "GOSSAMER_FAKE_NVML": str(machine)}
         else:
             self.environment = {"GOSSAMER_CLIENT_CUDA_PLUGIN": str(options.client_plugin)}
 
@@ -166,31 +167,31 @@ class EndToEnd:
         return node
 
     def start_pair(self, kind: str, gpus: Dict[str, Any]) -> List[Any]:
-        """Two nodes that are linked with each other, and with none before them. `gpus`: a section of their
+        """Starts two nodes that are linked with each other and with no earlier ones. `gpus` is a section of their
         configuration."""
         from processes import wait_until
 
-        self.cluster.nodes.clear()  # those before have ended
+        self.cluster.nodes.clear()  # the earlier nodes have ended
         nodes = [self.start_node(f"{kind}-{number}", gpus) for number in (1, 2)]
         wait_until(lambda: all(node.status()["neighbours"] == 1 for node in nodes), PATIENCE_S, "the nodes are linked")
         return nodes
 
     def end_pair(self) -> None:
-        """Trainers first, so that they do not wait for a daemon."""
+        """Ends the trainers first, so that they do not wait for a daemon."""
         stubborn = self.cluster.close()
         self.cluster.trainers.clear()
         if stubborn:
             raise RuntimeError(f"{len(stubborn)} programs did not stop when asked to")
 
     def worker_command(self, work: str, device: str, more: Dict[str, Any]) -> List[str]:
-        """`device`: "cpu" is the processor in any case; else what is a GPU here, a played one in a rehearsal."""
+        """`device`: "cpu" is always the processor; any other is a GPU, or a fake one in a rehearsal."""
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
         if self.options.rehearse and device == "gpu":
             flags.append(f"--play={self.options.client_plugin}")
         return [str(WORKER), work, f"--device={self.device if device == 'gpu' else device}", *flags]
 
     def start_worker(self, node: Any, work: str, device: str, **more: Any) -> Tuple[Any, Path]:
-        """The program, and where its result will be."""
+        """Starts the program. Returns it, and where its result will be."""
         self.results += 1
         result = self.cluster.folder / f"result-{self.results}.json"
         arguments = self.worker_command(work, device, {**more, "result": result})
@@ -208,7 +209,7 @@ class EndToEnd:
         return dict(json.loads(result.read_text()))
 
     def gpu_section(self, clients: bool) -> Dict[str, Any]:
-        """Of the daemon's configuration: whether it may work in the clients' GPU memory."""
+        """The section of the daemon's configuration that says whether it may work in the clients' GPU memory."""
         return {"plugin": str(self.options.daemon_plugin), "clients": clients}
 
     # --- the checks -----------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ class EndToEnd:
 
     @staticmethod
     def footprint(nodes: List[Any]) -> Tuple[int, int]:
-        """Of the daemons: bytes, descriptors."""
+        """The daemons' memory in bytes, and their descriptors."""
         from training import descriptors, private_bytes
 
         pids = [node.program.pid for node in nodes]
@@ -282,7 +283,7 @@ class EndToEnd:
         return 0 if self.options.rehearse else gpu_used_mib()
 
     def gpu_row(self, what: str, before_mib: int) -> None:
-        """What dead processes held on a GPU is free a moment later."""
+        """Adds a row: memory that dead processes held on a GPU is free a moment later."""
         from processes import wait_until
 
         if self.options.rehearse:
@@ -296,13 +297,14 @@ class EndToEnd:
         self.table.row(f"GPU memory {what}", f"{gpu_used_mib() - before_mib:+d} MiB", given_back)
 
     def start_held(self, node: Any, seed: int) -> Tuple[Any, Path]:
-        """A client that trains until it is ended; returns when it has exchanged."""
+        """Starts a client that trains until it is ended; returns when it has exchanged."""
         program, result = self.start_worker(node, "hold", "gpu", job="held", seed=seed)
         self.wait_for(program, result, "a client exchanges")
         return program, result
 
     def deaths(self) -> None:
-        """Clients, then daemons, are killed under training and come back. What is held then is compared with before."""
+        """Kills clients and then daemons while they train, and lets them come back. Compares the resources held with
+        those before."""
         from processes import wait_until
 
         idle_mib = self.gpu_mib()
@@ -314,7 +316,7 @@ class EndToEnd:
 
         self.start_worker(nodes[1], "hold", "gpu", job="held", seed=2)
         program, result = self.start_held(nodes[0], 1)
-        kill_client(program)  # what is taken once is taken now
+        kill_client(program)  # resources that are taken only once are taken here
         program, result = self.start_held(nodes[0], 1)
         (bytes_before, descriptors_before), mib_before = self.footprint(nodes), self.gpu_mib()
         for _ in range(DEATHS):
@@ -404,7 +406,7 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="on processors, quickly: shows that the script works")
     options = parser.parse_args()
     options.build = options.build.resolve()
-    names = PLAYED_PLUGINS if options.rehearse else PLUGINS
+    names = FAKE_PLUGINS if options.rehearse else PLUGINS
     options.daemon_plugin = (options.daemon_plugin or options.build / "lib" / names[0]).resolve()
     options.client_plugin = (options.client_plugin or options.build / "lib" / names[1]).resolve()
     lacks = missing(options)

@@ -1,8 +1,8 @@
-// What needs a GPU, in one program: the properties of every device on each GPU that is there, calls from several
-// threads at once, memory that must not leak, sums and means over all GPUs, and the bandwidth of each kernel beside
-// that of the GPU's own copy in the same run. Prints a table; the exit status is 0 if all of it passed, 1 if something
-// did not, and 77, loudly, where there is no GPU to run it on. Called by tests/gpu/run and, under the label gpu, by
-// CTest.
+// All checks that need a GPU, in one program: the properties of every device on each GPU that is there, calls from
+// several threads at once, memory that must not leak, sums and means over all GPUs, and the bandwidth of each kernel
+// beside that of the GPU's own copy in the same run. Prints a table; the exit status is 0 if all of it passed, 1 if
+// something did not, and 77, loudly, where there is no GPU to run it on. Called by tests/gpu/run and, under the label
+// gpu, by CTest.
 //
 //   gpu_check PLUGIN [--small]
 //
@@ -35,22 +35,22 @@ using namespace gossamer::device;
 using gossip::Device;
 
 constexpr int exit_skipped = 77;
-/// Of the device's own copy: what a kernel must reach.
+/// A kernel must reach this share of the bandwidth of the device's own copy.
 constexpr double least_share_of_copy = 0.85;
 
 int failures = 0;
 
-/// How much of everything is done.
+/// The amount of work.
 struct Extent {
-  int rounds;                     ///< of calls in each thread
-  int lives;                      ///< of a device that must not leak
-  int means;                      ///< over all GPUs
-  std::size_t elements;           ///< of an array that is not measured
-  std::size_t fragment_elements;  ///< of one that is: of each of its fragments
-  std::size_t fragments;          ///< of it, at most
-  int pairs;                      ///< of a kernel's launch and a copy that it is compared with
-  bool judged;                    ///< by its bandwidth
-  bool fills;                     ///< all of the GPU's memory, for a moment
+  int rounds;                     ///< rounds of calls in each thread
+  int lives;                      ///< lives of a device that must not leak
+  int means;                      ///< means over all GPUs
+  std::size_t elements;           ///< length of an array that is not measured
+  std::size_t fragment_elements;  ///< length of each fragment of a measured array
+  std::size_t fragments;          ///< fragments of such an array, at most
+  int pairs;                      ///< pairs of a kernel's launch and the copy that it is compared with
+  bool judged;                    ///< whether the bandwidth decides about the result
+  bool fills;                     ///< whether all of the GPU's memory is filled for a moment
 };
 constexpr Extent all_of_it{.rounds = 200,
                            .lives = 12,
@@ -121,7 +121,7 @@ std::string threads_get_their_own_results(const CudaDevice& device, const Extent
 
 // ---- memory
 
-/// What the process may hold more after many rounds than after the first few: nothing, but for the driver's own pages.
+/// The process may hold this much more after many rounds than after the first few, for the driver's own pages.
 constexpr std::uint64_t allowed_growth_bytes = 8 << 20;
 
 std::string nothing_leaks(const Plugin& plugin, int index, const Extent& extent) {
@@ -150,7 +150,7 @@ std::string nothing_leaks(const Plugin& plugin, int index, const Extent& extent)
 
 // ---- memory that is shared
 
-/// Pinned host memory, read and written at its address.
+/// The GPU reads and writes pinned host memory at its address.
 std::string host_memory_is_reached(const CudaDevice& device, const Extent& extent) {
   const std::size_t elements = extent.fragment_elements;
   constexpr std::size_t page_bytes = 4096;
@@ -169,7 +169,7 @@ std::string host_memory_is_reached(const CudaDevice& device, const Extent& exten
   return {};
 }
 
-/// What is no exported GPU memory is refused, and the device stays as it was.
+/// A descriptor that is no exported GPU memory is refused, and the device is unchanged.
 std::string what_is_no_gpu_memory_is_refused(const CudaDevice& device) {
   constexpr std::size_t bytes = std::size_t{1} << 30;
   if (device.import(0, bytes)) return "standard input was mapped";
@@ -181,7 +181,7 @@ std::string what_is_no_gpu_memory_is_refused(const CudaDevice& device) {
 
 // ---- a GPU without room
 
-/// All of the memory that a GPU has left, while it lives.
+/// Holds all of the memory that a GPU has left, while it lives.
 class Filling {
  public:
   explicit Filling(const CudaDevice& device) : device_(device) {
@@ -210,9 +210,9 @@ class Filling {
   std::vector<void*> taken_;
 };
 
-/// Arrays, and the scratch memory of calls, are in host memory then; the bits are the same.
+/// On a full GPU, arrays and the scratch memory of calls are in host memory, and the bits are the same.
 std::string a_full_gpu_goes_on(const Plugin& plugin, int index, const CudaDevice& device) {
-  const auto beside = CudaDevice::open(plugin, index);  // whose calls have taken no memory yet
+  const auto beside = CudaDevice::open(plugin, index);  // its calls have taken no memory yet
   if (!beside) return beside.error();
   const Filling filling(device);
   try {
@@ -229,7 +229,8 @@ std::string a_full_gpu_goes_on(const Plugin& plugin, int index, const CudaDevice
 
 // ---- NCCL
 
-/// Sums over all GPUs; of one alone it is a copy, and shows that NCCL is loaded, comes about and ends.
+/// Sums over all GPUs. With one GPU it is a copy, and still shows that NCCL is loaded and that a communicator begins
+/// and ends.
 std::string nccl_sums(const std::vector<std::shared_ptr<CudaDevice>>& devices) {
   constexpr std::size_t elements = 1 << 20;
   NcclCollectives collectives;
@@ -271,7 +272,7 @@ std::string nccl_sums(const std::vector<std::shared_ptr<CudaDevice>>& devices) {
   return "nothing came of it within a minute";
 }
 
-/// Until there is a communicator of all of them.
+/// Waits until there is a communicator of all of them.
 std::string come_together(const NodeSums& sums, std::size_t gpus) {
   const auto begin = std::chrono::steady_clock::now();
   while (sums.status().ranks.size() < gpus) {
@@ -282,7 +283,7 @@ std::string come_together(const NodeSums& sums, std::size_t gpus) {
   return {};
 }
 
-/// The mean of one client on each device, which all are given: exact, and the same everywhere.
+/// The mean of one client on each device, which all of them get: exact, and the same everywhere.
 std::string mean_of_node(const NodeMean& node, const std::vector<std::shared_ptr<CudaDevice>>& devices) {
   constexpr std::size_t elements = 1 << 20;
   std::vector<float> y(elements, 3);
@@ -334,7 +335,7 @@ std::string mean_with_nccl(const std::vector<std::shared_ptr<CudaDevice>>& devic
   return summed ? "" : "it did not go over NCCL: " + sums->status().trouble;
 }
 
-/// Two contexts of one GPU are enough for it.
+/// Two contexts of one GPU are enough for this.
 std::string mean_through_host(const Plugin& plugin, std::vector<std::shared_ptr<CudaDevice>> devices) {
   if (devices.size() == 1) {
     auto again = CudaDevice::open(plugin, 0);
@@ -346,14 +347,14 @@ std::string mean_through_host(const Plugin& plugin, std::vector<std::shared_ptr<
 
 // ---- bandwidth
 
-constexpr double list_bytes = sizeof(std::uint32_t);  // of a block's number in a list
+constexpr double list_bytes = sizeof(std::uint32_t);  // the bytes of a block's number in a list
 constexpr double exponent_bytes = sizeof(std::int8_t);
 constexpr double check_bytes = sizeof(std::uint16_t);
 constexpr double outcome_bytes = sizeof(gossip::BlockOutcome);
 constexpr double float_bytes = sizeof(float);
 
-/// What a kernel reads and writes of the device's memory, each value once: what a thread reads again at once is in a
-/// cache.
+/// The bytes of device memory that a kernel reads and writes. Each value counts once: when a thread soon reads it
+/// again, it is in a cache.
 struct Traffic {
   double per_element;
   double per_block = 0;
@@ -431,12 +432,12 @@ class Unbounded {
   Context* context_;
 };
 
-/// Bytes a second are those of one launch over arrays that are many times as long as the caches: over one fragment it
-/// takes no longer than the events beside it. The copy that a kernel is compared with moves as much, in alternation
-/// with it, so that clocks that change do so for both. Below are the times at a fragment's own size.
+/// Measures bytes a second in one launch over arrays that are many times as long as the caches; over one fragment it
+/// would take no longer than the events beside it. The copy that a kernel is compared with moves as much and alternates
+/// with it, so that changing clocks change both. Times at a fragment's own size are given, too.
 class Bandwidth {
  public:
-  /// Of GPUs' caches the largest is half as large as an array of so many fragments.
+  /// The largest cache of a GPU is half as large as an array of this many fragments.
   static constexpr std::size_t least_fragments = 16;
 
   Bandwidth(const CudaDevice& device, const Extent& extent, std::size_t fragments)
@@ -455,7 +456,7 @@ class Bandwidth {
         if (!device_.upload(array->get() + first, fragment)) throw std::runtime_error(device.failure());
       }
     }
-    // A lattice codec's reply is made as long in bytes as an array, too.
+    // A lattice codec's reply is also made as long as an array, in bytes.
     exponents_.resize(blocks_.size() * most_per_byte);
     outcomes_.resize(blocks_.size() * most_per_byte);
     checks_.resize(blocks_.size());
@@ -463,10 +464,10 @@ class Bandwidth {
     differences_.resize(elements_ * sizeof(float));
   }
 
-  /// Of those wanted, how many fragments there is room for.
+  /// The number of fragments that there is room for, up to the wanted number.
   [[nodiscard]] static std::size_t fragments_with_room(const CudaDevice& device, const Extent& extent) {
     constexpr std::uint64_t spare_bytes = 256 << 20;
-    // Five arrays, and scratch memory for values, differences and what there is of each block.
+    // There are five arrays, and scratch memory for values, differences and the data of each block.
     const std::uint64_t each_bytes = extent.fragment_elements * (7 * sizeof(float) + 1);
     const std::uint64_t free_bytes = device.memory().free_bytes;
     if (free_bytes < spare_bytes) return 0;
@@ -482,7 +483,7 @@ class Bandwidth {
       return on.sum(view(range, false), range.blocks(), at(out_, range));
     });
     outer_and_mean();
-    // live += correction, snapshot = live: reads two and writes two.
+    // live += correction, snapshot = live: this reads two arrays and writes two.
     show("a training step's part", "", {4 * float_bytes}, elements_, [&](const auto& on, const Range& range) {
       return on.step(at(anchor_, range), at(momentum_, range), false, at(out_, range),
                      static_cast<std::uint32_t>(range.elements));
@@ -495,7 +496,7 @@ class Bandwidth {
   }
 
  private:
-  /// Elements of q4 in a byte, and of those in a float's four.
+  /// The elements of q4 in a byte.
   static constexpr std::size_t most_per_byte = 8;
 
   struct Range {
@@ -527,7 +528,7 @@ class Bandwidth {
     if (!done) throw std::runtime_error("a kernel failed, or found no finite numbers: " + device_.failure());
   }
 
-  /// One kernel: `work` takes whose function it calls, and on what. `elements`: of the long launch.
+  /// Measures one kernel: `work` gets the device and the arrays. `elements` are those of the long launch.
   template <class Work>
   void show(const char* what, const char* codec, const Traffic& traffic, std::size_t elements, const Work& work) {
     const double bytes = traffic.bytes(elements);
@@ -553,7 +554,7 @@ class Bandwidth {
     time_fragments(what, codec, work);
   }
 
-  /// As a worker calls it, on one fragment after the other.
+  /// Measures it as a worker calls it, on one fragment after the other.
   template <class Work>
   void time_fragments(const char* what, const char* codec, const Work& work) {
     std::vector<double> calls_us;
@@ -578,15 +579,16 @@ class Bandwidth {
       return on.encode(codec, view(range, corrected), of_blocks(blocks_, range), 7, of_blocks(exponents_, range),
                        of_blocks(checks_, range), packed(codec, values_, range));
     };
-    // y is read and its packed values are written. Of each block: its number, and with a lattice its exponent, which is
-    // read and written, and its check.
+    // y is read and its packed values are written. For each block: its number, and with a lattice its exponent, which
+    // is read and written, and its check.
     for (const bool corrected : {false, true}) {
       show(corrected ? "encode, with correction" : "encode", name,
            {(corrected ? 2 : 1) * float_bytes + packed_bytes,
             list_bytes + (lattice ? 2 * exponent_bytes + check_bytes : 0)},
            elements_, [&](const auto& on, const Range& range) { return encode(on, range, corrected); });
     }
-    // y and what was sent are read, differences written. Of each block also: what was sent of it, and its outcome.
+    // y and the message are read, and differences are written. For each block: its part of the message, and its
+    // outcome.
     for (const bool corrected : {true, false}) {
       must(encode(unbounded_, Range{0, elements_}, corrected));
       show(corrected ? "difference, with correction" : "difference", name,
@@ -599,13 +601,13 @@ class Bandwidth {
                                   of_blocks(outcomes_, range));
            });
     }
-    // Differences are read only.
+    // Differences are only read.
     show("outcomes of a reply", name, {packed_bytes, outcome_bytes + (lattice ? exponent_bytes : 0)},
          elements_ * 32 / static_cast<std::size_t>(codec_bits(codec)), [&](const auto& on, const Range& range) {
            return on.outcomes_of(codec, of_blocks(exponents_, range), packed(codec, differences_, range), {},
                                  of_blocks(outcomes_, range));
          });
-    // Differences and `in` are read, `out` is written, of all blocks.
+    // Differences and `in` are read, and `out` is written, for all blocks.
     const Traffic applied{2 * float_bytes + packed_bytes, list_bytes + (lattice ? exponent_bytes : 0)};
     for (const bool in_place : {true, false}) {
       show(in_place ? "apply, in place" : "apply, elsewhere", name, applied, elements_,
@@ -618,9 +620,10 @@ class Bandwidth {
   }
 
   void outer_and_mean() {
-    // The first kernel reads y, anchor and momentum; the second these and `in`, and writes `out`, anchor and momentum.
+    // The first kernel reads y, anchor and momentum. The second reads these and `in`, and writes `out`, anchor and
+    // momentum.
     show("outer step", "", {(3 + 4 + 3) * float_bytes}, elements_, [&](const auto& on, const Range& range) {
-      // No momentum: the values stay where they are.
+      // Without momentum the values stay where they are.
       return on.outer_step({.momentum = 1e-6F}, {.y = view(range, false),
                                                  .block_count = range.blocks(),
                                                  .in = at(correction_, range),
@@ -629,12 +632,13 @@ class Bandwidth {
                                                  .momentum = at(momentum_, range),
                                                  .left_out = {}});
     });
-    // The first kernel reads the snapshots; the second y, bases and snapshots, and writes y and corrections.
+    // The first kernel reads the snapshots. The second reads y, bases and snapshots, and writes y and corrections.
     show("mean of two clients", "", {(2 + 5 + 3) * float_bytes}, elements_ / 2,
          [&](const auto& on, const Range& range) { return mean(on, range); });
   }
 
-  /// Of the first halves of arrays, with bases in the second: no value is read for both clients.
+  /// The clients are in the first halves of the arrays and their bases in the second, so that no value is read for both
+  /// clients.
   template <class On>
   [[nodiscard]] bool mean(const On& on, const Range& range) const {
     const Range other{range.first + elements_ / 2, range.elements};
@@ -655,7 +659,7 @@ class Bandwidth {
   Unbounded unbounded_;
   Extent extent_;
   std::size_t fragments_;
-  std::size_t elements_;  // of each array
+  std::size_t elements_;  // length of each array
   std::vector<std::uint32_t> blocks_;
   CudaDevice::Floats publication_{nullptr, {}}, correction_{nullptr, {}}, anchor_{nullptr, {}}, momentum_{nullptr, {}},
       out_{nullptr, {}};

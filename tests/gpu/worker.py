@@ -1,12 +1,12 @@
-"""A training process of end_to_end.py, attached to the daemon at $GOSSAMER_SOCKET. It writes what it has found to
---result, as JSON, in one rename.
+"""A training process of end_to_end.py, attached to the daemon at $GOSSAMER_SOCKET. It writes its results to --result,
+as JSON, in one rename.
 
-  digits      trains the convolutional network of the examples, finishes, and tells its accuracy
-  hold        trains it until it is ended, and tells once that it exchanges
+  digits      trains the convolutional network of the examples, finishes, and reports its accuracy
+  hold        trains it until it is ended, and reports when it exchanges
   peer        holds a large model and steps without training until it is ended
-  step-time   trains a large model in windows with and without Gossamer in turn, and tells how long steps take
+  step-time   trains a large model in alternating windows with and without Gossamer, and reports how long steps take
 
-With --play the model is in CPU memory, and that is played to be a GPU's (tests/python/played_gpu.py).
+With --play the model is in CPU memory, which stands for a fake GPU's memory (tests/python/fake_gpu.py).
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ sys.path[:0] = [str(REPOSITORY / "sdk" / "examples"), str(REPOSITORY / "tests" /
 
 import digits  # noqa: E402
 import gossamer.torch as gossamer  # noqa: E402
-from played_gpu import PlayedGpu  # noqa: E402
+from fake_gpu import FakeGpu  # noqa: E402
 
 BATCH = 32
-# Until another replica is there, and until something has been exchanged; a busy machine takes its time.
+# Waits this long for another replica, and for the first exchange; a busy machine takes its time.
 PATIENCE_S = 120.0
 PEER_STEP_S = 0.01
 WARM_UP_STEPS = 20
 
 
-played: Optional[PlayedGpu] = None
+fake: Optional[FakeGpu] = None
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     model.to(device)
-    if played is not None:
-        played.adopt(p.detach() for p in model.parameters())
-        played.adopt(b for b in model.buffers() if b.is_floating_point())
+    if fake is not None:
+        fake.adopt(p.detach() for p in model.parameters())
+        fake.adopt(b for b in model.buffers() if b.is_floating_point())
     return model
 
 
 def after_passes() -> None:
-    """What is done from now on comes after what the run has launched, as it does on a GPU's stream."""
-    if played is not None:
-        played.synchronize()
+    """Later work comes after the run's passes, as it does on a GPU's stream."""
+    if fake is not None:
+        fake.synchronize()
 
 
 def tell(path: Path, result: Dict[str, Any]) -> None:
@@ -150,14 +150,14 @@ def hold_digits(options: argparse.Namespace) -> None:
         info = run.info()
         if info.attachments != attachments:
             attachments, exchanges = info.attachments, info.exchanges
-        exchanges = min(exchanges, info.exchanges)  # another daemon counts anew
+        exchanges = min(exchanges, info.exchanges)  # another daemon counts from zero
         if info.attached and info.exchanges > exchanges and told != attachments:
             told = attachments
             tell(options.result, {"attachments": told, "path": info.path})
 
 
 class Large:
-    """A multilayer perceptron of three hidden layers, on numbers that mean nothing."""
+    """A multilayer perceptron with three hidden layers, on random numbers."""
 
     def __init__(self, device: torch.device, width: int, batch: int):
         torch.manual_seed(1)
@@ -185,7 +185,7 @@ def hold_large(options: argparse.Namespace) -> None:
 
 
 def mean_step_s(device: torch.device, steps: int, step: Callable[[], None]) -> float:
-    """Over so many steps; a GPU is waited for at both ends, not in between."""
+    """The mean over this many steps. A GPU is waited for at both ends, and not in between."""
 
     def finish() -> None:
         if device.type == "cuda":
@@ -211,11 +211,11 @@ def measure_step_time(options: argparse.Namespace) -> None:
     kinds = {"with": step_with, "without": task.train}
     mean_step_s(options.device, WARM_UP_STEPS, task.train)
     steps = math.ceil(options.window_s / mean_step_s(options.device, WARM_UP_STEPS, task.train))
-    mean_step_s(options.device, steps, step_with)  # warms up, too
+    mean_step_s(options.device, steps, step_with)  # this also warms up
     before = run.info()
     times: Dict[str, List[float]] = {kind: [] for kind in kinds}
     for pair in range(options.pairs):
-        # In turn, and which comes first in turn too: what drifts with time is in both.
+        # The kinds alternate, and so does the one that comes first, so that a drift over time is in both.
         for kind in sorted(kinds, reverse=pair % 2 == 1):
             times[kind].append(mean_step_s(options.device, steps, kinds[kind]))
     after = run.info()
@@ -253,15 +253,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--window-s", type=float, default=2.0)
-    parser.add_argument("--play", help="the plug-in that plays a GPU for the client library")
+    parser.add_argument("--play", help="the fake plug-in for the client library")
     options = parser.parse_args()
     options.result = Path(str(options.result).format(rank=os.environ.get("LOCAL_RANK", "0")))
     with contextlib.ExitStack() as stack:
         if options.play:
-            global played
-            played = PlayedGpu(options.play)
+            global fake
+            fake = FakeGpu(options.play)
             os.environ["GOSSAMER_CLIENT_CUDA_PLUGIN"] = options.play
-            stack.enter_context(played.as_pytorch_has_it())
+            stack.enter_context(fake.as_pytorch_has_it())
         work[options.work](options)
 
 

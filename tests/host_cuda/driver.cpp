@@ -22,7 +22,7 @@ Allocation::~Allocation() {
 
 namespace {
 
-/// By which a descriptor is known to be one of these.
+/// This name marks the descriptors that were made here.
 constexpr const char* file_name = "host_cuda";
 
 CUresult told(const Entry& entry) {
@@ -40,7 +40,7 @@ bool is_of_a_gpu(const CUmemLocation& location) {
 CUresult error_string(CUresult error, const char** text) {
   *text = error == CUDA_ERROR_OUT_OF_MEMORY   ? "out of memory"
           : error == CUDA_ERROR_INVALID_VALUE ? "invalid argument"
-                                              : "a played error";
+                                              : "a fake error";
   return CUDA_SUCCESS;
 }
 
@@ -49,7 +49,7 @@ CUresult attribute(int* value, CUdevice_attribute attribute, CUdevice) {
   if (entry.fails()) return told(entry);
   if (attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED &&
       attribute != CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
-    undefined("an attribute that is not played");
+    undefined("an attribute that the fake does not have");
   *value = 1;
   return CUDA_SUCCESS;
 }
@@ -132,7 +132,7 @@ CUresult reserve(CUdeviceptr* address, std::size_t bytes, std::size_t, CUdevicep
   return CUDA_SUCCESS;
 }
 
-/// The reservation that begins there and is so long; those of parts are not played.
+/// The reservation with exactly this beginning and size. Parts of one are not implemented.
 Reservation* reservation(CUdeviceptr address, std::size_t bytes) {
   const auto found = machine().reservations.find(address);
   return found == machine().reservations.end() || found->second.bytes != bytes ? nullptr : &found->second;

@@ -4,7 +4,7 @@
 
 namespace host_cuda {
 
-/// Null: there is none of that name.
+/// Null: there is no function of that name.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace host_cuda

@@ -1,6 +1,6 @@
-// Both plug-ins, as they are for a GPU, with each call of the CUDA runtime and the driver failing in turn: the caller
-// is told, nothing stays allocated, mapped or page-locked, and nothing crashes or hangs. Then once more with every
-// later call failing, too, as after a fault of the GPU.
+// Runs both plug-ins, as they are for a GPU, with each call of the CUDA runtime and the driver failing in turn. The
+// caller is told, nothing stays allocated, mapped or page-locked, and nothing crashes or hangs. Then every later call
+// fails, too, as after a fault of the GPU.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,21 +22,22 @@
 namespace {
 
 using namespace gossamer;
-using client::cuda::Status;
+using client::cuda::PassStatus;
 
 constexpr std::size_t elements = 1024;
 constexpr std::size_t fragment_bytes = elements * sizeof(float);
 constexpr std::size_t pages_bytes = std::size_t{64} << 10;
 constexpr std::chrono::seconds patience{20};
 
-/// What gives something back: if it fails, that is lost, and nobody is told.
+/// The functions that give something back. If one fails, the thing is lost, and nobody is told.
 const std::set<std::string>& giving_back() {
   static const std::set<std::string> functions = {
       "cudaFree",          "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy",
       "cudaStreamDestroy", "unmap",        "give_back",          "release"};
   return functions;
 }
-/// Whether the caller is told that this one has failed. Of figures he is not, nor of what comes before giving back.
+/// Whether the caller is told when this function fails. Functions that only read figures, or that prepare giving back,
+/// are ignored.
 bool is_told(const std::string& function) {
   static const std::set<std::string> untold = {"cudaGetDevice",         "cudaSetDevice",
                                                "cudaMemGetInfo",        "cudaEventElapsedTime",
@@ -44,7 +45,7 @@ bool is_told(const std::string& function) {
   return !function.empty() && !giving_back().contains(function) && !untold.contains(function);
 }
 
-/// Whether all calls have gone well.
+/// Remembers whether all calls have gone well.
 class Calls {
  public:
   bool good(bool went_well) {
@@ -57,8 +58,8 @@ class Calls {
   bool all_ = true;
 };
 
-/// Page-aligned host memory. Whoever may still write to it when a life ends early is done when the test resets the GPU:
-/// not a life has it, but the process.
+/// Page-aligned host memory. It belongs to the process and not to one life: a GPU may still write to it when a life
+/// ends early, until the test resets the GPU.
 struct Pages {
   Pages() : at(mmap(nullptr, pages_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     REQUIRE(at != MAP_FAILED);
@@ -77,7 +78,7 @@ const device::Plugin& daemon_plugin() {
   return *loaded;
 }
 
-/// One call of everything that a replica asks of its device.
+/// One call of every function that a replica uses on its device.
 void arithmetic(Calls& calls, const device::CudaDevice& gpu) {
   constexpr std::size_t blocks_count = elements / block_elements;
   const auto blocks = values::all_blocks(blocks_count);
@@ -105,11 +106,12 @@ void arithmetic(Calls& calls, const device::CudaDevice& gpu) {
   gossip::LocalMeanOutcome outcome;
   calls.good(gpu.local_mean({&client, 1}, {out.get(), elements}, {&outcome, 1}));
   calls.good(gpu.download(values, out.get()));
-  // The step doubled it, and the mean made the other as large.
+  // The step has doubled it, and the mean has made the other as large.
   if (calls.all_good()) CHECK(values == std::vector<float>(elements, 3));
 }
 
-/// What a client has exported, page-locked host memory, arithmetic: with the descriptor of `bytes` of GPU memory.
+/// A life of the daemon's plug-in: exported memory of a client, page-locked host memory, and arithmetic. `descriptor`
+/// stands for `bytes` of GPU memory.
 void daemon_life(Calls& calls, int descriptor, std::size_t bytes) {
   auto device = device::CudaDevice::open(daemon_plugin(), 0);
   if (!calls.good(device.has_value())) return;
@@ -126,28 +128,28 @@ void daemon_life(Calls& calls, int descriptor, std::size_t bytes) {
 
 // ---- the client's
 
-const client::cuda::PluginTable& client_plugin() {
+const client::cuda::ClientPluginTable& client_plugin() {
   static const auto* const loaded = [] {
     void* const library = dlopen(GOSSAMER_HOST_CLIENT_PLUGIN, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     REQUIRE(library != nullptr);
-    const auto entry = reinterpret_cast<client::cuda::PluginEntry>(dlsym(library, client::cuda::plugin_symbol));
+    const auto entry = reinterpret_cast<client::cuda::ClientPluginEntry>(dlsym(library, client::cuda::plugin_symbol));
     REQUIRE(entry != nullptr);
     return entry();
   }();
   return *loaded;
 }
 
-/// Calls one of its functions; whether it is done.
+/// Calls one of its functions. Returns whether it is done.
 template <class Function, class... Arguments>
 bool done(Calls& calls, Function function, Arguments... arguments) {
   char text[256] = "";
-  const Status status = function(arguments..., text, sizeof text);
-  const bool is = status == Status::done;
+  const PassStatus status = function(arguments..., text, sizeof text);
+  const bool is = status == PassStatus::done;
   if (!is) CHECK(std::strlen(text) > 0);
   return calls.good(is);
 }
 
-/// Until all that was launched has ended; a device that has failed is not waited for.
+/// Waits until all launched work has ended, unless the device has failed.
 void wait_for(Calls& calls, client::cuda::Context* context) {
   const auto until = std::chrono::steady_clock::now() + patience;
   bool idle = false;
@@ -172,7 +174,7 @@ void pass(Calls& calls, client::cuda::Context* context, float* at, void* words) 
   wait_for(calls, context);
 }
 
-/// A run with GPU memory that it exports, one pass, and a copy of it.
+/// A life of the client's plug-in: exported GPU memory, one pass, and a copy of the memory.
 void client_life(Calls& calls, const std::function<void(int, std::size_t)>& exported = {}) {
   client::cuda::Context* context = nullptr;
   static const Pages words;
@@ -273,7 +275,7 @@ TEST_CASE("a client's life with each call failing") {
 }
 
 TEST_CASE("a daemon's life beside it with each call failing") {
-  // Page-locked memory stands in for a full GPU's, and for page-locked memory any other.
+  // Page-locked memory stands in for a full GPU's memory, and any other memory for page-locked memory.
   each_call_fails(with_exported, {"cudaMalloc", "cudaHostAlloc"});
 }
 

@@ -1,6 +1,6 @@
 #include "tests/host_cuda/grid.hpp"
 
-#include <setjmp.h>  // _setjmp, which leaves signals alone
+#include <setjmp.h>  // _setjmp leaves signals alone
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -22,8 +22,8 @@ thread_local constinit uint3 group_size{};
 namespace {
 
 constexpr std::size_t stack_bytes = 64 << 10;
-/// Now and then nothing goes on for so long after a group's end, for whoever looks at memory meanwhile; about so often
-/// in a grid.
+/// From time to time nothing goes on for this long after a group's end, so that others can look at memory in between;
+/// about this often in a grid.
 constexpr std::chrono::microseconds pause{100};
 constexpr unsigned pauses_a_grid = 3;
 
@@ -35,18 +35,18 @@ struct GpuThread {
   State state = State::ended;
   unsigned number = 0;
   Group* group = nullptr;
-  // where it meets others
+  // where it meets other lanes
   Meeting meeting{};
   std::uint32_t mask = 0;
   std::uint32_t value = 0;
   LaneValues values{};
-  // where it is in its own stack
+  // whether it is in its own stack
   bool begun = false;
   jmp_buf here{};
   ucontext_t first{};
 };
 
-/// Of the threads of a group, in one piece; those that are not used take no memory.
+/// The stacks of a group's threads, in one piece. Unused ones take no memory.
 class Stacks {
  public:
   Stacks() = default;
@@ -76,7 +76,7 @@ struct Group {
   Stacks stacks;
 };
 
-/// Of one thread of the host.
+/// The state of one thread of the host.
 struct Scheduler {
   std::array<Group, resident_groups> groups;
   std::vector<GpuThread*> can_run;
@@ -89,7 +89,7 @@ struct Scheduler {
 };
 
 Scheduler& scheduler() {
-  // A thread of the host ends with its GPU threads' stacks.
+  // When a thread of the host ends, the stacks of its GPU threads are freed.
   thread_local Scheduler the_scheduler;
   return the_scheduler;
 }
@@ -112,7 +112,7 @@ void release_barrier_if_all_are_there(Group& group) {
   }
 }
 
-/// What a GPU thread does all its life: one kernel after the other.
+/// The life of a GPU thread: one kernel after the other.
 [[noreturn]] void live() {
   while (true) {
     Scheduler& s = scheduler();
@@ -157,7 +157,7 @@ void start(Group& group, unsigned number, unsigned threads) {
   }
 }
 
-/// After a fault: nobody goes on from where he was.
+/// After a fault no thread goes on from where it was.
 void forget_all(Scheduler& s) {
   s.can_run.clear();
   for (Group& group : s.groups) {

@@ -1,5 +1,5 @@
-// The grid that stands in for a GPU's: kernels that are right come out right in any order, and those that are wrong
-// come out wrong in some, or are told what a GPU would hang in.
+// The grid that stands in for a GPU's. Correct kernels give correct results in any order; wrong kernels give wrong
+// results in some order, or end with a message about what would hang a GPU.
 
 #include <vector>
 

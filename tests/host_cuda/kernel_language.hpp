@@ -1,7 +1,7 @@
-// What nvcc gives to device code, for a compiler of C++: included before a .cu file, it makes functions of its kernels,
-// which host_cuda runs as a grid (grid.hpp). As much of it as this project's kernels use.
+// The parts of device code that nvcc provides, for a C++ compiler. It is included before a .cu file and turns its
+// kernels into functions, which host_cuda runs as a grid (grid.hpp). It has as much as this project's kernels use.
 //
-// HOST_CUDA_ARCHITECTURE: which __CUDA_ARCH__ they see; without it they see none.
+// HOST_CUDA_ARCHITECTURE sets the __CUDA_ARCH__ that the kernels see; without it they see none.
 
 #pragma once
 
@@ -31,12 +31,12 @@ extern thread_local constinit uint3 thread_index;
 extern thread_local constinit uint3 group_index;
 extern thread_local constinit uint3 group_size;
 
-/// What a shuffle reads.
+/// The value that a shuffle reads.
 [[nodiscard]] inline std::uint32_t from_lane(const LaneValues& values, std::uint32_t mask, unsigned lane) {
   if ((mask >> lane & 1) == 0) fault("a lane reads from one that is not in the mask");
   return values[lane];
 }
-/// What all lanes in the mask brought, folded into one, beginning with zero.
+/// The values of all lanes in the mask, folded into one, beginning with zero.
 template <class Fold>
 [[nodiscard]] std::uint32_t over_lanes(Meeting meeting, std::uint32_t mask, std::uint32_t value, const Fold& fold) {
   const LaneValues values = meet(meeting, mask, value);
@@ -86,7 +86,7 @@ inline unsigned atomicOr(unsigned* address, unsigned value) {
   host_cuda::give_way();
   return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
 }
-/// One more, and zero after `last`.
+/// Adds one, and goes to zero after `last`.
 inline unsigned atomicInc(unsigned* address, unsigned last) {
   host_cuda::give_way();
   unsigned old = __atomic_load_n(address, __ATOMIC_RELAXED);
@@ -103,7 +103,7 @@ inline unsigned max(unsigned a, unsigned b) {
   return a < b ? b : a;
 }
 
-/// Takes the place of the runtime's, which knows nothing of the parameters' types.
+/// Takes the place of the runtime's function, which knows nothing of the parameters' types.
 template <class... Parameters>
 cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 groups, dim3 threads_a_group, void** arguments,
                              std::size_t shared_bytes, cudaStream_t stream) {

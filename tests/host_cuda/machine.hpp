@@ -1,4 +1,4 @@
-// What the runtime's and the driver's functions have in common. Everything is under one mutex, but for the work of
+// The state that the runtime's and the driver's functions share. Everything is under one mutex, except the work of
 // streams.
 
 #pragma once
@@ -20,24 +20,24 @@
 
 namespace host_cuda {
 
-/// Of a GPU's memory that can be shared.
+/// The page size of GPU memory that can be shared.
 inline constexpr std::size_t page_bytes = std::size_t{2} << 20;
 
-/// Ends the process: the program did what the manual says that it must not.
+/// Ends the process, because the program did something that the manual forbids.
 [[noreturn]] void undefined(const std::string& what);
 
 struct Machine;
 
-/// Its thread keeps it alive, and ends when all is done that was enqueued before it was told to.
+/// The stream's thread keeps it alive, and ends when all work is done that was enqueued before the end.
 class Stream {
  public:
-  /// Blocking: it comes after what the default stream had before, and the default stream after it.
+  /// A blocking stream comes after the earlier work of the default stream, and the default stream comes after it.
   [[nodiscard]] static std::shared_ptr<Stream> start(Machine& machine, int device, bool is_default, bool blocking);
 
-  // Under the machine's mutex:
+  // The caller of these holds the machine's mutex.
   void enqueue(std::function<void()> work);
   void end();
-  /// Does nothing until it is released.
+  /// While held, the stream does nothing.
   void hold(bool held);
   [[nodiscard]] bool idle() const { return done_ == enqueued_; }
   [[nodiscard]] bool is_done(std::uint64_t number) const { return done_ >= number; }
@@ -59,7 +59,7 @@ class Stream {
   void run();
 
   Machine& machine_;
-  std::condition_variable wanted_;  ///< something is in the queue, or the end
+  std::condition_variable wanted_;  ///< there is work in the queue, or the end has come
   std::deque<Work> queue_;
   std::uint64_t enqueued_ = 0;
   std::uint64_t done_ = 0;
@@ -83,13 +83,13 @@ struct Range {
   int device;
 };
 
-/// Memory that can be shared; of this process's handles and mappings.
+/// Memory that can be shared, of this process's handles and mappings.
 struct Allocation {
   ~Allocation();
   int descriptor = -1;
   std::size_t bytes = 0;
   int device = 0;
-  bool own = false;  ///< counts as this process's
+  bool own = false;  ///< whether it counts as this process's
 };
 
 struct Reservation {
@@ -101,7 +101,7 @@ struct Machine {
   Machine();
 
   std::mutex mutex;
-  std::condition_variable changed;  ///< a stream has done something
+  std::condition_variable changed;  ///< a stream has finished some work
   int gpus = 1;
   std::size_t memory_bytes = 0;
   std::map<int, std::shared_ptr<Stream>> default_streams;
@@ -119,23 +119,24 @@ struct Machine {
   std::uint64_t fails_at = 0;
   bool fails_for_good = false;
   cudaError_t error = cudaErrorUnknown;
-  std::string failed;  ///< the function that did
+  std::string failed;  ///< the function that failed
 
   [[nodiscard]] std::shared_ptr<Stream> stream(cudaStream_t handle, int current_device);
   [[nodiscard]] const Range* find(const void* address) const;
-  /// Waits until all streams of the device, or of all devices, have nothing to do.
+  /// Waits until the streams of the device, or of all devices, have nothing to do.
   void wait_for_streams(std::unique_lock<std::mutex>& lock, std::optional<int> device = std::nullopt);
   [[nodiscard]] bool has_room(int device, std::size_t bytes);
 };
 
 Machine& machine();
 
-/// Every call begins with one: counts it, and fails() if the test wants it to. `function`: the caller's name.
+/// Every call begins with an Entry, which counts it; fails() says whether the test wants the call to fail. `function`
+/// is the caller's name.
 class Entry {
  public:
   explicit Entry(const char* function = __builtin_FUNCTION());
   [[nodiscard]] bool fails() const { return fails_; }
-  /// It is one of many, nobody knows how many, that ask whether something is done.
+  /// For calls that ask whether something is done, because nobody knows how many there are.
   void does_not_count();
   [[nodiscard]] cudaError_t error() const { return error_; }
   std::unique_lock<std::mutex> lock;

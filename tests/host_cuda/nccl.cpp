@@ -1,7 +1,6 @@
-// NCCL over the played runtime: libnccl.so.2 with as much of it as the daemon's plug-in calls, for communicators that
-// are not blocking. A communicator comes about, and a sum begins, only after it has been asked for its state a few
-// times; a sum is a wait on every rank's stream until all ranks are there, so that one that stays away holds the
-// others.
+// NCCL over the fake runtime: libnccl.so.2 with the functions that the daemon's plug-in calls, for communicators that
+// are not blocking. A communicator is ready, and a sum begins, only after its state was asked for a few times. A sum
+// waits on every rank's stream until all ranks are there, so that an absent rank holds the others.
 
 #include <nccl.h>
 
@@ -17,7 +16,7 @@
 
 namespace {
 
-/// A communicator's ranks, and the sum that they are at.
+/// The ranks of a communicator, and their present sum.
 struct Clique {
   explicit Clique(int ranks) : ranks(ranks) {}
   const int ranks;
@@ -33,13 +32,13 @@ struct Clique {
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  int asked = 0;  ///< since something was begun
+  int asked = 0;  ///< how often the state was asked for since the last operation began
   std::vector<std::function<void()>> begun;
 };
 
 namespace {
 
-/// How often a state is asked for before what was begun is seen.
+/// The state is asked for this often before an operation shows.
 constexpr int questions = 2;
 
 struct World {
@@ -66,7 +65,7 @@ std::uint64_t number_of(const ncclUniqueId& id) {
 void add_up(const std::shared_ptr<Clique>& clique, const float* send, float* receive, std::size_t count) {
   std::unique_lock lock(world().mutex);
   Clique& c = *clique;
-  world().changed.wait(lock, [&] { return c.aborted || c.left == 0; });  // those of the sum before
+  world().changed.wait(lock, [&] { return c.aborted || c.left == 0; });  // those of the previous sum
   if (c.aborted) return;
   c.sum.resize(count);
   for (std::size_t e = 0; e < count; ++e)
@@ -129,7 +128,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  // Before it has come about, and before all that was begun is known to be, nothing new may begin.
+  // Nothing new may begin before the communicator is ready and all earlier operations are known to be done.
   if (type != ncclFloat || op != ncclSum || comm->asked <= questions || !comm->begun.empty()) return ncclInvalidUsage;
   comm->asked = 0;
   comm->begun.emplace_back([=, clique = comm->clique] {
@@ -150,7 +149,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 const char* ncclGetErrorString(ncclResult_t) {
-  return "a played error of NCCL";
+  return "a fake error of NCCL";
 }
 
 }  // extern "C"

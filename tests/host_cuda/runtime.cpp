@@ -21,11 +21,11 @@ namespace host_cuda {
 
 namespace {
 
-/// Memory of the GPU begins with something that shows: floats that are no numbers.
+/// GPU memory begins with a value that shows: floats that are NaN.
 constexpr int garbage = 0xff;
-/// More is left as it comes, since it would have to be touched.
+/// More memory than this is left as it comes, because filling it would touch it.
 constexpr std::size_t most_garbage_bytes = std::size_t{16} << 20;
-/// The driver takes what is not page-locked over at once if it is small, and waits for it if it is not.
+/// The driver copies memory that is not page-locked at once if it is small, and otherwise waits for it.
 constexpr std::size_t most_staged_bytes = std::size_t{64} << 10;
 
 thread_local int current_device = 0;
@@ -49,8 +49,8 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Memory between two pages that cannot be touched, as close to the second as its alignment lets it be: what goes
-/// beyond its end, or far before its beginning, ends the process.
+/// Memory between two pages that cannot be touched, as close to the second as its alignment allows. A program that
+/// writes beyond its end, or far before its beginning, ends at once.
 class Fenced {
  public:
   explicit Fenced(std::size_t bytes) : used_(rounded(bytes, alignment)), all_(rounded(used_, page) + 2 * page) {}
@@ -66,7 +66,7 @@ class Fenced {
 
  private:
   static constexpr std::size_t page = 4096;
-  static constexpr std::size_t alignment = 256;  // of all that cudaMalloc() gives
+  static constexpr std::size_t alignment = 256;  // alignment of all memory from cudaMalloc()
   std::size_t used_;
   std::size_t all_;
 };
@@ -88,7 +88,7 @@ Machine::Machine()
       seed(number_of("HOST_CUDA_SEED", 1)) {}
 
 Machine& machine() {
-  // For ever: streams' threads may outlive everything.
+  // It lives for ever, because the streams' threads may outlive everything else.
   static auto* const the_machine = new Machine;
   return *the_machine;
 }
@@ -195,7 +195,7 @@ bool Machine::has_room(int device, std::size_t bytes) {
 
 namespace {
 
-/// Whether copies of it are left to the stream. All of it is in one range, or none of it.
+/// Whether copies of this memory are left to the stream. All of it is in one range, or none of it.
 bool is_asynchronous(const void* address, std::size_t bytes) {
   const Machine& m = machine();
   const Range* const range = m.find(address);
@@ -240,7 +240,7 @@ cudaError_t launch(dim3 groups, dim3 threads_a_group, std::size_t shared_bytes, 
   if (entry.fails()) return told(entry.error());
   constexpr unsigned most_groups = 0x7fffffff;
   const bool flat = groups.y == 1 && groups.z == 1 && threads_a_group.y == 1 && threads_a_group.z == 1;
-  if (!flat || shared_bytes != 0) undefined("a grid of a shape that is not played");
+  if (!flat || shared_bytes != 0) undefined("a grid of a shape that the fake does not have");
   if (groups.x == 0 || groups.x > most_groups || threads_a_group.x == 0 || threads_a_group.x > max_threads_a_group)
     return told(cudaErrorInvalidConfiguration);
   const auto found = machine().stream(stream, current_device);
@@ -344,7 +344,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorHostMemoryAlreadyRegistered:
       return "part or all of the requested memory range is already mapped";
     default:
-      return "a played error";
+      return "a fake error";
   }
 }
 
@@ -397,7 +397,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   Entry entry;
   if (entry.fails()) return told(entry.error());
-  if (attribute != cudaDevAttrCanUseHostPointerForRegisteredMem) undefined("an attribute that is not played");
+  if (attribute != cudaDevAttrCanUseHostPointerForRegisteredMem) undefined("an attribute that the fake does not have");
   *value = 1;
   return cudaSuccess;
 }
@@ -535,7 +535,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-/// What it has begun goes on.
+/// The work that it has begun goes on.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Entry entry;
   if (entry.fails()) return told(entry.error());
@@ -639,39 +639,39 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
 
 // ---- for tests in Python
 
-void played_adopt(void* memory, std::size_t bytes, int device) {
+void fake_adopt(void* memory, std::size_t bytes, int device) {
   const std::lock_guard lock(machine().mutex);
   machine().ranges[number(memory)] = {Kind::adopted, bytes, device};
 }
 
-void played_disown(void* memory) {
+void fake_disown(void* memory) {
   const std::lock_guard lock(machine().mutex);
   machine().ranges.erase(number(memory));
 }
 
-void* played_stream() {
+void* fake_stream() {
   cudaStream_t stream = nullptr;
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) undefined("no stream");
   return stream;
 }
 
-void played_hold(void* stream) {
+void fake_hold(void* stream) {
   const std::lock_guard lock(machine().mutex);
   machine().stream(static_cast<cudaStream_t>(stream), current_device)->hold(true);
 }
 
-void played_release(void* stream) {
+void fake_release(void* stream) {
   const std::lock_guard lock(machine().mutex);
   machine().stream(static_cast<cudaStream_t>(stream), current_device)->hold(false);
 }
 
-void played_synchronize(void* stream) {
+void fake_synchronize(void* stream) {
   std::unique_lock lock(machine().mutex);
   const auto found = machine().stream(static_cast<cudaStream_t>(stream), current_device);
   machine().changed.wait(lock, [&] { return found->idle(); });
 }
 
-std::uint64_t played_launches() {
+std::uint64_t fake_launches() {
   const std::lock_guard lock(machine().mutex);
   return machine().launches;
 }

@@ -33,7 +33,7 @@ FOLDER = "srv/packages"
 NEXT = "srv/packages-next"
 SHOWN_TIMEOUT_S = 120.0
 PAUSE_S = 1.0
-# What the document must have at least; fewer mean that blocks have lost their marks.
+# The document must have at least this many blocks; fewer mean that blocks have lost their marks.
 LEAST_BLOCKS = 12
 
 
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> List[Block]:
-    """Of the section, in order."""
+    """The blocks of the section, in order."""
     section = re.search(rf"^## {re.escape(SECTION)}\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     if section is None:
         raise ValueError(f'no section "{SECTION}" in {DOCUMENT.name}')
@@ -80,8 +80,8 @@ class ThreeMachines(unittest.TestCase):
         self.words: Dict[str, str] = {}
 
     def root_with_packages(self, folder: Path) -> Path:
-        """A clean root with the packages, the next release's, and, since the machines reach no mirror, in apt's cache
-        what they depend on."""
+        """A clean root with the packages and the next release's. Their dependencies are in apt's cache, because the
+        machines reach no mirror."""
         root = copied(base_root(), folder / "root")
         for there in (FOLDER, NEXT):
             (root / there).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The packages, in a machine of their own: installed, used, upgraded under a running trainer, removed and purged.
+"""The packages on a machine of their own: installed, used, upgraded under a running trainer, removed and purged.
 
     install_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
 """
@@ -15,8 +15,8 @@ from processes import wait_until
 
 STATE = "var/lib/gossamer"
 CONFIG = "etc/gossamer/gossamer.toml"
-# What the trainer runs: says "trained N attached A" after each second, A counting attachments, and an error if a step
-# fails. It ends when standard input does.
+# The trainer's program. It says "trained N attached A" after each second, where A counts attachments, and an error if a
+# step fails. It ends when standard input does.
 TRAINER = """
 import select, sys, time
 import numpy as np, gossamer
@@ -34,7 +34,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 run.close()
 print("ended", flush=True)
 """
-# Without a driver, which such a machine does not have.
+# This runs without a driver, which such a machine does not have.
 LOAD_PLUG_IN = """
 import ctypes, glob
 for path in glob.glob("/usr/lib/*/gossamer/*.so"):
@@ -44,7 +44,7 @@ for path in glob.glob("/usr/lib/*/gossamer/*.so"):
 
 class Packages(unittest.TestCase):
     def setUp(self) -> None:
-        # Beside the base root, where a copy may cost nothing.
+        # The folder is beside the base root, where a copy may cost nothing.
         folder = tempfile.TemporaryDirectory(prefix="machine-", dir=installed_machine.options.roots)
         self.addCleanup(folder.cleanup)
         self.machine = InstalledMachine(base_root(), Path(folder.name))

@@ -1,4 +1,4 @@
-"""Machines that packages are installed on: for the tests of this folder.
+"""Machines on which packages are installed, for the tests of this folder.
 
 A clean root of the release is made with debootstrap, once, and copied for each machine. Dependencies come from the
 distribution's mirror. Needs root.
@@ -28,7 +28,7 @@ def this_release() -> str:
 
 
 def base_root() -> Path:
-    """Made once; whole or not there."""
+    """The base root, which is made once; it is either whole or not there."""
     root = options.roots / options.release
     if not root.exists():
         options.roots.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def copied(root: Path, to: Path) -> Path:
 
 
 def chroot(root: Path, *command: str) -> str:
-    """With the network of this machine, and nothing running."""
+    """Runs a command in the root, with this machine's network and without services."""
     chrooted = ["systemd-nspawn", "--quiet", f"--directory={root}", "--register=no", "--keep-unit", "--pipe"]
     chrooted += ["--bind-ro=/etc/resolv.conf", "--setenv=DEBIAN_FRONTEND=noninteractive", *command]
     return succeeded(
@@ -71,7 +71,7 @@ class InstalledMachine(Machine):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(copied(root, folder / "root"), folder / "console", hostname=hostname, network=network)
         if hostname:
-            # debootstrap leaves this machine's, which systemd would take.
+            # debootstrap leaves this machine's name, which systemd would use.
             self.path("etc/hostname").write_text(f"{hostname}\n", encoding="utf-8")
 
     def path(self, relative: str) -> Path:
@@ -87,7 +87,7 @@ class InstalledMachine(Machine):
 
 
 def succeeded(ran: "subprocess.CompletedProcess[str]") -> str:
-    """What it printed."""
+    """The command's output."""
     if ran.returncode != 0:
         command = " ".join(map(str, ran.args))
         raise AssertionError(f"{command}: status {ran.returncode}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}")
@@ -95,7 +95,7 @@ def succeeded(ran: "subprocess.CompletedProcess[str]") -> str:
 
 
 def a_later_version(package: Path, folder: Path) -> Path:
-    """The same package with a higher version, as the next release would be."""
+    """The same package with a higher version, like the next release."""
     tree = folder / "tree"
     subprocess.run(["dpkg-deb", "-R", str(package), str(tree)], check=True)
     control = tree / "DEBIAN" / "control"
@@ -111,7 +111,7 @@ def a_later_version(package: Path, folder: Path) -> Path:
 
 
 def run_tests(description: str) -> None:
-    """As the main program of a test file: NAME --packages FOLDER --roots FOLDER [--release CODENAME]."""
+    """Runs the tests of a file: NAME --packages FOLDER --roots FOLDER [--release CODENAME]."""
     global options
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--packages", type=Path, required=True, help="folder with the packages")

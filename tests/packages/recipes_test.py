@@ -1,9 +1,9 @@
-"""What the recipes make of the packages (docs/how-to/recipes.md): a folder that apt installs from by two lines, and an
-OCI image.
+"""The recipes that use the packages (docs/how-to/recipes.md): a folder that apt installs from by two lines, and an OCI image.
 
     recipes_test.py --packages FOLDER --roots FOLDER [--release CODENAME]
 
-The clean root of installed_machine.py is also the base of the image, which needs buildah, and is skipped without.
+The clean root of installed_machine.py is also the base of the image. The image needs buildah, and is skipped without
+it.
 """
 
 import re
@@ -21,13 +21,13 @@ from processes import Program, end, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "tools" / "recipes"
-ADDRESS = "http://packages.example/gossamer"  # as the document has it
+ADDRESS = "http://packages.example/gossamer"  # the address in the document
 BUILD_TIMEOUT_S = 900
 PATIENCE_S = 60.0
 
 
 def two_lines() -> str:
-    """What an operator types, from the document."""
+    """The lines that an operator types, from the document."""
     document = (REPOSITORY / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     found = re.search(r"```sh\n(echo 'deb [^\n]*\n[^\n]*)\n```", document)
     assert found is not None, "docs/how-to/recipes.md has no two lines"
@@ -86,7 +86,7 @@ class Image(RecipeTest):
         return self.run_here(*self.buildah, *command).strip()
 
     def test_image(self) -> None:
-        """On a base of ours: the registry may be out of reach."""
+        """Uses a base of ours, because the registry may be out of reach."""
         tar = self.folder / "base.tar"
         self.run_here("tar", "--one-file-system", "-C", str(base_root()), "-cf", str(tar), ".")
         base = self.make("from", "scratch")

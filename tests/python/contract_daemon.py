@@ -1,7 +1,6 @@
-"""The daemon's side of the shared-memory contract (docs/reference/shared-memory.md), for tests: a
-real socket and a real memfd.
+"""A fake daemon: the daemon's side of the shared-memory contract (docs/reference/shared-memory.md), over a real socket and memfd.
 
-Runs in threads of the test: accepts clients, takes them to a state, and makes fragments due with corrections.
+It runs in threads of the test: it accepts clients, sets their state, and makes fragments due with corrections.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import time
 from typing import List, Optional, Tuple
 
 PATIENCE_S = 20.0
-NOWHERE = "/nonexistent/gossamer.sock"  # where nobody listens
+NOWHERE = "/nonexistent/gossamer.sock"  # nobody listens there
 
 ATTACH_MAGIC = 0x6863617474612D67
-ATTACH_DEVICE = 2  # of a request's flags
+ATTACH_DEVICE = 2  # a bit of a request's flags
 ACCEPTED, VERSION_DIFFERS, BAD_LAYOUT, JOB_BUSY = range(4)
 NO_DEVICE = 6
 JOINING, RUNNING, DRAINING, QUARANTINED = 1, 2, 3, 4
 
-# Offsets in the header.
+# These are offsets in the header.
 FRAGMENT_ELEMENTS, FRAGMENT_COUNT = 32, 36
 FRAGMENTS_OFFSET, BUFFERS_OFFSET, BUFFER_STRIDE = 72, 80, 88
 JOB, CLOCK, FINISHING, FINISH_ANSWER = 96, 192, 224, 472
@@ -37,7 +36,7 @@ FRAGMENT_BYTES = 64
 
 
 def eventually(condition) -> bool:
-    """True as soon as the condition is; False if it is not within the bound."""
+    """Waits for the condition. False if it is not true within the bound."""
     limit = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > limit:
@@ -47,8 +46,8 @@ def eventually(condition) -> bool:
 
 
 class Client:
-    """One attached training process, as the daemon sees it. One that offers a GPU's memory plays it with a memfd, which
-    can be mapped here."""
+    """One attached training process, as the daemon sees it. For a client that offers GPU memory, a memfd stands in for
+    that memory and can be mapped here."""
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
@@ -101,7 +100,7 @@ class Client:
         return list(struct.unpack_from(f"={count}f", self.buffers, self._buffer_offset(fragment, index)))
 
     def make_due(self, correction: Optional[List[float]], fragment: int = 0, replace: bool = False) -> None:
-        """Hands a fragment over, with a correction unless that is None, and announces it. Of lean memory, the kernel
+        """Hands a fragment over, with a correction unless that is None, and announces it. In lean memory, the kernel
         takes pages when they are touched here and by the client."""
         word = self.u64(self._word_offset(fragment))
         publication, old = word >> 4 & 3, word >> 6 & 3
@@ -120,8 +119,8 @@ class Client:
 
 
 class ContractDaemon:
-    """Listens in a temporary folder. `replies` are given to the clients that come, in turn; then all are accepted, but
-    those that offer a GPU's memory only with `gpu`."""
+    """Listens in a temporary folder. The clients get `replies` in turn. Later clients are accepted, but those that
+    offer GPU memory only with `gpu`."""
 
     def __init__(self, *replies: Tuple[int, str], state: int = RUNNING, gpu: bool = False):
         self._folder = tempfile.TemporaryDirectory(prefix="gossamer-test-")

@@ -1,6 +1,6 @@
-"""gossamer.torch.attach() in programs of several processes, as docs/how-to/train-in-python.md shows it: data parallel
-inside a node, and models in shards. Real process groups (gloo) of two; the daemon is played through the contract.
-Skipped, and saying so, without PyTorch; the shards without its distributed tensors, too.
+"""gossamer.torch.attach() in programs of several processes, as docs/how-to/train-in-python.md shows them: data parallel inside a node,
+and models in shards. Real process groups (gloo) of two, and a fake daemon. Skipped, and saying so, without PyTorch; the
+shards also without its distributed tensors.
 """
 
 import os
@@ -29,20 +29,20 @@ BROADCAST_EVERY = 4
 
 
 def wait_for_correction(rank, folder):
-    """Tells the test that this rank is attached, and waits until it has made a correction due."""
+    """Tells the test that this rank is attached, and waits until the test has made a correction due."""
     open(f"{folder}/attached{rank}", "x").close()
     eventually(lambda: os.path.exists(f"{folder}/due"))
 
 
 def data_parallel(rank, socket, folder):
-    """Rank 0 gossips; the others get what it has every few steps. A correction of 1 is due at the first."""
+    """Rank 0 gossips, and the others get its model every few steps. A correction of 1 is due at the first step."""
     torch.manual_seed(rank)
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if rank == 0:
         run = gossamer.attach(model, optimizer, job="test", socket=socket, samples_per_step=RANKS * 8)
         wait_for_correction(rank, folder)
-    replica = torch.nn.parallel.DistributedDataParallel(model)  # gives everyone what rank 0 has
+    replica = torch.nn.parallel.DistributedDataParallel(model)  # gives rank 0's model to all
     for step in range(BROADCAST_EVERY):
         optimizer.zero_grad()
         replica(torch.randn(8, 3)).square().mean().backward()
@@ -57,7 +57,7 @@ def data_parallel(rank, socket, folder):
 
 
 def shards(rank, socket, folder):
-    """Each rank attaches what it holds, as a job of its own. A correction of 1 + rank is due at the first step."""
+    """Each rank attaches its shard as a job of its own. A correction of 1 + rank is due at the first step."""
     torch.manual_seed(1)
     model = torch.nn.Linear(3, 4, bias=False)
     before = model.weight.detach().clone()
@@ -75,7 +75,8 @@ def shards(rank, socket, folder):
 
 class Distributed(unittest.TestCase):
     def run_ranks(self, what, attached, make_due):
-        """The lines that the ranks print. `make_due` is called with the daemon once as many ranks are `attached`."""
+        """Returns the lines that the ranks print. `make_due` is called with the daemon once this many ranks are
+        `attached`."""
         with tempfile.TemporaryDirectory() as folder, ContractDaemon() as daemon:
             arguments = [sys.executable, "-B", __file__, what, daemon.path, folder]
             ranks = [subprocess.Popen([*arguments, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
@@ -96,7 +97,7 @@ class Distributed(unittest.TestCase):
         lines = self.run_ranks("data_parallel", 1, lambda daemon: daemon.client().make_due([1.0] * 8))
         moved, models = zip(*(line.split(" ", 1) for line in lines))
         self.assertEqual(models[0], models[1])
-        # Nothing but the correction was missing elsewhere: to gradients, the ranks were one.
+        # Only the correction was missing elsewhere: the ranks had the same gradients.
         self.assertEqual(moved, ("0.000", "1.000"))
 
     @unittest.skipUnless(fully_shard, "PyTorch has no distributed tensors (2.4 or later has)")

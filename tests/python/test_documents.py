@@ -1,5 +1,6 @@
-"""The programs in the documents run as they stand there: blocks that are marked as Python, each by itself, with a fake
-daemon that keeps to the contract. Those whose framework is missing are skipped, and it is said which."""
+"""Runs the programs of the documents as they stand there: each block that is marked as Python, with a fake daemon.
+Programs whose framework is missing are skipped, with a message that says which.
+"""
 
 import contextlib
 import importlib.util
@@ -52,7 +53,7 @@ def finishing(daemon):
 
 @contextlib.contextmanager
 def in_new_folder():
-    """What programs save is not left behind."""
+    """Removes the files that programs save."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="gossamer-test-") as folder:
         os.chdir(folder)
@@ -64,7 +65,7 @@ def in_new_folder():
 
 @contextlib.contextmanager
 def quiet():
-    """What programs print is not shown; what Gossamer warns of ("training goes on alone", say) is an error."""
+    """Hides the programs' output. A warning of Gossamer, for instance "training goes on alone", is an error."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("error", gossamer.GossamerWarning)
         yield

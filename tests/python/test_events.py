@@ -1,5 +1,4 @@
-"""What a training script sees of a run: figures, events and the progress of joining. Against a daemon played through the
-contract."""
+"""The figures, events and progress of joining that a training script sees of a run, with a fake daemon."""
 
 import dataclasses
 import io
@@ -154,7 +153,7 @@ class JoiningProgress(unittest.TestCase):
         with gossamer.attach(
             [np.zeros(1 << 14, np.float32)], job="test", socket=NOWHERE, wait=False, fragment_elements=256
         ) as run:
-            # As a model a thousand times larger would look.
+            # This looks like a model a thousand times larger.
             return dataclasses.replace(
                 run.info(), elements=1 << 24, fragment_elements=1 << 18, fragments_pulled=fragments, neighbours=2, **changes
             )
@@ -166,7 +165,7 @@ class JoiningProgress(unittest.TestCase):
         progress.show(self.at(0), 0.0)
         self.assertEqual(terminal.getvalue(), "")
         progress.show(self.at(16), 1.0)
-        progress.show(self.at(20), 1.01)  # too soon
+        progress.show(self.at(20), 1.01)  # too soon for a new line
         progress.show(self.at(32), 2.0)
         lines = [line.rstrip() for line in terminal.getvalue().split("\r")[1:]]
         self.assertEqual(len(lines), 2)

@@ -1,4 +1,4 @@
-"""gossamer.jax.attach(), against a daemon played through the contract. Skipped, and saying so, without JAX."""
+"""gossamer.jax.attach() with a fake daemon. Skipped, and saying so, without JAX."""
 
 import sys
 import threading
@@ -42,7 +42,7 @@ class Training(unittest.TestCase):
             np.testing.assert_array_equal(corrected["dense"]["bias"].astype(jnp.float32), [0, 1])
             self.assertIs(corrected["steps"], trained["steps"])
             self.assertEqual(client.publication(8), [0, 1, 11, 22, 33, 44, 55, 66])
-            np.testing.assert_array_equal(trained["dense"]["kernel"], [[1, 2, 3], [4, 5, 6]])  # as it was
+            np.testing.assert_array_equal(trained["dense"]["kernel"], [[1, 2, 3], [4, 5, 6]])  # unchanged
             self.assertEqual(run.clock, 32)
 
     def test_with_nothing_due_the_model_is_the_one_given(self):
@@ -88,7 +88,7 @@ class Training(unittest.TestCase):
             np.testing.assert_array_equal(run.params[0], [1, 2])
 
     def test_fragments_of_a_large_leaf(self):
-        """256 elements each, of two leaves that begin anywhere."""
+        """Fragments of 256 elements each, of two leaves that begin anywhere."""
         params = [jnp.arange(300.0), jnp.arange(1000.0)]
         with ContractDaemon() as daemon, gossamer.attach(
             params, job="test", socket=daemon.path, fragment_elements=256
@@ -104,7 +104,7 @@ class Training(unittest.TestCase):
 
 
 class OnADevice(unittest.TestCase):
-    """The processor is said to be another device, whose computations are done when the test says so."""
+    """The processor counts as another device, whose computations are done when the test says so."""
 
     def setUp(self):
         self.done = False
@@ -135,7 +135,7 @@ class OnADevice(unittest.TestCase):
         with ContractDaemon() as daemon, gossamer.attach(model(), job="test", socket=daemon.path) as run:
             client = daemon.client()
             params = run.params
-            # The bias, 0 and 0, and the kernel, 0 to 5.
+            # The correction is for the bias, 0 and 0, and the kernel, 0 to 5.
             client.make_due([1, 2, 10, 10, 10, 10, 10, 10])
             self.assertIs(self.step(run, params), params)
             for _ in range(3):  # training goes on; the fragment stays due
@@ -145,7 +145,7 @@ class OnADevice(unittest.TestCase):
             self.done = True
             params = self.step(run, params, 2)
             self.assertFalse(client.is_due())
-            # What was there at the first step, and the correction; and in the model the three steps since.
+            # The publication has the first step's values and the correction; the model also has the three steps since.
             self.assertEqual(client.publication(8), [1, 2, 10, 11, 12, 13, 14, 15])
             np.testing.assert_array_equal(params["dense"]["kernel"], [[13, 14, 15], [16, 17, 18]])
             np.testing.assert_array_equal(params["dense"]["bias"].astype(jnp.float32), [4, 5])
@@ -175,7 +175,7 @@ class OnADevice(unittest.TestCase):
             np.testing.assert_array_equal(params[0], [5, 6])
             self.assertEqual(client.publication(2), [5, 6])
             self.done = True
-            client.make_due([1, 1])  # not with the snapshot from before
+            client.make_due([1, 1])  # not with the earlier snapshot
             params = self.step(run, params, 3)
             self.assertEqual(client.publication(2), [6, 7])
             np.testing.assert_array_equal(params[0], [6, 7])
@@ -196,7 +196,8 @@ class OnADevice(unittest.TestCase):
             np.testing.assert_array_equal(run.params[0], [14, 15])
 
     def test_fragments_take_turns_within_the_bound(self):
-        """Six fragments of 256 elements, of which at most one is on its way at a time; all come, over and over."""
+        """Six fragments of 256 elements, of which at most one is on its way at a time. All of them come, again and
+        again."""
         self.done = True
         params = [jnp.zeros(300), jnp.zeros((), jnp.int32), jnp.zeros(700), jnp.zeros(536)]
         with ContractDaemon() as daemon, gossamer.attach(
@@ -210,7 +211,7 @@ class OnADevice(unittest.TestCase):
                 steps = 0
                 while any(client.is_due(fragment) for fragment in range(6)):
                     params = self.step(run, params)
-                    client.make_due(None, fragment=0)  # the first is due again at once, and does not starve the others
+                    client.make_due(None, fragment=0)  # the first is due again at once, and must not starve the others
                     steps += 1
                     self.assertLess(steps, 50)
                     if not any(client.is_due(fragment) for fragment in range(1, 6)):
@@ -232,7 +233,7 @@ class OnADevice(unittest.TestCase):
                 params = self.step(run, params, 3)
                 self.assertFalse(client.is_due())
             mean = float(params[0].astype(jnp.float32).mean())
-            self.assertAlmostEqual((mean - 1) / spacing, 0.1, delta=6 * 0.0021)  # as below
+            self.assertAlmostEqual((mean - 1) / spacing, 0.1, delta=6 * 0.0021)  # for the tolerance see below
 
     def test_what_fails_inside_a_step_is_raised_and_the_fragment_stays_due(self):
         self.done = True
@@ -261,7 +262,7 @@ class OnADevice(unittest.TestCase):
 
 class Rounding(unittest.TestCase):
     def test_corrections_of_bfloat16_are_right_in_the_mean(self):
-        """Each is a hundredth of the distance between two neighbours, and would be lost if it were rounded to the
+        """Each correction is a hundredth of the distance between two neighbours, and would be lost by rounding to the
         nearest."""
         values = jnp.ones(20000, jnp.bfloat16)
         spacing = 2.0**-7

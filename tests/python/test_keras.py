@@ -1,5 +1,4 @@
-"""gossamer.keras.GossamerCallback, against a daemon played through the contract. Skipped, and saying so, without Keras
-and one of its backends."""
+"""gossamer.keras.GossamerCallback with a fake daemon. Skipped, and saying so, without Keras and one of its backends."""
 
 import os
 import sys
@@ -7,14 +6,14 @@ import threading
 import unittest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-for module in ("sklearn", "matplotlib"):  # Keras looks for them; the system's are made for another NumPy
+for module in ("sklearn", "matplotlib"):  # Keras looks for these; the system's are made for another NumPy
     sys.modules.setdefault(module, None)
 for backend in [os.environ["KERAS_BACKEND"]] if "KERAS_BACKEND" in os.environ else ["jax", "tensorflow", "torch"]:
     try:
         __import__(backend)
         os.environ["KERAS_BACKEND"] = backend
         import keras
-    except Exception as error:  # whatever a backend that is too old raises
+    except Exception as error:  # a backend that is too old may raise anything
         reason = f"{backend}: {error}"
     else:
         break
@@ -44,7 +43,7 @@ def fit(model, callbacks, batches=4):
 
 
 class AtBatch(keras.callbacks.Callback):
-    """Does things before Gossamer's callback does."""
+    """Acts before Gossamer's callback does."""
 
     def __init__(self, actions):
         super().__init__()
@@ -100,7 +99,7 @@ class Training(unittest.TestCase):
             client.set_u32(STATE, RUNNING)
 
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((30,)), keras.layers.Dense(20)])  # of more than one fragment
+        model = keras.Sequential([keras.Input((30,)), keras.layers.Dense(20)])  # it has more than one fragment
         model.compile(keras.optimizers.SGD(0.0), "mse")
         kept = model.get_weights()[0].ravel()[256:]
         with ContractDaemon(state=JOINING) as daemon:

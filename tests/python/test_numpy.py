@@ -1,4 +1,4 @@
-"""gossamer.attach() with NumPy arrays, against a daemon played through the contract."""
+"""gossamer.attach() with NumPy arrays and a fake daemon."""
 
 import gc
 import mmap
@@ -190,6 +190,11 @@ class Arguments(unittest.TestCase):
             with self.subTest(pattern=pattern), self.assertRaisesRegex(gossamer.GossamerError, pattern):
                 gossamer.attach(arrays, **arguments)
 
+    def test_wrong_keywords_raise_what_python_raises(self):
+        for options, pattern in (({"job": "test", "codecs": 1}, "unexpected keyword argument 'codecs'"), ({}, "'job'")):
+            with self.subTest(pattern=pattern), self.assertRaisesRegex(TypeError, pattern):
+                gossamer.attach([np.zeros(4, np.float32)], **options)
+
     def test_samples(self):
         with alone(np.zeros(4, np.float32)) as run:  # one array is a model, too
             for bad, pattern in (
@@ -259,10 +264,10 @@ class Lifetime(unittest.TestCase):
         with self.assertRaisesRegex(gossamer.GossamerError, r"attached to the job 'test' already.*close that run first") as caught:
             gossamer.attach([weights], job="other", socket=NOWHERE, wait=False)
         self.assertEqual(caught.exception.status, "GOSSAMER_BAD_ARGUMENT")
-        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of it
+        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of the model
             gossamer.attach([weights[1:]], job="other", socket=NOWHERE, wait=False)
         run.step()
-        run.itself = run  # a circle
+        run.itself = run  # a reference cycle
         del run, caught
         gossamer.attach([weights], job="other", socket=NOWHERE, wait=False).close()
 

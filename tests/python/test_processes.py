@@ -1,5 +1,6 @@
-"""A run beside other processes and threads of the program: data loaders that are forked, programs that are started,
-threads that train other jobs. None of them disturbs it, waits for anything of its, or keeps its daemon from noticing."""
+"""A run beside other processes and threads of the program: forked data loaders, started programs, and threads that
+train other jobs. None of them disturbs the run, waits for it, or keeps its daemon from noticing its end.
+"""
 
 import ctypes
 import multiprocessing
@@ -23,7 +24,7 @@ def square(value):
 
 
 def exit_status(child):
-    """Of a child that must not hang."""
+    """The exit status of a child that must not hang."""
     ended = []
     waiter = threading.Thread(target=lambda: ended.append(os.waitpid(child, 0)[1]), daemon=True)
     waiter.start()
@@ -36,19 +37,19 @@ def exit_status(child):
 
 
 def open_files():
-    """What the descriptors of this process lead to."""
+    """The files that the descriptors of this process lead to."""
     names = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             names.add(os.readlink(f"/proc/self/fd/{descriptor}"))
         except OSError:
-            pass  # that of the listing itself
+            pass  # the descriptor of the listing itself
     return names
 
 
 class DataLoaders(unittest.TestCase):
     def trains_on(self, run, client, array):
-        """The parent's run is what it was."""
+        """The parent's run is unchanged."""
         before = array.copy()
         client.make_due([1.0] * len(array))
         run.step()
@@ -88,7 +89,8 @@ class DataLoaders(unittest.TestCase):
                 raise AssertionError("a run of the parent trained in the child")
 
             def exits():
-                ctypes.CDLL(None).exit(0)  # with the C library's exit handlers, but not Python's, which are the test's own
+                # with the C library's exit handlers, but not Python's, which belong to the test
+                ctypes.CDLL(None).exit(0)
 
             for action in (closes, steps, exits):
                 child = os.fork()
@@ -103,7 +105,8 @@ class DataLoaders(unittest.TestCase):
                 self.trains_on(run, client, array)
 
     def test_forked_while_the_connection_is_tried_again_and_again(self):
-        """The run's own thread holds its locks now and then; a child that closes the run must not wait for them."""
+        """The run's own thread holds its locks from time to time; a child that closes the run must not wait for
+        them."""
         with ContractDaemon(*[(3, "busy")] * 1000) as daemon:
             run = gossamer.attach({"w": np.zeros(10, np.float32)}, job="test", socket=daemon.path, wait=False)
             for _ in range(FORKS):

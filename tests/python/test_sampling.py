@@ -1,5 +1,6 @@
 """gossamer.sampling: every sample is visited, once where it should be, and a client that is started again goes on where
-it was. With runs that need no daemon."""
+it was. The runs need no daemon.
+"""
 
 import sys
 import unittest
@@ -15,7 +16,7 @@ class Info:
 
 
 class FakeRun:
-    """What a sampler sees of a run."""
+    """A run as a sampler sees it."""
 
     def __init__(self, node, members=None, clock=0, cursor=None, client=(0, 1)):
         self._node, self._client = node, client
@@ -40,7 +41,7 @@ def train(sampler, run, samples, batch=1):
     return seen
 
 
-# All implementations must agree on it.
+# All implementations must agree on these.
 RECORDED = [1, 4, 2, 5, 7, 0, 2, 6, 1, 3, 5, 1]
 NODES = [f"{n:032x}" for n in range(1, 9)]
 
@@ -162,13 +163,14 @@ class Sharded(unittest.TestCase):
         self.assertNotEqual(first, second)
 
     def test_what_a_newcomer_takes_over_lies_ahead(self):
-        """Equally far: each sample is visited once in the epoch although the members change in its middle."""
+        """With clients equally far, each sample is visited once in the epoch although the members change in its
+        middle."""
         size, pair = 3000, NODES[:2]
         runs = [FakeRun(node, pair) for node in pair]
         samplers = [ShardedSampler(size, run) for run in runs]
         loops = [iter(sampler) for sampler in samplers]
         seen = []
-        # To the middle of the common order, each through its own part.
+        # Each goes to the middle of the common order, through its own part.
         for sampler, run, loop in zip(samplers, runs, loops):
             for _ in range(sum(1 for place in sampler._places(0, 0) if place < size // 2)):
                 seen.append(next(loop))

@@ -1,4 +1,4 @@
-"""gossamer.torch.attach(), against a daemon played through the contract. Skipped, and saying so, without PyTorch."""
+"""gossamer.torch.attach() with a fake daemon. Skipped, and saying so, without PyTorch."""
 
 import sys
 import unittest
@@ -62,7 +62,7 @@ class Training(unittest.TestCase):
 
     def test_a_model_larger_than_half_of_memory_trains(self):
         rows, width = available_bytes() // 8 * 5 // 4 // 64, 64
-        # The kernel gives no memory for zeros that nobody writes, and few rows are trained.
+        # The kernel takes no memory for zeros that nobody writes, and only few rows are trained.
         weight = torch.from_numpy(numpy.zeros((rows, width), numpy.float32))
         net = torch.nn.Embedding(rows, width, sparse=True, _weight=weight)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
@@ -74,7 +74,7 @@ class Training(unittest.TestCase):
             client.make_due(None)
             optimizer.step()
             self.assertEqual(client.publication(2 * width), [-0.5] * width + [0.0] * width)
-            client.make_due([0.25] * width)  # of the fragment that has been published; zeros for the rest
+            client.make_due([0.25] * width)  # only for the published fragment; zeros for the rest
             optimizer.step()
             self.assertEqual(net.weight[0, 0].item(), -0.75)
             last = run.info().fragments - 1
@@ -93,7 +93,8 @@ class Training(unittest.TestCase):
                 self.assertEqual(optimizer.param_groups[0]["lr"], 0.5)
                 train(net, optimizer)
                 schedule.step()
-                self.assertEqual(optimizer.param_groups[0]["lr"], 0.5)  # others are further than these 8 samples
+                # other replicas have trained on more than these 8 samples
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.5)
                 daemon.client().set_u64(GLOBAL_CLOCK, 2000)
                 schedule.step()
                 self.assertEqual(optimizer.param_groups[0]["lr"], 0.25)
@@ -168,7 +169,7 @@ class Training(unittest.TestCase):
         train(net, optimizer)
 
     def test_a_cell_that_is_run_again_goes_on_with_one_run(self):
-        """Each time the optimizer's step does one step of the run, and takes a correction once."""
+        """Each time, the optimizer's step does one step of the run and takes a correction once."""
         net = model()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
         with ContractDaemon() as daemon:
@@ -218,7 +219,7 @@ class Training(unittest.TestCase):
             daemon.client().make_due([1.0] * ELEMENTS)
             train(net, optimizer)
             self.assertEqual(run.info().steps, 1)
-            self.assertTrue(torch.equal(net[1].weight.detach(), before[2] + 1))  # in no group
+            self.assertTrue(torch.equal(net[1].weight.detach(), before[2] + 1))  # it is in no group
             self.assertFalse(torch.equal(net[2].weight.detach(), before[4] + 1))
         with self.assertRaisesRegex(gossamer.GossamerError, "updates none of the tensors.*masters="):
             alone(net, torch.optim.SGD(model().parameters(), lr=0.1))
@@ -235,7 +236,7 @@ class Training(unittest.TestCase):
             self.assertEqual((run.clock, run.info().steps), (6 * 8, 2))
 
     def test_a_step_that_the_gradient_scaler_skips_counts_nothing(self):
-        """Most optimizers are not called; fused ones are, and see for themselves."""
+        """Most optimizers are not called then; fused ones are called, and check themselves."""
 
         class Fused(torch.optim.Optimizer):
             def step(self, closure=None):
@@ -294,10 +295,10 @@ class Bfloat16(unittest.TestCase):
         net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1).bfloat16())
         with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
             client = daemon.client()
-            torch.nn.init.constant_(net[1].weight, 0.5)  # in place, after attaching
+            torch.nn.init.constant_(net[1].weight, 0.5)  # changed in place after attaching
             before = net[0].bias.detach().clone()
             client.make_due([0.0] * 6 + [1.0] * 2 + [0.25, 0.5, 2.0])
-            net[1].bias.data = torch.ones(1, dtype=torch.bfloat16)  # and moved
+            net[1].bias.data = torch.ones(1, dtype=torch.bfloat16)  # and moved in memory
             run.step()
             self.assertTrue(torch.equal(net[0].bias, before + 1))
             self.assertEqual(net[1].weight.dtype, torch.bfloat16)
@@ -310,7 +311,8 @@ class Bfloat16(unittest.TestCase):
             net[1].bias.data = torch.ones(1, dtype=torch.bfloat16)
 
     def test_corrections_are_right_in_the_mean(self):
-        """Each is a hundredth of the distance between two neighbours, and would be lost if rounded to the nearest."""
+        """Each correction is a hundredth of the distance between two neighbours, and would be lost by rounding to the
+        nearest."""
         net = torch.nn.Module()
         net.w = torch.nn.Parameter(torch.ones(20000, dtype=torch.bfloat16))
         spacing = 2.0**-7

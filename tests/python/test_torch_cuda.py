@@ -1,6 +1,7 @@
-"""gossamer.torch.attach() of a model on a GPU, without one: PyTorch's tensors are in CPU memory and said to be on a GPU.
-Where the C library would work on it, it is played at the border to C, or by a plug-in. Skipped, and saying so, without
-PyTorch."""
+"""gossamer.torch.attach() for a model on a GPU, without a GPU: PyTorch's tensors are in CPU memory and said to be on a
+GPU. The C library is replaced at the border to C, or works with a fake plug-in. Skipped, and saying so, without
+PyTorch.
+"""
 
 import contextlib
 import os
@@ -19,14 +20,14 @@ except ImportError as error:
 import gossamer.torch as gossamer
 from contract_daemon import NOWHERE, ContractDaemon, eventually
 from gossamer import _library, _torch_cuda
-from played_gpu import PlayedGpu
+from fake_gpu import FakeGpu
 
-PLAYED_PLUGIN = os.environ.get("GOSSAMER_PLAYED_CLIENT_PLUGIN")
-if not PLAYED_PLUGIN:
-    built = Path(_library.library()._name).parent / "libplayed_client_plugin.so"
-    PLAYED_PLUGIN = str(built) if built.exists() else None
-    if PLAYED_PLUGIN is None:
-        print(f"SKIPPED: what needs the plug-in that plays a GPU: {built} is not built", file=sys.stderr)
+FAKE_PLUGIN = os.environ.get("GOSSAMER_FAKE_CLIENT_PLUGIN")
+if not FAKE_PLUGIN:
+    built = Path(_library.library()._name).parent / "libfake_client_plugin.so"
+    FAKE_PLUGIN = str(built) if built.exists() else None
+    if FAKE_PLUGIN is None:
+        print(f"SKIPPED: what needs the fake plug-in: {built} is not built", file=sys.stderr)
 ELEMENTS = 3 * 4 + 4 + 4 * 2 + 2
 GPU = torch.device("cuda", 0)
 
@@ -40,8 +41,8 @@ def alone(net, optimizer=None, **options):
     return gossamer.attach(net, optimizer, job="test", socket=NOWHERE, wait=False, **options)
 
 
-class PlayedMachine:
-    """A GPU on which all tensors are but those on `elsewhere` (data pointer -> device), and its current stream."""
+class FakeMachine:
+    """A GPU that holds all tensors except those in `elsewhere` (data pointer -> device), and its current stream."""
 
     def __init__(self):
         self.elsewhere = {}
@@ -50,7 +51,7 @@ class PlayedMachine:
         self.ordered = []  # (GPU, stream before)
 
     @contextlib.contextmanager
-    def played(self):
+    def patched(self):
         with mock.patch.multiple(
             _torch_cuda,
             device_of=lambda tensor: self.elsewhere.get(tensor.data_ptr(), GPU),
@@ -61,8 +62,8 @@ class PlayedMachine:
             yield self
 
 
-class PlayedLibrary:
-    """The C library with a plug-in: takes models on a GPU, and tells what it was asked for."""
+class FakeLibrary:
+    """A fake C library with a plug-in: it takes models on a GPU, and records its calls."""
 
     def __init__(self, path="device"):
         self._real = _library.library()
@@ -91,10 +92,10 @@ class PlayedLibrary:
 
 class CudaTest(unittest.TestCase):
     def setUp(self):
-        self.machine = self.enterContext(PlayedMachine().played())
+        self.machine = self.enterContext(FakeMachine().patched())
 
     def play_library(self, path="device"):
-        library = PlayedLibrary(path)
+        library = FakeLibrary(path)
         self.enterContext(mock.patch.object(_library, "library", lambda: library))
         return library
 
@@ -137,7 +138,7 @@ class OnTheGpu(CudaTest):
             self.machine.stream = 0x30
             run.finish(timeout_s=0)
             self.machine.stream = 0x40
-        self.assertEqual(library.streams[2:], [0x30, 0x40])  # and closed on that
+        self.assertEqual(library.streams[2:], [0x30, 0x40])  # and closed on that stream
 
     def test_a_step_inside_a_graph_is_refused(self):
         self.play_library()
@@ -151,7 +152,7 @@ class OnTheGpu(CudaTest):
 
     def test_a_fused_optimizer_is_not_asked_what_it_found_on_the_gpu(self):
         class Found:
-            """As a tensor on a GPU: to look at it is to wait."""
+            """A tensor on a GPU, where reading it means waiting."""
 
             data_ptr = staticmethod(lambda: 0)
 
@@ -178,7 +179,7 @@ class OnTheGpu(CudaTest):
             before = [p.detach().clone() for p in net.parameters()]
             with torch.no_grad():
                 masters[0] += 1
-            run.step()  # nothing due: what the optimizer does with its masters is its own business
+            run.step()  # nothing is due, and the optimizer may do anything with its masters
             self.assertTrue(torch.equal(net.weight.detach(), before[0]))
             daemon.client().make_due([0.25] * 8)
             run.step()
@@ -186,7 +187,7 @@ class OnTheGpu(CudaTest):
                 self.assertTrue(torch.equal(parameter.detach(), master.detach().bfloat16()))
             self.assertFalse(torch.equal(net.bias.detach(), before[1]))
             daemon.client().make_due([4.0] * 8, replace=True)
-        self.assertEqual(net.bias.tolist(), [4.0, 4.0])  # also what close() has taken
+        self.assertEqual(net.bias.tolist(), [4.0, 4.0])  # also the values that close() has taken
 
     def test_the_pinned_path_is_told_once(self):
         self.play_library("pinned")
@@ -200,14 +201,14 @@ class OnTheGpu(CudaTest):
             run.close()
 
 
-@unittest.skipUnless(PLAYED_PLUGIN, "the plug-in that plays a GPU is not built")
-class WithAPlayedGpu(CudaTest):
-    """The C library as it is, with a plug-in that plays the GPU."""
+@unittest.skipUnless(FAKE_PLUGIN, "the fake plug-in is not built")
+class WithAFakeGpu(CudaTest):
+    """The real C library, with the fake plug-in."""
 
     def setUp(self):
         super().setUp()
-        self.enterContext(mock.patch.dict(os.environ, GOSSAMER_CLIENT_CUDA_PLUGIN=PLAYED_PLUGIN))
-        self.gpu = PlayedGpu(PLAYED_PLUGIN)
+        self.enterContext(mock.patch.dict(os.environ, GOSSAMER_CLIENT_CUDA_PLUGIN=FAKE_PLUGIN))
+        self.gpu = FakeGpu(FAKE_PLUGIN)
         self.train_on(self.gpu.stream)
 
     def train_on(self, stream):
@@ -284,8 +285,8 @@ class WithAPlayedGpu(CudaTest):
             client.make_due([3.0] * 8, replace=True)
             with mock.patch.object(run, "_copy_masters", wraps=run._copy_masters) as copied:
                 run.step()
-                self.assertEqual(copied.call_count, 1)  # launched behind the pass
-            # Here nothing puts PyTorch's copy behind the pass: the next one has what that has written.
+                self.assertEqual(copied.call_count, 1)  # launched after the pass
+            # Here nothing orders PyTorch's copy after the pass, so the next copy has what the pass has written.
             self.gpu.synchronize()
             self.assertTrue(eventually(lambda: not client.is_due()))
             run.wait()
@@ -347,7 +348,7 @@ class Places(CudaTest):
 
 
 class WithoutThePlugin(CudaTest):
-    """The C library refuses the GPU, and is given copies in host memory."""
+    """The C library refuses the GPU and gets copies in host memory."""
 
     def setUp(self):
         super().setUp()
@@ -372,7 +373,7 @@ class WithoutThePlugin(CudaTest):
             for now, then in zip(net.parameters(), expected):
                 self.assertTrue(torch.allclose(now.detach(), then, rtol=0, atol=1e-6))
             self.assertEqual(client.publication(12), net[0].weight.detach().flatten().tolist())
-            self.machine.stream = 0x20  # copies are waited for, on whatever stream
+            self.machine.stream = 0x20  # copies are waited for, on any stream
             client.make_due([2.0] * ELEMENTS, replace=True)
             run.step()
             self.assertEqual(net[1].bias.tolist(), [2.0, 2.0])

@@ -1,5 +1,5 @@
-"""The callbacks for Hugging Face's Trainer and for Lightning's, against a daemon played through the contract. Skipped, and
-saying so, without them."""
+"""The callbacks for Hugging Face's Trainer and for Lightning's, with a fake daemon. Skipped, and saying so, without
+them."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ try:
     import transformers
 
     import gossamer.transformers
-except Exception as error:  # whatever a version that is too old raises
+except Exception as error:  # a version that is too old may raise anything
     transformers = None
     reasons.append(f"Transformers cannot be imported ({error})")
 try:
@@ -34,7 +34,7 @@ import gossamer
 from contract_daemon import NOWHERE, ContractDaemon
 
 ELEMENTS = 3 * 2 + 2
-# Four optimiser steps, of two batches of 8 each.
+# Four optimiser steps, each over two batches of 8.
 ROWS, BATCH, ACCUMULATED = 64, 8, 2
 
 
@@ -44,7 +44,8 @@ def rows():
 
 
 class Adapter:
-    """What both must do. `train` trains a model with the callback, and calls `before_step(n)` before each step."""
+    """The part that both have. `train` trains a model with the callback, and calls `before_step(n)` before each
+    step."""
 
     def test_corrections_reach_the_model_and_clocks_count_steps(self):
         clocks = []
@@ -69,7 +70,7 @@ class Adapter:
 
 @unittest.skipUnless(transformers, "; ".join(reasons))
 class Transformers(Adapter, unittest.TestCase):
-    samples = {}  # known to the trainer
+    samples = {}  # options that the trainer knows by itself
 
     def callback(self, **options):
         return gossamer.transformers.GossamerCallback(**options)

@@ -12,7 +12,7 @@ namespace {
 
 /// ‖x − b‖² with b = 0 for everyone, from x = initial: the loss falls to the noise. Steps are so large that averaging
 /// does not outweigh one that goes uphill.
-Run run_with(AttackKind attack, float clip, Codec codec = Codec::q8) {
+LearningRun run_with(AttackKind attack, float clip, Codec codec = Codec::q8) {
   const auto workload = make_quadratic({.elements = 512, .sigma = 0.1});
   Experiment experiment{.nodes = 8, .samples = 8 * 250, .learning_rate = 0.2, .seed = 5};
   experiment.attack = attack;
@@ -39,7 +39,7 @@ TEST_CASE("NaN and infinity do not spread from one member, whatever the codec") 
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   const float clip = GENERATE(0.0F, 2.0F);
   const double honest = run_with(AttackKind::silent, 0, codec).records.back().loss;
-  const Run run = run_with(AttackKind::nan, clip, codec);
+  const LearningRun run = run_with(AttackKind::nan, clip, codec);
   CHECK(run.records.back().loss == Approx(honest).epsilon(0.3));
   CHECK(std::isfinite(run.worst_loss));
 }

@@ -33,7 +33,7 @@ TEST_CASE("Faults of a fixed set of seeds break no invariant") {
   Swarm swarm = draw_swarm(static_cast<std::uint64_t>(seed));
   swarm.faults_us = std::min<TimeUs>(swarm.faults_us, 2 * us_per_s);
   swarm.nodes = std::min<std::size_t>(swarm.nodes, 5);
-  const Outcome outcome = run_scenario(swarm);
+  const HuntOutcome outcome = run_scenario(swarm);
   INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
   CHECK(outcome.violation == "");
   CHECK(outcome.exchanges > 100);
@@ -44,7 +44,7 @@ TEST_CASE("In lean memory every fragment has its turn, however many requests the
   // Of three fragments two had memory, and were asked for so often that they never gave it back.
   Swarm swarm = draw_swarm(164'586'730'618'960);
   swarm.cluster.lean_window = 2;
-  const Outcome outcome = run_scenario(swarm);
+  const HuntOutcome outcome = run_scenario(swarm);
   INFO(outcome.explanation);
   CHECK(outcome.violation == "");
 }
@@ -58,7 +58,7 @@ TEST_CASE("A client that comes to the node of one that died answers nothing of w
   swarm.between_us = 50'000;
   swarm.lasting_us = 10'000;
   swarm.faults_us = 3 * us_per_s;
-  const Outcome outcome = run_scenario(swarm);
+  const HuntOutcome outcome = run_scenario(swarm);
   INFO(outcome.explanation);
   CHECK(outcome.violation == "");
 }
@@ -88,7 +88,7 @@ TEST_CASE("Membership tells a cluster of its dead, and brings it together again"
   swarm.lasting_us = 500'000;
   swarm.path = {.latency_us = 1'000, .jitter_us = 1'000, .loss = 0.02, .duplicate = 0.05, .reorder = 0.05};
   swarm.partitions = swarm.isolation = swarm.daemon_crashes = swarm.pauses = swarm.leaves = swarm.arrivals = true;
-  const Outcome outcome = run_scenario(swarm);
+  const HuntOutcome outcome = run_scenario(swarm);
   INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
   CHECK(outcome.violation == "");
   CHECK(outcome.exchanges > 100);
@@ -109,7 +109,7 @@ TEST_CASE("One seed gives one trace, wherever memory lies") {
 
 TEST_CASE("Nothing is found in a run in which nothing is broken") {
   for (const Codec codec : {Codec::q8, Codec::q4, Codec::f32}) {
-    const Outcome outcome = run_scenario(quiet(11, codec));
+    const HuntOutcome outcome = run_scenario(quiet(11, codec));
     CHECK(outcome.violation == "");
     CHECK(outcome.halves == 0);
   }

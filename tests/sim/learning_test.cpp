@@ -17,7 +17,7 @@ constexpr double curvature = 1;
 constexpr double sigma = 1;
 
 /// The mean square of the elements of the nodes' mean model.
-double stationary_variance(const Run& run) {
+double stationary_variance(const LearningRun& run) {
   return stationary_loss(run) * 2 / curvature;
 }
 
@@ -74,8 +74,8 @@ TEST_CASE("The mean of n nodes has an n-th of one node's noise, whatever carries
 TEST_CASE("Gossip learns digits as all-reduce does, from sorted shards, too") {
   const auto logistic = make_digits("", 0);
   const Experiment experiment = on_digits(4);
-  const Run gossip = run_gossip(*logistic, experiment);
-  const Run all_reduce = run_baseline("allreduce", *logistic, experiment);
+  const LearningRun gossip = run_gossip(*logistic, experiment);
+  const LearningRun all_reduce = run_baseline("allreduce", *logistic, experiment);
   CHECK(all_reduce.records.back().accuracy > 0.94);
   CHECK(gossip.records.back().accuracy > 0.94);
   CHECK(gossip.records.back().loss == Approx(all_reduce.records.back().loss).epsilon(0.1));
@@ -94,7 +94,7 @@ TEST_CASE("One seed gives one run, another seed another") {
   experiment.samples = 400;
   experiment.path = {.latency_us = 3'000, .jitter_us = 2'000, .loss = 0.02};
   const auto csv = [&] {
-    const Run runs[] = {run_gossip(*quadratic, experiment), run_baseline("choco", *quadratic, experiment)};
+    const LearningRun runs[] = {run_gossip(*quadratic, experiment), run_baseline("choco", *quadratic, experiment)};
     return learn_csv(runs);
   };
   const std::string first = csv();
@@ -111,7 +111,7 @@ TEST_CASE("The methods compared with reach the quadratic's optimum, and count wh
     experiment.sharding.partition = Partition::sorted;
     experiment.topology = "ring";
     experiment.period_steps = method == std::string("diloco") ? 10 : 1;
-    const Run run = run_baseline(method, *quadratic, experiment);
+    const LearningRun run = run_baseline(method, *quadratic, experiment);
     CHECK(run.records.back().loss < 0.003);
     CHECK(run.records.back().bytes > 0);
     CHECK(run.records.front().loss > 0.3);
@@ -120,8 +120,8 @@ TEST_CASE("The methods compared with reach the quadratic's optimum, and count wh
   Experiment experiment = on_quadratics(8);
   experiment.sharding.partition = Partition::sorted;
   experiment.topology = "ring";
-  const Run dpsgd = run_baseline("dpsgd", *quadratic, experiment);
-  const Run tracking = run_baseline("tracking", *quadratic, experiment);
+  const LearningRun dpsgd = run_baseline("dpsgd", *quadratic, experiment);
+  const LearningRun tracking = run_baseline("tracking", *quadratic, experiment);
   CHECK(tracking.records.back().consensus < 0.3 * dpsgd.records.back().consensus);
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("Outer momentum that suits rounds is too much for arrivals one by one,
   CHECK(loss("async-local", OuterRule::delayed, 0.7) < 100 * synchronous);
   CHECK(loss("async-local", OuterRule::none, 0.7) < 100 * synchronous);
   // The fast have taken more steps than the slow.
-  const Run run = run_baseline("async-local", *quadratic, experiment);
+  const LearningRun run = run_baseline("async-local", *quadratic, experiment);
   const auto& clocks = run.records.back().clocks;
   CHECK(clocks[0] > 4 * clocks[3]);
 }
@@ -185,7 +185,7 @@ TEST_CASE("All-reduce takes the time of its slowest node and of its messages") {
   experiment.speeds = {0.25};
   experiment.path.latency_us = 1'000;
   experiment.node_bytes_per_s = 1e6;
-  const Run run = run_baseline("allreduce", *quadratic, experiment);
+  const LearningRun run = run_baseline("allreduce", *quadratic, experiment);
   // Ten rounds of 40 ms and 6 messages of 1 kB (1 ms) with 1 ms latency each.
   CHECK(run.records.back().time_s == Approx(10 * (0.040 + 6 * 0.002)));
   CHECK(run.records.back().bytes == Approx(10 * 6 * 1'000));

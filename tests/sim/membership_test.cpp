@@ -13,8 +13,8 @@ namespace {
 using Change = gossip::Membership::Change;
 
 /// A cluster that has found together, and what its nodes say.
-struct Run {
-  explicit Run(std::size_t nodes, gossip::MembershipOptions options = {}, std::uint64_t seed = 1)
+struct LearningRun {
+  explicit LearningRun(std::size_t nodes, gossip::MembershipOptions options = {}, std::uint64_t seed = 1)
       : network(schedule, gossip::Random(seed), nodes, {.latency_us = 250, .jitter_us = 500}),
         cluster(schedule, network, options, seed + 1) {
     cluster.on_event = [this](std::size_t node, const gossip::Membership::Event& event) {
@@ -77,7 +77,7 @@ bool without_refutation(std::size_t, std::size_t, MembershipMessage& message) {
 
 TEST_CASE("A crash is known to every node, in the same time in small and large clusters") {
   for (const std::size_t nodes : {5, 40, 120}) {
-    Run run(nodes);
+    LearningRun run(nodes);
     run.start();
     CHECK(run.live_declared_dead.empty());
     run.cluster.crash(nodes / 2);
@@ -93,7 +93,7 @@ TEST_CASE("A crash is suspected one probe interval later on average, and the len
   // 1 - 1 / e. Counted in whole intervals that is e / (e - 1) of them; as nodes probe out of step, the wait is one.
   double sum = 0;
   constexpr int crashes = 60;
-  Run run(24);
+  LearningRun run(24);
   run.start();
   for (int i = 0; i < crashes; ++i) {
     const std::size_t node = static_cast<std::size_t>(i) % 24;
@@ -102,7 +102,7 @@ TEST_CASE("A crash is suspected one probe interval later on average, and the len
     run.cluster.crash(node);
     run.run_for(15);
     TimeUs first_us = run.schedule.now_us();
-    for (const Run::Told& item : run.events) {
+    for (const LearningRun::Told& item : run.events) {
       if (item.subject == node && item.change == Change::suspected && item.at_us >= begin_us) {
         first_us = std::min(first_us, item.at_us);
       }
@@ -116,12 +116,13 @@ TEST_CASE("A crash is suspected one probe interval later on average, and the len
 
 /// Of live nodes, in an hour in which one message of twenty is lost.
 std::size_t deaths_under_loss(bool refutation) {
-  Run run(16);
+  LearningRun run(16);
   run.start();
   if (!refutation) run.cluster.tamper = without_refutation;
   run.set_loss(0.05);
   run.run_for(3'600);
-  CHECK(std::ranges::any_of(run.events, [](const Run::Told& item) { return item.change == Change::suspected; }));
+  CHECK(
+      std::ranges::any_of(run.events, [](const LearningRun::Told& item) { return item.change == Change::suspected; }));
   return run.live_declared_dead.size();
 }
 
@@ -135,7 +136,7 @@ TEST_CASE("Without refutation an hour with 5 % loss does") {
 
 /// Nodes declared dead when one has paused for less than the shortest suspicion, but long enough to be suspected.
 std::size_t deaths_by_short_pause(bool refutation) {
-  Run run(24);
+  LearningRun run(24);
   run.start();
   if (!refutation) run.cluster.tamper = without_refutation;
   run.cluster.pause(3, 4 * us_per_s + us_per_s / 2);
@@ -154,7 +155,7 @@ TEST_CASE("Without refutation it is") {
 
 TEST_CASE("Nodes that pause for a minute accuse nobody and are members again soon after") {
   for (const std::size_t nodes : {30, 120}) {
-    Run run(nodes);
+    LearningRun run(nodes);
     run.start();
     const std::set<std::size_t> chosen{2, 11, 19};
     for (const std::size_t node : chosen)
@@ -172,7 +173,7 @@ TEST_CASE("Nodes that pause for a minute accuse nobody and are members again soo
 TEST_CASE("Halves that were cut off from each other for a minute become one again") {
   for (const std::size_t nodes : {2, 31, 120}) {
     INFO(nodes);
-    Run run(nodes);
+    LearningRun run(nodes);
     run.start();
     run.halve();
     run.run_for(60);
@@ -188,7 +189,7 @@ TEST_CASE("Halves that were cut off from each other for a minute become one agai
 TEST_CASE("Without the addresses of the dead, halves do not find together") {
   gossip::MembershipOptions options;
   options.reconnect_interval_us = 24 * 3600 * us_per_s;  // negative control: nobody tries them
-  Run run(16, options);
+  LearningRun run(16, options);
   run.start();
   run.halve();
   run.run_for(60);
@@ -200,7 +201,7 @@ TEST_CASE("Without the addresses of the dead, halves do not find together") {
 TEST_CASE("Active views are symmetric and connected after four of five nodes die at once") {
   constexpr std::size_t nodes = 120;
   for (const std::uint64_t seed : {1, 2}) {
-    Run run(nodes, {}, seed);
+    LearningRun run(nodes, {}, seed);
     run.start();
     REQUIRE(run.cluster.membership(0).partial());
     CHECK(run.cluster.one_sided_links() == 0);
@@ -217,7 +218,7 @@ TEST_CASE("Active views are symmetric and connected after four of five nodes die
 }
 
 TEST_CASE("Partial views have a bounded number of neighbours and a good spectral gap") {
-  Run run(150);
+  LearningRun run(150);
   run.start();
   for (std::size_t node = 0; node < 150; ++node) {
     const std::size_t neighbours = run.cluster.membership(node).members().size();
@@ -230,7 +231,7 @@ TEST_CASE("Partial views have a bounded number of neighbours and a good spectral
 }
 
 TEST_CASE("A large cluster that shrinks has full views again") {
-  Run run(80);
+  LearningRun run(80);
   run.start();
   REQUIRE(run.cluster.membership(0).partial());
   for (std::size_t node = 12; node < 80; ++node)
@@ -243,7 +244,7 @@ TEST_CASE("A large cluster that shrinks has full views again") {
 TEST_CASE("Nodes that can only dial out are members, and never paired with each other") {
   for (const std::size_t nodes : {20, 100}) {
     INFO(nodes);
-    Run run(nodes);
+    LearningRun run(nodes);
     for (std::size_t node = 1; node < nodes; ++node)
       run.network.set_behind_nat(node, node % 5 < 2);
     run.cluster.on_view = [&](std::size_t, const gossip::Membership::Actions& actions) {
@@ -272,7 +273,7 @@ TEST_CASE("Nodes that can only dial out are members, and never paired with each 
 
 TEST_CASE("A node that crashed comes back under the same name") {
   for (const std::size_t nodes : {20, 100}) {
-    Run run(nodes);
+    LearningRun run(nodes);
     run.start();
     run.cluster.crash(7);
     run.run_for(30);
@@ -288,7 +289,7 @@ TEST_CASE("A node that crashed comes back under the same name") {
 
 TEST_CASE("Everybody hears that a node has left, nobody that it died") {
   for (const std::size_t nodes : {20, 100}) {
-    Run run(nodes);
+    LearningRun run(nodes);
     run.start();
     run.set_loss(0.05);
     run.cluster.leave(7);
@@ -301,7 +302,7 @@ TEST_CASE("Everybody hears that a node has left, nobody that it died") {
 
 TEST_CASE("The same seed gives the same events, another seed others") {
   const auto events = [](std::uint64_t seed) {
-    Run run(70, {}, seed);
+    LearningRun run(70, {}, seed);
     run.start();
     run.set_loss(0.05);
     run.cluster.crash(5);

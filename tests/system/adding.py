@@ -1,7 +1,7 @@
-"""Trainers in processes of their own whose learning is known, beside busy loops: what goes wrong by timing does so on a
-busy machine. Whatever happens to their daemons, what they learn must be in the model, once, to rounding.
+"""Trainers in processes of their own with a known progress, beside busy loops, because faults of timing show on a busy
+machine. Whatever happens to their daemons, their progress must be in the model, once, to rounding.
 
-What a node's clients add moves its model by their mean. The seed is printed; GOSSAMER_SEED repeats it.
+The additions of a node's clients move its model by their mean. The seed is printed; GOSSAMER_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from support import JOB, PATIENCE_S, Node, SystemTest, wait_until
 from adding_trainer import FRAGMENT, REST, TRAIN, Sheet
 
 TRAINER = Path(__file__).with_name("adding_trainer.py")
-# Two fragments, of which the second is not full.
+# There are two fragments, and the second is not full.
 ELEMENTS = FRAGMENT + FRAGMENT // 2
-# Much less than the share of one client in one step, and more than what fp32 rounds in thousands of additions, or what
-# two nodes that agree still differ by.
+# This is much less than the share of one client in one step, and more than the fp32 rounding of thousands of additions,
+# or the remaining difference of two nodes that agree.
 NEAR = 5e-3
 BUSY_LOOPS = 2
 
@@ -40,13 +40,13 @@ class AddingClient:
         self.trainer = test.cluster.start_trainer(
             node, [str(TRAINER), str(sheet), str(weights), f"{test.seed} {number}", str(step_s)]
         )
-        self.counted_to = 0.0  # of what it has added, what is in the node's base
+        self.counted_to = 0.0  # the part of its additions that is in the node's base
 
     def tell(self, command: int) -> None:
         self.sheet["command"] = command
 
     def wait_until_heard(self) -> None:
-        """A step begun before it was told is over."""
+        """Waits until a step that began before the order is over."""
         loops = self.sheet["loops"]
         wait_until(lambda: self.sheet["loops"] > loops + 1, PATIENCE_S, "the trainer has heard")
 
@@ -58,7 +58,7 @@ class AddingTest(SystemTest):
         print(f"GOSSAMER_SEED={self.seed}", flush=True)
         self.random = random.Random(f"{self.seed} {self.id()}")
         self.adders: List[AddingClient] = []
-        self.base = np.zeros(ELEMENTS)  # the sum over the nodes, before what is counted at the clients
+        self.base = np.zeros(ELEMENTS)  # the sum over the nodes, before the additions that are counted at the clients
         for _ in range(BUSY_LOOPS):
             loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
             self.addCleanup(loop.wait)
@@ -86,7 +86,7 @@ class AddingTest(SystemTest):
         return float(np.abs(sum(means) - self.expected()).max())
 
     def assert_exact(self, what: str) -> None:
-        """All rest, and come to agree; then everything that anybody added is there, once."""
+        """Waits until all rest and agree. Every addition must then be there, once."""
         for client in self.adders:
             client.tell(REST)
         for client in self.adders:
@@ -102,13 +102,14 @@ class AddingTest(SystemTest):
             self.fail(f"{what}: the sum is off by {self.off_by():g}, the clients are apart by {apart():g}")
 
     def count(self) -> None:
-        """What was added until now is settled, whoever leaves."""
+        """Settles the additions until now, whoever leaves later."""
         self.base = self.expected()
         for client in self.adders:
             client.counted_to = client.sheet["added"]
 
     def train(self, steps: int = 2) -> None:
-        """Until the slowest has done so many steps, and a little longer, so that a stop finds it anywhere in one."""
+        """Trains until the slowest has done this many steps, and a little longer, so that a stop comes at any point of
+        a step."""
         before = [client.sheet["steps"] for client in self.adders]
         for client in self.adders:
             client.tell(TRAIN)

@@ -1,9 +1,8 @@
 """A trainer whose progress is known: `adding_trainer.py BOARD WEIGHTS SEED STEP_S`, attached to the daemon at
 $GOSSAMER_SOCKET until the board tells it to close.
 
-A step adds one small integer, drawn by chance, to every weight. The weights and the board are files that the test maps,
-so both are there when the trainer has been killed. Where nothing is trained it steps all the same, quickly, and serves
-what is due.
+A step adds one small random integer to every weight. The weights and the board are files that the test maps, so both
+are there when the trainer has been killed. While it does not train it still steps, quickly, and serves due fragments.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from support import JOB, gossamer
 FRAGMENT = 1024
 FIELDS = ("command", "added", "steps", "loops", "ready", "closed")
 REST, TRAIN, CLOSE = range(3)
-# Their sum stays near zero, where fp32 is fine.
+# The sum of these stays near zero, where fp32 is exact.
 AMOUNTS = (-3, -2, -1, 1, 2, 3)
 REST_S = 0.005
 
 
 class Sheet:
-    """What the test tells the trainer, and it the test."""
+    """The messages between the test and the trainer."""
 
     def __init__(self, path: Path):
         if not path.exists():
@@ -44,14 +43,14 @@ def main() -> None:
     sheet, weights = Sheet(Path(sys.argv[1])), np.memmap(sys.argv[2], np.float32, "r+").view(np.ndarray)
     chance, step_s = random.Random(sys.argv[3]), float(sys.argv[4])
     run = gossamer.attach({"w": weights}, job=JOB, fragment_elements=FRAGMENT)
-    # Not all at once: they differ in when they are handed what.
+    # Trainers begin their steps at different times, and so serve fragments at different times.
     next_s = time.monotonic() + step_s * chance.random()
     while sheet["command"] != CLOSE:
         now_s = time.monotonic()
         if sheet["command"] == REST:
             run.step(samples=0)
             time.sleep(REST_S)
-        elif now_s < next_s:  # computing
+        elif now_s < next_s:  # it is computing
             time.sleep(min(next_s - now_s, REST_S))
             continue
         else:

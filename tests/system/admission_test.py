@@ -1,4 +1,4 @@
-"""Who belongs to the cluster: nodes that are invited, denied, and kept in or out while its key changes."""
+"""Admission to the cluster: nodes that are invited, denied, and kept in or out while its key changes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support import BUILD, PATIENCE_S, Node, Options, SystemTest, gossamerctl, w
 
 class Admission(SystemTest):
     def own_key(self, name: str, overlay: Optional[Options] = None) -> Node:
-        """A node that knows of no other, with a key file of its own; not started."""
+        """A node without contacts, with a key file of its own; it is not started."""
         path = self.folder / name / "state" / "cluster.key"
         return self.cluster.add(name, {"overlay": {"cluster_key_file": str(path), "peers": [], **(overlay or {})}})
 
@@ -46,7 +46,7 @@ class Admission(SystemTest):
         return done.stdout.strip()
 
     def joined_cluster(self, count: int) -> List[Node]:
-        """Nodes with a key file each: the first founds, the others are invited."""
+        """Nodes with a key file each: the first founds the cluster, and the others are invited."""
         nodes = [self.found("node-1")]
         while len(nodes) < count:
             nodes.append(self.found(f"node-{len(nodes) + 1}"))
@@ -83,7 +83,7 @@ class Admission(SystemTest):
         for node in nodes:
             self.assertEqual(self.key_file(node).stat().st_mode & 0o777, 0o600)
             self.assertNotIn(line, node.log.read_text())
-        # The invitation is used up by nobody, and not needed any more after a restart.
+        # An invitation can be used several times, and is not needed after a restart.
         self.assertIn("linked to others", self.error_of(second, "join", line))
         third.stop()
         third.options["overlay"]["join"] = ""
@@ -103,7 +103,7 @@ class Admission(SystemTest):
         self.assertIn("expired", expired)
         self.assertIn("gossamerctl invite", expired)
         self.assertEqual(second.status()["neighbours"], 0)
-        # It still has what it needs to join later.
+        # It can still join later.
         self.ask(second, "join", self.invitation(first))
         self.wait_for_links([first, second])
 
@@ -115,7 +115,7 @@ class Admission(SystemTest):
         wait_until(lambda: self.ask(nodes[1], "denials")["denials"], PATIENCE_S, "the other member knows")
         self.assertEqual(self.ask(nodes[1], "denials")["denials"][0]["reason"], "sold")
         nodes[0].stop()
-        nodes[1].kill()  # also when it is not asked
+        nodes[1].kill()  # also when nobody asks it
         for node in nodes[:2]:
             node.start()
         self.wait_for_links(nodes[:2])
@@ -141,7 +141,7 @@ class Admission(SystemTest):
         self.wait_for_keys(nodes, [new, old])
         self.assert_still_exchanges(clients)
 
-        # A copy of a member's file admits, as ever.
+        # A copy of a member's key file still admits.
         young = self.own_key("young", {"peers": [nodes[0].address]})
         self.key_file(young).parent.mkdir(mode=0o700)
         text = self.key_file(nodes[0]).read_text().splitlines()
@@ -166,10 +166,10 @@ class Admission(SystemTest):
         )
         self.assertEqual(old_only.status()["neighbours"], 0)
         self.assertEqual(self.links_lost(nodes), lost)
-        # With an invitation it is back.
+        # With an invitation the node is back.
         self.ask(old_only, "join", self.invitation(nodes[1]))
         wait_until(lambda: old_only.status()["neighbours"] > 0, PATIENCE_S, "it is back")
-        # And everyone finds everyone after a restart.
+        # After a restart all nodes find each other.
         for client in self.clients:
             client.run.close()
         self.clients.clear()

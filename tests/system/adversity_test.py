@@ -1,4 +1,4 @@
-"""What a node meets in the wild: garbage on every port and socket, strangers, models that do not match."""
+"""Bad input in the wild: garbage on every port and socket, strangers, models that do not match."""
 
 import array
 import os
@@ -12,7 +12,7 @@ import numpy as np
 from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamer, gossamerctl, wait_until, write_key
 
 ELEMENTS = 2000
-# The beginning of a ZMTP 3.1 greeting that asks for CURVE, as a peer would send it.
+# The beginning of a ZMTP 3.1 greeting that asks for CURVE, as a peer sends it.
 ZMTP_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\0" + bytes(31)
 
 
@@ -74,7 +74,7 @@ class Garbage(SystemTest):
                 for line in (b"not json", b"[1]", b'{"command": "fly"}', b"{}"):
                     stream.write(line + b"\n")
                     self.assertIn(b'"error"', stream.readline())
-                stream.write(b'{"command": "status"}\n')  # and then one that is right
+                stream.write(b'{"command": "status"}\n')  # and then a correct line
                 self.assertIn(b'"node"', stream.readline())
 
     def test_on_the_client_socket(self) -> None:
@@ -84,12 +84,12 @@ class Garbage(SystemTest):
         self.assert_unmoved()
 
     def test_descriptors_that_are_not_what_they_should_be(self) -> None:
-        """A handshake that is right but for its memory: a pipe, an empty or unsealed memfd, random bytes in it."""
+        """A correct handshake with a wrong memory: a pipe, an empty or unsealed memfd, random bytes in it."""
         magic, version = 0x6863617474612D67, 1
         unsealed = os.memfd_create("empty")
         noise = os.memfd_create("noise", os.MFD_ALLOW_SEALING)
         os.write(noise, secrets.token_bytes(1 << 16))
-        # F_ADD_SEALS with F_SEAL_SHRINK | F_SEAL_GROW, as the client library does.
+        # These are F_ADD_SEALS with F_SEAL_SHRINK | F_SEAL_GROW, as in the client library.
         import fcntl
 
         fcntl.fcntl(noise, 1033, 0x2 | 0x4)
@@ -105,14 +105,14 @@ class Garbage(SystemTest):
                 connection.connect(str(self.nodes[0].client_socket))
                 connection.sendmsg([request], rights)
                 answer = connection.recv(1024)
-                if answer:  # or it just hangs up
+                if answer:  # otherwise it has just hung up
                     status, message = struct.unpack_from("<I", answer, 12)[0], answer[32:].split(b"\0")[0]
                     self.assertNotEqual(status, 0)
                     self.assertGreater(len(message), 10, "the refusal says why")
         self.assert_unmoved()
 
     def test_many_idle_connections(self) -> None:
-        """Whoever connects and says nothing keeps nobody else out for good."""
+        """A client that connects and says nothing keeps nobody else out for good."""
         idle = []
         for _ in range(100):
             for path, kind in (
@@ -135,7 +135,7 @@ class Garbage(SystemTest):
 
 class Strangers(SystemTest):
     def test_wrong_cluster_key(self) -> None:
-        """A node that holds another key gets in nowhere; both logs and `peers` say why, and no key is in any log."""
+        """A node with another key is admitted nowhere. Both logs and `peers` say why, and no log has a key."""
         nodes = self.start_nodes(2)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         other_key = self.folder / "other.key"
@@ -158,7 +158,7 @@ class Strangers(SystemTest):
                 self.assertNotIn(secret, node.log.read_text())
 
     def test_model_of_another_shape(self) -> None:
-        """The same job's name for another model: the two do not mix, and both are told."""
+        """The same job name with another model: the two do not mix, and both are told."""
         nodes = self.start_nodes(3)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes[:2]]
         different = self.attach(nodes[2], np.ones(ELEMENTS + 1))
@@ -171,7 +171,7 @@ class Strangers(SystemTest):
         self.assertIn("layout", shown.stdout)
 
     def test_bad_numbers_stay_at_home(self) -> None:
-        """A model with NaN is kept out of gossip until it is mended; the neighbour's is not touched by it."""
+        """A model with NaN is kept out of gossip until it is finite again; the neighbour's is not touched."""
         nodes = self.start_nodes(2)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         clients[0].array[7] = np.nan

@@ -1,4 +1,4 @@
-"""Four daemons average what four trainers hold, with every codec: they agree, and nothing is added or lost."""
+"""Four daemons average the models of four trainers, with every codec: they agree, and nothing is added or lost."""
 
 import unittest
 
@@ -7,7 +7,7 @@ import numpy as np
 from support import SystemTest, total
 
 ELEMENTS = 10_000
-FRAGMENT_ELEMENTS = 4096  # two whole fragments and one that ends within a block
+FRAGMENT_ELEMENTS = 4096  # two whole fragments, and one that ends within a block
 
 
 class Agreement(SystemTest):
@@ -17,7 +17,7 @@ class Agreement(SystemTest):
         first = random.standard_normal(ELEMENTS)
         clients = [self.attach(nodes[0], first, fragment_elements=FRAGMENT_ELEMENTS)]
         for node in nodes[1:]:
-            # What a newcomer brings is replaced by the model of the job.
+            # The newcomer's model is replaced by the job's.
             clients.append(self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS))
             np.testing.assert_array_equal(clients[-1].array, clients[0].array)
 
@@ -44,7 +44,7 @@ class Agreement(SystemTest):
         self.replicas_agree("q4")
 
     def test_sum_holds_while_training(self) -> None:
-        """Each trainer adds what the test knows; the sum is what was added."""
+        """Each trainer makes known additions; the sum is the sum of these."""
         nodes = self.start_nodes(4)
         clients = [self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS) for node in nodes]
         random = np.random.default_rng(8)
@@ -59,18 +59,19 @@ class Agreement(SystemTest):
         self.converge(clients, added)
 
     def test_codecs_differ_in_bytes(self) -> None:
-        """Payload bytes of a message: q8 a quarter, q4 an eighth of f32, and a little for the blocks."""
+        """Payload bytes of a message: for q8 a quarter of those for f32, for q4 an eighth, and a little for the
+        blocks."""
         bytes_each = {codec: self.payload_bytes_each(codec) for codec in ("f32", "q8", "q4")}
         self.assertAlmostEqual(bytes_each["f32"] / bytes_each["q8"], 4, delta=0.3)
         self.assertAlmostEqual(bytes_each["f32"] / bytes_each["q4"], 8, delta=0.8)
 
     def payload_bytes_each(self, codec: str) -> float:
-        """Bytes of a request or a reply between two replicas that have found each other."""
+        """The bytes of a request or a reply between two replicas that exchange."""
         nodes = [self.cluster.start(f"{codec}-{index}", {"gossip": {"codec": codec}}) for index in range(2)]
         clients = [self.attach(node, np.zeros(65536)) for node in nodes]
 
         def messages_and_bytes() -> np.ndarray:
-            """An exchange is a request and a reply; a request that is answered with "busy" went all the same."""
+            """An exchange is a request and a reply. A request that is answered with "busy" was also sent."""
             jobs = [client.job() for client in clients]
             return np.sum([[job["exchanges"] + job["busy"], job["payload_bytes_sent"]] for job in jobs], axis=0)
 

@@ -1,4 +1,4 @@
-"""How often fragments are exchanged: a shorter period counts at once, and a busy machine makes none longer."""
+"""The frequency of exchanges: a shorter period counts at once, and a busy machine makes no period longer."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 from support import Client, SystemTest
 
-from cluster import toml  # found by support
+from cluster import toml  # support adds the folder to the path
 
 ELEMENTS = 10_000
 FRAGMENT_ELEMENTS = 4096
@@ -25,7 +25,7 @@ def spin() -> None:
 
 class Cadence(SystemTest):
     def exchanging(self, options: dict) -> List[Client]:
-        """Two replicas that differ, each fragment of which has been exchanged."""
+        """Two replicas that differ, each of whose fragments has been exchanged."""
         nodes = self.start_nodes(2, options)
         clients = [self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS) for node in nodes]
         for index, client in enumerate(clients):
@@ -35,7 +35,7 @@ class Cadence(SystemTest):
 
     def test_a_shorter_period_counts_at_once(self) -> None:
         clients = self.exchanging({"gossip": {"period_ms": 60_000}})
-        # All that could begin at once has.
+        # All exchanges that could begin at once have begun.
         until = time.monotonic() + 2
         self.step_until(lambda: time.monotonic() > until, "two seconds are over")
         before = [client.job()["exchanges_initiated"] for client in clients]
@@ -58,7 +58,7 @@ class Cadence(SystemTest):
         self.assertLess(time.monotonic() - begun, 5)
 
     def test_a_busy_machine_makes_no_period_longer(self) -> None:
-        """Each step waits for the processor again and again, also in the midst of serving a fragment."""
+        """Each step waits for the processor again and again, even while it serves a fragment."""
         clients = self.exchanging({"gossip": {"period_ms": 50}})
         busy = [multiprocessing.Process(target=spin, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
         for process in busy:

@@ -1,4 +1,4 @@
-"""The chaos, short: its figures have the form that scripts rely on, training goes on, and nothing of it stays behind."""
+"""A short chaos: its figures have the form that scripts rely on, training goes on, and nothing of it is left behind."""
 
 import json
 import signal
@@ -13,13 +13,13 @@ from chaos.summary import judged
 
 RUN_TIMEOUT_S = 120
 SHORT = ("--nodes", "4", "--minutes", "0.4", "--quiet-share", "0.5", "--fault-every", "2", "3", "--seed", "1")
-# A machine that is busy with other things is not the same before and after every time.
+# A machine that is busy with other things is not always the same before and after.
 ATTEMPTS = 3
 EXIT_NOT_JUDGED = 3
-# What trainers that are not hit may lose by faults in a run of half a minute; longer ones are in
-# docs/explanation/measurements.md.
+# The share of their training that trainers without a fault keep in a run of half a minute; docs/explanation/measurements.md has longer
+# runs.
 LEAST_SHARE = 0.9
-# What dies with a trainer: what it did in so much time, four periods of exchange.
+# A trainer that dies takes this much of its training with it: four periods of exchange.
 MOST_LOST_S = 1.0
 
 
@@ -41,7 +41,7 @@ class Chaos(ToolTest):
         self.skipTest(f"what faults cost: the machine was not the same before and after, {ATTEMPTS} times; quiet it")
 
     def run_short(self) -> Tuple[Dict[str, Any], str]:
-        """The figures, which are as they must be on any machine, and all that was said."""
+        """Runs it. Returns the figures, whose form is right on any machine, and the output."""
         chaos = self.start(*SHORT)
         output, _ = chaos.communicate(timeout=RUN_TIMEOUT_S)
         self.assertIn(chaos.returncode, (0, EXIT_NOT_JUDGED), output)
@@ -53,7 +53,7 @@ class Chaos(ToolTest):
         self.assertEqual(figures["faults"], len(figures["fault_list"]))
         deaths = sum(fault["kind"] in ("kill-trainer", "kill-node") for fault in figures["fault_list"])
         self.assertGreater(deaths, 0, output)
-        # One more for exchanges half of which is done when it is looked.
+        # One more, for exchanges that are half done at the moment of looking.
         most_lost = (deaths + 1) * MOST_LOST_S * figures["samples_per_s_before"] / 4
         self.assertLess(abs(figures["samples_lost"]), most_lost, output)
         self.assertGreater(figures["accuracy_end_lowest"], 0.5, output)
@@ -81,7 +81,7 @@ class Chaos(ToolTest):
 
 
 class Measure(unittest.TestCase):
-    """What would make the figures kinder than they should be shows."""
+    """Checks that errors that would make the figures better than they are would show."""
 
     def test_what_a_dead_replica_had_to_itself_is_lost(self) -> None:
         ledger = Ledger()
@@ -93,7 +93,7 @@ class Measure(unittest.TestCase):
         ledger = Ledger()
         before = ledger.steps({"a": 100, "b": 100, "c": 100})
         self.assertEqual(ledger.went("c", {"a": 100, "b": 100, "c": 100}), 0)
-        # Ten steps of each of two, then the third is back with a copy; five more of each before anybody looks.
+        # After ten steps of each of two, the third is back with a copy; then five more of each before the next look.
         ledger.came("c", {"a": 115, "b": 115, "c": 115}, 5)
         self.assertAlmostEqual(ledger.steps({"a": 115, "b": 115, "c": 115}), before + 2 * 10 + 3 * 5)
 

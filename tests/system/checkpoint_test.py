@@ -1,4 +1,4 @@
-"""Checkpoints: written while training goes on, whole or not at all, and read by whoever reads safetensors."""
+"""Checkpoints: written while training goes on, whole or not at all, and readable by programs that read safetensors."""
 
 import base64
 import importlib.util
@@ -20,7 +20,7 @@ FRAGMENTS = 16
 
 
 def read(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """The tensors and the metadata of a safetensors file, by the format's own description."""
+    """The tensors and the metadata of a safetensors file, by the description of the format."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -45,7 +45,7 @@ class CheckpointTest(SystemTest):
         return self.attach(node, values, fragment_elements=FRAGMENT_ELEMENTS, **options)
 
     def begin(self, node: Node, *arguments: str) -> subprocess.Popen:
-        """A gossamerctl that waits for what this test does next."""
+        """Starts a gossamerctl that waits for the next actions of this test."""
         tool = subprocess.Popen(
             [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), *arguments],
             stdin=subprocess.DEVNULL,
@@ -60,7 +60,7 @@ class CheckpointTest(SystemTest):
         return tool
 
     def tell(self, node: Node, *arguments: str, status: int = 0) -> str:
-        """What gossamerctl says, while the clients go on stepping."""
+        """The output of gossamerctl, while the clients go on stepping."""
         tool = self.begin(node, *arguments)
         self.step_until(lambda: tool.poll() is not None, f"gossamerctl {' '.join(arguments)} has ended")
         said = tool.stdout.read() + tool.stderr.read()
@@ -73,7 +73,7 @@ class CheckpointTest(SystemTest):
 
 class Writing(CheckpointTest):
     def test_holds_what_was_trained_with_clock_and_cursor(self) -> None:
-        """Of a node that trains alone: nobody has asked its client for anything for a long time."""
+        """For a node that trains alone, whose client has served no fragment for a long time."""
         [node] = self.start_nodes(1)
         client = self.attach_big(node, self.model())
         for number in range(50):
@@ -183,8 +183,8 @@ class Writing(CheckpointTest):
         self.assertTrue(float(other[1].running_var.sub(1).abs().max()) > 0, "the statistics have come along")
 
     def test_the_library_of_the_format_reads_it(self) -> None:
-        """In a process of its own, whose NumPy and PyTorch may be others than this one's."""
-        # tools/test --frameworks puts it there, with a NumPy that the distribution's PyTorch does not get on with.
+        """Reads it in a process of its own, whose NumPy and PyTorch may differ from this one's."""
+        # tools/test --frameworks installs it there, with a NumPy that does not fit the distribution's PyTorch.
         python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(BUILD / "frameworks")]))
         environment = {**os.environ, "PYTHONPATH": python_path}
         looked = subprocess.run(
@@ -227,7 +227,7 @@ class Failing(CheckpointTest):
         client.array += 1
         for _ in range(10):
             client.step()
-        # Its client is asked for what it has trained, and does not step: the file is there, and not complete.
+        # The client is asked for its model and does not step, so the file is there but not complete.
         self.begin(node, "checkpoint", JOB)
         wait_until(lambda: files(node, ".*.partial"), PATIENCE_S, "it is being written")
         node.kill()
@@ -275,7 +275,7 @@ class Failing(CheckpointTest):
         self.assertIn('"nobody"', self.tell(node, "checkpoint", "nobody", status=3))
 
     def test_a_client_that_goes_ends_it(self) -> None:
-        """One that says goodbye hands over what it was asked for by then, and not what would have come next."""
+        """A client that says goodbye hands over the fragments that were due by then, and no later ones."""
         [node] = self.start_nodes(1)
         client = self.attach_big(node, self.model())
         client.array += 1
@@ -293,7 +293,8 @@ class Failing(CheckpointTest):
     def test_not_finite_models_are_not_written(self) -> None:
         [node] = self.start_nodes(1)
         client = self.attach(node, np.zeros(1000))
-        # A checkpoint holds the model of its begin or later: the step makes what was attached with too old for it.
+        # A checkpoint holds the model of its beginning or a later one: the step makes the attached values too old for
+        # it.
         client.array[3] = np.nan
         client.step()
         self.assertIn("NaN", self.tell(node, "checkpoint", JOB, status=3))
@@ -307,7 +308,7 @@ LATEST = {"checkpoints": {"restore": "latest"}}
 
 class Restoring(CheckpointTest):
     def trained(self, node: Node, values: np.ndarray, samples: int) -> Path:
-        """The checkpoint of a job that has come to these values, and has ended."""
+        """The checkpoint of a job that has reached these values and has ended."""
         client = self.attach_big(node, values)
         client.run.cursor = f"after {samples}".encode()
         client.step(samples=samples)
@@ -442,7 +443,7 @@ class Restoring(CheckpointTest):
         self.assertEqual(len(files(nodes[0], "import.safetensors")), 1)
 
     def test_weights_of_another_program(self) -> None:
-        """Its tensors in any order, among others; the clock as the operator says."""
+        """The tensors are in any order, among others; the operator gives the clock."""
         [node] = self.start_nodes(1)
         weights = np.arange(1000, dtype=np.float32)
         entries = {

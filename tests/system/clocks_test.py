@@ -1,5 +1,5 @@
-"""Clocks that are wrong or jump: of one daemon among others, by a library that shifts what it is told
-(shifted_clock.c). The time of day numbers a node's lives; everything else goes by the monotonic clock.
+"""Wrong or jumping clocks of one daemon among others, by a library that shifts the clocks (shifted_clock.c). The time
+of day numbers a node's lives; everything else uses the monotonic clock.
 """
 
 import os
@@ -42,7 +42,7 @@ class Clocks(TrainingTest):
         return member.job().get("exchanges_initiated", 0)
 
     def assert_exchanges(self) -> None:
-        """In both roles: with others' requests and with its own, which these must not take for old ones."""
+        """It exchanges in both roles: it answers requests, and the others do not take its own requests for old ones."""
         begun = self.exchanges_of(self.member)
         wait_until(lambda: self.exchanges_of(self.member) > begun + 10, PATIENCE_S, "it exchanges")
 
@@ -62,7 +62,7 @@ class Clocks(TrainingTest):
         self.assert_sound(losses=2)
 
     def test_time_of_day_jumps(self) -> None:
-        """Nothing that runs looks at it."""
+        """A running daemon does not use the time of day."""
         for hours in (1, -1, 24 * 365, 0):
             self.shift[TIME_OF_DAY] = hours * HOUR_NS
             self.assert_learns()
@@ -71,8 +71,8 @@ class Clocks(TrainingTest):
         self.assert_sound()
 
     def test_monotonic_clock_leaps(self) -> None:
-        """As where a virtual machine was held and goes on: the node has been away for an hour by its own clock, and not
-        at all by the others'."""
+        """As when a virtual machine was stopped and goes on: the node has been away for an hour by its own clock, and
+        not at all by the others'."""
         self.shift[MONOTONIC] = HOUR_NS
         self.all_learn()
         self.assert_exchanges()

@@ -1,4 +1,4 @@
-"""The demonstration, short: its figures have the form that scripts rely on, and nothing of it stays behind."""
+"""A short demonstration: its figures have the form that scripts rely on, and nothing of it is left behind."""
 
 import json
 import os
@@ -28,8 +28,8 @@ KEYS = {
     "median_step_ms": float,
 }
 RUN_TIMEOUT_S = 120
-# A step takes a millisecond. One that waited for a dead neighbour would take the second or more until its death is
-# noticed; what the machine under a virtual one takes away does not count as a disturbance, and may be tens of them.
+# A step takes a millisecond. A step that waited for a dead neighbour would take a second or more, until the death is
+# noticed. Time that a host takes from this machine does not count as a disturbance, and may be tens of milliseconds.
 MOST_STEP_MS = 100.0
 
 
@@ -69,7 +69,7 @@ class Demo(ToolTest):
         self.stopped_by(signal.SIGTERM)
 
     def test_killed(self) -> None:
-        """Not even then does anything run on; the folder stays."""
+        """Even then nothing runs on; the folder stays."""
         demo = self.start("--nodes", "2", "--seconds", "60")
         wait_until(lambda: len(self.programs_left()) >= 4, PATIENCE_S, "two daemons and two trainers run")
         demo.kill()
@@ -95,7 +95,7 @@ class Demo(ToolTest):
         self.assert_nothing_left()
 
     def test_a_program_that_does_not_get_on_is_named(self) -> None:
-        """As on a machine with too much to do: one trainer gets no time any more."""
+        """As on an overloaded machine: one trainer gets no more time."""
         demo = self.start("--nodes", "2", "--seconds", "10")
         seen = []
         for line in demo.stdout:

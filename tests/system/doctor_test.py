@@ -1,4 +1,4 @@
-"""gossamerctl doctor: a sound node is called sound, and what is broken is named."""
+"""gossamerctl doctor: a sound node is called sound, and broken things are named."""
 
 import json
 import unittest
@@ -46,7 +46,7 @@ class Doctor(SystemTest):
         done = gossamerctl(BUILD, *arguments)
         findings = json.loads(done.stdout)["findings"]
         self.assertEqual(findings[0]["topic"], "daemon")
-        self.assertEqual(done.returncode, 1)  # the cluster key of these tests is elsewhere
+        self.assertEqual(done.returncode, 1)  # the cluster key of these tests is in another place
         self.assertIn(("keys", "ok"), {(f["topic"], f["grade"]) for f in findings})
         (state / "cluster.key").write_text("0" * 64)
         (state / "cluster.key").chmod(0o600)

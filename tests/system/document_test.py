@@ -1,5 +1,5 @@
-"""docs/reference/shared-memory.md is enough to write a client: one in plain Python that knows nothing else trains with
-one that uses the library, and outlives its daemon.
+"""docs/reference/shared-memory.md is enough to write a client. A client in plain Python that knows nothing else trains with a
+client that uses the library, and outlives its daemon.
 """
 
 import unittest
@@ -64,7 +64,8 @@ class FromTheDocument(SystemTest):
             step()
             return all(np.allclose(values, expected, atol=1e-3) for values in (self.plain_values(), library_values()))
 
-        # The library's client takes over what the plain one began with, and each half of what either learns.
+        # The library's client takes over the plain client's first model, and each then gets half of the other's
+        # progress.
         model = self.plain_values()
         wait_until(lambda: agree_at(model), PATIENCE_S, "the model of the plain client is taken over")
         self.assertEqual(run.info().layout_hash, layout_hash(FRAGMENT_ELEMENTS, self.tensors))

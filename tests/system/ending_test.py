@@ -1,5 +1,6 @@
-"""A run's place in its data and its end: the cursor travels with the model, clocks count a sample once, and replicas that
-finish agree on one model and on who saves it."""
+"""A run's place in its data and its end: the cursor travels with the model, clocks count a sample once, and replicas
+that finish agree on one model and on who saves it.
+"""
 
 import math
 import threading
@@ -12,12 +13,13 @@ import numpy as np
 from support import PATIENCE_S, Client, SystemTest, gossamer, spread, wait_until
 
 ELEMENTS = 5000
-# Far more than replicas that agree to 1e-4 of their length differ by in one element of a model of size about one.
+# This is far more than the difference in one element between replicas that agree to 1e-4 of their length, for a model
+# of size about one.
 AGREED = 5e-3
 
 
 def finish_all(clients: List[Client], timeout_s: float = PATIENCE_S) -> List[gossamer.Finish]:
-    """Each in a thread of its own, as they are in processes of their own."""
+    """Finishes each in a thread of its own, as if in processes of their own."""
     found: List[gossamer.Finish] = [None] * len(clients)  # type: ignore[list-item]
 
     def finish(index: int) -> None:
@@ -50,8 +52,8 @@ class Place(SystemTest):
         self.assertEqual(joiner.run.cursor, {"line": 13})
 
     def test_samples_are_counted_once(self) -> None:
-        """By one that joins with a checkpoint of its own, one that joins without, and after a restart of the daemon; and
-        the job's clock never goes back."""
+        """Holds for a client that joins with a checkpoint of its own, for one that joins without, and after a restart
+        of the daemon; and the job's clock never goes back."""
         nodes = self.start_nodes(2)
         first = self.attach(nodes[0], np.zeros(ELEMENTS))
         first.step(1200)
@@ -60,7 +62,7 @@ class Place(SystemTest):
         self.assertEqual(second.run.clock, 1000 + second.run.info().steps)
         for _ in range(10):
             second.step(10)
-        reached = 1200 + 100 + second.run.info().steps  # steps until it was ready count one sample each
+        reached = 1200 + 100 + second.run.info().steps  # the steps until it was ready count one sample each
         wait_until(lambda: second.job()["clock"] >= 1300, PATIENCE_S, "the daemon has read the clock")
         self.assertLessEqual(second.job()["clock"], reached)
         self.step_until(lambda: first.run.global_clock >= 1300, "the job's clock is known to the other", [first])
@@ -72,7 +74,7 @@ class Place(SystemTest):
         self.assertGreaterEqual(second.job()["clock"], before)
         self.assertLessEqual(second.job()["clock"], 1200 + 100 + second.run.info().steps)
         known = first.run.global_clock
-        nodes[1].kill()  # with it goes the largest clock
+        nodes[1].kill()  # the largest clock is lost with it
         wait_until(lambda: nodes[0].status()["neighbours"] == 0, PATIENCE_S, "it is missed")
         first.step()
         self.assertGreaterEqual(first.run.global_clock, known)
@@ -88,7 +90,7 @@ class Place(SystemTest):
 
 class End(SystemTest):
     def start_apart(self, count: int) -> List[Client]:
-        """Replicas that differ: each has learned something of its own since they last agreed."""
+        """Replicas that differ: each has trained by itself since they last agreed."""
         nodes = self.start_nodes(count)
         clients = [self.attach(node, np.ones(ELEMENTS)) for node in nodes]
         self.step_until(lambda: all(client.run.info().neighbours == count - 1 for client in clients), "all take part")
@@ -144,7 +146,7 @@ class End(SystemTest):
         self.assertEqual(sum(finish.saver for finish in found), 1)
 
     def finish_with_nan(self, count: int, poisoned: int, trains_on: bool) -> None:
-        """The poisoned are those that would save, having the smallest ids."""
+        """The poisoned ones have the smallest ids, and so would save."""
         by_id = sorted(self.start_apart(count), key=lambda client: client.run.info().node_id)
         spoiled, sound = by_id[:poisoned], by_id[poisoned:]
         for client in spoiled:
@@ -178,7 +180,7 @@ class End(SystemTest):
         self.assertEqual((end.agreed, end.saver, end.distance), (False, False, math.inf))
 
     def finish_with_nan_in_a_group(self, trains_on: bool) -> None:
-        """It serves nothing any more after its end, while the others still exchange."""
+        """It serves nothing after its end, while the others still exchange."""
         nodes = self.start_nodes(3)
         clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for node in (nodes[0], *nodes)]
         self.step_until(lambda: all(client.run.ready for client in clients), "all take part", clients)

@@ -1,5 +1,5 @@
-"""Four nodes train with a model of several fragments until each has done so many exchanges: no sum goes wrong, and no
-daemon's memory grows. By default as many as it takes to see a buffer that is lost with every tenth one; for smaller leaks:
+"""Four nodes train a model of several fragments until each has done this many exchanges: no sum goes wrong, and no
+daemon's memory grows. The default number shows a buffer that is lost with every tenth exchange. For smaller leaks:
 GOSSAMER_ENDURANCE_ELEMENTS=25000000 GOSSAMER_ENDURANCE_EXCHANGES=30000.
 """
 
@@ -13,17 +13,17 @@ import numpy as np
 from support import Node, SystemTest, spread, total
 
 ELEMENTS = int(os.environ.get("GOSSAMER_ENDURANCE_ELEMENTS", 3_000_000))
-# What training adds is a multiple of this, so that the additions themselves hardly round.
+# Training adds multiples of this, so that the additions themselves hardly round.
 GRAIN = 2.0**-10
-# Each of thousands of exchanges rounds to fp32 once at either end; a lost one would move a hundred times this.
+# Each of thousands of exchanges rounds to fp32 once at each end. A lost exchange would move a hundred times this.
 ADDING_UP = 1e-4
-# Buffers come and go with the exchanges under way and the corrections that wait: how many at most is chance, below two
-# copies of the model.
+# Buffers come and go with the exchanges under way and the waiting corrections. Their number is random, and their memory
+# is below two copies of the model.
 ALLOWED_GROWTH_BYTES = (8 << 20) + 2 * 4 * ELEMENTS
-# A buffer is as large as a fragment. One lost with every tenth exchange is more than is allowed, in the second half.
+# A buffer is as large as a fragment. If every tenth exchange lost one, the second half would exceed the limit.
 BUFFER_BYTES = 4 * min(ELEMENTS, 1 << 20)
 EXCHANGES = int(os.environ.get("GOSSAMER_ENDURANCE_EXCHANGES", 2 * 10 * (ALLOWED_GROWTH_BYTES // BUFFER_BYTES + 1)))
-# On two cores with twenty other programs it took half of that.
+# On two cores with twenty other programs it took half of this.
 PATIENCE_PER_EXCHANGE_S = 1.0
 
 
@@ -36,11 +36,11 @@ def private_bytes(node: Node) -> int:
 
 class Endurance(SystemTest):
     def test_sum_and_memory(self) -> None:
-        # Gentle enough for the daemons, the trainer and the other tests to share two cores.
+        # Slow enough for the daemons, the trainer and the other tests to share two cores.
         nodes = self.start_nodes(4, {"gossip": {"period_ms": 20, "time_share": 0.0}, "log": {"level": "info"}})
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         random = np.random.default_rng(6)
-        # What one trainer learns the next one unlearns: the sum stays zero.
+        # The next trainer undoes the training of one trainer, so that the sum stays zero.
         updates = [(GRAIN * random.integers(-16, 17, ELEMENTS)).astype(np.float32) for _ in range(4)]
         grown: List[List[int]] = []
         half = 1
@@ -58,7 +58,7 @@ class Endurance(SystemTest):
             if min(done) < EXCHANGES / 2:
                 half = len(grown)
 
-        # The most there ever was in the first half of the exchanges, and in the second.
+        # The most memory in the first half of the exchanges, and in the second.
         halves = np.array(grown[:half]), np.array(grown[half:])
         for node, before, after in zip(nodes, *(half.max(axis=0) for half in halves)):
             self.assertLess(after - before, ALLOWED_GROWTH_BYTES, f"{node.name} grew from {before} to {after} bytes")

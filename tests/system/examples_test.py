@@ -1,4 +1,4 @@
-"""The examples of sdk/examples, each by two processes at two daemons: they learn, and they exchange."""
+"""The examples of sdk/examples, each in two processes at two daemons: they learn, and they exchange."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ class Examples(SystemTest):
         """The figure that each prints last."""
         nodes = self.start_nodes(2)
         python_path = [str(BUILD / "python"), *([str(BUILD / "frameworks")] if "jax" in job else [])]
-        # One thread each: the machine has other things to do.
+        # One thread each, because the machine has other work.
         environment = {**os.environ, "PYTHONPATH": ":".join(python_path), "OMP_NUM_THREADS": "1"}
         runs = []
         for node in nodes:
@@ -50,8 +50,8 @@ class Examples(SystemTest):
         return figures
 
     def begin_together(self, job: str, nodes: List[Node], runs: List[subprocess.Popen]) -> None:
-        """Some are done training before the other process has loaded its framework: the first one stands still until
-        then."""
+        """An example may finish training before the other process has loaded its framework, so the first one is stopped
+        until then."""
 
         def all_attached() -> bool:
             attached = [node.job(job) is not None for node in nodes]
@@ -80,7 +80,7 @@ class Examples(SystemTest):
         self.assertGreater(min(self.run_python("digits_torch", "torch", 200)), 0.95)
 
     def test_text_torch(self) -> None:
-        self.assertLess(max(self.run_python("text_torch", "torch", 100)), 2.6)  # 4.6 before training
+        self.assertLess(max(self.run_python("text_torch", "torch", 100)), 2.6)  # it is 4.6 before training
 
     def test_digits_jax(self) -> None:
         self.assertGreater(min(self.run_python("digits_jax", "jax", 1500)), 0.93)

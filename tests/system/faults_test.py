@@ -1,7 +1,7 @@
-"""Nodes are killed at any moment, all restarted, paused, and come and go, while real trainers train. Whatever happens to
-some, the others learn on, and all learn together when it is over.
+"""Nodes are killed at any moment, all restarted, paused, and come and go, while real trainers train. Whatever happens
+to some, the others go on learning, and all learn together when it is over.
 
-Short by default. For the whole thing: GOSSAMER_PAUSE_S=60 (how long a node stands still) and GOSSAMER_CHURN_S=300 (how
+Short by default. For the whole test: GOSSAMER_PAUSE_S=60 (how long a node stands still) and GOSSAMER_CHURN_S=300 (how
 long nodes come and go, thirty a minute).
 """
 
@@ -16,12 +16,12 @@ from training import Member, TrainingTest, hold, resume, stop
 
 PAUSE_S = float(os.environ.get("GOSSAMER_PAUSE_S", 3))
 CHURN_S = float(os.environ.get("GOSSAMER_CHURN_S", 8))
-# A coming or a going every two seconds.
+# An arrival or a departure every two seconds.
 CHANGES_PER_MINUTE = 30
 
 
 class KilledAtAnyMoment(TrainingTest):
-    """kill -9 at a moment that is told by a condition. The pull of this model takes a while: many small messages."""
+    """kill -9 at a moment that a condition chooses. Pulling this model takes a while: many small messages."""
 
     elements = 60_000
     nodes = 3
@@ -31,7 +31,7 @@ class KilledAtAnyMoment(TrainingTest):
         member.node.kill()
 
     def come_back(self, member: Member, losses: int) -> None:
-        """The survivors have learned on meanwhile; it returns on its old state, and its trainer attaches again."""
+        """The survivors have trained in between; the node returns on its old state, and its trainer attaches again."""
         survivors = [other for other in self.members if other is not member]
         self.wait_for_neighbours({survivor: len(survivors) - 1 for survivor in survivors})
         self.wait_for_steps([member], 5)  # alone
@@ -48,13 +48,13 @@ class KilledAtAnyMoment(TrainingTest):
                 self.come_back(member, losses)
         with self.subTest("while stopping"):
             member = self.members[1]
-            # It may be gone before it is seen to be stopping: then it has stopped cleanly, which is as well.
+            # It may have ended before it is seen stopping; then it has stopped cleanly, which is also right.
             member.node.program.signal(signal.SIGTERM)
             member.node.kill()
             self.come_back(member, self.nodes + 1)
 
     def test_while_attaching_and_joining(self) -> None:
-        """The joiner's daemon dies as soon as its trainer has attached; then the node that it pulls from."""
+        """The joiner's daemon dies as soon as its trainer has attached; then the node that it pulls from dies."""
         self.start_members(self.nodes)
         member = self.members[2]
         member.trainer.kill()
@@ -111,7 +111,7 @@ class AllAtOnce(TrainingTest):
             self.cut_power()
 
     def cut_power(self) -> None:
-        """Daemons and trainers, all killed and all started again: founders of a new run, on their old keys."""
+        """Kills all daemons and trainers and starts them again: founders of a new run, with their old keys."""
         for member in self.members:
             member.node.kill()
             member.trainer.kill()
@@ -126,11 +126,11 @@ class AllAtOnce(TrainingTest):
 
 
 class StandsStill(TrainingTest):
-    """A node that does not run for longer than the others wait for it. Death is only suspected: it comes back by
+    """A node stands still for longer than the others wait for it. They only suspect its death, and it comes back by
     itself."""
 
     def pause(self, member: Member, with_trainer: bool) -> None:
-        """The daemon, and its trainer if asked for."""
+        """Pauses the daemon, and its trainer if asked for."""
         programs = [member.node.program] + [member.trainer] * with_trainer
         others = [other for other in self.members if other is not member]
         for program in programs:
@@ -149,8 +149,8 @@ class StandsStill(TrainingTest):
         self.assert_learns()
 
     def pause_trainer(self, member: Member) -> None:
-        """A trainer alone (in a debugger, say, or swapped out): its daemon stays among the others, whom it costs nothing,
-        and it goes on where it was."""
+        """Pauses only a trainer, as in a debugger or when it is swapped out. Its daemon stays among the others without
+        costing them anything, and the trainer goes on where it was."""
         others = [other for other in self.members if other is not member]
         attachments = member.node.status()["clients"]
         stop(member.trainer)
@@ -177,8 +177,8 @@ class StandsStill(TrainingTest):
 
 class ComeAndGo(TrainingTest):
     def test_joins_and_leaves(self) -> None:
-        """Half of the changes are arrivals of new nodes with their trainers, the other half departures of these: by
-        turns stopped and killed. Those that stay learn on, and keep no memory of those that are gone."""
+        """Half of the changes are arrivals of new nodes with their trainers, the other half their departures, stopped
+        and killed in turn. Those that stay go on learning, and keep no memory of those that are gone."""
         self.start_members(3)
         stay = list(self.members)
         before = self.footprint()

@@ -1,5 +1,5 @@
-"""GPUs as a real daemon and gossamerctl see them, with a driver that the tests play (libplayed_nvml.so): the machine is
-a file, which changes while the daemon runs."""
+"""GPUs as a real daemon and gossamerctl see them, with a fake driver (libfake_nvml.so): the machine is a file, which
+changes while the daemon runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import json_test
 from support import BUILD, PATIENCE_S, Node, SystemTest, wait_until
 
 CTL = BUILD / "bin" / "gossamerctl"
-LIBRARY = BUILD / "lib" / "libplayed_nvml.so"
-# One look at a driver that hangs takes as long as gossamerctl waits for it.
+LIBRARY = BUILD / "lib" / "libfake_nvml.so"
+# gossamerctl waits this long for one look at a driver that hangs.
 LIMIT_S = 3 * PATIENCE_S
-# What `state` of a GPU says of one that works.
+# The `state` line of a GPU that works.
 WHOLE = "name=NVIDIA_H200 bus=3b total=141000000000 used=4000000000 busy=37 celsius=55 milliwatts=300500 ecc=3/0"
 
 
@@ -28,8 +28,8 @@ def gpu(index: int, more: str = "") -> str:
     return f"gpu uuid=GPU-{index} {WHOLE} {more}\n"
 
 
-class PlayedMachine(unittest.TestCase):
-    """Without a daemon: gossamerctl looks itself."""
+class FakeMachine(unittest.TestCase):
+    """Without a daemon, gossamerctl looks itself."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="gossamer-gpus-")
@@ -44,7 +44,7 @@ class PlayedMachine(unittest.TestCase):
 
     def environment(self) -> Dict[str, str]:
         without = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        return {**without, "GOSSAMER_NVML": str(LIBRARY), "GOSSAMER_PLAYED_NVML": str(self.machine)}
+        return {**without, "GOSSAMER_NVML": str(LIBRARY), "GOSSAMER_FAKE_NVML": str(self.machine)}
 
     def ctl(self, *arguments: str, node: Optional[Node] = None, **more: str) -> subprocess.CompletedProcess:
         socket = node.control_socket if node else self.folder / "none.sock"
@@ -65,7 +65,7 @@ class PlayedMachine(unittest.TestCase):
         return report
 
 
-class WithoutDaemon(PlayedMachine):
+class WithoutDaemon(FakeMachine):
     def test_what_there_is(self) -> None:
         self.become(gpu(0) + gpu(1, "lost=1"))
         report = self.report()
@@ -85,7 +85,7 @@ class WithoutDaemon(PlayedMachine):
     def test_a_driver_that_hangs(self) -> None:
         self.become("hang\n")
         self.assertEqual(self.report()["state"], "stuck")
-        self.become("")  # lets go whoever still hangs
+        self.become("")  # releases calls that still hang
 
     def test_doctor(self) -> None:
         self.become(gpu(0))
@@ -124,12 +124,12 @@ class WithoutDaemon(PlayedMachine):
         self.assertIn("--clients N", done.stderr)
 
 
-class WithDaemon(SystemTest, PlayedMachine):
+class WithDaemon(SystemTest, FakeMachine):
     def setUp(self) -> None:
         SystemTest.setUp(self)
         self.machine = self.folder / "machine"
         self.become(gpu(0) + gpu(1))
-        inherited = unittest.mock.patch.dict(os.environ, {"GOSSAMER_PLAYED_NVML": str(self.machine)})
+        inherited = unittest.mock.patch.dict(os.environ, {"GOSSAMER_FAKE_NVML": str(self.machine)})
         inherited.start()
         self.addCleanup(inherited.stop)
         (self.node,) = self.start_nodes(
@@ -180,7 +180,7 @@ class WithDaemon(SystemTest, PlayedMachine):
         client = self.attach(self.node, [1.0])
         client.step()
         self.assertIn("the driver has not answered", self.ctl("gpus", node=self.node).stdout)
-        self.node.stop()  # though a thread hangs
+        self.node.stop()  # although a thread hangs
         self.become("")
 
 

@@ -9,15 +9,15 @@ from support import Node, wait_until, PATIENCE_S
 from adding import AddingTest
 from adding_trainer import CLOSE
 
-# Between a step of the quickest and one of the slowest client lie two magnitudes.
+# The quickest client's steps are two orders of magnitude shorter than the slowest client's.
 STEPS_S = (0.01, 0.02, 0.1, 0.4)
-# Longer than a stop waits for quick clients.
+# This is longer than a stop waits for quick clients.
 LONG_STEP_S = 3.0
 
 
 class GroupStops(AddingTest):
     def stop_while_they_come_back(self, node: Node, end: Callable[[Node], object]) -> None:
-        """Its successor ends as well, with some of the clients there or on their way."""
+        """Its successor is stopped as well, while some of the clients are there or on their way."""
         self.stop(node)
         node.start()
         some = self.random.randint(1, len(self.adders) - 1)
@@ -37,13 +37,13 @@ class GroupStops(AddingTest):
         for kind in list(kinds) + ["SIGTERM"] * 3:
             self.train()
             kinds[kind]()
-            self.train(1)  # also while nobody is there
+            self.train(1)  # also while no daemon is there
             node.start()
             self.wait_until_back()
             self.assert_exact(kind)
 
     def test_who_goes_at_a_stop(self) -> None:
-        """A client that goes when the daemon stops is none of those that come back; what it did stays."""
+        """A client that ends when the daemon stops does not come back; its training stays."""
         node = self.start_nodes(1)[0]
         self.start_group(node, [STEPS_S[0]] * 4)
         self.train()
@@ -56,7 +56,7 @@ class GroupStops(AddingTest):
             act()
         wait_until(lambda: closes.sheet["closed"] == 1, PATIENCE_S, "it has closed its run")
         self.adders.pop().trainer.kill()
-        self.train()  # on their own
+        self.train()  # each on its own
         node.start()
         self.wait_until_back()
         self.assert_exact("the two that are left")
@@ -64,7 +64,7 @@ class GroupStops(AddingTest):
         self.assert_exact("and afterwards")
 
     def test_beside_another_node(self) -> None:
-        """A stop finishes the exchanges, and clients collect what came of them, also where a step takes long."""
+        """A stop finishes the exchanges, and clients collect the results, even with long steps."""
         nodes = self.start_nodes(2)
         for node in nodes:
             self.start_group(node, [LONG_STEP_S] * 2)

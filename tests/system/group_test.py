@@ -14,7 +14,7 @@ import numpy as np
 from support import BUILD, JOB, PATIENCE_S, REPOSITORY, SystemTest, gossamer, gossamerctl, spread, wait_until
 
 ELEMENTS = 5000
-# One correction in fp32, and what two nodes that agree still differ by.
+# The rounding of one correction in fp32, and the remaining difference of two nodes that agree.
 NEAR = 2e-4
 
 TRAINS_ON = """
@@ -30,7 +30,7 @@ while True:
     time.sleep(0.001)
 """
 
-# Two ranks whose gradients are 1 and 3: each step, both subtract their mean times the rate.
+# Two ranks with the gradients 1 and 3: in each step, both subtract the mean of these times the rate.
 RANKS, STEPS, RATE = 2, 40, 0.125
 DATA_PARALLEL = """
 import sys, time
@@ -75,10 +75,10 @@ class Group(SystemTest):
         return trainer
 
     def test_the_mean_of_what_they_learn(self) -> None:
-        """Alone on their node, and then beside a node with one client, which counts as much as all of theirs."""
+        """First alone on their node, and then beside a node with one client, which counts as much as all of them."""
         node = self.start_nodes(1)[0]
         self.attach(node, np.full(ELEMENTS, 5))
-        for _ in range(2):  # take the first one's model over
+        for _ in range(2):  # they take over the first one's model
             self.attach(node, np.zeros(ELEMENTS))
         self.assert_all_at(5, "all begin with the first one's model")
         for index, client in enumerate(self.clients):
@@ -101,7 +101,7 @@ class Group(SystemTest):
         self.assertEqual(shown.returncode, 0, shown.stderr)
 
     def test_a_slow_one_holds_nobody_up(self) -> None:
-        """It counts with what it did, whenever it comes; the node's clock is the mean of theirs."""
+        """Its training counts whenever it comes; the node's clock is the mean of their clocks."""
         node = self.start_nodes(1)[0]
         fast, slow = (self.attach(node, np.zeros(ELEMENTS)) for _ in range(2))
         self.assert_all_at(0, "both are there")
@@ -113,7 +113,7 @@ class Group(SystemTest):
         self.assertGreater(fast.run.info().publications, rounds + 3, "it is asked again without the slow one")
         slow.array += 4
         self.assert_all_at(3, "half of both")
-        # Both ends have taken steps without training since, which count one sample each.
+        # Both ends have since taken steps without training, which count one sample each.
         clocks = [process["clock"] for process in fast.job()["processes"]]
         self.assertAlmostEqual(fast.job()["clock"], sum(clocks) / 2, delta=3)
 
@@ -139,7 +139,7 @@ class Group(SystemTest):
         self.assert_all_at(learned + 1, "the late one draws nobody back")
 
     def test_stopped_one_and_joiner(self) -> None:
-        """A newcomer gets the model though the others stand still."""
+        """A newcomer gets the model although the others stand still."""
         node = self.start_nodes(1)[0]
         self.attach(node, np.full(ELEMENTS, 3))
         self.attach(node, np.zeros(ELEMENTS))
@@ -173,7 +173,8 @@ class Group(SystemTest):
         self.assert_all_at(before + 0.5, "and are averaged")
 
     def test_the_daemon_dies(self) -> None:
-        """Its successor goes on with the mean of what they hold: nothing they learned alone is lost, or counts twice."""
+        """Its successor goes on with the mean of their models: nothing that they learned alone is lost or counts
+        twice."""
         node = self.start_nodes(1)[0]
         for _ in range(3):
             self.attach(node, np.zeros(ELEMENTS))
@@ -189,7 +190,7 @@ class Group(SystemTest):
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed (Debian: python3-torch)")
     def test_data_parallel_within_the_node(self) -> None:
-        """Every rank attaches: what they do together counts once, and nobody has to hand corrections on."""
+        """Every rank attaches: their common training counts once, and nobody has to pass corrections on."""
         node, other = self.start_nodes(2)
         outside = self.attach(other, np.zeros((20, 30)), name="weight")
         ranks = [
@@ -205,13 +206,13 @@ class Group(SystemTest):
             self.addCleanup(rank.stdout.close)
             self.addCleanup(rank.wait)
             self.addCleanup(rank.kill)
-        # They take over the other node's model, zero; and half of what they do goes there.
+        # They take over the other node's model, zero; and half of their training goes there.
         expected = -STEPS * RATE * 2 / 2
         self.assert_all_at(expected, "what both ranks did is there, by half")
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), b"trained\n")
         self.assertEqual(node.job(JOB)["clients"], RANKS)
-        outside.array += 4  # and they follow
+        outside.array += 4  # and they follow it
         self.assert_all_at(expected + 2, "the ranks follow the other node")
 
     def test_another_layout_is_refused(self) -> None:

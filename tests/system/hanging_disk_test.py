@@ -1,6 +1,6 @@
-"""A disk that hangs, for real: the file system that state and checkpoints are on is frozen, so that whoever writes to it
-waits and cannot be killed. Training, gossip and answers go on; it is told of, with what to do; and all goes on by itself
-when the disk is back. Needs root and util-linux; without them it is skipped, and says so.
+"""A disk that really hangs: the file system with state and checkpoints is frozen, so that a process that writes to it
+waits and cannot be killed. Training, gossip and answers go on; the daemon reports it, with what to do; and all goes on
+by itself when the disk is back. Needs root and util-linux; without them it is skipped, and says so.
 """
 
 import sys
@@ -16,8 +16,8 @@ from checkpoint_test import CheckpointTest
 from support import BUILD, JOB, PATIENCE_S, Client, Node, gossamerctl, wait_until
 from frozen_disk import DiskUnavailable, FrozenDisk
 
-SKIPPED = 77  # what CTest takes for "skipped"
-# The daemon tells of a disk that has not answered for ten seconds.
+SKIPPED = 77  # CTest's status for "skipped"
+# The daemon reports a disk that has not answered for ten seconds.
 UNTIL_TOLD_S = 10.0 + PATIENCE_S
 
 
@@ -28,7 +28,7 @@ class HangingDisk(CheckpointTest):
         self.addCleanup(self.disk.close)
 
     def start_on_disk(self) -> List[Node]:
-        """The first one keeps all that it keeps on the disk that will hang."""
+        """The first node keeps everything on the disk that will hang."""
         first = self.cluster.start("on-disk", {"node": {"state_dir": str(self.disk.folder / "state")}})
         second = self.cluster.start("beside")
         self.wait_for_links([first, second])
@@ -42,7 +42,7 @@ class HangingDisk(CheckpointTest):
         return job["note"] if job else ""
 
     def in_time(self, node: Node) -> None:
-        """gossamerctl is answered. The bound is for a machine that is busy; a loop that waits for the disk never is."""
+        """gossamerctl gets an answer. The bound is for a busy machine; a loop that waits for the disk never answers."""
         begin = time.monotonic()
         self.assertEqual(gossamerctl(BUILD, "--socket", str(node.control_socket), "status").returncode, 0)
         self.assertLess(time.monotonic() - begin, 5.0)
@@ -67,13 +67,13 @@ class HangingDisk(CheckpointTest):
         self.assertIn("disk", [finding["rule"] for finding in nodes[0].status()["findings"]])
         self.assert_still_exchanges(clients)
         self.assertEqual(len(self.written()), 1)
-        # Somebody comes, whose address is to be kept on that disk, and a client goes and comes.
+        # A node comes whose address is to be saved on that disk, and a client goes and comes.
         newcomer = self.cluster.start("newcomer")
         wait_until(lambda: newcomer.status()["neighbours"] == 2, PATIENCE_S, "the newcomer is linked to both")
         clients.append(self.attach_big(newcomer, np.zeros_like(model), wait=False))
         self.step_until(lambda: clients[-1].run.ready, "the newcomer has the model")
         self.assert_still_exchanges(clients)
-        # Longer than it takes until members' addresses are looked at again.
+        # This is longer than the interval in which members' addresses are looked at.
         until = time.monotonic() + 6.0
         wait_until(lambda: self.stepped(clients) and time.monotonic() > until, PATIENCE_S, "time passes")
         self.in_time(nodes[0])
@@ -95,8 +95,8 @@ class HangingDisk(CheckpointTest):
         return True
 
     def test_a_daemon_that_is_told_to_stop_does(self) -> None:
-        """As far as the kernel lets it: the thread that waits for the disk cannot be ended by anybody. The sockets are
-        gone, its neighbours know, and the process ends with the disk's answer."""
+        """The process ends as far as the kernel lets it: nobody can end the thread that waits for the disk. The sockets
+        are gone, its neighbours know, and the process ends when the disk answers."""
         nodes = self.start_on_disk()
         client = self.attach_big(nodes[0], self.model())
         client.step()
@@ -109,13 +109,13 @@ class HangingDisk(CheckpointTest):
         self.addCleanup(self.disk.thaw)
         wait_until(lambda: nodes[1].status()["neighbours"] == 0, PATIENCE_S, "the neighbour knows")
         wait_until(lambda: not nodes[0].client_socket.exists(), PATIENCE_S, "its sockets are gone")
-        ending = "does not answer: ending without"
+        ending = "does not answer: gossamerd ends"
         wait_until(lambda: ending in nodes[0].log.read_text(), PATIENCE_S, "it gives the disk up")
         self.disk.thaw()
         wait_until(lambda: not nodes[0].running(), PATIENCE_S, "it has ended")
         self.assertEqual(nodes[0].program.wait(), 0)
         self.assertNotEqual(tool.wait(PATIENCE_S), 0)
-        # And the next one finds its folder in order.
+        # The next daemon finds its folder in order.
         nodes[0].start()
         self.wait_for_links(nodes)
 
@@ -127,7 +127,7 @@ class HangingDisk(CheckpointTest):
         return False
 
 
-del CheckpointTest  # its own tests are its own file's
+del CheckpointTest  # these tests run in their own file
 
 
 def why_not() -> str:

@@ -1,6 +1,6 @@
-"""Training processes that mean harm, at the socket that every user may write to: requests and memory that are nearly right
-or not at all, memory that changes under the daemon at any time, floods. The daemons live, another user's job beside it is
-trained exactly as if nothing were, and what the hostile ones took is given back.
+"""Hostile training processes at the socket that every user may write to: requests and memory that are nearly right or
+not at all, memory that changes under the daemon at any time, floods. The daemons survive, another user's job beside
+them is trained exactly as without them, and the resources of the hostile ones are given back.
 """
 
 import array
@@ -24,7 +24,7 @@ FRAGMENT_ELEMENTS = 256
 ELEMENTS = 700
 GOOD_ELEMENTS = 3000
 DAMAGE_S, SCRIBBLE_S, FLOOD = 2.0, 4.0, 200
-# Words with every flag, publications and corrections; a few that cannot be.
+# Words with every flag, publication and correction, and a few invalid ones.
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e38, 1e-45, 0.0, 1.0], np.float32)
 
 
@@ -35,13 +35,13 @@ def seed() -> int:
 
 
 class HostileClient(MinimalClient):
-    """Has a valid model to begin with."""
+    """It begins with a valid model."""
 
     def __init__(self, job: str = EVIL):
         super().__init__(job, [Tensor("w", F32, PARAM, (ELEMENTS,), [1.0] * ELEMENTS)], FRAGMENT_ELEMENTS)
 
     def damage(self, numbers: random.Random) -> None:
-        """A few bytes of the header and the tables."""
+        """Damages a few bytes of the header and the tables."""
         for _ in range(numbers.choice([1, 1, 2, 8, 64])):
             at = numbers.randrange(minimal_client.HEADER_BYTES)
             if numbers.random() < 0.4:
@@ -49,7 +49,7 @@ class HostileClient(MinimalClient):
             self._memory[at] = numbers.choice([0, 1, 0x7F, 0x80, 0xFF, numbers.randrange(256)])
 
     def scribble(self, numbers: random.Random, noise: np.random.Generator) -> None:
-        """Anything anywhere: words that may or may not be, counters, values, whole buffers."""
+        """Writes anything anywhere: valid and invalid words, counters, values, whole buffers."""
         kind = numbers.randrange(5)
         if kind == 0:
             fragment = numbers.randrange(self.fragments)
@@ -75,7 +75,7 @@ class HostileClient(MinimalClient):
             pass
 
     def gone(self) -> bool:
-        """The daemon has let it go."""
+        """Whether the daemon has dropped it."""
         self._socket.setblocking(False)
         try:
             return self._socket.recv(1) == b""
@@ -86,7 +86,7 @@ class HostileClient(MinimalClient):
 
 
 def ask(path: str, request: bytes, descriptors: Sequence[int]) -> Optional[int]:
-    """The status of the answer; none if there was none."""
+    """The status of the answer; None without an answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(PATIENCE_S)
         connection.connect(path)
@@ -116,7 +116,7 @@ class HostileClients(SystemTest):
         self.counts = {"attached": 0, "refused": 0, "let go": 0}
 
     def train(self, seconds: float) -> None:
-        """The good ones, meanwhile: exact steps, a few hundred."""
+        """The good clients train in the meantime: a few hundred exact steps."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.good[0].array += 1 / 64
@@ -131,7 +131,7 @@ class HostileClients(SystemTest):
         def run() -> None:
             try:
                 act(*arguments)
-            except BaseException as failure:  # shown at the end
+            except BaseException as failure:  # reported at the end
                 self.failures_in_threads.append(failure)
 
         thread = threading.Thread(target=run)
@@ -198,8 +198,8 @@ class HostileClients(SystemTest):
                 client.close()
 
     def misbehave(self, client: HostileClient, numbers: random.Random, noise: np.random.Generator) -> None:
-        """For a part of a second. First it keeps to the rules, as long as joining takes, so that what it writes later is
-        exchanged."""
+        """Misbehaves for a part of a second. First it keeps to the rules until it has joined, so that its later writes
+        are exchanged."""
         begin = time.monotonic()
         honest_s = numbers.choice([0, 0.3, 0.3])
         length_s = honest_s + numbers.uniform(0.02, 0.4)
@@ -210,7 +210,7 @@ class HostileClients(SystemTest):
             if numbers.random() < 0.5:
                 try:
                     client.step()
-                except (RuntimeError, struct.error, OverflowError):  # over what it has written itself
+                except (RuntimeError, struct.error, OverflowError):  # it may stumble over its own writes
                     pass
             time.sleep(0.0005)
 
@@ -248,7 +248,7 @@ class HostileClients(SystemTest):
         self.train(0.5)
         for connection in silent:
             connection.close()
-        # As many jobs and clients as it takes.
+        # As many jobs and clients as the daemon accepts.
         many = [HostileClient(f"{EVIL}-{number}") for number in range(80)]
         refused = 0
         for client in many:

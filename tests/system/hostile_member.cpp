@@ -35,12 +35,12 @@ using namespace gossamer::peer;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds patience{10};
-/// How long it listens for what its act has led to.
+/// It listens this long for the consequences of its act.
 constexpr std::chrono::milliseconds aftermath{1500};
 constexpr std::chrono::milliseconds poll_step{20};
-/// Copies of a message that is to be heard once.
+/// Copies of a message that must have its effect once.
 constexpr int repetitions = 50;
-/// Of hearsay; as a flood, beyond what any node says in its life.
+/// Rumours; more than any node spreads in its life.
 constexpr int lies = 300;
 
 std::uint64_t microseconds_since_1970() {
@@ -58,7 +58,7 @@ std::string bytes_as_text(const Bytes& bytes) {
   return text;
 }
 
-/// What a message is on the wire: frames of any content.
+/// A message on the wire: frames with any content.
 using RawFrames = std::vector<std::string>;
 
 RawFrames raw(const Frames& frames) {
@@ -106,7 +106,7 @@ class HostileMember {
   HostileMember(const ClusterKeys& keys, const Address& address, std::uint16_t version_low, std::uint16_t version_high)
       : keys_(keys), address_(address), version_low_(version_low), version_high_(version_high) {}
 
-  /// False if it was turned away.
+  /// Returns false if it was refused.
   bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(Heartbeat{1, {}})); }
 
   bool say(const ControlMessage& message) { return say(Channel::control, raw(encode(message))); }
@@ -123,13 +123,13 @@ class HostileMember {
     return send(socket(channel), frames);
   }
 
-  /// Makes itself a neighbour that only dials out, and waits until it is told of a job.
+  /// Makes itself a neighbour that only dials out, and waits until it hears of a job.
   bool introduce() {
     say(Sync{.sender = record(), .answer_wanted = true});
     return hear_until([this] { return job_.has_value(); }, patience);
   }
 
-  /// Answers what keeps a link up until the condition holds.
+  /// Answers only the messages that keep a link up until the condition holds.
   bool hear_until(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
     const auto deadline = Clock::now() + limit;
     while (!condition()) {
@@ -178,7 +178,7 @@ class HostileMember {
     hello.link = 1;
     hello.channel = channel;
     hello.name = "hostile";
-    hello.features = ~std::uint64_t{0};  // all that a later build may come to know
+    hello.features = ~std::uint64_t{0};  // all features that a later build may have
     hello.proof = hello_proof(keys_.first(), hello);
     send(dealer, raw(encode(ControlMessage(hello))));
     const int before = welcomes_;
@@ -240,7 +240,7 @@ class HostileMember {
 
 // --- what it does ---------------------------------------------------------------------------------------------------
 
-/// For the whole of a fragment, with differences of nothing: what is committed of it does no harm.
+/// A request for a whole fragment with zero differences, so that commits do no harm.
 ExchangeRequest request(const HostileMember& member, std::uint64_t counter) {
   const JobInfo& job = *member.job();
   const auto elements = static_cast<std::uint32_t>(std::min<std::uint64_t>(job.elements, job.fragment_elements));
@@ -251,7 +251,7 @@ ExchangeRequest request(const HostileMember& member, std::uint64_t counter) {
   return request;
 }
 
-/// Every kind of message that a member may send.
+/// One message of every kind that a member may send.
 std::vector<Frames> specimens(const HostileMember& member) {
   const JobKey key = member.job()->job;
   MembershipMessage membership;
@@ -274,14 +274,14 @@ void random_bytes(HostileMember& member) {
   }
 }
 
-/// Each kind of message, cut short, until it is put out.
+/// Sends each kind of message cut short, until it is excluded.
 void truncated(HostileMember& member) {
   for (const Frames& whole : specimens(member)) {
     RawFrames frames = raw(whole);
     frames.front().resize(frames.front().size() / 2);
     member.say(Channel::control, frames);
     frames = raw(whole);
-    if (frames.size() == 1) frames.emplace_back("and more");  // none belongs to it
+    if (frames.size() == 1) frames.emplace_back("and more");  // a frame that does not belong to it
     frames.back().resize(frames.back().size() / 2);
     member.say(Channel::bulk, frames);
   }
@@ -291,7 +291,7 @@ void too_large(HostileMember& member) {
   member.say(Channel::control, {std::string(max_header_bytes + 8, 'x')});
   member.say(Channel::control, RawFrames(200, "frame"));
   member.say(Channel::bulk, {std::string(8, '\0'), std::string(max_payload_frame_bytes, 'x')});
-  // Beyond this ZeroMQ itself hangs up.
+  // ZeroMQ itself hangs up on larger messages.
   member.say(Channel::bulk, {std::string(max_wire_frame_bytes + 1, 'x')});
 }
 
@@ -317,7 +317,7 @@ void for_other_jobs(HostileMember& member) {
   member.hear_until([] { return false; }, aftermath);
 }
 
-/// One request again and again, and answers to questions that nobody asked.
+/// Sends one request again and again, and answers to questions that nobody asked.
 void repeated(HostileMember& member) {
   const ExchangeRequest once = request(member, 1);
   for (int i = 0; i < repetitions; ++i) {
@@ -329,10 +329,10 @@ void repeated(HostileMember& member) {
   }
   member.hear_until([] { return false; }, aftermath);
   member.say(Message(ExchangeAck{1}));
-  member.say(Message(once));  // the answer is no longer kept: it must not be done anew
+  member.say(Message(once));  // the answer is no longer kept, and the request must not be done again
 }
 
-/// All others are dead, it says, or have left, in lives to come as well.
+/// Says that all others are dead or have left, also in their future lives.
 void lies_about_others(HostileMember& member) {
   for (int i = 0; i < lies; ++i) {
     std::vector<Rumour> rumours;
@@ -349,12 +349,13 @@ void lies_about_others(HostileMember& member) {
   }
 }
 
-/// Kinds of messages that only a later build knows.
+/// Sends kinds of messages that only a later build knows.
 void newer(HostileMember& member) {
   for (int i = 0; i < repetitions; ++i) {
     for (const Frames& frames : specimens(member)) {
       RawFrames unknown = raw(frames);
-      // The union's tag: the first 16 bits after the segment table and the root pointer (docs/reference/wire.md).
+      // The tag of the union is the first 16 bits after the segment table and the root pointer
+      // (docs/reference/wire.md).
       unknown.front()[16] = '\xe7';
       unknown.front()[17] = '\x03';
       member.say(Channel::control, unknown);
@@ -362,10 +363,10 @@ void newer(HostileMember& member) {
   }
 }
 
-/// Stands where no replica can: what breaks the rules, and what keeps to them.
+/// Claims impossible clocks: some that break the rules, and some that do not.
 void impossible_clock(HostileMember& member) {
   JobInfo info = *member.job();
-  info.clock = 0x11223344556677;  // our own codec would refuse what it is to be
+  info.clock = 0x11223344556677;  // our own codec would refuse the value that follows
   RawFrames frames = raw(encode(Message(info)));
   const std::string bytes(reinterpret_cast<const char*>(&info.clock), sizeof info.clock);
   frames.front().replace(frames.front().find(bytes), bytes.size(), bytes.size(), '\xff');
@@ -381,7 +382,7 @@ void far_ahead(HostileMember& member) {
   }
 }
 
-/// Takes part, asks for a great deal, and reads nothing of it.
+/// Takes part, asks for a lot, and reads none of the answers.
 void reads_nothing(HostileMember& member) {
   for (int i = 0; i < 100 * repetitions; ++i) {
     if (!member.say(Message(PullRequest{member.job()->job, 0}))) break;
@@ -413,7 +414,7 @@ int dial(HostileMember& member, void (*act)(HostileMember&)) {
   return 0;
 }
 
-/// Until it is killed, or nobody has come for a while.
+/// Listens until it is killed, or nobody has come for a while.
 int listen(const ClusterKeys& keys, std::uint16_t version_low, std::uint16_t version_high) {
   zmq::context_t context;
   zmq::socket_t router(context, zmq::socket_type::router);

@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{20};
 constexpr std::chrono::milliseconds poll_step{20};
 constexpr int max_connections = 4000;
-/// ROUTER and REP sockets that a daemon may have made before the one that listens, and that one.
+/// The number of ROUTER and REP sockets that a daemon may have made before the one that listens, and that one.
 constexpr int sockets_before = 4;
 
 class Connection {
@@ -52,7 +52,7 @@ class Connection {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::reconnect_ivl, -1);
     if (!routing_id.empty()) {
-      // Not through the wrapper: it would take a claim with a zero byte in it for a string.
+      // The wrapper is not used, because it would take a claim with a zero byte for a string.
       if (zmq_setsockopt(socket_.handle(), ZMQ_ROUTING_ID, routing_id.data(), routing_id.size()) != 0)
         throw zmq::error_t();
     }
@@ -93,7 +93,7 @@ class Stranger {
     connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id,
                                                         static_cast<int>(connections_.size())));
   }
-  /// Until each has come through or been closed.
+  /// Waits until each has completed its handshake or was closed.
   void settle() {
     const auto deadline = Clock::now() + patience;
     while (Clock::now() < deadline) {
@@ -125,7 +125,7 @@ class Stranger {
   std::vector<std::unique_ptr<Connection>> connections_;
 };
 
-/// What ZeroMQ calls the `n`th connection to a ROUTER that is the first to draw from `first` on.
+/// ZeroMQ's name for the `n`th connection to a ROUTER that is the first to draw, from `first` on.
 std::string numbered(std::uint32_t first, std::uint32_t n) {
   const std::uint32_t number = htonl(first + n);
   std::string id(1 + sizeof number, '\0');
@@ -135,7 +135,7 @@ std::string numbered(std::uint32_t first, std::uint32_t n) {
 
 void claim_routing_ids(Stranger& stranger, int count) {
   for (int socket = 0; socket < sockets_before; ++socket) {
-    // As in libzmq's generate_random(), in a process where nobody else has drawn.
+    // As in libzmq's generate_random(), in a process where nobody else has drawn a number.
     const auto low = static_cast<std::uint32_t>(std::rand());
     const auto high = static_cast<std::uint32_t>(std::rand());
     for (int n = 0; n < count; ++n)

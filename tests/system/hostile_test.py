@@ -1,6 +1,6 @@
-"""A member that means harm, or speaks another version: it holds the cluster's key, is let in, and says what it likes
-(hostile_member.cpp), to daemons whose trainers train. What is against the protocol is counted and gets it put out; what
-only looks right is refused; the others learn on.
+"""A hostile member, or one of another version: it holds the cluster's key, is admitted, and says anything
+(hostile_member.cpp) to daemons whose trainers train. Messages against the protocol are counted and get it excluded;
+messages that only look right are refused; the others go on learning.
 """
 
 import json
@@ -17,13 +17,13 @@ from training import TrainingTest
 
 HOSTILE_MEMBER = os.environ.get("GOSSAMER_HOSTILE_MEMBER", "")
 COUNT = 3
-# After this many a member is put out (docs/reference/wire.md).
+# After this many malformed messages a member is excluded (docs/reference/wire.md).
 MAX_MALFORMED = 16
 UNKNOWN_JOB, LAYOUT_DIFFERS, BAD_REQUEST = "refused 1", "refused 2", "refused 3"
 
 
 def hostile_member(test: SystemTest, node: Node, *arguments: str) -> Dict[str, Any]:
-    """What it has to tell of its act."""
+    """The member's report on its act."""
     result = subprocess.run(
         [HOSTILE_MEMBER, str(test.cluster.cluster_key), node.address, *arguments],
         stdin=subprocess.DEVNULL,
@@ -38,7 +38,7 @@ def hostile_member(test: SystemTest, node: Node, *arguments: str) -> Dict[str, A
 
 class Repeated(SystemTest):
     def test_done_once(self) -> None:
-        """However often a request comes, and also when its answer is no longer kept, it is done once."""
+        """However often a request comes, even when its answer is no longer kept, it is done once."""
         (node,) = self.start_nodes(1)
         client = self.attach(node, np.zeros(2000))
         self.step_until(lambda: client.job()["state"] == "running", "it runs")
@@ -77,7 +77,7 @@ class Hostile(TrainingTest):
                 self.assertGreater(told["messages"], 0)
                 more = self.rejected() - rejected
                 self.assertGreater(more, 0, "it is noticed")
-                # Those that were on their way when it was put out are another's, a stranger's.
+                # Messages that were on their way when it was excluded count as a stranger's.
                 self.assertLessEqual(more, MAX_MALFORMED + 1)
                 if act != "too-large":
                     self.assertIn("too many malformed messages", told["rejected"])
@@ -88,7 +88,7 @@ class Hostile(TrainingTest):
 
     def test_keeps_to_the_letter(self) -> None:
         """Other jobs and layouts, one request again and again, answers that nobody asked for, lies about the others,
-        questions whose answers it never reads: each message is right as far as it goes."""
+        questions whose answers it never reads: each message alone is right."""
         before = self.footprint()
         for act in ("other-jobs", "repeated", "lies", "reads-nothing"):
             with self.subTest(act):
@@ -102,7 +102,7 @@ class Hostile(TrainingTest):
         self.assert_no_leak(before)
 
     def test_lies_about_its_clock(self) -> None:
-        """What cannot be is malformed; what is beside everything that the others say moves nobody's schedule."""
+        """Impossible clocks are malformed; a clock far from all others' moves nobody's schedule."""
         rejected = self.rejected()
         self.act("impossible-clock")
         self.assertEqual(self.rejected(), rejected + 1)
@@ -130,8 +130,8 @@ class Hostile(TrainingTest):
         self.assert_sound(losses=2, rejected_by={self.target: rejected + 1})
 
     def test_other_versions(self) -> None:
-        """One that speaks none of ours is turned away, and both ends say why; one that speaks ours as well is taken,
-        with all that it knows beyond it."""
+        """A member that speaks none of our versions is refused, and both ends say why. A member that also speaks ours
+        is accepted, with its further features."""
         told = self.act("nothing", "2", "3")
         self.assertIn("we speak protocol 1 to 1, you 2 to 3", told["rejected"])
         self.assertEqual(self.logged("turned away a node at .*: we speak protocol 1 to 1, you 2 to 3"), 1)

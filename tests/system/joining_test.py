@@ -1,4 +1,4 @@
-"""A newcomer takes over the model of the job, whole and exact, whatever happens to the nodes it pulls from."""
+"""A newcomer takes over the model of the job, whole and exact, whatever happens to the nodes that it pulls from."""
 
 import threading
 import unittest
@@ -60,7 +60,7 @@ class Joining(SystemTest):
         self.assert_still_exchanges([donors[1], joiner])
 
     def test_founders_agree_on_one_model(self) -> None:
-        """All at the same time, each with a model of its own."""
+        """All begin at the same time, each with a model of its own."""
         nodes = self.start_nodes(4)
         models = [np.full(1000, number, np.float32) for number in range(len(nodes))]
         runs = [
@@ -79,7 +79,7 @@ class Joining(SystemTest):
             run.close()
 
     def test_lone_trainer_hands_over_what_it_has_become(self) -> None:
-        """While a node has no neighbours nobody needs its progress; a newcomer does."""
+        """While a node has no neighbours nobody needs its training; a newcomer does."""
         nodes = self.start_nodes(2)
         alone = self.attach(nodes[0], np.zeros(1000))
         for _ in range(100):

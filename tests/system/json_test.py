@@ -1,5 +1,6 @@
-"""What gossamerctl --json prints, for every command and of real daemons, held to tools/ctl/gossamerctl.schema.json and
-docs/reference/gossamerctl.md: what is missing, of another type, or not in the schema fails. And each exit status.
+"""The output of gossamerctl --json, for every command and from real daemons, compared with
+tools/ctl/gossamerctl.schema.json and docs/reference/gossamerctl.md: a member that is missing, of another type, or not in the
+schema fails. Exit statuses are checked, too.
 """
 
 import copy
@@ -20,14 +21,14 @@ from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, wait_
 SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
 DOCUMENT = (SOURCE / "docs/reference/gossamerctl.md").read_text()
-# These print no JSON: what they run or check does.
+# These print no JSON of their own: other programs print.
 WITHOUT_JSON = {"config", "run"}
 NO_NODE = "0" * 32
 
 
 def closed(schema: Any) -> Any:
-    """The schema that allows only what it names: a member that nobody has described is an error here, and none for those
-    who use the schema with a later version."""
+    """The schema without members that it does not name: such a member is an error here, and none for users of the
+    schema with a later version."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -50,7 +51,7 @@ def subcommands(*of: str) -> List[str]:
 
 class Json(SystemTest):
     def print_json(self, node: Node, *arguments: str) -> Dict[str, Any]:
-        """Of the command as it stands in the schema: its first words that are no option."""
+        """The command as the schema names it: its first words that are not options."""
         with tempfile.TemporaryFile("w+") as out:
             tool = subprocess.Popen(
                 [BUILD / "bin" / "gossamerctl", "--socket", node.control_socket, "--json", *arguments],
@@ -76,7 +77,7 @@ class Json(SystemTest):
         self.seen: Set[str] = set()
 
     def own_key(self, name: str) -> Node:
-        """With a key file of its own, as keys change."""
+        """A node with a key file of its own, because keys change."""
         path = self.folder / name / "state" / "cluster.key"
         node = self.cluster.add(name, {"overlay": {"cluster_key_file": str(path), "peers": []}})
         node.start()
@@ -181,7 +182,7 @@ class Json(SystemTest):
         self.assertEqual(status("--version"), 0)
         self.assertEqual(status("--socket", str(self.folder / "nobody"), "status"), 1)
         self.assertEqual(status("--socket", str(self.folder / "nobody"), "explain", "--seconds", "0"), 1)
-        # A problem was found: the key's file is readable by others.
+        # It finds a problem: others can read the key's file.
         self.cluster.cluster_key.chmod(0o644)
         self.assertEqual(status(*socket, "doctor"), 1)
         self.assertEqual(status(*socket), 2)

@@ -1,5 +1,5 @@
-"""Daemons are killed at any moment, with steps that are short, longer than an exchange, and longer than most of what a
-daemon does: what their clients learned (adding.py) stays in the sum, once, and no exchange counts as unresolved.
+"""Daemons are killed at any moment, with steps that are short, longer than an exchange, and longer than most of a
+daemon's actions. Their clients' training (adding.py) stays in the sum, once, and no exchange counts as unresolved.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from adding import AddingClient, AddingTest
 from adding_trainer import TRAIN
 
 
-# After so long a client looks for its daemon every two seconds.
+# After this time a client looks for its daemon every two seconds.
 RARELY_S = 4.0
 
 
 class Killing(AddingTest):
     def kill_and_look(self, count: int, steps_s: float, kills: int, together: int = 1) -> None:
-        """One client a node. `together`: how many daemons die at once, of `count`."""
+        """One client for each node. `together` is how many of `count` daemons die at once."""
         self.kill_and_look_at([[steps_s]] * count, kills, together)
 
     def kill_and_look_at(self, groups: Sequence[Sequence[float]], kills: int, together: int = 1) -> None:
-        """`groups`: of each node, how long its clients' steps take, in seconds."""
+        """`groups`: for each node, how long its clients' steps take, in seconds."""
         nodes = self.start_nodes(len(groups))
         for node, steps_s in zip(nodes, groups):
             self.start_group(node, steps_s)
@@ -39,7 +39,7 @@ class Killing(AddingTest):
                 node.start()
             self.wait_until_back()
             if kill % 2 == 1:
-                continue  # what is left of two kills is looked at together
+                continue  # the results of two kills are checked together
             self.wait_for_links(nodes)
             self.assert_exact(f"kill {kill + 1} of {kills}")
         self.wait_for_links(nodes)
@@ -60,14 +60,15 @@ class Killing(AddingTest):
         self.kill_and_look(3, 0.1, 6, together=2)
 
     def test_groups(self) -> None:
-        """Several clients of the job at a node: the node's copy of the model is no client's, and outlives the daemon."""
+        """Several clients of the job at a node: the node's copy of the model is no client's, and outlives the
+        daemon."""
         self.kill_and_look_at([[0.01, 0.1], [0.02] * 4, [0.05]], 10)
 
     def test_groups_of_many_with_long_steps(self) -> None:
         self.kill_and_look_at([[0.5] * 8, [1.0, 0.1]], 4, together=2)
 
     def test_a_trainer_dies_with_its_daemon(self) -> None:
-        """Another takes its place at once, and asks before those come back that have the model."""
+        """Another trainer takes its place at once, and asks before the clients with the model come back."""
         node, other = self.start_nodes(2)
         self.start_group(node, [0.02, 0.02])
         self.start_group(other, [0.02])

@@ -1,4 +1,4 @@
-"""Runs in lean memory: fragments have memory only while something is done with them, and everything else is as ever."""
+"""Runs in lean memory: fragments have memory only while they are in use, and everything else is unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ while True:
 
 
 def taken_bytes(node: Node) -> int:
-    """Of the memory that the daemon of this node shares with its only client."""
+    """The memory that this node's daemon shares with its only client."""
     descriptors = Path(f"/proc/{node.program.process.pid}/fd")
     for descriptor in descriptors.iterdir():
         try:
@@ -59,7 +59,7 @@ class Lean(SystemTest):
         return all(client.run.info().state == gossamer.State.RUNNING for client in self.clients)
 
     def train(self) -> np.ndarray:
-        """Each learns something else; gives what the sum is to be."""
+        """Each trains differently; returns the expected sum."""
         random = np.random.default_rng(3)
         before = total(self.clients)
         for client in self.clients:
@@ -69,7 +69,7 @@ class Lean(SystemTest):
         return before
 
     def agree(self) -> None:
-        """Until an exchange that is under way, of which one end has done its half, changes the sum by next to nothing."""
+        """Waits until an exchange under way, with one end done, would change the sum by almost nothing."""
         self.step_until(lambda: spread(self.clients) < 5e-6, "the replicas agree")
 
     def test_lean_and_resident_replicas_average_each_other(self) -> None:
@@ -187,7 +187,7 @@ class Lean(SystemTest):
         available = next(
             int(line.split()[1]) << 10 for line in Path("/proc/meminfo").read_text().splitlines() if "MemAvailable" in line
         )
-        values = np.zeros(available // 2 // 4, np.float32)  # the kernel gives no memory for zeros that nobody writes
+        values = np.zeros(available // 2 // 4, np.float32)  # the kernel takes no memory for zeros that nobody writes
         client = self.attach(node, values)
         info = client.run.info()
         self.assertEqual(info.window_bytes, 8 * 12 << 20)

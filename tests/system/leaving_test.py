@@ -11,12 +11,12 @@ from support import BUILD, PATIENCE_S, SystemTest, gossamerctl, wait_until
 
 class Leaving(SystemTest):
     def test_a_leaver_hands_over_what_it_learned(self) -> None:
-        """With a neighbour that nothing else could tell it: the two were drained while the leaver trained."""
+        """The other neighbour cannot know it otherwise: the two were drained while the leaver trained."""
         nodes = self.start_nodes(2)
         stays, leaves = (self.attach(node, np.zeros(1000)) for node in nodes)
         self.step_until(lambda: all(c.job()["neighbours"] == 1 for c in self.clients), "both see each other")
         random = np.random.default_rng(1)
-        for _ in range(300):  # as in training: each goes its own way, and expects the other to
+        for _ in range(300):  # as in training: each goes its own way and expects the other to
             for client in self.clients:
                 client.array += random.normal(0, 0.1, 1000).astype(np.float32)
                 client.step()

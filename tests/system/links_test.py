@@ -1,6 +1,6 @@
-"""Slow, capped and stuck links, between real daemons: heartbeats pass by bulk on a shaped link, caps hold, the codec
-follows the link, a neighbour that stops reading holds up nobody else. A network of its own needs root, iproute2 and
-iptables; those tests are skipped without, and say so, and what is left is a proxy (tools/lib/shaping_proxy.py).
+"""Slow, capped and stuck links between real daemons: heartbeats pass bulk on a shaped link, caps hold, the codec
+follows the link, and a neighbour that stops reading holds up nobody else. A private network needs root, iproute2 and
+iptables; without them those tests are skipped, and say so, and a proxy is used (tools/lib/shaping_proxy.py).
 """
 
 import contextlib
@@ -28,7 +28,7 @@ HEARTBEATS = 60
 CAP_MEASURED_S = 10.0
 SLOW_MBIT_S = 10
 CODEC_ELEMENTS = 1 << 18
-# Exchanges as fast as they go: as much bulk as the links take.
+# Exchanges as fast as possible: as much bulk as the links take.
 LOAD: Options = {
     "gossip": {"period_ms": 0, "time_share": 0.0, "bandwidth_share": 0.0},
     "overlay": {"ping_ms": 50},
@@ -38,25 +38,25 @@ ELEMENTS = 4 << 20
 QUEUE_MS = 250
 NICENESS = -10
 STUCK_ELEMENTS = 16 << 20
-# What waits for one link, a message more, and what is under way on it (docs/explanation/measurements.md).
+# The data that wait for one link, one more message, and the data under way on it (docs/explanation/measurements.md).
 MOST_HELD_BYTES = (64 + 4 + 32) << 20
 
 
 class Links(SystemTest):
     @classmethod
     def setUpClass(cls) -> None:
-        """Goes before other programs, where that is allowed, and the daemons with it: it is links that are measured, not
-        the machine."""
+        """Has priority over other programs where that is allowed, and so have the daemons, because links are measured
+        and not the machine."""
         try:
             os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
         except OSError:
-            pass  # not root
+            pass  # only root may do this
 
     def setUp(self) -> None:
         super().setUp()
         self.stopping = False
         self.steppers: List[threading.Thread] = []
-        # Called before the clients are closed.
+        # This is called before the clients are closed.
         self.addCleanup(self.stop_stepping)
 
     def stop_stepping(self) -> None:
@@ -65,7 +65,7 @@ class Links(SystemTest):
             stepper.join()
 
     def load(self, nodes: List[Any], elements: int = ELEMENTS) -> List[Client]:
-        """A client at each, which steps on its own; until all take part."""
+        """Attaches a client at each, which steps by itself; waits until all take part."""
         clients = [self.attach(node, np.zeros(elements)) for node in nodes]
 
         def step(client: Client, number: int) -> None:
@@ -86,7 +86,7 @@ class Links(SystemTest):
         return clients
 
     def mbit_s(self, bytes_sent: Callable[[], List[int]], duration_s: float) -> List[float]:
-        """What is sent meanwhile."""
+        """The rate of sending in the meantime."""
         began, before = time.monotonic(), bytes_sent()
         time.sleep(duration_s)
         after = bytes_sent()
@@ -94,7 +94,7 @@ class Links(SystemTest):
         return [(b - a) * 8e-6 / took_s for a, b in zip(before, after)]
 
     def heartbeats_ms(self, nodes: List[Any], count: int) -> List[float]:
-        """The round trips of as many heartbeats that come back from now on, the shortest first."""
+        """The round trips of the next heartbeats that come back, the shortest first."""
         seen: List[float] = []
         last = [node.peers()[0]["last_round_trip_ms"] for node in nodes]
 
@@ -110,7 +110,8 @@ class Links(SystemTest):
         return sorted(seen)
 
     def check_heartbeats(self, line: Any, most_ms: Callable[[float], float]) -> None:
-        """Idle, with bulk both ways, and, to show that the line has a queue to stand in, with bulk that nobody paces."""
+        """Measures without load, with bulk in both directions, and with unpaced bulk, which shows that the line has a
+        queue."""
         nodes = line.nodes
         time.sleep(0.5)
         idle = self.heartbeats_ms(nodes, HEARTBEATS)
@@ -150,16 +151,16 @@ class Links(SystemTest):
         self.check_heartbeats(self.network_line(0.02), lambda idle_ms: 3 * idle_ms)
 
     def test_heartbeats_pass_by_bulk_nearby(self) -> None:
-        """There is no third of next to nothing. The allowances let 6 to 20 ms stand in both queues; the rest is for
-        daemons that wait for a processor, which counts more the shorter the line is."""
+        """A third of almost nothing cannot be kept. The allowances let 6 to 20 ms stand in both queues; the rest is for
+        daemons that wait for a processor, which matters more on shorter lines."""
         self.check_heartbeats(self.network_line(0), lambda idle_ms: idle_ms + 60)
 
     def test_heartbeats_pass_by_bulk_through_a_proxy(self) -> None:
-        """The same far away where no network can be made."""
+        """The same over a long line, where no network can be made."""
         self.check_heartbeats(ProxyLine(self, 0.02), lambda idle_ms: 3 * idle_ms)
 
     def check_cap(self, bytes_sent: Callable[[], List[int]]) -> None:
-        """Of the counts, none grows faster than the cap, and one as fast, each within 5 %."""
+        """No count grows faster than the cap, and one grows as fast, each within 5 %."""
         wait_until(lambda: max(self.mbit_s(bytes_sent, 1)) > 0.5 * CAP_MBIT_S, PATIENCE_S, "there is load")
         rates = self.mbit_s(bytes_sent, CAP_MEASURED_S)
         print(f"sent {', '.join(f'{rate:.2f}' for rate in rates)} Mbit/s of {CAP_MBIT_S}")
@@ -181,7 +182,8 @@ class Links(SystemTest):
         )
 
     def test_the_codec_follows_the_measured_link(self) -> None:
-        """A model every tenth of a second is too much for a slow line with q8; when the line is fast again, it is not."""
+        """With q8, a model every tenth of a second is too much for a slow line; when the line is fast again, it is
+        not."""
         automatic = {**LOAD, "gossip": {"codec": "auto", "period_ms": 100, "time_share": 0.0, "bandwidth_share": 0.0}}
         line = ProxyLine(self, 0, automatic)
         line.proxy.mbit_s = SLOW_MBIT_S
@@ -189,7 +191,7 @@ class Links(SystemTest):
         last = [0, 0]
 
         def bytes_an_element() -> float:
-            """Sent for each element that is exchanged, since it was asked last: once there, once back."""
+            """The bytes sent for each exchanged element since the last call, for both directions."""
             now = [
                 sum(client.job()["payload_bytes_sent"] for client in clients),
                 sum(client.job()["exchanges_initiated"] for client in clients),
@@ -206,7 +208,7 @@ class Links(SystemTest):
         wait_until(lambda: bytes_an_element() > 0.9, 2 * PATIENCE_S, "exchanges over the fast line are in q8")
 
     def test_a_neighbour_that_stops_reading_holds_up_nobody_else(self) -> None:
-        """Fragments of 4 MiB, as many under way as there are: what is held for it stays within what is stated."""
+        """Fragments of 4 MiB, all of them under way: the memory held for it stays within the stated limit."""
         patient = {**LOAD, "overlay": {**LOAD["overlay"], "link_timeout_ms": 60_000}}
         patient["gossip"] = {**LOAD["gossip"], "codec": "f32", "in_flight": 32, "exchange_lifetime_ms": 120_000}
         nodes = self.start_nodes(3, patient)
@@ -250,7 +252,7 @@ def slow(ordered: List[float]) -> float:
 
 
 class Sink:
-    """Takes what comes to its port, in a host's network or this process's, and does nothing with it."""
+    """Reads the bytes that come to its port, in a host's network or this process's, and drops them."""
 
     def __init__(self, address: str, host: Optional[Host] = None):
         self._socket = in_network(host, lambda: socket.create_server((address, 0)))
@@ -273,13 +275,13 @@ class Sink:
 
 
 def in_network(host: Optional[Host], make: Callable[[], Any]) -> Any:
-    """What `make` makes, there."""
+    """The result of `make`, called in that network."""
     return make() if host is None else made_in(host.enter, make)
 
 
 @contextlib.contextmanager
 def flood(sink: Sink, dialled: Tuple[str, int], host: Optional[Host] = None) -> Iterator[None]:
-    """Bytes for the sink, dialled at that address, as fast as TCP takes them."""
+    """Sends bytes to the sink, at that address, as fast as TCP takes them."""
     connection = in_network(host, lambda: socket.create_connection(dialled))
 
     def send() -> None:
@@ -301,14 +303,15 @@ def flood(sink: Sink, dialled: Tuple[str, int], host: Optional[Host] = None) -> 
 
 
 class NetworkLine:
-    """Two hosts at a switch, whose ports to them are narrow; from the first it is far. Raises NetworkUnavailable."""
+    """Two hosts at a switch with narrow ports; the first is far away. Raises NetworkUnavailable."""
 
     def __init__(self, test: Links, delay_s: float):
         network = Network()
         test._cleanups.insert(0, (network.close, (), {}))  # after the daemons have ended
         self.hosts = [network.add(delay_s), network.add()]
         for host in self.hosts:
-            host.control_congestion("reno")  # fills every queue there is, like most, unless there is too little to send
+            # this algorithm fills every queue, like most, unless there is too little to send
+            host.control_congestion("reno")
         self.nodes = [test.cluster.start(f"node-{i}", LOAD, host) for i, host in enumerate(self.hosts)]
         test.wait_for_links(self.nodes)
         for host in self.hosts:
@@ -320,11 +323,11 @@ class NetworkLine:
 
 
 class ProxyLine:
-    """Two daemons on this machine, of which one is dialled through a narrow proxy that is far away."""
+    """Two daemons on this machine; one is dialled through a narrow and distant proxy."""
 
     def __init__(self, test: Links, delay_s: float, options: Options = LOAD):
         self.proxy = ShapingProxy()
-        # From the beginning: the least round trip is believed for up to ten seconds.
+        # Set from the beginning, because the least round trip is trusted for up to ten seconds.
         self.proxy.delay_s, self.proxy.mbit_s = delay_s, LINK_MBIT_S
         test._cleanups.insert(0, (self.proxy.close, (), {}))  # after the daemons have ended
         overlay = {**options["overlay"], "advertise": self.proxy.address}
@@ -336,7 +339,7 @@ class ProxyLine:
         test.wait_for_links(self.nodes)
 
     def flood(self) -> ContextManager[None]:
-        """Connections that are there keep their target."""
+        """Existing connections keep their target."""
         sink = Sink("127.0.0.1")
         self.proxy.target = sink.address
         host, port = self.proxy.address.removeprefix("tcp://").split(":")
@@ -344,7 +347,7 @@ class ProxyLine:
 
 
 def memory_bytes(pid: int) -> int:
-    """Resident, less what it shares with clients."""
+    """Resident memory without the part that it shares with clients."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -352,7 +355,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def most_memory_bytes(pid: int) -> int:
-    """Once it has not grown for two seconds: the buffers are there that exchanges with everybody need."""
+    """Its memory once it has not grown for two seconds, when the buffers for exchanges with all others exist."""
     most, grown_s = 0, time.monotonic()
 
     def settled() -> bool:

@@ -1,4 +1,5 @@
-"""Who is in the cluster: deaths are noticed in time, nodes that move are found again, large clusters keep few links."""
+"""Members of the cluster: deaths are noticed in time, nodes that move are found again, large clusters keep few
+links."""
 
 import signal
 import time
@@ -11,7 +12,7 @@ from support import PATIENCE_S, Node, SystemTest, wait_until
 from cluster import toml
 
 ELEMENTS = 1000
-# What the defaults for a LAN promise: a failed probe and the shortest suspicion, 5 s; and time for a busy machine.
+# The bound of the defaults for a LAN is a failed probe and the shortest suspicion, 5 s; the rest is for a busy machine.
 LAN_DEATH_S = 8.0
 LAN = {"overlay": {"ping_ms": 500, "probe_interval_ms": 1000, "probe_timeout_ms": 500, "suspicion_mult": 4}}
 
@@ -32,7 +33,7 @@ class Members(SystemTest):
         )
 
     def test_a_crash_is_told_in_time(self) -> None:
-        """With the defaults for a LAN, by all neighbours, and by none of the living."""
+        """With the defaults for a LAN, all neighbours notice it, and nobody takes a living node for dead."""
         nodes = self.start_nodes(4, LAN)
         self.know_each_other(nodes)
         nodes[3].kill()
@@ -49,7 +50,8 @@ class Members(SystemTest):
             self.assertEqual(node.status()["refutations"], 0)
 
     def test_a_node_that_moves_is_found_by_its_id(self) -> None:
-        """Restarted at another port, with one contact that is not the first node: nobody's configuration changes."""
+        """It is restarted at another port, with one contact that is not the first node; no other configuration
+        changes."""
         nodes = self.start_nodes(4)
         self.know_each_other(nodes)
         before = nodes[2].address
@@ -89,7 +91,7 @@ class Members(SystemTest):
         self.know_each_other(nodes)
 
     def test_a_first_node_that_moves_finds_those_that_it_knew(self) -> None:
-        """It has no contacts, and the others know only where it was."""
+        """It has no contacts, and the others only know its old address."""
         nodes = self.start_nodes(3)
         kept = nodes[0].folder / "state" / "members"
         wait_until(
@@ -124,7 +126,7 @@ class Members(SystemTest):
             self.assertEqual(node.status()["deaths"], 0)
 
     def test_a_large_cluster_keeps_few_links(self) -> None:
-        """Beyond the limit: each node has links to some only, and training reaches everybody all the same."""
+        """Beyond the limit each node has links to some only, and training still reaches all."""
         options = {"overlay": {"full_view_limit": 3, "active_view": 3, "passive_view": 8}}
         nodes = [self.cluster.start(f"node-{index + 1}", options) for index in range(7)]
         wait_until(

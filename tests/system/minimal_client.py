@@ -1,6 +1,6 @@
-"""A client of gossamerd in plain Python, written from docs/reference/shared-memory.md and nothing else: what the page
-leaves out, this could not know. It is no library: it tries to attach once, serves everything that is due at every step,
-and reads and writes its own lists of numbers.
+"""A client of gossamerd in plain Python, written from docs/reference/shared-memory.md alone, so it shows gaps of that
+page. It is no library: it tries to attach once, serves all due fragments at every step, and reads and writes its own
+lists of numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ F32, F64, I64 = 0, 1, 7
 PARAM, BUFFER, LOCAL = 0, 1, 2
 RUNNING = 2
 
-# Offsets in the header.
+# These are offsets in the header.
 CLOCK, STEPS, PUBLICATIONS, DUE_SEQUENCE, STATE, GLOBAL_CLOCK, NEIGHBOURS, VERSION = 192, 200, 208, 256, 260, 264, 276, 320
 
 WITH_CLIENT, CORRECTION_VALID, REPLACE, SERVING = 1, 2, 4, 1 << 8
@@ -59,7 +59,7 @@ def layout_hash(fragment_elements: int, tensors: Sequence[Tensor]) -> int:
     return xxhash.xxh3_64_intdigest(described, seed=0)
 
 
-# Python has no atomic operations of its own; GCC's library has.
+# Python has no atomic operations of its own; GCC's library has them.
 _compare_exchange = ctypes.CDLL("libatomic.so.1").__atomic_compare_exchange_8
 _compare_exchange.restype = ctypes.c_bool
 _compare_exchange.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
@@ -71,7 +71,7 @@ def _pages(size: int) -> int:
 
 
 class MinimalClient:
-    """One run: open() lays the model out in shared memory, attach() hands it to a daemon, step() does its part."""
+    """One run: open() lays the model out in shared memory, attach() hands it to a daemon, step() serves it."""
 
     def __init__(self, job: str, tensors: Sequence[Tensor], fragment_elements: int):
         self.tensors = tensors
@@ -91,9 +91,9 @@ class MinimalClient:
         self._memory = mmap.mmap(self._file, self._total)
         self._doorbell = os.eventfd(0, os.EFD_CLOEXEC) if hasattr(os, "eventfd") else _eventfd()
         self._socket: socket.socket | None = None
-        self._seen = None  # due_sequence when everything had been looked at
+        self._seen = None  # due_sequence when all fragments were last looked at
         self._given = False
-        self._kept: List[int] = []  # the descriptor that a daemon has given to keep
+        self._kept: List[int] = []  # the descriptor that a daemon has given it to keep
         self._write_tables(job, names)
         for fragment in range(self.fragments):
             self._write_buffer(fragment, 0, self._fragment_values(fragment))
@@ -101,7 +101,7 @@ class MinimalClient:
         self._word32(VERSION).value = 3
 
     def attach(self, path: str, timeout_s: float = 10.0) -> str:
-        """The node's id, in hexadecimal. Raises Refused, or OSError without a daemon."""
+        """Returns the node's id, in hexadecimal. Raises Refused, or OSError without a daemon."""
         if self._socket is not None:
             self._socket.close()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,7 +125,7 @@ class MinimalClient:
         return node.hex()
 
     def step(self, samples: int = 1) -> int:
-        """Serves what is due. How many fragments that was."""
+        """Serves due fragments. Returns how many there were."""
         self._word64(CLOCK).value += samples
         self._word64(STEPS).value += 1
         due = self._word32(DUE_SEQUENCE).value
@@ -189,7 +189,7 @@ class MinimalClient:
             first_element += tensor.elements if mixed else 0
 
     def _word64(self, offset: int) -> ctypes.c_uint64:
-        """Read and written as a whole; of other stores, the machine keeps the order (x86-64)."""
+        """Read and written as a whole. The machine keeps the order of other stores (x86-64)."""
         return ctypes.c_uint64.from_buffer(self._memory, offset)
 
     def _word32(self, offset: int) -> ctypes.c_uint32:
@@ -208,7 +208,7 @@ class MinimalClient:
     # ---- fragments -------------------------------------------------------------------------------------------------
 
     def _places(self, fragment: int) -> List[Tuple[List[float], int]]:
-        """For each element of a fragment, the list that it is in and its place there."""
+        """For each element of a fragment, its list and its place there."""
         begin = fragment * self.fragment_elements
         end = min(begin + self.fragment_elements, self.elements)
         places, first = [], 0
@@ -243,13 +243,13 @@ class MinimalClient:
         return True
 
     def _begin_to_serve(self, fragment: int, word: int) -> bool:
-        """Not if the daemon has just recalled it."""
+        """False if the daemon has just recalled it."""
         at = self._word64(self._fragments_offset + FRAGMENT_BYTES * fragment)
         return _compare_exchange(ctypes.byref(at), ctypes.byref(ctypes.c_uint64(word)), word | SERVING, *SEQUENTIAL)
 
 
 def _eventfd() -> int:
-    """Before Python 3.10."""
+    """For Python before 3.10."""
     close_on_exec = 0o2000000
     descriptor = ctypes.CDLL(None, use_errno=True).eventfd(0, close_on_exec)
     if descriptor < 0:

@@ -1,5 +1,5 @@
-"""What a node shows of itself over HTTP: metrics while it trains, whatever is sent to that port, and that gossip goes on
-meanwhile.
+"""The node's pages over HTTP: metrics while it trains, anything sent to that port, and gossip that goes on in the
+meantime.
 """
 
 import json
@@ -18,10 +18,10 @@ import numpy as np
 
 from support import JOB, PATIENCE_S, Node, SystemTest, wait_until
 
-# Any free port; gossamerctl status says which.
+# Any free port; gossamerctl status says which one.
 PAGE = {"metrics": {"listen": "127.0.0.1:0"}}
-# "Costs gossip little" (docs/explanation/security.md): over so many exchanges of each node at least, the one that is
-# flooded does nearly as many as the others, and uses so much more of a core.
+# "Costs gossip little" (docs/explanation/security.md): over at least this many exchanges of each node, the flooded one does nearly
+# as many as the others, and uses this much more of a core.
 EXCHANGES_COMPARED = 600
 LEAST_SHARE_OF_EXCHANGES = 0.8
 MOST_OF_A_CORE = 0.1
@@ -34,7 +34,7 @@ def get(url: str) -> str:
 
 
 def metrics(node: Node) -> Dict[str, float]:
-    """By name and labels, as they stand in the text; each line of which is checked."""
+    """The metrics by name and labels, as they stand in the text. Each line of the text is checked."""
     samples: Dict[str, float] = {}
     for line in get(node.status()["page"] + "metrics").splitlines():
         if line.startswith("# HELP ") or line.startswith("# TYPE "):
@@ -58,7 +58,7 @@ class Metrics(SystemTest):
             self.attach(node, np.full(3000, float(index + 1)))
 
     def test_a_scrape_tells_what_happened(self) -> None:
-        # With training, so that replicas differ and age.
+        # Replicas differ and age only while they train.
         def exchanged() -> bool:
             for client in self.clients:
                 client.array += np.random.default_rng().normal(0, 0.01, client.array.shape).astype(np.float32)
@@ -99,7 +99,7 @@ class Metrics(SystemTest):
         wait_until(known, PATIENCE_S, "each has measured how fast exchanges mix")
         for node in self.nodes:
             (job,) = node.jobs()
-            self.assertGreater(job["spectral_gap"], 0.05)  # three that meet by chance
+            self.assertGreater(job["spectral_gap"], 0.05)  # three nodes that meet at random
             self.assertLessEqual(job["spectral_gap"], 1)
             shown = metrics(node)
             self.assertGreater(shown[of_job("gossamer_job_mixing_rate_per_second")], 0)
@@ -133,7 +133,7 @@ class Metrics(SystemTest):
         return [now - then for now, then in zip(self.exchanges(), before)]
 
     def processor_s(self) -> List[float]:
-        """What each daemon has used so far."""
+        """The processor time that each daemon has used so far."""
         used = []
         for node in self.nodes:
             fields = Path(f"/proc/{node.program.pid}/stat").read_text().rpartition(")")[2].split()
@@ -157,7 +157,7 @@ class Metrics(SystemTest):
                     connection.sendall(what)
                     held.append(connection)
                 except OSError:
-                    pass  # closed at the other end, to make way
+                    pass  # the other end closed it to make way
                 if len(held) > 100:
                     held.pop(0).close()
                 asked.append(1)
@@ -182,7 +182,7 @@ class Metrics(SystemTest):
             )
             done, took_s = self.exchanges_since(before), time.monotonic() - began
             used_s = [after - before_s for after, before_s in zip(self.processor_s(), used_before_s)]
-            # All three gossip alike; what the first does and uses differently is the flood's.
+            # All three gossip alike, so the difference of the first is the flood's.
             more = (used_s[0] - (used_s[1] + used_s[2]) / 2) / took_s
             print(f"exchanges {done}, processor {used_s} in {took_s:.1f} s: the flood takes {more:.3f} of a core")
             self.assertGreater(done[0], LEAST_SHARE_OF_EXCHANGES * (done[1] + done[2]) / 2)
@@ -192,7 +192,7 @@ class Metrics(SystemTest):
             stop.set()
             for thread in threads:
                 thread.join()
-        # And when it is over, it is there as before.
+        # After the flood the page is there as before.
         def answers() -> bool:
             try:
                 return "gossamer_build_info" in get(url + "metrics")
@@ -218,7 +218,7 @@ class OfOthers(SystemTest):
         wait_until(heard, PATIENCE_S, "the node between has passed on what the far one told it")
         self.assertEqual([peer["name"] for peer in near.peers() if peer["up"]], [between.name])
 
-        far.kill()  # what was heard of it is forgotten in a minute; until then its age shows
+        far.kill()  # its report is forgotten after a minute; until then its age shows
         shown = [node for node in json.loads(get(near.status()["page"] + "status.json"))["cluster"]]
         self.assertIn(far.name, [node["name"] for node in shown])
 

@@ -1,6 +1,6 @@
-"""What networks do to a cluster: partitions, connections that are dead and do not say so, loss, slow links, other
-addresses; between daemons on hosts of their own (tools/lib/network.py), with real trainers. Needs root, iproute2 and
-iptables; without them it is skipped, and says so.
+"""Networks and a cluster: partitions, dead connections that do not show it, loss, slow links, other addresses, between
+daemons on hosts of their own (tools/lib/network.py), with real trainers. Needs root, iproute2 and iptables; without
+them it is skipped, and says so.
 """
 
 import sys
@@ -13,7 +13,7 @@ from training import Member, TrainingTest
 
 COUNT = 4
 PORT = 7946
-SKIPPED = 77  # what CTest takes for "skipped"
+SKIPPED = 77  # CTest's status for "skipped"
 
 
 class OnHosts(TrainingTest):
@@ -36,7 +36,8 @@ class OnHosts(TrainingTest):
 
 class Partition(OnHosts):
     def test_partition_and_heal(self) -> None:
-        """Each half holds all data, and learns on; together again they agree. Twice, along different lines."""
+        """Each half holds all data and learns on; together again they agree. This is done twice, along different
+        lines."""
         for number, halves in enumerate(((0, 2), (1, 3)), start=1):
             group = [self.members[index] for index in halves]
             mend = self.network.part(self.hosts(group))
@@ -50,7 +51,7 @@ class Partition(OnHosts):
         self.assert_no_leak(self.before)
 
     def cut_off_one(self) -> None:
-        """It trains on alone, and what it learned meanwhile is not lost to the others."""
+        """It trains on alone, and its training in that time is not lost to the others."""
         alone, *others = self.members
         mend = self.network.part(self.hosts([alone]))
         self.wait_for_neighbours({alone: 0, **{member: len(others) - 1 for member in others}})
@@ -80,8 +81,8 @@ class HalfOpen(OnHosts):
         self.assert_sound(losses=2)
 
     def forget_connections(self) -> None:
-        """As when a router forgets them: nothing arrives on any connection of the first node any more, nobody is told,
-        and new ones work. They are given up and made anew."""
+        """As when a router forgets them: nothing arrives on the first node's connections any more, nobody is told, and
+        new ones work. The nodes give the old ones up and make new ones."""
         first = self.members[0]
         others = self.members[1:]
         pid = first.node.program.pid
@@ -101,7 +102,7 @@ class HalfOpen(OnHosts):
 
 
 class Moves(TrainingTest):
-    """A node that everybody has dialled gets another address while it runs, as a laptop does that changes networks."""
+    """A node that all others have dialled gets another address while it runs, like a laptop that changes networks."""
 
     def test_found_again_by_its_id(self) -> None:
         network = Network()
@@ -150,7 +151,7 @@ class Poor(OnHosts):
         self.assert_no_leak(self.before)
 
     def slow_one_down(self) -> None:
-        """One node's network carries 2 Mbit/s; the others are not slowed down by it, and it is not lost."""
+        """One node's network carries 2 Mbit/s; it does not slow the others down, and is not lost."""
         slow, *others = self.members
         slow.node.host.limit(2)
         self.assert_learns(others)

@@ -15,16 +15,16 @@ import numpy as np
 
 from support import JOB, PATIENCE_S, SystemTest, wait_until
 
-SKIPPED = 77  # what CTest takes for "skipped"
+SKIPPED = 77  # CTest's status for "skipped"
 BROWSER = "chromium"
 BROWSER_PATIENCE_S = 4 * PATIENCE_S
-# Of the page's own time, which passes as fast as it can: for one refresh at least.
+# The page's own time, which passes as fast as possible, for at least one refresh.
 PAGE_TIME_MS = 3000
 
 
 class Shown(SystemTest):
     def look(self, url: str, width: int = 1280) -> str:
-        """The page as its script has made it."""
+        """The page after its script has run."""
         with tempfile.TemporaryDirectory(dir=self.folder) as profile:
             looked = subprocess.run(
                 [
@@ -58,7 +58,7 @@ class Shown(SystemTest):
 
     def test_it_shows_the_cluster(self) -> None:
         nodes = self.start_nodes(3, {"metrics": {"listen": "127.0.0.1:0"}})
-        # Whoever may name a node may try this.
+        # Anyone who may name a node may try this.
         hostile = self.cluster.start("<img src=x>", {"metrics": {"listen": "127.0.0.1:0"}})
         self.wait_for_links([*nodes, hostile])
         for index, node in enumerate(nodes):

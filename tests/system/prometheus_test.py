@@ -19,14 +19,14 @@ import numpy as np
 from support import BUILD, PATIENCE_S, REPOSITORY, SystemTest, free_port, wait_until
 import processes
 
-SKIPPED = 77  # what CTest takes for "skipped"
+SKIPPED = 77  # CTest's status for "skipped"
 PROGRAMS = ("prometheus", "promtool")
 MONITORING = REPOSITORY / "tools" / "monitoring"
-PLAYED = Path(__file__).resolve().parent / "alerts_test.yml"
-# It starts, reads its storage, and scrapes for the first time.
+ALERTS_TEST = Path(__file__).resolve().parent / "alerts_test.yml"
+# In this time it starts, reads its storage, and scrapes for the first time.
 PROMETHEUS_PATIENCE_S = 3 * PATIENCE_S
 METRIC = re.compile(r"\bgossamer_[a-z_]+")
-# What a histogram or a summary adds to its name.
+# A histogram or a summary has these endings after its name.
 SERIES_ENDING = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -52,15 +52,15 @@ class Files(unittest.TestCase):
     def test_rules_are_right_and_fire_when_they_should(self) -> None:
         checked = promtool("check", "rules", str(MONITORING / "alerts.yml"))
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        played = promtool("test", "rules", str(PLAYED))
-        self.assertEqual(played.returncode, 0, played.stdout + played.stderr)
+        tested = promtool("test", "rules", str(ALERTS_TEST))
+        self.assertEqual(tested.returncode, 0, tested.stdout + tested.stderr)
 
-    def test_every_rule_is_played_and_says_what_to_do(self) -> None:
+    def test_every_rule_is_tested_and_says_what_to_do(self) -> None:
         rules = (MONITORING / "alerts.yml").read_text()
         names = re.findall(r"- alert: (\w+)", rules)
         self.assertGreater(len(names), 10)
         for name in names:
-            self.assertIn(name, PLAYED.read_text())
+            self.assertIn(name, ALERTS_TEST.read_text())
         for part in ("summary: ", "action: ", "severity: "):
             self.assertEqual(rules.count(part), len(names))
 
@@ -80,7 +80,7 @@ class Collected(SystemTest):
         folder.mkdir()
         port = free_port()
         (folder / "prometheus.yml").write_text(
-            json.dumps(  # which is YAML
+            json.dumps(  # JSON is valid YAML
                 {
                     "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
                     "rule_files": [str(MONITORING / "alerts.yml")],
@@ -118,7 +118,7 @@ class Collected(SystemTest):
         return {alert["metric"]["alertname"] for alert in self.query('ALERTS{alertstate="firing"}')}
 
     def test_the_death_of_a_node_raises_an_alert_and_the_dashboard_shows_the_rest(self) -> None:
-        # Patient with one another, as usual: on a busy machine nobody is to be taken for dead too early.
+        # The usual patience, so that on a busy machine nobody is declared dead too early.
         usual = {"ping_ms": 500, "probe_interval_ms": 1000, "probe_timeout_ms": 500, "suspicion_mult": 4}
         nodes = self.start_nodes(3, {"metrics": {"listen": "127.0.0.1:0"}, "overlay": usual})
         for index, node in enumerate(nodes):
@@ -157,7 +157,7 @@ class Collected(SystemTest):
 
         wait_until(raised, PROMETHEUS_PATIENCE_S, "the alert fires")
         alert = self.query('ALERTS{alertname="GossamerDown"}')
-        self.assertEqual(len(alert), 1)  # pending: it fires after a minute
+        self.assertEqual(len(alert), 1)  # it is pending: it fires after a minute
         for node in nodes[:2]:
             self.assertEqual(node.status()["state"], "running")
 

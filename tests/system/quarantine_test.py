@@ -1,5 +1,5 @@
-"""One training of several diverges, writes NaN, and goes on: the others learn from each other as before, and are told
-which it is.
+"""One of several trainings diverges, writes NaN, and goes on. The others learn from each other as before, and are told
+which one it is.
 """
 
 import unittest
@@ -9,7 +9,7 @@ from support import BUILD, PATIENCE_S, gossamerctl, wait_until
 from training import Member, TrainingTest
 
 TASKS = 15
-# The watch looks every five seconds, and says what has held for three looks.
+# The watch looks every five seconds, and reports a finding that has held for three looks.
 WATCH_PATIENCE_S = 2 * PATIENCE_S
 
 
@@ -32,7 +32,7 @@ class OneDiverges(TrainingTest):
             self.fail(f"task {self.task[0]} is not learned: {[member.job() for member in healthy]}")
 
     def test_the_others_go_on(self) -> None:
-        """Each healthy replica has one healthy partner: what keeps them from each other keeps them from learning."""
+        """Each healthy replica has one healthy partner, so a fault that separates them keeps them from learning."""
         *healthy, sick = self.start_members(3)
         self.task[0] = 0
         self.learn(healthy)
@@ -46,7 +46,7 @@ class OneDiverges(TrainingTest):
             self.assertIn(f"{name} holds NaN or infinity in 1 of 1 fragments", self.said(member, "status"))
             self.assertIn("it holds NaN or infinity", self.said(member, "explain", name, "--seconds", "0.1"))
             self.assertIn(f"{name} holds NaN or infinity", self.said(member, "explain", "--seconds", "0.1"))
-            # It is asked rarely, not with every second request.
+            # It is asked rarely, and not with every second request.
             job = member.job()
             self.assertLess(job["refused"], 0.05 * job["exchanges"])
             self.assertEqual(job["quarantined_fragments"], 0)

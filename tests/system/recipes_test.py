@@ -1,6 +1,6 @@
-"""The recipes (docs/how-to/recipes.md), as far as they can be played on this machine: the Kubernetes file's pods in
-namespaces, the Slurm script in a real Slurm, the Spark job in a real Spark. What a recipe needs and this machine lacks
-is told, and that recipe skipped.
+"""The recipes (docs/how-to/recipes.md), as far as one machine allows: the Kubernetes file's pods in namespaces, the Slurm
+script in a real Slurm, the Spark job in a real Spark. If this machine lacks something, the recipe is skipped, and the
+test says why.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ import numpy as np
 
 from support import BUILD, PATIENCE_S, REPOSITORY, SystemTest, free_port, wait_until
 from cluster import ask, gossamerctl, toml
-from played_pod import Pod, why_not
+from fake_pod import Pod, why_not
 from processes import Program, end
 
 RECIPES = REPOSITORY / "tools" / "recipes"
@@ -32,7 +32,7 @@ def skip(test: unittest.TestCase, why: str) -> None:
 
 
 class Kubernetes(SystemTest):
-    # Trains, and tells what it sees of the node.
+    # Trains, and reports what it sees of the node.
     TRAINER = """
 import os, sys, time
 import numpy as np, gossamer
@@ -74,9 +74,9 @@ while True:
         return Pod(part["template"]["spec"] if "template" in part else part, node, image, files)
 
     def start_daemon(self, node: Path, peers: List[str]) -> Path:
-        """The DaemonSet's pod on this node; where its sockets are."""
+        """Starts the DaemonSet's pod on this node; returns the place of its sockets."""
         config = self.parts["ConfigMap"]["data"]["gossamer.toml"]
-        # Two nodes of one machine: each at a port of its own, and no page.
+        # There are two nodes on one machine, each at a port of its own, and no page.
         config = config.replace("tcp://*:7946", "tcp://127.0.0.1:0") + toml({"metrics": {"listen": ""}})
         config = re.sub("(?m)^peers = .*$", f"peers = {peers}".replace("'", '"'), config)
         files = {"gossamer": {"gossamer.toml": config}, "gossamer-cluster-key": {"cluster.key": self.key}}
@@ -97,7 +97,7 @@ while True:
         return sockets
 
     def start_trainer(self, node: Path, goal: float) -> Program:
-        """The training pod, with a trainer of ours in the place of the image's."""
+        """Starts the training pod, with a trainer of ours in place of the image's."""
         (self.folder / "train.py").write_text(self.TRAINER)
         image = {"/train.py": self.folder / "train.py", "/opt/python": BUILD / "python", "/opt/lib": BUILD / "lib"}
         trainer = self.pod("Pod", node, image, {}).container(
@@ -129,11 +129,11 @@ while True:
         wait_until(together, 3 * PATIENCE_S, "both train together")
         for trainer in trainers:
             self.assertIn("sees ['gossamer'] ['client.sock', 'control.sock']", trainer.log_text())
-        # The client's process is gone with its pod, which the daemon sees, though it does not see the process.
+        # The client's process is gone with its pod. The daemon sees this, although it does not see the process.
         end(trainers)
         for sockets in (first, second):
             wait_until(lambda s=sockets: self.asked(s, "status")["node"]["clients"] == 0, PATIENCE_S, "it is gone")
-        # A daemon's pod is replaced: keys and members are the node's.
+        # A daemon's pod is replaced; keys and members belong to the node.
         before = self.asked(second, "status")["node"]["node"]
         end([self.programs[3]])
         second = self.start_daemon(nodes[1], [])
@@ -159,7 +159,7 @@ while True:
         return ask(sockets / "control.sock", command)
 
     def test_it_fits_together(self) -> None:
-        """What Kubernetes would refuse: names that nothing has."""
+        """Checks for errors that Kubernetes would refuse: names of things that do not exist."""
         names = {part["metadata"]["name"] for part in self.parts.values()}
         self.assertEqual(set(self.parts), {"ConfigMap", "DaemonSet", "Pod"})
         daemon_set = self.parts["DaemonSet"]["spec"]
@@ -174,7 +174,7 @@ while True:
 
 
 class Slurm(unittest.TestCase):
-    # Alone, each would come to its own number.
+    # Alone, each would reach its own number.
     TRAINER = """
 import os, time
 import numpy as np, gossamer
@@ -207,7 +207,7 @@ run.close()
         return self.programs[-1]
 
     def start_slurm(self) -> None:
-        """One node, this machine, with controller, daemon and authentication of its own."""
+        """One node, this machine, with a controller, a daemon and authentication of its own."""
         host = socket.gethostname().split(".")[0]
         key, munge = self.folder / "munge.key", self.folder / "munge.socket"
         key.write_bytes(os.urandom(128))
@@ -218,7 +218,7 @@ run.close()
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         settings = {
-            "ClusterName": "played",
+            "ClusterName": "fake",
             "SlurmctldHost": f"{host}(127.0.0.1)",
             "SlurmUser": "root",
             "AuthType": "auth/munge",
@@ -263,7 +263,7 @@ run.close()
         )
 
     def sbatch(self, *command: str) -> Tuple[int, str]:
-        """The job's exit status, and what it said."""
+        """The job's exit status and its output."""
         output = self.folder / "job.log"
         options = ["--wait", "--nodes=1", "--ntasks-per-node=2", "--overcommit", f"--output={output}"]
         submitted = self.asked(

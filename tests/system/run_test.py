@@ -16,7 +16,7 @@ from typing import Any, Dict, List
 from support import BUILD, JOB, PATIENCE_S, SystemTest, programs_naming, wait_until
 
 CTL = BUILD / "bin" / "gossamerctl"
-# The most that one run of the launcher may take in these tests.
+# One run of the launcher may take at most this long in these tests.
 LIMIT_S = 2 * PATIENCE_S
 
 
@@ -36,12 +36,12 @@ class Run(unittest.TestCase):
         self.addCleanup(self.kill_what_is_left)
 
     def kill_what_is_left(self) -> None:
-        """A test that failed may have left some behind; they all name the folder."""
+        """A failed test may have left processes behind; all of them name the folder."""
         for pid in programs_naming(self.folder):
             os.kill(pid, signal.SIGKILL)
 
     def command(self, *arguments: str) -> List[str]:
-        # No daemon there; the launcher says so and goes on.
+        # There is no daemon there; the launcher says so and goes on.
         return [str(CTL), "run", "--socket", str(self.folder / "none.sock"), *arguments]
 
     def run_to_end(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess:
@@ -256,7 +256,7 @@ class Run(unittest.TestCase):
 
     def test_nobody_survives_a_launcher_that_is_killed(self) -> None:
         ready = self.file("ready")
-        # Each has a child of its own, as a data loader, which the kernel does not end with it.
+        # Each has a child of its own, like a data loader, which the kernel does not end with it.
         script = f"sh -c 'echo >> {ready}; sleep 1000; : {self.folder}' & wait"
         launcher = self.start("--clients", "4", "--", *sh(script))
         self.wait_for_lines(ready, 4)
@@ -367,7 +367,7 @@ print("learned", flush=True)
 
 
 class Training(SystemTest):
-    """Each of two clients sees half of what is to be learned, and both learn all of it."""
+    """Each of two clients sees half of the data, and both learn all of it."""
 
     def test_two_clients_of_one_daemon(self) -> None:
         (node,) = self.start_nodes(1)

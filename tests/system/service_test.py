@@ -1,7 +1,7 @@
 """The systemd unit, run by a systemd of its own (systemd-nspawn, on this machine's /usr): the sandbox lets the daemon
-do what it must, what dies is started again, what has left is not, the group of the socket may attach and others are told
-how to, warnings are in the journal with their fields. Needs root and systemd-container; without them it is skipped, and
-says so.
+do its work, a daemon that dies is restarted, one that has left is not, the socket's group may attach and others are
+told how to, and warnings are in the journal with their fields. Needs root and systemd-container; without them it is
+skipped, and says so.
 """
 
 import json
@@ -17,10 +17,10 @@ from typing import Any, Dict, List
 from support import BUILD, PATIENCE_S, REPOSITORY, wait_until
 from machine import Machine, why_not
 
-SKIPPED = 77  # what CTest takes for "skipped"
+SKIPPED = 77  # CTest's status for "skipped"
 UNIT = REPOSITORY / "daemon" / "gossamerd.service.in"
 GPU_DROP_IN = REPOSITORY / "daemon" / "gpu.conf"
-# What `systemd-analyze security` may find the unit exposed to, without GPUs.
+# The greatest exposure that `systemd-analyze security` may find for the unit without GPUs.
 MOST_EXPOSURE = 1.5
 INSTALLED = "/opt/gossamer"
 CONTROL = "/run/gossamer/control.sock"
@@ -61,13 +61,13 @@ class Service(unittest.TestCase):
             [
                 "--volatile=yes",
                 *(f"--bind-ro={BUILD / part}:{INSTALLED}/{part}" for part in ("bin", "lib", "python")),
-                # What else is installed on this machine is not to start.
+                # Other services of this machine must not start.
                 "systemd.unit=basic.target",
             ],
         )
         self.addCleanup(self.machine.halt)
-        # Where systemd itself does not get up (in a container without rights over its cgroups, say), there is nothing
-        # to test ours with.
+        # If systemd itself does not get up (for instance in a container without rights over its cgroups), the unit
+        # cannot be tested.
         try:
             self.machine.boot()
         except TimeoutError as error:
@@ -76,7 +76,7 @@ class Service(unittest.TestCase):
         self.inside("systemd-sysusers", "-", given=self.users())
         unit = UNIT.read_text().replace("@CMAKE_INSTALL_FULL_BINDIR@", f"{INSTALLED}/bin")
         self.inside("cp", "/dev/stdin", "/run/systemd/system/gossamerd.service", given=unit)
-        # There is no network here to be waited for.
+        # There is no network here to wait for.
         self.inside("systemctl", "mask", "--runtime", "systemd-networkd-wait-online.service")
         self.inside("systemctl", "daemon-reload")
 
@@ -119,7 +119,7 @@ class Service(unittest.TestCase):
         self.inside("install", "-D", "-m", "644", "/dev/stdin", "/etc/gossamer/gossamer.toml", given=text)
 
     def entries(self, *matches: str) -> List[Dict[str, Any]]:
-        """Of the journal."""
+        """Entries of the journal."""
         found = self.machine.enter("journalctl", "--output=json", "--no-pager", "--unit=gossamerd", *matches).stdout
         return [json.loads(line) for line in found.splitlines()]
 
@@ -143,7 +143,7 @@ class Service(unittest.TestCase):
         wait_until(lambda: self.status().get("clients") == 1, PATIENCE_S, "the trainer is attached again")
         self.assertEqual(self.status()["clients_awaited"], 0)
 
-        # Both die: the next daemon knows that there was one.
+        # Both die, and the next daemon knows that there was a client.
         trainer.kill()
         self.inside("systemctl", "kill", "--signal=KILL", "gossamerd")
         wait_until(lambda: self.shown()["NRestarts"] == "2", PATIENCE_S, "it is started once more")
@@ -208,11 +208,11 @@ class Service(unittest.TestCase):
         self.inside(*shlex.split(advice[0]))
         self.assertEqual(attach("bob"), "attached")
         self.assertIn("node", as_user("bob", f"{INSTALLED}/bin/gossamerctl", "status"))
-        # What changes the cluster is not for the group.
+        # Members of the group may not change the cluster.
         self.assertIn("root", as_user("bob", f"{INSTALLED}/bin/gossamerctl", "invite"))
 
     def test_warnings_are_in_the_journal_with_fields(self) -> None:
-        # Where the unit lets it write nothing.
+        # The unit lets it write nothing there.
         self.configure('[checkpoints]\nfolder = "/srv/checkpoints"\n')
         self.start()
         self.trainer()
@@ -227,7 +227,7 @@ class Service(unittest.TestCase):
         started = [entry for entry in self.entries("PRIORITY=6") if "runs as node" in entry["MESSAGE"]]
         self.assertEqual(len(started), 1)
         self.assertNotIn("GOSSAMER_JOB", started[0])
-        # A configuration that is wrong is an entry of its own, whole.
+        # A wrong configuration is one whole entry.
         self.inside("systemctl", "stop", "gossamerd")
         self.configure("[overlay]\nlisten = 5\n")
         self.machine.enter("systemctl", "start", "gossamerd")

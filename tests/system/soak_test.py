@@ -1,4 +1,4 @@
-"""The soak, short: what it looks at and writes, that it ends clean, and that its verdicts can tell flat from growing."""
+"""A short soak: its measurements and files, its clean end, and verdicts that can tell flat from growing."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from soak.verdicts import of_answers, of_daemon, slope_of
 RUN_TIMEOUT_S = 240
 DAEMONS, CLIENTS = 4, 6
 SHORT = ("--daemons", str(DAEMONS), "--clients", str(CLIENTS), "--parameters", "1e6", "--seed", "1", "--step-ms", "50")
-# Whether an answer was late is for machines that do nothing else.
+# The verdicts on late answers are for machines that do nothing else.
 ABOUT_TIME = ("gossamerctl: ", "gossamerctl becomes")
 
 
@@ -87,7 +87,7 @@ class Soak(ToolTest):
 
 
 def looks(heap: Callable[[float], float], minutes: float = 30, descriptors: int = 30) -> List[Look]:
-    """At a daemon whose heap is so many bytes at a time, in seconds; one every two seconds."""
+    """Looks at a daemon with this heap in bytes at each time in seconds; one look every two seconds."""
     return [
         Look(2.0 * i, "node", 1, 60_000_000, 0, int(heap(2.0 * i)), descriptors + i * 20 // int(30 * minutes), 5, 0.2)
         for i in range(int(30 * minutes))
@@ -95,7 +95,7 @@ def looks(heap: Callable[[float], float], minutes: float = 30, descriptors: int 
 
 
 def breath(random: Random) -> float:
-    """What comes and goes with the fragments under way: some megabytes at most, and nothing now and then."""
+    """The memory that comes and goes with the fragments under way: a few megabytes at most, and sometimes nothing."""
     return 4e6 * max(0.0, random.random() - 0.2)
 
 
@@ -138,7 +138,7 @@ class Verdicts(unittest.TestCase):
         figures, [late] = self.answers(lambda i: 130.0 if i == 70 else 4.0)
         self.assertIn("1 answers took longer than 100 ms (node after 35 s: 130 ms)", late)
         self.assertEqual((figures["late"], figures["over_100_ms"]), (1, 1))
-        # On a machine where a program that does nothing takes as long as that, nobody is blamed.
+        # On a machine where a program that does nothing takes that long, nobody is blamed.
         figures, told = self.answers(lambda i: 130.0 if i == 70 else 40.0, nothing_ms=20.0)
         self.assertEqual((figures["late"], figures["over_100_ms"], told), (0, 1, []))
         [slower] = self.answers(lambda i: 4.0 + i / 20)[1]

@@ -1,4 +1,4 @@
-"""Starting a node where something is wrong: a clear message and an exit status, never a crash or a hang."""
+"""Starting a node in a wrong environment: a clear message and an exit status, never a crash or a hang."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 class Starting(SystemTest):
     def refused(self, config: Path, status: int, *says: str) -> None:
-        """gossamerd ends by itself with this status, and its messages hold all of `says`."""
+        """gossamerd ends by itself with this status, and its messages contain all of `says`."""
         result = subprocess.run(
             [str(BUILD / "bin" / "gossamerd"), "--config", str(config)],
             stdin=subprocess.DEVNULL,
@@ -39,7 +39,7 @@ class Starting(SystemTest):
         (node,) = self.start_nodes(1)
         whole = node.config.read_text()
         for cut in range(1, len(whole) - 1, 37):
-            # Cut anywhere, it is either refused by line, or complete as far as it goes.
+            # A file that is cut anywhere is either refused with a line number, or complete as far as it goes.
             text = whole[:cut] + "\n[node"
             self.refused(self.written(text), WRONG_USAGE, f"{self.folder}/wrong.toml:")
         self.refused(self.written("[node]\nnmae = 'x'\n"), WRONG_USAGE, "wrong.toml:2", "nmae")
@@ -108,7 +108,7 @@ class Starting(SystemTest):
 
 
 class FullDisk(SystemTest):
-    """On a file system of a few pages, for which one must be root."""
+    """On a file system of a few pages, which needs root."""
 
     def small_disk(self) -> Path:
         folder = self.folder / "disk"
@@ -155,7 +155,7 @@ class FullDisk(SystemTest):
         clients = [self.attach(node, np.zeros(1000)) for node in nodes]
         self.fill(disk)
         self.assert_still_exchanges(clients)
-        # A third node comes: nothing about that may need the disk.
+        # A third node comes; nothing about that may need the disk.
         third = self.cluster.start("node-3")
         wait_until(lambda: nodes[0].status()["neighbours"] == 2, PATIENCE_S, "the third is linked")
         self.assert_still_exchanges([self.attach(third, np.zeros(1000)), *clients])

@@ -1,6 +1,6 @@
-"""A stranger who can reach the port, with or without an invitation that is no longer good for anything
-(hostile_stranger.cpp): he completes handshakes, or only connects, and is let in nowhere. Whatever he does, the members
-train on, others can join them, and what his connections take is bounded.
+"""A stranger who can reach the port, with or without an expired invitation (hostile_stranger.cpp): he completes
+handshakes, or only connects, and is admitted nowhere. Whatever he does, the members train on, others can join them, and
+the resources of his connections are bounded.
 """
 
 import json
@@ -19,10 +19,10 @@ from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
 ELEMENTS = 2000
-# What docs/reference/wire.md promises: so many at once, and the seconds that each may take.
+# The bounds in docs/reference/wire.md: the number at once, and the seconds for each.
 MAX_STRANGERS = 256
 STRANGER_PATIENCE_S = 10
-# Of the daemon under the flood; a quarter of them is for strangers.
+# The limit of the flooded daemon; a quarter of them is for strangers.
 FEW_DESCRIPTORS = 240
 
 
@@ -62,7 +62,7 @@ class Stranger(SystemTest):
         self.assert_still_exchanges(self.both)
 
     def test_chooses_the_routing_ids_that_come_next(self) -> None:
-        """Two connections of the same routing id end a ROUTER by an assertion where it has made up one of them."""
+        """A ROUTER that has made up the routing id of one of two connections with the same id ends by an assertion."""
         with self.start_stranger(self.nodes[0], "routing-ids", 64) as stranger:
             told = self.told(stranger)
             stranger.stdin.close()
@@ -73,7 +73,7 @@ class Stranger(SystemTest):
         return descriptors(node.program.pid)[0]
 
     def test_holds_connections(self) -> None:
-        """More than there is room for, each with a handshake, and none with a hello."""
+        """More connections than there is room for, each with a handshake and none with a hello."""
         node = self.nodes[0]
         before = self.sockets(node)
         stranger = self.start_stranger(node, "hold", 2 * MAX_STRANGERS)

@@ -1,7 +1,7 @@
-"""What the system tests share: real daemons in a temporary folder, and clients of theirs in the test's own process.
+"""The common part of the system tests: real daemons in a temporary folder, and their clients in the test's own process.
 
-A test steps its clients itself, one after the other, so that it decides what each model holds and when. "Training" is
-adding to the arrays, or nothing at all: then the sum over all replicas must stay what it was.
+A test steps its clients itself, one after the other, so that it decides what each model holds and when. "Training"
+means adding to the arrays, or nothing at all; then the sum over all replicas must stay the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# CTest says where it has built; a test that is run by hand takes the usual folder.
+# CTest names its build folder; a test that is run by hand uses the usual one.
 BUILD = Path(os.environ.get("GOSSAMER_BUILD", REPOSITORY / "build"))
 sys.path[:0] = [str(BUILD / "python"), str(REPOSITORY / "tools" / "lib")]
 
@@ -28,7 +28,7 @@ import gossamer  # noqa: E402
 from cluster import Cluster, Node, Options, gossamerctl, write_key  # noqa: E402, F401
 from processes import wait_until  # noqa: E402, F401
 
-# Every wait for a condition is bounded by this; generous, for a machine that is busy with other things.
+# This bounds every wait for a condition; it is generous, for a machine that is busy with other things.
 PATIENCE_S = 30.0
 JOB = "test"
 # Each addition to a replica rounds once to fp32. For sums of a few values around one.
@@ -70,26 +70,26 @@ def total(clients: List[Client]) -> np.ndarray:
 
 
 def free_port() -> int:
-    """For a program that cannot be told to choose one itself; somebody may be faster."""
+    """For a program that cannot choose a port itself; another program may be faster."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]
 
 
 def programs_naming(folder: Path) -> List[int]:
-    """Processes that were told of a file of this folder when they were started."""
+    """Processes whose arguments or environment name a file of this folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if str(folder).encode() in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
         except OSError:
-            pass  # gone meanwhile
+            pass  # it has ended in the meantime
     return found
 
 
 class ToolTest(unittest.TestCase):
-    """Runs one of the programs in tools/lib in a temporary folder of its own, of which nothing is to be left."""
+    """Runs one of the programs in tools/lib in a temporary folder of its own. Nothing of it may be left."""
 
     TOOL: str
 
@@ -126,7 +126,7 @@ class ToolTest(unittest.TestCase):
 
 
 class SystemTest(unittest.TestCase):
-    """Has a cluster of its own, which is gone after the test; the daemons' logs are shown if it fails."""
+    """Has a cluster of its own, which is gone after the test. The daemons' logs are shown if it fails."""
 
     def setUp(self) -> None:
         warnings.simplefilter("ignore", gossamer.GossamerWarning)
@@ -156,7 +156,7 @@ class SystemTest(unittest.TestCase):
         return len(self._result.errors) + len(self._result.failures) if self._result else 0
 
     def start_nodes(self, count: int, options: Optional[Options] = None) -> List[Node]:
-        """Started and linked, each with every other."""
+        """Nodes that are started and linked, each with every other."""
         nodes = [self.cluster.start(f"node-{index + 1}", options) for index in range(count)]
         self.wait_for_links(nodes)
         return nodes
@@ -184,13 +184,13 @@ class SystemTest(unittest.TestCase):
         wait_until(step_and_look, PATIENCE_S, what)
 
     def publish(self, client: Client) -> None:
-        """Steps until the daemon has what the array of one fragment holds now."""
+        """Steps until the daemon has the present values of the array, which is one fragment."""
         before = client.run.info().publications
         self.step_until(lambda: client.run.info().publications > before, "the client has published", [client])
 
     def converge(self, clients: List[Client], expected_total: np.ndarray, tolerance: float = 1e-4) -> None:
-        """Until the replicas agree, and their sum is what it should be. While an exchange is under way one side of it
-        may have moved and the other not; but not for long, and by ever less."""
+        """Steps until the replicas agree and their sum is right. During an exchange one side may have moved and the
+        other not, but only for a moment, and by less and less."""
 
         def agree() -> bool:
             return spread(clients) <= tolerance and error() <= ROUNDING
@@ -204,7 +204,7 @@ class SystemTest(unittest.TestCase):
             self.fail(f"the replicas differ by {spread(clients):g}, their sum is off by {error():g}")
 
     def assert_still_exchanges(self, clients: List[Client]) -> None:
-        """Whatever happened before, training goes on: a change at the first one reaches the others."""
+        """Whatever happened before, training goes on: a change at the first client reaches the others."""
         clients[0].array += 1
         before = [client.array.copy() for client in clients[1:]]
         self.step_until(

@@ -10,18 +10,18 @@ import numpy as np
 from support import JOB, PATIENCE_S, SystemTest, spread, total, wait_until
 
 ELEMENTS = 5000
-# Rounding of a sum of values around ten, over hundreds of exchanges. A lost exchange moves 0.01 and more.
+# The rounding of a sum of values around ten, over hundreds of exchanges. A lost exchange moves 0.01 and more.
 ADDING_UP = 1e-3
 
 
 class DaemonDies(SystemTest):
     def test_pending_correction_is_applied_once(self) -> None:
-        """A correction that lies in shared memory when the daemon is killed reaches the model, once."""
+        """A correction that is in shared memory when the daemon is killed reaches the model, once."""
         nodes = self.start_nodes(2)
         idle, other = (self.attach(node, np.zeros(ELEMENTS)) for node in nodes)
         idle.array += 1
         self.publish(idle)
-        # `idle` stands still from here on: what it is owed waits in its memory.
+        # `idle` stands still from here on, and its corrections wait in its memory.
         self.step_until(lambda: bool(np.allclose(other.array, 0.5, atol=1e-4)), "the other has its half", [other])
         nodes[0].kill()
         np.testing.assert_array_equal(idle.array, 1)
@@ -35,7 +35,7 @@ class DaemonDies(SystemTest):
         self.assert_still_exchanges([idle, other])
 
     def test_training_goes_on_alone(self) -> None:
-        """Steps without a daemon neither wait nor fail, and what was learned meanwhile is not lost."""
+        """Steps without a daemon neither wait nor fail, and their training is not lost."""
         nodes = self.start_nodes(2)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         nodes[0].kill()
@@ -52,9 +52,9 @@ class DaemonDies(SystemTest):
         self.converge(clients, np.full(ELEMENTS, float(clients[0].array[0])))
 
     def test_killed_and_started_again_and_again(self) -> None:
-        """In the middle of exchanges. One that had moved one side only is lost, so the sum may change by the little
-        that replicas which track one another differ; anything applied twice, or a model taken from nowhere, would show
-        as much more."""
+        """Kills in the middle of exchanges. An exchange with one side done is lost, so the sum may change by the small
+        difference of replicas that track one another. A correction applied twice, or a wrong model, would change it by
+        much more."""
         nodes = self.start_nodes(3)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         random = np.random.default_rng(5)
@@ -72,7 +72,7 @@ class DaemonDies(SystemTest):
         self.assert_still_exchanges(clients)
 
     def test_neighbour_dies(self) -> None:
-        """The survivors notice, go on with each other, and take it back when it returns."""
+        """The survivors notice, go on with each other, and accept it again when it returns."""
         nodes = self.start_nodes(3)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         nodes[2].kill()
@@ -82,7 +82,7 @@ class DaemonDies(SystemTest):
         before = total(clients[:2])
         clients[0].array += 1
         self.converge(clients[:2], before + 1)
-        # Only what was under way with the dead one may have stayed without an answer: one exchange begun by either side.
+        # Only exchanges with the dead one may have stayed without an answer: one begun by each side.
         for client in clients[:2]:
             self.assertLessEqual(client.job()["unresolved"], 2)
         nodes[2].start()
@@ -119,7 +119,7 @@ class TrainerDies(SystemTest):
 
 class CleanStop(SystemTest):
     def test_leaves_nothing_unresolved(self) -> None:
-        """SIGTERM while everyone trains and exchanges: what is under way is finished, and the sum holds."""
+        """SIGTERM while all train and exchange: exchanges under way are finished, and the sum holds."""
         nodes = self.start_nodes(3)
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         added = 0.0
@@ -127,7 +127,8 @@ class CleanStop(SystemTest):
         def train() -> None:
             nonlocal added
             for number, client in enumerate(clients):
-                client.array += number / 128  # exact in fp32, and different for each: there is always much to exchange
+                # exact in fp32, and different for each, so that there is always much to exchange
+                client.array += number / 128
                 added += number / 128
                 client.step()
 
@@ -141,7 +142,7 @@ class CleanStop(SystemTest):
         self.converge_rest(clients, added)
 
     def converge_rest(self, clients, added: float) -> None:
-        """The last one is on its own now; it takes what it was owed at its next step."""
+        """The last one is alone now; it takes its waiting corrections at its next step."""
 
         def error() -> float:
             return float(np.abs(total(clients) - added).max())

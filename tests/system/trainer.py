@@ -1,12 +1,12 @@
 """A small real trainer: `trainer.py NODE NODES BOARD TASK [ELEMENTS [STEPS_PER_S]]`, attached to the daemon at
 $GOSSAMER_SOCKET until it is ended.
 
-Linear regression, of which each trainer sees a part only: its inputs are zero outside the coordinates that are its own.
-Every coordinate belongs to two neighbouring trainers, so that none is lost with one of them. Alone, a trainer learns its
-share of the optimum and leaves the rest as it was; together, all reach the optimum, which is the same whoever trains
-how fast. The score is the distance to it, relative to its length. The number in the file TASK says which of many optima
-is to be learned: whoever changes it sees whether training still works. With a number below 0 the last of the trainers
-diverges: it writes NaN, and goes on.
+It learns a linear regression, of which each trainer sees only a part: its inputs are zero outside its own coordinates.
+Every coordinate belongs to two neighbouring trainers, so that none is lost with one of them. Alone, a trainer learns
+its share of the optimum and leaves the rest unchanged; together, all reach the optimum, whatever their speeds. The
+score is the distance to the optimum, relative to its length. The number in the file TASK chooses one of many optima;
+changing it shows whether training still works. With a number below 0 the last trainer diverges: it writes NaN, and goes
+on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
     board = Board(board_path, writer=True, clear=True)
     board["started_s"] = time.monotonic()
     learner = Regression(node, nodes, elements)
-    # A large model in many fragments, so that joining takes a while.
+    # The model is large and has many fragments, so that joining takes a while.
     run = gossamer.attach({"w": learner.weights}, job=JOB, fragment_elements=FRAGMENT if elements > FRAGMENT else 0)
     board["ready_s"] = time.monotonic()
     while True:

@@ -1,7 +1,7 @@
 """Clusters with real trainers, for the tests of faults: daemons and small trainers (trainer.py) as processes of their
-own, what they have learned, and what must hold after any fault.
+own, their progress, and the conditions that hold after any fault.
 
-Waits are for conditions. How long a death takes to be noticed is the failure detector's business: a few seconds here.
+Waits are for conditions. The failure detector decides how long a death takes to be noticed: a few seconds here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from network import Host
 from processes import Program
 
 TRAINER = Path(__file__).with_name("trainer.py")
-# The relative distance to the optimum that counts as learned. Alone, a trainer of four stays at 0.7 and more.
+# At this relative distance to the optimum it counts as learned. Alone, a trainer of four stays at 0.7 and more.
 TARGET = 0.1
-# Exchanges that may be under way between two nodes when one is lost: those that either began, and as many again of
-# which the acknowledgement was not there yet.
+# Exchanges that may be under way between two nodes when one is lost: those that either began, and as many again whose
+# acknowledgement had not arrived.
 IN_FLIGHT = 4
 UNRESOLVED_PER_LOSS = 4 * IN_FLIGHT
 QUICK_TRAINING: Options = {
@@ -38,11 +38,11 @@ QUICK_TRAINING: Options = {
     },
     "log": {"level": "debug"},
 }
-# What a daemon may hold more of after a fault than before it: allocators keep what they once had.
+# A daemon may hold this much more memory after a fault than before it, because allocators keep memory.
 ALLOWED_GROWTH_BYTES = 24 << 20
-# Control connections of the test may be open.
+# The test's control connections may be open.
 ALLOWED_MORE_SOCKETS = 4
-# ZeroMQ's own, of the end of a link that dialled it; the ends may have changed.
+# ZeroMQ's own descriptors at the dialling end of a link; the ends may have changed.
 DESCRIPTORS_PER_DIALLED_LINK = 6
 
 
@@ -54,29 +54,29 @@ def private_bytes(pid: int) -> int:
 
 
 def descriptors(pid: int) -> Tuple[int, int]:
-    """Sockets, and others."""
+    """The numbers of sockets and of other descriptors."""
     sockets = others = 0
     for entry in os.scandir(f"/proc/{pid}/fd"):
         try:
             is_socket = os.readlink(entry.path).startswith("socket:")
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         sockets, others = sockets + is_socket, others + (not is_socket)
     return sockets, others
 
 
 class Member:
-    """A node, its trainer, and what the trainer tells of itself."""
+    """A node, its trainer, and the trainer's report on itself."""
 
     def __init__(self, node: Node, number: int, count: int):
         self.node = node
-        self.number = number  # which part of the data it sees, of `count`
+        self.number = number  # its part of the data, out of `count`
         self.count = count
         self.trainer: Optional[Program] = None
         self.board = Board(node.folder / "board")
 
     def losses(self) -> int:
-        """Exchanges of which this node does not know how they ended."""
+        """Exchanges whose outcome this node does not know."""
         return sum(job["unresolved"] for job in self.node.jobs())
 
     def job(self) -> Dict:
@@ -96,7 +96,7 @@ class TrainingTest(SystemTest):
         self.members: List[Member] = []
 
     def start_members(self, count: int, hosts: Optional[List[Host]] = None) -> List[Member]:
-        """Started, linked, and at their training."""
+        """Members that are started, linked and training."""
         for number in range(count):
             self.add_member(number, count, hosts[number] if hosts else None)
         self.wait_for_neighbours({member: count - 1 for member in self.members})
@@ -104,7 +104,7 @@ class TrainingTest(SystemTest):
         return self.members
 
     def add_member(self, number: int, count: int, host: Optional[Host] = None, **more: Dict[str, Any]) -> Member:
-        """`more`: sections of the node's configuration."""
+        """`more` has sections of the node's configuration."""
         options: Options = {}
         for source in (QUICK_TRAINING, more):
             for section, values in source.items():
@@ -128,7 +128,7 @@ class TrainingTest(SystemTest):
         )
 
     def assert_learns(self, members: Optional[List[Member]] = None) -> None:
-        """Training goes on: these take a new task, which none of them can learn alone, and all learn it."""
+        """Checks that training goes on: these get a new task, which none of them can learn alone, and all learn it."""
         members = self.members if members is None else members
         self.task[0] += 1
         try:
@@ -146,8 +146,8 @@ class TrainingTest(SystemTest):
         members: Optional[List[Member]] = None,
         rejected_by: Optional[Dict[Member, int]] = None,
     ) -> None:
-        """Nobody has been harmed: what the counters say. `losses`: how often a node has lost another. `rejected_by`:
-        who was sent malformed messages, and how many."""
+        """Checks by the counters that nobody was harmed. `losses`: how often a node has lost another. `rejected_by`:
+        the nodes that were sent malformed messages, and how many."""
         for member in self.members if members is None else members:
             name = member.node.name
             self.assertTrue(member.node.running(), f"{name} runs")
@@ -163,12 +163,12 @@ class TrainingTest(SystemTest):
             self.assertEqual(serious, [], name)
 
     def footprint(self) -> Dict[int, tuple]:
-        """Of each daemon by its process: bytes, sockets, other descriptors."""
+        """For each daemon by its process: bytes, sockets, other descriptors."""
         pids = [member.node.program.pid for member in self.members if member.node.running()]
         return {pid: (private_bytes(pid), *descriptors(pid)) for pid in pids}
 
     def assert_no_leak(self, before: Dict[int, tuple]) -> None:
-        """Daemons that have run since then hold hardly more than then. Descriptors of links go with the links."""
+        """Daemons that have run since then hold hardly more than then. Descriptors of links end with the links."""
 
         other_nodes = len(self.members) - 1
         allowed = (ALLOWED_GROWTH_BYTES, ALLOWED_MORE_SOCKETS, DESCRIPTORS_PER_DIALLED_LINK * other_nodes)
@@ -190,7 +190,7 @@ class TrainingTest(SystemTest):
         return [member.board["steps"] for member in members]
 
     def wait_for_steps(self, members: List[Member], more: int) -> None:
-        """Each of these trains this many steps more."""
+        """Waits until each of these has trained this many steps more."""
         before = self.steps_of(members)
         wait_until(
             lambda: all(now >= then + more for now, then in zip(self.steps_of(members), before)),
@@ -208,5 +208,5 @@ def resume(program: Program) -> None:
 
 
 def hold(seconds: float) -> None:
-    """A fault that lasts for a given time, as a pause does; not for waiting until something has happened."""
+    """A fault that lasts for a given time, like a pause; not for waiting until something has happened."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""The watch, with real daemons: what it finds is said once in the log, shown everywhere while it holds, and taken back.
+"""The watch with real daemons: each finding is logged once, shown everywhere while it holds, and ended.
 """
 
 import json
@@ -35,7 +35,7 @@ class Watch(SystemTest):
         return line.split()[-1]
 
     def test_replicas_that_move_apart(self) -> None:
-        # Several steps between two exchanges, also on a busy machine: where there is none, the distance is zero.
+        # There are several steps between two exchanges, even on a busy machine: with none, the distance would be zero.
         settings = {"metrics": {"listen": "127.0.0.1:0"}, "gossip": {"period_ms": EXCHANGE_PERIOD_MS}}
         nodes = self.start_nodes(2, settings)
         for node in nodes:

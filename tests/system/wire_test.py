@@ -1,5 +1,5 @@
-"""What can happen to bytes on their way, where nobody need be root: they come late, slowly, damaged, a second time, or
-not at all. Every daemon is dialled through a proxy (tools/lib/shaping_proxy.py).
+"""Faults of bytes on their way, without root: they come late, slowly, damaged, a second time, or not at all. Every
+daemon is dialled through a proxy (tools/lib/shaping_proxy.py).
 """
 
 import socket
@@ -35,7 +35,7 @@ class Wire(TrainingTest):
         return sum(member.node.log.read_text(errors="replace").count(" is up (") for member in self.members)
 
     def test_far_and_slow(self) -> None:
-        """120 ms there and back, 4 Mbit/s: no link is lost, and nothing but time."""
+        """120 ms there and back, 4 Mbit/s: no link is lost; it only takes time."""
         before = self.links_made()
         for proxy in self.proxies:
             proxy.delay_s, proxy.mbit_s = 0.06, 4.0
@@ -51,7 +51,7 @@ class Wire(TrainingTest):
         self.assert_no_leak(self.before)
 
     def test_damaged(self) -> None:
-        """A bit that changes on the way breaks the connection, not the model: nothing that was damaged is read."""
+        """A bit that changes on the way breaks the connection, not the model: no damaged data are read."""
         before = self.links_made()
         self.proxies[0].flip_a_bit()
         wait_until(lambda: self.links_made() > before, PATIENCE_S, "a link is made anew")
@@ -60,8 +60,8 @@ class Wire(TrainingTest):
         self.assert_no_leak(self.before)
 
     def test_repeated(self) -> None:
-        """Whole connections, as they were recorded, are played to the port again: no link comes of it, and no exchange
-        is done a second time."""
+        """Whole recorded connections are sent to the port again: no link comes of it, and no exchange is done a second
+        time."""
         for proxy in self.proxies:
             proxy.record = True
         self.members[1].node.kill()
@@ -84,7 +84,7 @@ class Wire(TrainingTest):
         self.assert_sound(losses=1)
 
     def play(self, target: tuple, connection: bytes) -> None:
-        """To its end, or until the other hangs up."""
+        """To its end, or until the other end hangs up."""
         with socket.create_connection(target, PATIENCE_S) as replay:
             try:
                 replay.sendall(connection)
@@ -95,7 +95,8 @@ class Wire(TrainingTest):
                 pass
 
     def test_nothing_gets_through(self) -> None:
-        """Connections stand still without an end, as behind a router that has forgotten them, and go on after a while."""
+        """Connections stand still without an end, as behind a router that has forgotten them, and go on after a
+        while."""
         for proxy in self.proxies:
             proxy.stalled = True
         self.wait_for_neighbours({member: 0 for member in self.members})

@@ -1,6 +1,7 @@
-// gossamer-bench codec: the kernels of gossip/codec/lattice.hpp on one core, over arrays far larger than the caches, as
-// bytes that each must read and write per second and as a ratio to STREAM's triad and copy. In a round each goes
-// through all fragments, and the median of the fragments' times counts, since other programs use the machine, too.
+// gossamer-bench codec measures the kernels of gossip/codec/lattice.hpp on one core, over arrays far larger than the
+// caches. Each is given as the bytes per second that it must read and write, and as a ratio to STREAM's triad and copy.
+// In a round each kernel goes through all fragments. The median of the fragments' times counts, because other programs
+// use the machine, too.
 
 #include <fmt/format.h>
 
@@ -28,9 +29,9 @@ constexpr std::size_t fragment_blocks = fragment_elements / block_elements;
 constexpr std::int8_t step_exponent = -8;
 constexpr std::uint64_t seed = 0x5eed;
 
-/// Everything that one codec's kernels read and write, for all fragments.
-struct Frames {
-  Frames(Codec used, std::size_t elements)
+/// All that one codec's kernels read and write, for all fragments.
+struct CodecFrames {
+  CodecFrames(Codec used, std::size_t elements)
       : codec(used),
         exponents(elements / block_elements, step_exponent),
         checks(elements / block_elements),
@@ -46,7 +47,7 @@ struct Frames {
   std::vector<gossip::BlockOutcome> outcomes;
 };
 
-/// The models of the two ends of an exchange, and what is still to be added to them.
+/// The models of the two ends of an exchange, and the corrections that are still to be added to them.
 struct Models {
   explicit Models(std::size_t elements)
       : initiator(elements), responder(elements), correction(elements), out(elements) {
@@ -59,7 +60,7 @@ struct Models {
   std::vector<float> initiator, responder, correction, out;
 };
 
-/// Something to time: what it does with one fragment, and the seconds that took, one number a round.
+/// A kernel to time: its work on one fragment, and the seconds that this took, with one number for each round.
 struct Subject {
   std::string kernel, codec;
   double bytes_per_element;
@@ -78,7 +79,7 @@ class CodecBench {
     for (std::size_t n = 0; n < fragment_blocks; ++n)
       blocks_.push_back(static_cast<std::uint32_t>(n));
     for (const Codec codec : {Codec::f32, Codec::q8, Codec::q4}) {
-      frames_.push_back(std::make_unique<Frames>(codec, elements_));
+      frames_.push_back(std::make_unique<CodecFrames>(codec, elements_));
     }
   }
 
@@ -91,7 +92,7 @@ class CodecBench {
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       for (Subject& subject : subjects_)
         subject.seconds.push_back(seconds_a_fragment(subject));
-      sign_ = -sign_;  // so that the values stay where they are
+      sign_ = -sign_;  // the values then stay where they are
     }
     report();
   }
@@ -115,7 +116,7 @@ class CodecBench {
                          }});
   }
 
-  void add_kernels(Frames& f) {
+  void add_kernels(CodecFrames& f) {
     const double packed = codec_bits(f.codec) / 8.0;
     const auto add = [&](const char* kernel, double bytes_per_element, std::function<void(std::size_t)> work) {
       subjects_.push_back({kernel, codec_name(f.codec), bytes_per_element, std::move(work)});
@@ -143,23 +144,23 @@ class CodecBench {
     return std::span<T>(all).subspan(fragment * fragment_blocks * block_size, fragment_blocks * block_size);
   }
 
-  void encode_fragment(Frames& f, std::size_t n, bool corrected) {
+  void encode_fragment(CodecFrames& f, std::size_t n, bool corrected) {
     expect(encode(f.codec, view(models_.initiator, n, corrected), blocks_, seed, part(f.exponents, n),
                   part(f.checks, n), part(f.values, n, codec_block_bytes(f.codec))));
   }
 
-  void difference_of_fragment(Frames& f, std::size_t n, bool corrected) {
+  void difference_of_fragment(CodecFrames& f, std::size_t n, bool corrected) {
     const std::size_t bytes = codec_block_bytes(f.codec);
     expect(difference(f.codec, view(models_.responder, n, corrected), blocks_, seed, part(f.exponents, n),
                       part(f.checks, n), part(f.values, n, bytes), part(f.differences, n, bytes), part(f.outcomes, n)));
   }
 
-  void apply_fragment(Frames& f, std::size_t n, const float* in, float* out) const {
+  void apply_fragment(CodecFrames& f, std::size_t n, const float* in, float* out) const {
     gossip::apply(f.codec, 1, sign_, blocks_, part(f.exponents, n), part(f.differences, n, codec_block_bytes(f.codec)),
                   fragment_blocks, in, out);
   }
 
-  [[nodiscard]] Spread gigabytes_per_s(const Subject& subject) const {
+  [[nodiscard]] RepeatSpread gigabytes_per_s(const Subject& subject) const {
     std::vector<double> rates;
     for (const double seconds : subject.seconds) {
       rates.push_back(static_cast<double>(fragment_elements) * subject.bytes_per_element / seconds / 1e9);
@@ -177,7 +178,7 @@ class CodecBench {
     const double copy = gigabytes_per_s(subjects_[1]).median;
     nlohmann::json rows = nlohmann::json::array();
     for (const Subject& subject : subjects_) {
-      const Spread rate = gigabytes_per_s(subject);
+      const RepeatSpread rate = gigabytes_per_s(subject);
       rows.push_back({{"kernel", subject.kernel},
                       {"codec", subject.codec},
                       {"bytes_per_element", subject.bytes_per_element},
@@ -211,7 +212,7 @@ class CodecBench {
   CodecOptions options_;
   Models models_;
   std::vector<std::uint32_t> blocks_;
-  std::vector<std::unique_ptr<Frames>> frames_;
+  std::vector<std::unique_ptr<CodecFrames>> frames_;
   std::vector<Subject> subjects_;
   int sign_ = 1;
 };

@@ -1,5 +1,5 @@
-// The subcommands of gossamer-bench, one file each. An add_…_command() declares the subcommand with its options; what
-// it does runs when the command line is parsed. Main thread.
+// The subcommands of gossamer-bench, with one file for each. An add_…_command() declares the subcommand with its
+// options; its work runs when the command line is parsed. Main thread.
 
 #pragma once
 

@@ -6,15 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "tools/bench/client_run.hpp"
+#include "tools/bench/bench_run.hpp"
 #include "tools/bench/daemon_process.hpp"
 
 namespace gossamer::bench {
 
 class DaemonPair {
  public:
-  /// `program`: the gossamerd to run; empty: the one beside this program. `sections`: TOML for both, of sections other
-  /// than [node]; lines of [overlay] come in `overlay`.
+  /// `program` is the gossamerd to run; empty: the one beside this program. `sections` is TOML for both daemons, with
+  /// sections other than [node]; `overlay` has lines of [overlay].
   DaemonPair(const std::string& program, const std::string& overlay, const std::string& sections);
 
   [[nodiscard]] DaemonProcess& first() { return *first_; }

@@ -52,7 +52,7 @@ DaemonProcess::~DaemonProcess() {
 }
 
 void DaemonProcess::signal_process(int number) const {
-  if (process_ > 0) kill(process_, number);  // 0 and below would reach others
+  if (process_ > 0) kill(process_, number);  // a number of 0 or below would signal other processes
 }
 
 void DaemonProcess::start(const std::filesystem::path& program, const std::filesystem::path& configuration) {
@@ -60,7 +60,7 @@ void DaemonProcess::start(const std::filesystem::path& program, const std::files
   process_ = fork();
   if (process_ < 0) throw std::runtime_error(std::string("cannot start a process: ") + std::strerror(errno));
   if (process_ > 0) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // never outlives the benchmark
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the daemon never outlives the benchmark
   const int log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
@@ -75,7 +75,7 @@ void DaemonProcess::wait_for_start() {
       try {
         (void)ask("status");
         return;
-      } catch (const std::runtime_error&) {  // not listening yet
+      } catch (const std::runtime_error&) {  // it does not listen yet
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(poll_interval_ms));

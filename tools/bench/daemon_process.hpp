@@ -1,5 +1,5 @@
-// A real gossamerd of the benchmark's own: started with a configuration in a given folder, asked over its control
-// socket, stopped with it. Main thread. Failures are exceptions, which end the benchmark with a message.
+// A real gossamerd for the benchmark. It is started with a configuration in a given folder, asked over its control
+// socket, and stopped with this object. Main thread. Failures are exceptions, which end the benchmark with a message.
 
 #pragma once
 
@@ -13,29 +13,29 @@ namespace gossamer::bench {
 
 class DaemonProcess {
  public:
-  /// Starts `program` with this configuration (TOML) and waits until it answers. `folder` is made, for the
-  /// configuration and the log; the sockets must be configured to be in it, too.
+  /// Starts `program` with this configuration (TOML) and waits until it answers. `folder` is made for the configuration
+  /// and the log; the configuration must put the sockets there, too.
   DaemonProcess(const std::filesystem::path& program, const std::filesystem::path& folder, const std::string& toml);
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
-  /// Ends it: with SIGTERM, and if that takes too long with SIGKILL.
+  /// Ends the daemon with SIGTERM, and if that takes too long with SIGKILL.
   ~DaemonProcess();
 
   [[nodiscard]] std::string client_socket() const;
   /// The answer to a command (status, jobs), as daemon/report/status.hpp describes it.
   [[nodiscard]] nlohmann::json ask(const std::string& command) const;
 
-  /// For looking at; it may end at any time.
+  /// For reading its figures; it may end at any time.
   [[nodiscard]] pid_t process() const { return process_; }
 
-  /// Stops it in its tracks, and lets it go on.
+  /// Stops the daemon's execution, and lets it go on.
   void pause();
   void resume();
 
  private:
   void start(const std::filesystem::path& program, const std::filesystem::path& configuration);
   void wait_for_start();
-  /// To the daemon while it is known to run, else to nobody.
+  /// Signals the daemon while it is known to run, and otherwise nobody.
   void signal_process(int number) const;
   [[nodiscard]] bool wait_for_end(int timeout_ms);
   [[nodiscard]] std::string log() const;

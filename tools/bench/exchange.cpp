@@ -1,10 +1,10 @@
-// gossamer-bench exchange: two real daemons on loopback under CURVE, a client at each with its own copy of a model, and
-// how many bytes of model they average per second. Beside it, in turn and with the daemons stopped in their tracks,
-// what one link moves with nothing to compute, and what raw ZeroMQ moves over one connection with CURVE and without;
-// and what each stage of an exchange costs in CPU time (tools/bench/exchange_report.hpp).
+// gossamer-bench exchange runs two real daemons on loopback under CURVE, with a client at each that has its own copy of
+// a model, and measures how many bytes of model they average per second. In turn with that, while the daemons are
+// stopped, it measures the rate of one link without computation, and the rate of raw ZeroMQ over one connection with
+// and without CURVE. It also measures the CPU time of each stage of an exchange (tools/bench/exchange_report.hpp).
 //
 // A block that an exchange averages between the two counts once, as its fp32 bytes; wide blocks do not count. The
-// daemons are children of this process and end with it; everything is in a temporary folder.
+// daemons are children of this process and end with it. Everything is in a temporary folder.
 
 #include <fmt/format.h>
 #include <gossamer.h>
@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "gossip/types.hpp"
-#include "tools/bench/client_run.hpp"
+#include "tools/bench/bench_run.hpp"
 #include "tools/bench/commands.hpp"
 #include "tools/bench/daemon_pair.hpp"
 #include "tools/bench/exchange_report.hpp"
@@ -39,12 +39,12 @@ struct ExchangeOptions {
 constexpr std::int64_t ready_timeout_ms = 60'000;
 constexpr double reference_seconds = 1;
 constexpr double warm_up_seconds = 2;
-/// Pause of a client between two steps: a training step that leaves the cores alone.
+/// A client pauses this long between two steps, like a training step that leaves the cores alone.
 constexpr std::chrono::microseconds step_interval{500};
-/// Elements that a step changes, so that the two models stay apart.
+/// A step changes this many elements, so that the two models stay apart.
 constexpr std::size_t trained_elements = 16 * 1024;
 
-/// A training process's part: a model, a run, and a thread that steps.
+/// The client of a training process: a model, a run, and a thread that steps.
 class Client {
  public:
   Client(const std::string& socket, std::size_t elements, float value)
@@ -54,7 +54,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// Waits until the run takes part; throws if it does not in time.
+  /// Waits until the run takes part, and throws if that takes too long.
   void wait_ready() const {
     state_.wait(gossamer_status_pending);
     if (state_ != GOSSAMER_OK) {
@@ -82,12 +82,12 @@ class Client {
   }
 
   std::vector<float> model_;
-  ClientRun run_;
+  BenchRun run_;
   std::atomic<int> state_{gossamer_status_pending};
   std::jthread thread_;  ///< last: uses the members above, and stops before they go
 };
 
-/// The time-outs outlast the pauses in which the reference is measured.
+/// The time-outs are longer than the pauses in which the reference is measured.
 constexpr const char* overlay_settings = "link_timeout_ms = 30000\nsuspicion_mult = 30\n";
 
 std::string gossip_settings(const ExchangeOptions& options) {
@@ -97,11 +97,11 @@ std::string gossip_settings(const ExchangeOptions& options) {
       options.codec, options.in_flight);
 }
 
-/// Where the two stand, from the first's point of view, who has a part in every exchange.
+/// The counters of the first daemon, which has a part in every exchange.
 struct Count {
   double payload_bytes = 0, blocks = 0, wide_blocks = 0, unresolved = 0;
-  double exchanges = 0, busy = 0;  ///< `busy` at both
-  DaemonTime used_s = {};          ///< of both
+  double exchanges = 0, busy = 0;  ///< `busy` counts both daemons
+  DaemonTime used_s = {};          ///< of both daemons
 };
 
 class ExchangeBench {
@@ -143,7 +143,7 @@ class ExchangeBench {
   static nlohmann::json job_at(const DaemonProcess& daemon) {
     const nlohmann::json answer = daemon.ask("jobs");
     for (const nlohmann::json& job : answer.at("jobs")) {
-      if (job.at("job").get<std::string>() == ClientRun::job_name) return job;
+      if (job.at("job").get<std::string>() == BenchRun::job_name) return job;
     }
     throw std::runtime_error("gossamerd lost the job");
   }
@@ -189,7 +189,7 @@ class ExchangeBench {
     results_.raw_plain.push_back(raw_zeromq(false, results_.message_bytes(), reference_seconds));
     daemons_.first().resume();
     daemons_.second().resume();
-    // What piled up meanwhile is worked off first.
+    // The work that has piled up during the pause is done first.
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.seconds / 4));
   }
 

@@ -9,7 +9,7 @@
 namespace gossamer::bench {
 namespace {
 
-/// One number of each round.
+/// Takes one number from each round.
 template <class Round, class Part>
 std::vector<double> each(const std::vector<Round>& rounds, Part part) {
   std::vector<double> numbers;
@@ -34,15 +34,15 @@ double rate_of(const LinkRun& link) {
   return link.transport.bytes_per_s;
 }
 
-/// A stage of an exchange: which thread it runs on, and what a byte that passes through costs there.
-struct Stage {
+/// A stage of an exchange: the thread that runs it, and the cost there of each byte that passes through.
+struct MeasuredStage {
   const char* name;
   const char* thread;
   double ns_per_byte;
-  double plain_ns_per_byte = 0;  ///< without CURVE; 0: the same
+  double plain_ns_per_byte = 0;  ///< without CURVE; 0: the same cost
 };
 
-std::vector<Stage> stages_of(const ExchangeResults& results) {
+std::vector<MeasuredStage> stages_of(const ExchangeResults& results) {
   const auto link = [&](auto part) { return median(results.links, part); };
   const auto plain = [&](auto part) { return median(results.raw_plain, part); };
   return {
@@ -77,7 +77,7 @@ std::string stages_text(const ExchangeResults& results) {
   text += fmt::format("  {:<32}{:<8}{:>18}   {:>18}\n", "", "", "with CURVE", "without");
   text += fmt::format("  {:<32}{:<8}{:>9} {:>8}   {:>9} {:>8}\n", "stage", "thread", "ns a KiB", "GB/s", "ns a KiB",
                       "GB/s");
-  for (const Stage& stage : stages_of(results)) {
+  for (const MeasuredStage& stage : stages_of(results)) {
     text += fmt::format("  {:<32}{:<8}{}   {}\n", stage.name, stage.thread, cost(stage.ns_per_byte),
                         stage.plain_ns_per_byte > 0 ? cost(stage.plain_ns_per_byte) : std::string());
   }
@@ -97,7 +97,7 @@ nlohmann::json to_json(const ExchangeResults& results) {
   const std::vector<double> raw = each(results.raw, &Transport::bytes_per_s);
   const std::vector<double> links = each(results.links, rate_of);
   nlohmann::json stages = nlohmann::json::array();
-  for (const Stage& stage : stages_of(results)) {
+  for (const MeasuredStage& stage : stages_of(results)) {
     stages.push_back({{"stage", stage.name}, {"thread", stage.thread}, {"ns_per_byte", stage.ns_per_byte}});
     if (stage.plain_ns_per_byte > 0) stages.back()["without_curve_ns_per_byte"] = stage.plain_ns_per_byte;
   }

@@ -1,4 +1,4 @@
-// What gossamer-bench exchange has found, as text for a terminal or as JSON. Main thread.
+// The results of gossamer-bench exchange, as text for a terminal or as JSON. Main thread.
 
 #pragma once
 
@@ -16,24 +16,24 @@ namespace gossamer::bench {
 struct DaemonTime {
   double loop = 0;
   double workers = 0;
-  double io = 0;  ///< ZeroMQ's
+  double io = 0;  ///< ZeroMQ's threads
 };
 
-/// Vectors hold a number a round; what stands at the same place was measured in turn.
+/// Each vector holds a number for each round; numbers at the same index were measured in turn.
 struct ExchangeResults {
   std::size_t elements = 0;
   Codec codec = Codec::q8;
   std::vector<double> model_rates;    ///< bytes of model a second
-  std::vector<double> payload_rates;  ///< both directions
+  std::vector<double> payload_rates;  ///< in both directions
   std::vector<LinkRun> links;
   std::vector<Transport> raw, raw_plain;       ///< with CURVE and without
-  std::vector<DaemonTime> daemon_ns_per_byte;  ///< of both daemons together, for a byte of payload
+  std::vector<DaemonTime> daemon_ns_per_byte;  ///< of both daemons together, for each byte of payload
   KernelCosts kernels;
-  double wide_fraction = 0;  ///< of the blocks
-  double busy_fraction = 0;  ///< of the requests
+  double wide_fraction = 0;  ///< share of the blocks
+  double busy_fraction = 0;  ///< share of the requests
   double unresolved = 0;
 
-  /// What a request or a reply carries of one fragment.
+  /// The bytes of one fragment that a request or a reply carries.
   [[nodiscard]] std::size_t message_bytes() const {
     return default_fragment_elements / block_elements * codec_block_bytes(codec);
   }

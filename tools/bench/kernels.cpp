@@ -11,12 +11,12 @@ namespace gossamer::bench {
 namespace {
 
 constexpr std::size_t fragments = 8;
-constexpr std::size_t rounds = 4;  // the first of which only touches the memory
+constexpr std::size_t rounds = 4;  // the first round only touches the memory
 constexpr std::size_t fragment_blocks = default_fragment_elements / block_elements;
 
-/// One replica: three buffers a fragment, as in a client's shared memory.
-struct Replica {
-  explicit Replica(float offset) : memory(3 * fragments * default_fragment_elements) {
+/// One replica, with three buffers for each fragment, as in a client's shared memory.
+struct BenchReplica {
+  explicit BenchReplica(float offset) : memory(3 * fragments * default_fragment_elements) {
     for (std::size_t f = 0; f < fragments; ++f) {
       float* const values = buffer(f, 0);
       for (std::size_t n = 0; n < default_fragment_elements; ++n)
@@ -27,7 +27,7 @@ struct Replica {
   [[nodiscard]] float* buffer(std::size_t fragment, std::size_t which) {
     return memory.data() + (fragment * 3 + which) * default_fragment_elements;
   }
-  /// A fragment as a client has just published it, with nothing to correct.
+  /// A fragment that a client has just published, with nothing to correct.
   [[nodiscard]] gossip::FragmentBuffers published(std::size_t fragment) {
     return {{buffer(fragment, 0), buffer(fragment, 1), buffer(fragment, 2)}, fragment_blocks, {}};
   }
@@ -46,8 +46,8 @@ void measure(std::vector<double>& seconds, Work&& work) {
   seconds.push_back(own_cpu_s() - begin_s);
 }
 
-/// One exchange of a fragment, with the same seed each time: learned steps come to rest.
-void exchange(Codec codec, std::uint32_t f, Replica& initiator, Replica& responder, Times& times) {
+/// One exchange of a fragment with the same seed each time, so that the learned steps settle.
+void exchange(Codec codec, std::uint32_t f, BenchReplica& initiator, BenchReplica& responder, Times& times) {
   gossip::FragmentBuffers ours = initiator.published(f);
   gossip::FragmentBuffers theirs = responder.published(f);
   gossip::EncodeTask::Result encoded;
@@ -67,7 +67,7 @@ void exchange(Codec codec, std::uint32_t f, Replica& initiator, Replica& respond
 }  // namespace
 
 KernelCosts kernel_costs(Codec codec) {
-  Replica initiator(0.0F), responder(1.0F);
+  BenchReplica initiator(0.0F), responder(1.0F);
   Times times;
   for (std::size_t round = 0; round < rounds; ++round) {
     if (round == 1) times = {};

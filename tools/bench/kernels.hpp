@@ -1,6 +1,6 @@
-// What an exchange computes, as the workers of two daemons do it: EncodeTask at the initiator, AnswerTask at the
-// responder, ConcludeTask at the initiator (gossip/exchange/exchange.hpp), one after the other on the calling thread,
-// over models larger than the caches.
+// The computation of an exchange, as the workers of two daemons do it: EncodeTask at the initiator, AnswerTask at the
+// responder, ConcludeTask at the initiator (gossip/exchange/exchange.hpp). They run one after the other on the calling
+// thread, over models larger than the caches.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace gossamer::bench {
 
-/// CPU, in nanoseconds a byte of payload of one direction.
+/// CPU time in nanoseconds for each byte of payload in one direction.
 struct KernelCosts {
   double encode_ns_per_byte = 0;
   double answer_ns_per_byte = 0;

@@ -28,7 +28,7 @@ constexpr std::uint32_t fragment_blocks = default_fragment_elements / block_elem
 constexpr std::chrono::seconds link_timeout{10};
 constexpr std::chrono::milliseconds start{700};
 constexpr std::chrono::milliseconds poll_interval{5};
-/// How often a sender that was told `full` tries again: what waits in the link's queue lasts for longer.
+/// A sender that was told `full` tries again after this time; the link's queue lasts for longer.
 constexpr std::chrono::milliseconds retry{2};
 
 TimeUs now_us() {
@@ -40,7 +40,7 @@ TimeUs time_of_day_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(since_1970).count();
 }
 
-/// An overlay on a thread of its own. What arrives is read and counted.
+/// An overlay on a thread of its own. It reads and counts the messages that arrive.
 class End : public peer::OverlayEvents {
  public:
   End(const peer::ClusterKeys& keys, const std::vector<std::string>& peers, int io_threads)
@@ -74,7 +74,7 @@ class End : public peer::OverlayEvents {
       std::this_thread::sleep_for(poll_interval);
     }
   }
-  /// Keeps all links busy with replies of one fragment each.
+  /// Keeps all links busy with replies, each of one fragment.
   void send_for_ever(Codec codec) {
     asio::post(loop_, [this, codec] {
       source_ = std::make_shared<const std::vector<std::uint64_t>>(source_bytes / 8, 1);
@@ -131,7 +131,7 @@ class End : public peer::OverlayEvents {
     });
   }
 
-  StartedThreads io_;  ///< first: ZeroMQ's threads come with the overlay
+  StartedThreads io_;  ///< first, because ZeroMQ's threads come with the overlay
   asio::io_context loop_;
   peer::Overlay overlay_;
   asio::steady_timer timer_{loop_};
@@ -145,7 +145,7 @@ class End : public peer::OverlayEvents {
   std::jthread thread_;
 };
 
-/// What has been used so far, and moved.
+/// The time used and the bytes moved so far.
 struct Count {
   double bytes = 0, sender_io_s = 0, receiver_io_s = 0, sender_loop_s = 0, receiver_loop_s = 0;
   std::vector<double> each_io_s = {};
@@ -166,7 +166,7 @@ Count count(End& sender, const Ends& receivers) {
   return count;
 }
 
-/// The reaper, which has nothing to do meanwhile, is among the threads: it is left out as the idlest.
+/// ZeroMQ's reaper is among the threads and has nothing to do, so the idlest thread is left out.
 std::vector<double> io_shares(const Count& before, const Count& after, int io_threads) {
   std::vector<double> shares;
   for (std::size_t n = 0; n < after.each_io_s.size(); ++n)

@@ -1,7 +1,7 @@
-// gossamer-bench links: what several links of one node move together, for each of several numbers of I/O threads,
-// beside raw ZeroMQ over one connection; and how evenly the links' encryption is spread over the threads. A connection
-// stays with one thread, so what counts is the busiest: with a core for each thread, its share bounds the rate. Here
-// sender and receivers share the machine.
+// gossamer-bench links measures the rate of several links of one node together, for several numbers of I/O threads,
+// beside raw ZeroMQ over one connection. It also shows how evenly the links' encryption is spread over the threads. A
+// connection stays with one thread, so the busiest thread matters: with a core for each thread, its share limits the
+// rate. Here sender and receivers share the machine.
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ struct LinksOptions {
   bool json = false;
 };
 
-/// One number a round.
+/// One number for each round.
 struct Column {
   std::vector<double> rates, ratios, busiest;
 };

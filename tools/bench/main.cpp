@@ -1,7 +1,8 @@
-// gossamer-bench: what Gossamer's parts cost on this machine, as ratios to references measured in the same run.
+// gossamer-bench measures the cost of Gossamer's parts on this machine, as ratios to references measured in the same
+// run.
 //
-// Every subcommand interleaves what it measures with its references, several rounds over, and reports the spread:
-// figures of one machine at one moment, not tests.
+// Every subcommand interleaves its measurements with its references over several rounds, and reports the spread. The
+// figures belong to one machine at one moment; they are not tests.
 
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-// Timing and reporting that the subcommands share. Main thread.
+// Timing and reporting, which the subcommands share. Main thread.
 
 #pragma once
 
@@ -9,22 +9,22 @@
 
 namespace gossamer::bench {
 
-/// Of one quantity over the rounds.
-struct Spread {
+/// The spread of one quantity over the rounds.
+struct RepeatSpread {
   double min = 0;
   double median = 0;
   double max = 0;
 };
 
-/// Of at least one number.
-[[nodiscard]] Spread spread_of(std::vector<double> numbers);
+/// There must be at least one number.
+[[nodiscard]] RepeatSpread spread_of(std::vector<double> numbers);
 
-[[nodiscard]] nlohmann::json to_json(const Spread& spread);
+[[nodiscard]] nlohmann::json to_json(const RepeatSpread& spread);
 
-/// "12.3 / 12.9 / 13.4"
-[[nodiscard]] std::string text_of(const Spread& spread, int decimals);
+/// For instance "12.3 / 12.9 / 13.4".
+[[nodiscard]] std::string text_of(const RepeatSpread& spread, int decimals);
 
-/// Seconds that `work` takes.
+/// The seconds that `work` takes.
 template <class Work>
 [[nodiscard]] double seconds_of(Work&& work) {
   const auto start = std::chrono::steady_clock::now();

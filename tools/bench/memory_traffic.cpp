@@ -2,7 +2,7 @@
 
 #include <bit>
 
-// Versions per instruction set, chosen by the dynamic linker; sanitizers cannot run before its choice.
+// The dynamic linker chooses among versions for several instruction sets. Sanitizers cannot run before it has chosen.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define GOSSAMER_MULTIVERSION __attribute__((target_clones("avx512f", "avx2", "default")))

@@ -1,5 +1,5 @@
-// References: plain loops that do nothing but move memory, one core. Bytes are counted as STREAM does (McCalpin, 1995):
-// what the program reads and writes, without the cache lines that the processor reads before it writes them.
+// References: plain loops that only move memory, on one core. Bytes are counted as STREAM does (McCalpin, 1995): those
+// that the program reads and writes, without the cache lines that the processor reads before it writes them.
 
 #pragma once
 

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using CurveKey = std::array<char, 41>;
 
 constexpr std::size_t source_bytes = std::size_t{96} << 20;
-/// Of the queues at both ends together, at least; and frames.
+/// The least size of the queues at both ends together, in bytes and in frames.
 constexpr std::size_t queue_bytes = std::size_t{16} << 20;
 constexpr std::size_t queue_frames = 16;
 constexpr std::chrono::milliseconds receive_timeout{5'000};
@@ -36,7 +36,7 @@ struct CurvePair {
   CurveKey public_key, secret_key;
 };
 
-/// Frames straight from the source, as many as are taken, until told to stop.
+/// Sends frames directly from the source, as many as the socket takes, until told to stop.
 void send_frames(zmq::socket_t& socket, const std::vector<std::uint64_t>& source, std::size_t frame_bytes,
                  const std::atomic<bool>& stop) {
   const auto keep = [](void*, void*) {};

@@ -1,5 +1,5 @@
-// Reference: what ZeroMQ itself moves over one loopback connection, with CURVE or without, with nothing else to do:
-// PUSH to PULL, frames from memory larger than the caches, each read by the receiver.
+// Reference: the rate of ZeroMQ itself over one loopback connection, with CURVE or without, with nothing else to do:
+// PUSH to PULL, frames from memory larger than the caches, and the receiver reads each frame.
 
 #pragma once
 
@@ -9,15 +9,15 @@ namespace gossamer::bench {
 
 inline constexpr std::size_t raw_frame_bytes = std::size_t{1} << 20;
 
-/// What moving bytes over one connection came to.
+/// The result of moving bytes over one connection.
 struct Transport {
   double bytes_per_s = 0;
-  /// CPU of ZeroMQ's thread at the sending end (encryption, the kernel's sending) and at the receiving one.
+  /// CPU time of ZeroMQ's thread at the sending end (encryption, the kernel's sending), and at the receiving end.
   double send_ns_per_byte = 0;
   double receive_ns_per_byte = 0;
 };
 
-/// Over about `seconds`, after a short start. Blocks; uses three threads of its own.
+/// Measures for about `seconds`, after a short start. Blocks, and uses three threads of its own.
 [[nodiscard]] Transport raw_zeromq(bool curve, std::size_t frame_bytes, double seconds);
 
 }  // namespace gossamer::bench

@@ -1,9 +1,9 @@
-// gossamer-bench step: what gossamer_step() costs a training program, for models in fp32 and in bfloat16.
+// gossamer-bench step measures the cost of gossamer_step() for a training program, for models in fp32 and in bfloat16.
 //
-// With nothing due, and with one fragment due: the daemon is played (tools/bench/played_daemon.hpp), so that nothing
-// else runs. The floor of a due fragment is the traffic that it must cause, x += c; s = x, as a plain loop over the
-// same kind of memory: the same model and the same shared buffers, another fragment, in turn with the steps. Then what
-// steps take of a training's time beside real daemons (tools/bench/training.hpp).
+// It measures steps with nothing due and with one fragment due, with a fake daemon (tools/bench/fake_daemon.hpp), so
+// that nothing else runs. The floor of a due fragment is the memory traffic that it must cause, x += c; s = x, as a
+// plain loop over the same kind of memory: the same model and the same shared buffers, another fragment, in turn with
+// the steps. Then it measures the steps' share of a training's time with real daemons (tools/bench/training.hpp).
 
 #include <fmt/format.h>
 #include <gossamer.h>
@@ -16,11 +16,11 @@
 #include <optional>
 #include <stdexcept>
 
-#include "tools/bench/client_run.hpp"
+#include "tools/bench/bench_run.hpp"
 #include "tools/bench/commands.hpp"
+#include "tools/bench/fake_daemon.hpp"
 #include "tools/bench/measure.hpp"
 #include "tools/bench/memory_traffic.hpp"
-#include "tools/bench/played_daemon.hpp"
 #include "tools/bench/training.hpp"
 
 namespace gossamer::bench {
@@ -35,23 +35,23 @@ struct StepOptions {
 };
 
 constexpr std::size_t idle_steps = 2'000'000;
-/// Fragments served in a round, of whose times the median counts.
+/// Fragments served in each round; the median of their times counts.
 constexpr std::size_t fragments_a_round = 48;
 constexpr std::int64_t ready_timeout_ms = 10'000;
 
-/// What was seen for one size of model.
+/// The figures for one size of model.
 struct StepFigures {
   std::size_t elements;
   std::string dtype;
-  Spread idle_ns;         ///< a step with nothing due
-  Spread due_us;          ///< a step that serves one whole fragment
-  Spread floor_us;        ///< the memory traffic of that
-  Spread ratio;           ///< due to floor, round by round
-  double fragment_bytes;  ///< of memory traffic
+  RepeatSpread idle_ns;   ///< a step with nothing due
+  RepeatSpread due_us;    ///< a step that serves one whole fragment
+  RepeatSpread floor_us;  ///< the memory traffic of such a step
+  RepeatSpread ratio;     ///< due to floor, round by round
+  double fragment_bytes;  ///< bytes of memory traffic
   std::optional<TrainingFigures> training;
 };
 
-/// Shares of a machine's memory: the rest is others'.
+/// The share of a machine's memory that may be used; the rest is for other programs.
 constexpr double usable_memory = 0.9;
 
 double available_memory_bytes() {
@@ -90,7 +90,7 @@ class StepBench {
     info.size = sizeof info;
     require(gossamer_info(run_.get(), &info), "gossamer_info");
     fragment_elements_ = info.fragment_elements;
-    // The last fragment may be a short one; only whole ones are measured, unless it is the only one.
+    // The last fragment may be a short one. Only whole ones are measured, unless there is no other.
     whole_fragments_ = std::max<std::size_t>(1, elements / fragment_elements_);
   }
   StepBench(const StepBench&) = delete;
@@ -112,7 +112,7 @@ class StepBench {
         floor_us.push_back(1e6 * seconds_of_floor(next_fragment()));
         due_us.push_back(1e6 * serve(next_fragment()));
       }
-      due.push_back(spread_of(due_us).median);  // the median: others use the machine, too
+      due.push_back(spread_of(due_us).median);  // the median, because other programs use the machine, too
       floor.push_back(spread_of(floor_us).median);
       ratio.push_back(due.back() / floor.back());
     }
@@ -135,7 +135,7 @@ class StepBench {
     return std::min(fragment_elements_, elements_ - fragment * fragment_elements_);
   }
 
-  /// Seconds of the step that serves a fragment.
+  /// The seconds that the step takes that serves a fragment.
   double serve(std::uint32_t fragment) {
     daemon_.make_due(fragment);
     const double seconds = seconds_of([&] { require(gossamer_step(run_.get(), 1), "gossamer_step"); });
@@ -161,9 +161,9 @@ class StepBench {
 
   const gossamer_dtype dtype_;
   const std::size_t elements_;
-  PlayedDaemon daemon_;
+  FakeDaemon daemon_;
   std::vector<std::byte> model_;
-  ClientRun run_;
+  BenchRun run_;
   std::size_t fragment_elements_ = 0;
   std::size_t whole_fragments_ = 0;
   std::size_t fragment_ = 0;

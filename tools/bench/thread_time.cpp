@@ -27,9 +27,9 @@ std::set<pid_t> threads_of(pid_t process) {
   return threads;
 }
 
-/// 0 if it has ended.
+/// The thread's CPU time; 0 if it has ended.
 double cpu_s_of(pid_t process, pid_t thread) {
-  // "schedstat": nanoseconds on a processor, nanoseconds waiting for one, time slices.
+  // "schedstat" has the nanoseconds on a processor, the nanoseconds waiting for one, and the number of time slices.
   std::ifstream file(tasks_of(process) / std::to_string(thread) / "schedstat");
   double used_ns = 0;
   file >> used_ns;

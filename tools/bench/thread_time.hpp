@@ -1,5 +1,5 @@
-// CPU time by thread, of this process or of a child, as the kernel counts it: what a stage costs, whatever else the
-// machine does meanwhile. Any thread. Failures are exceptions, which end the benchmark with a message.
+// CPU time by thread, of this process or of a child, as the kernel counts it. It gives the cost of a stage whatever
+// else the machine does. Any thread. Failures are exceptions, which end the benchmark with a message.
 
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace gossamer::bench {
 
-/// Seconds that the calling thread has used.
+/// The seconds that the calling thread has used.
 [[nodiscard]] double own_cpu_s();
 
-/// Seconds that a process's threads have used whose names begin with `name`. A daemon's: "gossamerd" the loop,
-/// "worker" the workers, "ZMQbg" what ZeroMQ started.
+/// The seconds used by those threads of a process whose names begin with `name`. In a daemon, "gossamerd" is the loop,
+/// "worker" the workers, and "ZMQbg" the threads that ZeroMQ started.
 [[nodiscard]] double cpu_s(pid_t process, std::string_view name);
 
-/// The threads of this process that were started during this object's life: those of a ZeroMQ context, say.
+/// The threads of this process that were started during this object's life, for instance those of a ZeroMQ context.
 class StartedThreads {
  public:
   StartedThreads();
-  /// Those started until now; later ones are not counted.
+  /// Ends the list: threads that start later are not counted.
   void note();
   [[nodiscard]] double cpu_s() const;
-  /// Of each, in no order that means anything, but the same each time.
+  /// The time of each, in an arbitrary order that is the same each time.
   [[nodiscard]] std::vector<double> each_cpu_s() const;
 
  private:

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tools/bench/client_run.hpp"
+#include "tools/bench/bench_run.hpp"
 #include "tools/bench/daemon_pair.hpp"
 #include "tools/bench/measure.hpp"
 
@@ -17,30 +17,30 @@ namespace gossamer::bench {
 namespace {
 
 constexpr std::int64_t ready_timeout_ms = 300'000;
-/// The daemon lengthens its period once a second, until gossip takes its share.
+/// The daemon lengthens its period once a second until gossip keeps to its share.
 constexpr std::chrono::seconds settling{10};
 
 std::size_t element_bytes(gossamer_dtype dtype) {
   return dtype == GOSSAMER_BF16 ? 2 : 4;
 }
 
-gossamer_run_info info_of(const ClientRun& run) {
+gossamer_run_info info_of(const BenchRun& run) {
   gossamer_run_info info{};
   info.size = sizeof info;
   if (gossamer_info(run.get(), &info) != GOSSAMER_OK) throw std::runtime_error("gossamer_info fails");
   return info;
 }
 
-/// A training process's part, in a thread of its own. The values do not matter, and no step changes them.
-class Trainer {
+/// A training process in a thread. The values do not matter, and no step changes them.
+class BenchTrainer {
  public:
-  Trainer(const std::string& socket, const TrainingOptions& options)
+  BenchTrainer(const std::string& socket, const TrainingOptions& options)
       : options_(options),
         model_(options.elements * element_bytes(options.dtype)),
         run_(socket, options.dtype, model_.data(), options.elements),
         thread_([this](const std::stop_token& stop) { train(stop); }) {}
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
+  BenchTrainer(const BenchTrainer&) = delete;
+  BenchTrainer& operator=(const BenchTrainer&) = delete;
 
   void wait_ready() const {
     status_.wait(pending);
@@ -90,7 +90,7 @@ class Trainer {
 
   const TrainingOptions& options_;
   std::vector<std::byte> model_;
-  ClientRun run_;
+  BenchRun run_;
   std::atomic<int> status_{pending};
   std::atomic<bool> measuring_{false};
   std::chrono::steady_clock::time_point begin_;
@@ -108,8 +108,8 @@ double training_bytes(const TrainingOptions& options) {
 
 TrainingFigures measure_training(const TrainingOptions& options) {
   DaemonPair daemons(options.daemon, "", "");
-  Trainer first(daemons.first().client_socket(), options);
-  Trainer second(daemons.second().client_socket(), options);
+  BenchTrainer first(daemons.first().client_socket(), options);
+  BenchTrainer second(daemons.second().client_socket(), options);
   first.wait_ready();
   second.wait_ready();
   std::this_thread::sleep_for(settling);

@@ -1,26 +1,27 @@
-# One interface target carries the options every target of ours is compiled with.
+# One interface target carries the compile options of all our targets.
 add_library(gossamer_options INTERFACE)
 target_include_directories(gossamer_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_compile_options(gossamer_options INTERFACE -Wall -Wextra $<$<BOOL:${GOSSAMER_WERROR}>:-Werror>)
 
-# The codec must give the same integers and sums on every machine: no contraction into FMA. The other two flags only
-# let loops with floor, round and compare vectorise; nothing here reads errno or the floating-point exception flags.
+# The codec must give the same integers and sums on every machine, so there is no contraction into FMA. The other two
+# flags only let loops with floor, round and compare vectorise; nothing here reads errno or the floating-point exception
+# flags.
 target_compile_options(gossamer_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
 
 if(GOSSAMER_SANITIZE)
   target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
-  # The vptr check needs a descriptor of its own to look at memory, and takes running out of them for a wrong object.
+  # The vptr check needs a descriptor to look at memory, and mistakes a lack of descriptors for a wrong object.
   if(GOSSAMER_SANITIZE MATCHES "undefined")
     target_compile_options(gossamer_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>)
-    # Two checks that together nearly double the time to compile: not in tools and tests, which read nothing in place.
-    # (At a null pointer the address sanitizer ends a program, too.)
+    # These two checks together nearly double the time to compile. They are off in tools and tests, which read nothing
+    # in place. (The address sanitizer also ends a program at a null pointer.)
     target_compile_options(gossamer_options INTERFACE
       "$<$<BOOL:$<FILTER:$<TARGET_PROPERTY:SOURCE_DIR>,INCLUDE,^${CMAKE_SOURCE_DIR}/(tools|tests)>>:-fno-sanitize=null,alignment>")
   endif()
   target_link_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE})
-  # GCC's false alarms: it loses track of initialisations among the checks, and warns of Asio's fences.
+  # GCC gives false alarms here: it loses track of initialisations among the checks, and warns of Asio's fences.
   target_compile_options(gossamer_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(GOSSAMER_SANITIZE STREQUAL "thread")
     target_compile_options(gossamer_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)

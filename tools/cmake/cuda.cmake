@@ -1,15 +1,15 @@
-# Whether the plug-in for NVIDIA GPUs is built: GOSSAMER_CUDA_FOUND. It is a library of its own that is loaded at run
-# time, so that nothing else here depends on the answer.
+# Decides whether the plug-in for NVIDIA GPUs is built: GOSSAMER_CUDA_FOUND. The plug-in is a library that is loaded at
+# run time, so nothing else here depends on the answer.
 set(GOSSAMER_CUDA_FOUND FALSE)
 if(NOT GOSSAMER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "GOSSAMER_CUDA is ${GOSSAMER_CUDA}: it may be AUTO, ON or OFF")
 endif()
-# Without one by default: the sanitizers do not see into it, and the client library has no use for it.
+# Off by default in these two cases: the sanitizers do not see into it, and the client library has no use for it.
 if(GOSSAMER_CUDA STREQUAL "OFF" OR GOSSAMER_CLIENT_ONLY OR (GOSSAMER_SANITIZE AND GOSSAMER_CUDA STREQUAL "AUTO"))
   return()
 endif()
 
-# Before the compiler is tried: its own default may be a GPU that it knows no longer.
+# This comes before the compiler is tried, whose own default may be a GPU that it no longer knows.
 if(NOT GOSSAMER_CUDA_ARCHITECTURES STREQUAL "all")
   set(CMAKE_CUDA_ARCHITECTURES ${GOSSAMER_CUDA_ARCHITECTURES})
 else()
@@ -28,7 +28,7 @@ endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
-# Every GPU from Turing (75) on that the toolkit knows, and for later ones what the newest translates.
+# Compiles for every GPU from Turing (75) on that the toolkit knows; later GPUs translate the code for the newest.
 if(GOSSAMER_CUDA_ARCHITECTURES STREQUAL "all")
   execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[0-9]+" known "${known}")
@@ -52,8 +52,8 @@ else()
 endif()
 message(STATUS "The plug-in for GPUs: CUDA ${CUDAToolkit_VERSION}, ${with_nccl}, for ${CMAKE_CUDA_ARCHITECTURES}")
 
-# A plug-in that is loaded at run time. With the CUDA runtime inside, so that only the driver must be there. Kernels do
-# not contract into fused multiply-add: same integers and sums as everywhere else.
+# Makes a plug-in that is loaded at run time. It contains the CUDA runtime, so that only the driver must be there.
+# Kernels do not contract into fused multiply-add, so integers and sums are the same as everywhere else.
 function(gossamer_cuda_plugin name)
   add_library(${name} MODULE ${ARGN})
   set_target_properties(${name} PROPERTIES

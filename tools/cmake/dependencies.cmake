@@ -1,4 +1,4 @@
-# Everything comes from the distribution's packages; tools/lib/setup.sh lists and installs them.
+# All dependencies are packages of the distribution; tools/lib/setup.sh lists and installs them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 if(GOSSAMER_GPU_CHECK_ONLY)
@@ -7,7 +7,7 @@ if(GOSSAMER_GPU_CHECK_ONLY)
   return()
 endif()
 pkg_check_modules(libxxhash REQUIRED IMPORTED_TARGET libxxhash)
-# The Python that tests and tools use: the system's, which sees the distribution's NumPy.
+# Tests and tools use the system's Python, which sees the distribution's NumPy.
 if(NOT DEFINED Python3_EXECUTABLE)
   set(Python3_EXECUTABLE /usr/bin/python3)
 endif()
@@ -23,8 +23,8 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
-# Without the targets of cppzmq and of pkg-config: the include folders of what libzmq itself uses, which nobody needs here,
-# stand in another order when CMake runs again, and all was built anew.
+# The targets of cppzmq and of pkg-config are not used: they list the include folders of libzmq's own dependencies, in
+# another order each time CMake runs, and everything would be built again.
 pkg_check_modules(libzmq REQUIRED libzmq)
 find_path(CPPZMQ_INCLUDE_DIR zmq.hpp REQUIRED)
 add_library(gossamer_zmq INTERFACE)
@@ -37,7 +37,8 @@ pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
 add_library(gossamer_asio INTERFACE)
 target_include_directories(gossamer_asio SYSTEM INTERFACE ${ASIO_INCLUDE_DIR})
-# The last: Asio 1.22 else picks its allocator by what a file happens to include before it, and the two do not mix.
+# This comes last: Asio 1.22 otherwise picks its allocator by what a file happens to include before it, and the two
+# kinds do not mix.
 target_compile_definitions(gossamer_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_HAS_STD_ALIGNED_ALLOC)
 target_link_libraries(gossamer_asio INTERFACE Threads::Threads)
 

@@ -1,5 +1,3 @@
-// See checkpoint_tool.hpp.
-
 #include "tools/ctl/checkpoint_tool.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +29,7 @@ CheckpointTool::CheckpointTool(CLI::App& app) {
 
 void CheckpointTool::add_checkpoint(CLI::App& app) {
   CLI::App* checkpoint = app.add_subcommand("checkpoint", "Write a job's model to the disk now, and say where it is");
-  checkpoint->add_option("JOB", job_, "As 'gossamerctl jobs' shows it")->required();
+  checkpoint->add_option("JOB", job_, "The job's name as 'gossamerctl jobs' shows it")->required();
   checkpoint->footer(
       "The daemon writes it to the folder of [checkpoints], as a safetensors file, and this command returns when it "
       "is\n"
@@ -42,14 +40,14 @@ void CheckpointTool::add_checkpoint(CLI::App& app) {
 void CheckpointTool::add_export(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("export", "Write a job's model, or the mean of several, to a safetensors file");
-  CLI::Option* job = command->add_option("JOB", job_, "Whose model is written, as it is at this node");
+  CLI::Option* job = command->add_option("JOB", job_, "The job whose model is written, as it is at this node");
   CLI::Option* file = command->add_option("FILE", file_, "Where to");
   CLI::Option* mean =
       command->add_option("--mean", mean_, "Write the mean of these checkpoints instead; no daemon is needed")
           ->type_name("FILE")
           ->excludes(job)
           ->excludes(file);
-  CLI::Option* output = command->add_option("--output", output_, "Where to, with --mean")->type_name("FILE");
+  CLI::Option* output = command->add_option("--output", output_, "The file to write with --mean")->type_name("FILE");
   mean->needs(output);
   output->needs(mean);
   job->needs(file);
@@ -70,7 +68,8 @@ void CheckpointTool::add_import(CLI::App& app) {
     return layout::is_job_name(name) ? std::string()
                                      : "a job's name has 1 to 63 letters, digits, '.', '_' or '-', and no '.' in front";
   });
-  command->add_option("--clock", clock_, "Samples that the model has seen (default: what the file says, or 0)")
+  command
+      ->add_option("--clock", clock_, "Samples that the model has been trained on (default: the file's number, or 0)")
       ->type_name("SAMPLES");
   command->footer(
       "The job takes the file over when it begins at this node while no other node runs it, once. A job that runs is "
@@ -87,7 +86,8 @@ std::expected<std::string, ControlError> CheckpointTool::run(const Ask& ask, boo
   return safe_text(result->at("path").get<std::string>()) + "\n";
 }
 
-/// For as long as it takes: a large model on a slow disk needs its time, and the daemon gives up by itself.
+/// This waits for as long as it takes: a large model on a slow disk needs its time, and the daemon itself gives up in
+/// the end.
 CheckpointTool::Result CheckpointTool::write_checkpoint(const Ask& ask) const {
   const auto begun = ask({{"command", "checkpoint"}, {"job", job_}});
   if (!begun) return begun;

@@ -1,7 +1,7 @@
 // gossamerctl's commands for checkpoints: checkpoint, export, import.
 //
-// Made in main, which parses the command line with it. checkpoint and export of a job wait until the daemon has written
-// its model to the disk; export --mean reads and writes files and needs no daemon. Blocks.
+// main makes this object and parses the command line with it. checkpoint and export of a job wait until the daemon has
+// written its model to the disk; export --mean reads and writes files and needs no daemon. Blocks.
 
 #pragma once
 
@@ -26,14 +26,12 @@ class CheckpointTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const nlohmann::json& request)>;
 
-  /// Adds the subcommands. The object outlives the parsing.
   explicit CheckpointTool(CLI::App& app);
   CheckpointTool(const CheckpointTool&) = delete;
   CheckpointTool& operator=(const CheckpointTool&) = delete;
 
-  /// True if one of these was chosen.
   [[nodiscard]] bool chosen() const { return static_cast<bool>(action_); }
-  /// What to print: JSON, or words.
+  /// The text to print: JSON, or words.
   [[nodiscard]] std::expected<std::string, ControlError> run(const Ask& ask, bool as_json, bool colour);
 
  private:
@@ -46,7 +44,7 @@ class CheckpointTool {
   [[nodiscard]] Result export_mean() const;
   [[nodiscard]] Result import_file(const Ask& ask) const;
 
-  std::function<Result(const Ask&)> action_;  // of the chosen command
+  std::function<Result(const Ask&)> action_;  // action of the chosen command
   std::string job_;
   std::string file_;
   std::vector<std::string> mean_;

@@ -1,4 +1,4 @@
-// The subcommands of cluster_tool.hpp. Their requests are those of daemon/cluster/cluster_commands.hpp.
+// The subcommands of cluster_tool.hpp. The requests are described in daemon/cluster/cluster_commands.hpp.
 
 #include "tools/ctl/cluster_tool.hpp"
 
@@ -21,7 +21,7 @@ ControlError failure(std::string message) {
   return {Failure::bad_answer, std::move(message)};
 }
 
-/// "-": the first line of standard input, which unlike an argument no other user can see.
+/// "-" means the first line of standard input, which other users cannot see as they can see an argument.
 std::string line_from(const std::string& argument) {
   if (argument != "-") return argument;
   std::string line;
@@ -49,7 +49,7 @@ ClusterTool::ClusterTool(CLI::App& app) {
 
 void ClusterTool::add_denials(CLI::App& app) {
   CLI::App* deny = app.add_subcommand(
-      "deny", "Put a node out of the cluster: every member closes its links to it and lets it in no more");
+      "deny", "Exclude a node from the cluster: every member closes its links to it and no longer admits it");
   deny->add_option("NODE", node_, "Its id, or the first 8 digits or more of a known one")->required();
   deny->add_option("--reason", reason_, "Why, for the other operators")->type_name("TEXT");
   deny->footer(
@@ -58,7 +58,7 @@ void ClusterTool::add_denials(CLI::App& app) {
   deny->callback([this] { request_ = {{"command", "deny"}, {"node", node_}, {"reason", reason_}}; });
   CLI::App* allow = app.add_subcommand("allow", "Take back a denial, in the whole cluster");
   allow->add_option("NODE", node_, "The id of the denied node")->required();
-  allow->footer("What stands under [overlay] denied in a member's configuration stays in force there.");
+  allow->footer("A denial under [overlay] denied in a member's configuration stays in force there.");
   allow->callback([this] { request_ = {{"command", "allow"}, {"node", node_}}; });
   app.add_subcommand("denials", "The nodes that the cluster denies, or allowed again")->callback([this] {
     request_ = {{"command", "denials"}};
@@ -90,7 +90,9 @@ void ClusterTool::add_invitations(CLI::App& app) {
       ->check([](const std::string& text) {
         return seconds_of(text) ? std::string() : "a number and a unit are expected: 90s, 30m, 24h or 7d";
       });
-  invite->add_option("--address", addresses_, "Where members answer; may be repeated (default: found out)")
+  invite
+      ->add_option("--address", addresses_,
+                   "An address where members answer; may be repeated (default: found automatically)")
       ->type_name("tcp://HOST:PORT");
   invite->footer(
       "The line is a secret: whoever has it can join, any number of times, until it expires. To end it before\n"
@@ -98,8 +100,9 @@ void ClusterTool::add_invitations(CLI::App& app) {
   invite->callback([this] {
     request_ = {{"command", "invite"}, {"expires_s", *seconds_of(expires_)}, {"addresses", addresses_}};
   });
-  CLI::App* join = app.add_subcommand("join", "Join the cluster from which an invitation comes");
-  join->add_option("LINE", line_, "What 'gossamerctl invite' printed on a member; - reads it from standard input")
+  CLI::App* join = app.add_subcommand("join", "Join the cluster that an invitation comes from");
+  join->add_option("LINE", line_,
+                   "The line that 'gossamerctl invite' printed on a member; - reads it from standard input")
       ->required();
   join->footer("Takes the cluster's keys in place of this node's own. Refused while the node is linked to others.");
   join->callback([this] { request_ = {{"command", "join"}, {"line", line_}}; });
@@ -137,7 +140,7 @@ std::string ClusterTool::words(const json& answer, bool colour) const {
     return fmt::format("retired key {}\n", safe_text(answer.at("fingerprint").get<std::string>()));
   if (command == "join") return safe_text(answer.at("message").get<std::string>()) + "\n";
   if (command == "invite") {
-    // The line alone goes to standard output, so that it can be piped.
+    // Only the line goes to standard output, so that it can be piped.
     std::string places;
     for (const json& place : answer.at("addresses"))
       places += (places.empty() ? "" : ", ") + safe_text(place.get<std::string>());

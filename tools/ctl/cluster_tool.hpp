@@ -1,8 +1,8 @@
 // gossamerctl's commands that change the cluster, or show what its members agree on: deny, allow, denials, key, invite,
 // join.
 //
-// Made in main, which parses the command line with it. Blocks while the daemon answers; join until the daemon has
-// joined or failed.
+// main makes this object and parses the command line with it. Blocks until the daemon answers; join blocks until the
+// daemon has joined or failed.
 
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace gossamer::ctl {
 
-/// Longer than the daemon tries (peer/links/claim_attempt.hpp).
+/// This is longer than the daemon tries (peer/links/claim_attempt.hpp).
 inline constexpr std::chrono::seconds join_timeout{90};
 inline constexpr std::chrono::milliseconds join_poll{100};
 /// No invitation is longer.
@@ -30,14 +30,12 @@ class ClusterTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const nlohmann::json& request)>;
 
-  /// Adds the subcommands. The object outlives the parsing.
   explicit ClusterTool(CLI::App& app);
   ClusterTool(const ClusterTool&) = delete;
   ClusterTool& operator=(const ClusterTool&) = delete;
 
-  /// True if one of these was chosen.
   [[nodiscard]] bool chosen() const { return !request_.is_null(); }
-  /// What to print: the daemon's answer as JSON, or words.
+  /// The text to print: the daemon's answer as JSON, or words.
   [[nodiscard]] std::expected<std::string, ControlError> run(const Ask& ask, bool as_json, bool colour);
 
  private:
@@ -47,7 +45,7 @@ class ClusterTool {
   [[nodiscard]] std::expected<nlohmann::json, ControlError> wait_for_join(const Ask& ask) const;
   [[nodiscard]] std::string words(const nlohmann::json& answer, bool colour) const;
 
-  nlohmann::json request_;  // of the chosen command
+  nlohmann::json request_;  // request of the chosen command
   std::string node_;
   std::string reason_;
   std::string fingerprint_;
@@ -56,7 +54,7 @@ class ClusterTool {
   std::string line_;
 };
 
-/// "90s", "30m", "24h" or "7d" in seconds; nothing for anything else.
+/// Converts "90s", "30m", "24h" or "7d" to seconds; nothing for any other text.
 [[nodiscard]] std::optional<std::int64_t> seconds_of(const std::string& text);
 
 }  // namespace gossamer::ctl

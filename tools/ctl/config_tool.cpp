@@ -1,5 +1,3 @@
-// See config_tool.hpp.
-
 #include "tools/ctl/config_tool.hpp"
 
 #include <fmt/format.h>
@@ -16,14 +14,14 @@ namespace gossamer::ctl {
 ConfigTool::ConfigTool(CLI::App& app) {
   CLI::App* config = app.add_subcommand("config", "The configuration");
   config->require_subcommand(1);
-  CLI::App* check = config->add_subcommand("check", "Say what is wrong with a configuration; nothing need run");
-  check->add_option("file", file_, "The file; the one that the daemon would read, if none is given")->type_name("PATH");
-  check->footer("Exit status: 0 it is right, 2 it is not, 3 gossamerd cannot be started.");
+  CLI::App* check = config->add_subcommand("check", "Say what is wrong with a configuration; no daemon is needed");
+  check->add_option("file", file_, "The file (default: the one that the daemon reads)")->type_name("PATH");
+  check->footer("Exit status: 0 the configuration is right, 2 it is wrong, 3 gossamerd cannot be started.");
   check->callback([this] { chosen_ = true; });
 }
 
 std::string ConfigTool::run() const {
-  // Beside this program, as they are installed and built; otherwise wherever programs are.
+  // The daemon is beside this program in builds and installations; otherwise it is searched for in PATH.
   std::error_code error;
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   const std::filesystem::path beside = here / "gossamerd";

@@ -1,5 +1,5 @@
-// gossamerctl config check: what is wrong with a configuration, without a daemon that runs. The daemon's program says
-// it.
+// gossamerctl config check: finds what is wrong with a configuration, without a running daemon. It runs the daemon's
+// program for that.
 
 #pragma once
 
@@ -10,13 +10,12 @@ namespace gossamer::ctl {
 
 class ConfigTool {
  public:
-  /// Adds the subcommand. The object outlives the parsing.
   explicit ConfigTool(CLI::App& app);
   ConfigTool(const ConfigTool&) = delete;
   ConfigTool& operator=(const ConfigTool&) = delete;
 
   [[nodiscard]] bool chosen() const { return chosen_; }
-  /// Becomes `gossamerd --check-config`. Returns only, and why, if it cannot.
+  /// Becomes `gossamerd --check-config`. Returns only if it cannot, and says why.
   [[nodiscard]] std::string run() const;
 
  private:

@@ -1,5 +1,3 @@
-// The socket calls of control_client.hpp.
-
 #include "tools/ctl/control_client.hpp"
 
 #include <fmt/format.h>
@@ -18,11 +16,11 @@ namespace gossamer::ctl {
 namespace {
 
 struct NoConnection {
-  std::string why;         ///< a phrase
-  bool forbidden = false;  ///< to this user
+  std::string why;         ///< the cause, as a phrase
+  bool forbidden = false;  ///< whether this user has no right to it
 };
 
-/// A connected socket that is closed with it.
+/// A connected socket, which is closed with this object.
 class Connection {
  public:
   static std::expected<Connection, NoConnection> open(const std::string& path);
@@ -32,7 +30,7 @@ class Connection {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  /// An error is a phrase: what went wrong.
+  /// An error is a phrase that says what went wrong.
   [[nodiscard]] std::expected<void, std::string> send_line(std::string line);
   [[nodiscard]] std::expected<std::string, std::string> receive_line();
 

@@ -1,4 +1,4 @@
-// Asks the daemon over its control socket: one JSON line there, one back. Blocks, for at most answer_timeout.
+// Asks the daemon over its control socket: one JSON line in each direction. Blocks, for at most answer_timeout.
 
 #pragma once
 
@@ -13,18 +13,18 @@ namespace gossamer::ctl {
 inline constexpr std::chrono::seconds answer_timeout{5};
 inline constexpr std::size_t max_answer_bytes = 64u << 20;
 
-/// What went wrong; decides the exit status.
+/// The kind of failure, which decides the exit status.
 enum class Failure { no_daemon, bad_answer };
 struct ControlError {
   Failure failure;
-  std::string message;  ///< for people: what to do
+  std::string message;  ///< for people, with what to do
 };
 
-/// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list: no daemon
-/// has run.
+/// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list means that
+/// no daemon has run.
 [[nodiscard]] std::expected<nlohmann::json, ControlError> request(const std::vector<std::string>& sockets,
                                                                   const nlohmann::json& request);
-/// A command that needs nothing but its name.
+/// Sends a command that has no arguments.
 [[nodiscard]] std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets,
                                                               const std::string& command);
 

@@ -1,5 +1,3 @@
-// See doctor.hpp.
-
 #include "tools/ctl/doctor.hpp"
 
 #include <fmt/format.h>
@@ -14,18 +12,18 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t mebibyte = 1u << 20;
-/// Clients and links each take a few descriptors; below this a large cluster runs out.
+/// Clients and links take a few descriptors each; with fewer than this, a large cluster runs out of them.
 constexpr std::uint64_t enough_open_files = 4096;
 constexpr double full_share = 0.9;
-/// Buffers that a GPU copies from are locked in memory.
+/// The buffers that a GPU copies from are locked in memory.
 constexpr std::uint64_t enough_locked_bytes = 64 * mebibyte;
 constexpr std::uint64_t least_state_bytes = 16 * mebibyte;
 constexpr std::uint64_t enough_state_bytes = 256 * mebibyte;
 constexpr std::uint64_t enough_shared_memory_bytes = 64 * mebibyte;
 constexpr std::uint64_t enough_memory_bytes = 256 * mebibyte;
-/// All members may dial at once after a restart.
+/// All members may dial at the same time after a restart.
 constexpr std::uint64_t enough_somaxconn = 128;
-/// 1 Gbit/s over 20 ms and more; with less a fast link to a distant site stays empty.
+/// Enough for 1 Gbit/s over 20 ms. With less, a fast link to a distant site is never full.
 constexpr std::uint64_t enough_socket_buffer_bytes = 2 * mebibyte;
 constexpr unsigned not_others = 077;
 
@@ -48,7 +46,7 @@ Finding examine_clock(const MachineFacts::Clock& clock) {
                                    "not measured",
                                    clock.error_s * 1e3));
   return warning("clock",
-                 "nothing keeps it right, as far as the kernel knows; the difference to members is not measured",
+                 "nothing synchronises it, as far as the kernel knows; the difference to members is not measured",
                  "run chrony or systemd-timesyncd; training does not need it, but expiry of invitations does");
 }
 
@@ -126,7 +124,8 @@ void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
       ok("port", fmt::format("listens at {}{}", address, only_here(address) ? ", for this machine only" : "")));
 }
 
-/// Both ways, as far as links show it: who dialled proves that the other end can be reached from there.
+/// Checks both directions as far as links show them: a link that another node dialled proves that this node can be
+/// reached.
 void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   std::size_t up = 0;
   std::size_t by_others = 0;
@@ -155,7 +154,7 @@ void examine_members(const DaemonFacts& daemon, std::vector<Finding>& findings) 
     if (text(member, "state") != "suspected") continue;
     ++suspected;
     findings.push_back(warning("members", fmt::format("{} is suspected to be dead", text(member, "node")),
-                               "in a few seconds it is known; look at that machine"));
+                               "it will be certain in a few seconds; look at that machine"));
   }
   if (suspected == 0)
     findings.push_back(ok("members", fmt::format("{} others, none suspected", daemon.members.size())));
@@ -206,7 +205,7 @@ KeyFile key_file_of(const json& key) {
           .own = key.value("own", true)};
 }
 
-/// Without the plug-in, models on GPUs take the way over the bus: slower, and right all the same.
+/// Without the plug-in, models on GPUs go over the bus, which is slower but also correct.
 void examine_gpu_plugin(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   const json plugin = daemon.process.value("gpu_plugin", json::object());
   if (daemon.gpus == 0 || !plugin.value("wanted", false)) return;

@@ -1,7 +1,8 @@
-// What `gossamerctl doctor` makes of what it has found: one line for each thing that it looked at, and what to do about
-// those that are not as they should be.
+// The findings of `gossamerctl doctor`: one line for each thing that it looked at, and what to do if something is
+// wrong.
 //
-// Pure: facts in, findings out. Who gathers the facts: doctor_tool.cpp. What is not known is left out, or said.
+// Pure: facts go in, findings come out. doctor_tool.cpp gathers the facts. A fact that is not known is left out, or
+// said to be unknown.
 
 #pragma once
 
@@ -15,14 +16,14 @@
 
 namespace gossamer::ctl {
 
-/// What this tool sees of the machine itself.
+/// The facts that this tool sees on the machine itself.
 struct MachineFacts {
   struct Clock {
     bool synchronised = false;
     double error_s = 0;  ///< as the kernel estimates it
   };
   std::optional<Clock> clock;
-  std::optional<std::uint64_t> shared_memory_bytes;  ///< of /dev/shm: its size, and what is free
+  std::optional<std::uint64_t> shared_memory_bytes;  ///< size and free space of /dev/shm
   std::optional<std::uint64_t> shared_memory_free_bytes;
   std::optional<std::uint64_t> memory_available_bytes;
   std::optional<std::uint64_t> somaxconn;       ///< connections that may wait to be accepted
@@ -30,28 +31,28 @@ struct MachineFacts {
   std::optional<std::uint64_t> tcp_wmem_bytes;
   std::optional<std::uint64_t> rmem_max_bytes;  ///< the most a program may ask for
   std::optional<std::uint64_t> wmem_max_bytes;
-  std::size_t gpus = 0;       ///< device files of NVIDIA's
-  std::string gpu_driver;     ///< its version; empty: none is loaded
+  std::size_t gpus = 0;       ///< number of NVIDIA's device files
+  std::string gpu_driver;     ///< the driver's version; empty: none is loaded
   bool cuda_library = false;  ///< libcuda can be loaded
 };
 
 /// The daemon's answers; null where it gave none.
 struct DaemonFacts {
-  nlohmann::json process;  ///< of "doctor"
-  nlohmann::json node;     ///< of "status"
+  nlohmann::json process;  ///< the answer to "doctor"
+  nlohmann::json node;     ///< the answer to "status"
   nlohmann::json peers;
   nlohmann::json members;
-  std::size_t gpus = 0;              ///< of this machine, with a driver
-  std::optional<bool> port_answers;  ///< somebody accepts connections at the address that it listens on
+  std::size_t gpus = 0;              ///< GPUs of this machine, with a driver
+  std::optional<bool> port_answers;  ///< whether connections are accepted at the address that the daemon listens on
 };
 
-/// A file that should be a secret, as far as it can be seen.
+/// A file that should be a secret, as far as this tool can see it.
 struct KeyFile {
   std::string name;
   std::string path;
   bool present = false;
   unsigned mode = 0;
-  bool own = true;  ///< belongs to the daemon's user
+  bool own = true;  ///< whether it belongs to the daemon's user
 };
 
 [[nodiscard]] std::vector<Finding> examine_machine(const MachineFacts& machine);

@@ -1,5 +1,3 @@
-// See doctor_tool.hpp.
-
 #include "tools/ctl/doctor_tool.hpp"
 
 #include <dlfcn.h>
@@ -28,7 +26,7 @@ using nlohmann::json;
 constexpr int most_gpus = 64;
 constexpr timeval connect_limit{2, 0};
 
-/// The number at this place of a one-line file.
+/// The number at this position in a one-line file.
 std::optional<std::uint64_t> number_in(const char* file, int place = 0) {
   std::ifstream stream(file);
   std::uint64_t number = 0;
@@ -81,7 +79,7 @@ std::vector<std::string> usual_state_dirs() {
   return folders;
 }
 
-/// Whether somebody accepts at tcp://HOST:PORT; nothing if that cannot be told.
+/// Whether somebody accepts at tcp://HOST:PORT; nothing if that cannot be found out.
 std::optional<bool> answers(const std::string& address) {
   const std::size_t slashes = address.find("//");
   const std::size_t colon = address.rfind(':');

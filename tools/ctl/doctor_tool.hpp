@@ -1,7 +1,7 @@
-// gossamerctl doctor: looks at the machine and asks the daemon, and prints what tools/ctl/doctor.hpp makes of it.
+// gossamerctl doctor looks at the machine, asks the daemon, and prints the findings of tools/ctl/doctor.hpp.
 //
-// Made in main. Reads files below /proc and /sys, tries the daemon's port, and blocks for a few seconds at most.
-// Without a daemon it looks at what is left.
+// Made in main. It reads files below /proc and /sys, tries the daemon's port, and blocks for a few seconds at most.
+// Without a daemon it looks only at the machine.
 
 #pragma once
 
@@ -19,7 +19,6 @@ class DoctorTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const nlohmann::json& request)>;
 
-  /// Adds the subcommand. The object outlives the parsing.
   explicit DoctorTool(CLI::App& app);
   DoctorTool(const DoctorTool&) = delete;
   DoctorTool& operator=(const DoctorTool&) = delete;
@@ -32,7 +31,7 @@ class DoctorTool {
   std::string state_dir_;
 };
 
-/// What this process can see of the machine it runs on.
+/// The facts that this process can see of its machine.
 [[nodiscard]] MachineFacts machine_facts();
 
 }  // namespace gossamer::ctl

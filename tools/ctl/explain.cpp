@@ -1,4 +1,4 @@
-// See explain.hpp. The members are those of daemon/report/status.hpp.
+// The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/explain.hpp"
 
@@ -16,9 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Of the job's clock: who is less behind is not.
+/// A share of the job's clock: a node with a smaller lag is not behind.
 constexpr double behind_share = 0.05;
-/// Of this node's pace: who trains slower than that is why it is behind.
+/// A share of this node's pace: a node that trains more slowly than this is behind for that reason.
 constexpr double slow_share = 0.8;
 constexpr double slowed_factor = 2;
 
@@ -35,12 +35,12 @@ const json* with(const json& list, const char* member, const std::string& value)
   const auto found = std::ranges::find_if(list, [&](const json& entry) { return entry.value(member, "") == value; });
   return found == list.end() ? nullptr : &*found;
 }
-/// What the daemon's watch has found about the node, "" for this one: of a job, or of links if that is empty. Its rules
-/// are the daemon's (daemon/report/watch.hpp), as is what it knows of the last minute.
+/// Adds the findings of the daemon's watch about the node, "" for this one; about a job, or about links if `job` is
+/// empty. The rules and the data of the last minute are the daemon's (daemon/report/watch.hpp).
 void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
   for (const json& found : look.node.value("findings", json::array())) {
     if (found.at("node") != about || found.at("job") != job) continue;
-    if (found.at("rule") == "quarantined") continue;  // is said here at once
+    if (found.at("rule") == "quarantined") continue;  // this command reports it at once
     const auto find = text(found, "grade") == "problem" ? problem : warning;
     findings.push_back(find(job.empty() ? text(found, "rule") : "job " + safe_text(job),
                             fmt::format("{}, for {}", text(found, "text"), duration_text(number(found, "since_s"))),
@@ -58,16 +58,16 @@ void explain_membership(const Look& look, const std::string& id, std::vector<Fin
                 "it is dead, or has left; or the cluster is so large that this node knows a part of it"));
     return;
   }
-  const std::string heard = fmt::format("heard of first hand {} ago", duration_text(number(*member, "heard_s")));
+  const std::string heard = fmt::format("last heard from directly {} ago", duration_text(number(*member, "heard_s")));
   if (text(*member, "state") == "alive") {
     findings.push_back(ok("member", "alive, " + heard));
   } else {
     findings.push_back(problem("member", fmt::format("{}, {}", text(*member, "state"), heard),
-                               "nobody reaches it: look whether its machine and gossamerd run, and for its network"));
+                               "nobody reaches it: check its machine, its gossamerd and its network"));
   }
 }
 
-/// False if there is none, so that nothing measured of it means anything.
+/// Returns false if there is no link, so that no measured figure means anything.
 bool explain_link(const Look& look, const std::string& id, std::vector<Finding>& findings) {
   const json* peer = with(look.peers, "node", id);
   if (peer == nullptr) {
@@ -91,12 +91,12 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
   return true;
 }
 
-struct Pace {
+struct PaceOfNode {
   double own_per_s = 0;
   double its_per_s = 0;
 };
 
-void explain_clock(const json& job, const json& partner, const Pace& pace, std::vector<Finding>& findings) {
+void explain_clock(const json& job, const json& partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text(job, "job");
   const double all = number(job, "global_clock");
   const double behind = all - number(partner, "clock");
@@ -112,9 +112,9 @@ void explain_clock(const json& job, const json& partner, const Pace& pace, std::
   if (pace.its_per_s == 0) {
     findings.push_back(warning(topic, found, "its training stands still: look at the training process there"));
   } else if (pace.its_per_s < slow_share * pace.own_per_s) {
-    findings.push_back(warning(topic, found,
-                               "its machine is slower, or shared: it learns all the same, and what it learns counts by "
-                               "what it has seen"));
+    findings.push_back(warning(
+        topic, found,
+        "its machine is slower, or shared: it still learns, and its training counts by the number of its samples"));
   } else {
     findings.push_back(
         ok(topic, found + ": it came later, and its clock counts from the model that it took over or began with"));
@@ -126,7 +126,7 @@ std::string quarantine_text(const std::string& who, double fragments, const json
                      fragments, number(job, "fragments"));
 }
 
-void explain_partner(const json& job, const json* partner, const Pace& pace, std::vector<Finding>& findings) {
+void explain_partner(const json& job, const json* partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text(job, "job");
   const std::string state = partner == nullptr ? "absent" : text(*partner, "state");
   if (state == "absent") {
@@ -134,9 +134,8 @@ void explain_partner(const json& job, const json* partner, const Pace& pace, std
     return;
   }
   if (state == "other layout") {
-    findings.push_back(
-        problem(topic, "it runs another model under this name",
-                "the same program at the same version must run everywhere, or the job be called otherwise"));
+    findings.push_back(problem(topic, "it runs another model under this name",
+                               "run the same program in the same version everywhere, or give the job another name"));
     return;
   }
   if (state != "running") {

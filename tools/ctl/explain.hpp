@@ -1,7 +1,7 @@
-// What `gossamerctl explain` makes of two looks at a daemon, some seconds apart: why a node is behind, slow or silent,
-// by what was measured, and what to do about it.
+// The findings of `gossamerctl explain` from two looks at a daemon, some seconds apart: why a node is behind, slow or
+// silent, by measured figures, and what to do about it.
 //
-// Pure: answers in, findings out. Who asks and waits: explain_tool.cpp.
+// Pure: answers go in, findings come out. explain_tool.cpp asks and waits.
 
 #pragma once
 
@@ -20,11 +20,11 @@ struct Look {
   nlohmann::json node, peers, members, jobs;
 };
 
-/// The id of the one node that is called so, or whose id begins so; this node's for "". An error says which there are.
+/// The id of the only node with this name, or whose id begins so; for "" this node's. An error lists the nodes.
 [[nodiscard]] std::expected<std::string, std::string> find_node(const Look& look, const std::string& name);
 
-/// About another node, as this one sees it, or about this node. `later` is of the same daemon; throws json's exceptions
-/// if the answers are not a daemon's.
+/// Findings about another node as this one sees it, or about this node. `later` is from the same daemon. Throws json's
+/// exceptions if the answers are not a daemon's.
 [[nodiscard]] std::vector<Finding> explain(const Look& earlier, const Look& later, const std::string& id);
 
 }  // namespace gossamer::ctl

@@ -1,5 +1,3 @@
-// See explain_tool.hpp.
-
 #include "tools/ctl/explain_tool.hpp"
 
 #include <chrono>
@@ -34,8 +32,8 @@ std::expected<Look, ControlError> look(const ExplainTool::Ask& ask) {
 
 ExplainTool::ExplainTool(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("explain", "Why a node is behind, slow or silent, by what is measured, and what to do");
-  command->add_option("node", node_, "Its name, or how its id begins; this node, if none is given")->type_name("NODE");
+      app.add_subcommand("explain", "Say why a node is behind, slow or silent, by measured figures, and what to do");
+  command->add_option("node", node_, "Its name, or the beginning of its id (default: this node)")->type_name("NODE");
   command->add_option("--seconds", seconds_, "How long to measure")
       ->type_name("SECONDS")
       ->capture_default_str()

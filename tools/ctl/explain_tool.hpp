@@ -1,4 +1,4 @@
-// gossamerctl explain: looks at the daemon twice and prints what tools/ctl/explain.hpp makes of it. Blocks meanwhile.
+// gossamerctl explain looks at the daemon twice and prints the findings of tools/ctl/explain.hpp. Blocks until then.
 
 #pragma once
 
@@ -17,7 +17,6 @@ class ExplainTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const std::string& command)>;
 
-  /// Adds the subcommand. The object outlives the parsing.
   explicit ExplainTool(CLI::App& app);
   ExplainTool(const ExplainTool&) = delete;
   ExplainTool& operator=(const ExplainTool&) = delete;

@@ -1,5 +1,3 @@
-// See finding.hpp.
-
 #include "tools/ctl/finding.hpp"
 
 #include <algorithm>

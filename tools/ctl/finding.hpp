@@ -1,4 +1,4 @@
-// What a command that looks for causes has found: one line for each thing, and what to do about it. Pure.
+// A finding of a command that looks for causes: one line for each, and what to do about it. Pure.
 
 #pragma once
 
@@ -13,9 +13,9 @@ enum class Grade : std::uint8_t { ok, warning, problem };
 
 struct Finding {
   Grade grade;
-  std::string topic;   ///< "keys", "links"
+  std::string topic;   ///< for instance "keys" or "links"
   std::string text;    ///< what was found
-  std::string advice;  ///< what to do; empty if nothing
+  std::string advice;  ///< what to do; empty: nothing
 };
 
 [[nodiscard]] Finding ok(std::string topic, std::string text);

@@ -1,5 +1,3 @@
-// See format.hpp.
-
 #include "tools/ctl/format.hpp"
 
 #include <fmt/format.h>

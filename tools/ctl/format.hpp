@@ -11,23 +11,23 @@ namespace gossamer::ctl {
 [[nodiscard]] std::string bytes_text(double bytes);       ///< "12.3 MB": powers of 1000
 [[nodiscard]] std::string count_text(double count);       ///< "25.3 M"; whole below 100,000
 [[nodiscard]] std::string duration_text(double seconds);  ///< "3 m 12 s"
-/// `text` without what could steer a terminal.
+/// `text` without characters that could control a terminal.
 [[nodiscard]] std::string safe_text(const std::string& text);
 
 enum class Tone : std::uint8_t { plain, good, bad, dim };
 
 struct Cell {
   std::string text;
-  bool right = false;  ///< numbers stand at the right of their column
+  bool right = false;  ///< whether the column's cells are aligned right
   Tone tone = Tone::plain;
 };
 
-/// Rows below a heading. Every row has as many cells as the others, and as the heading unless that is empty. Widths are
-/// in code points.
+/// Rows below a heading. Every row has as many cells as the heading, unless the heading is empty. Widths are in code
+/// points.
 struct Table {
   std::vector<std::string> heading = {};
   std::vector<std::vector<Cell>> rows = {};
-  std::string if_empty = {};  ///< what stands there instead of no rows
+  std::string if_empty = {};  ///< the text if there are no rows
 
   [[nodiscard]] std::string render(bool colour) const;
 };

@@ -1,5 +1,3 @@
-// See gpus.hpp.
-
 #include "tools/ctl/gpus.hpp"
 
 #include <fmt/format.h>
@@ -16,16 +14,16 @@ using gpus::Gpu;
 using gpus::GpuReport;
 using gpus::Health;
 
-/// So that the table fits into 80 columns.
+/// The table then fits into 80 columns.
 constexpr std::size_t most_name_characters = 20;
-/// Older figures are called old.
+/// Figures older than this are called old.
 constexpr double fresh_s = 30;
 
 Tone tone_of(Health health) {
   return health == Health::sound ? Tone::good : health == Health::ill ? Tone::bad : Tone::plain;
 }
 
-/// "NVIDIA" is said of every one.
+/// Every name begins with "NVIDIA", so it is left out.
 std::string short_name(const Gpu& gpu) {
   std::string name = safe_text(gpu.name);
   if (name.starts_with("NVIDIA ")) name.erase(0, 7);
@@ -42,7 +40,7 @@ std::string memory(const Gpu& gpu) {
                      bytes_text(static_cast<double>(*gpu.memory_total_bytes)));
 }
 
-/// Clients of the daemon, and other processes.
+/// The daemon's clients, and other processes.
 std::string processes(const Gpu& gpu) {
   const auto clients = std::ranges::count_if(gpu.processes, [](const auto& process) { return !process.job.empty(); });
   const auto others = static_cast<std::ptrdiff_t>(gpu.processes.size()) - clients;

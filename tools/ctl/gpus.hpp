@@ -1,4 +1,4 @@
-// What gossamerctl says of GPUs: a table, and what doctor makes of them. Pure.
+// gossamerctl's view of the GPUs: a table, and doctor's findings. Pure.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace gossamer::ctl {
 
-/// At most 80 columns, and below it what is wrong with which GPU and what to do.
+/// A table of at most 80 columns, and below it which GPU has a problem and what to do.
 [[nodiscard]] std::string gpus_table(const gpus::GpuReport& report, bool colour);
 
-/// Nothing where there is neither a driver nor a GPU.
+/// Empty where there is neither a driver nor a GPU.
 [[nodiscard]] std::vector<Finding> examine_gpus(const gpus::GpuReport& report);
 
 }  // namespace gossamer::ctl

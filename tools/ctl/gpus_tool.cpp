@@ -1,5 +1,3 @@
-// See gpus_tool.hpp.
-
 #include "tools/ctl/gpus_tool.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +23,7 @@ std::expected<GpusSeen, ControlError> see_gpus(const GpusTool::Ask& ask) {
     told = answer->get<gpus::GpuReport>();
     if (told.state == "watched" || told.state == "stuck") return GpusSeen{std::move(told), "daemon"};
   }
-  // A daemon of an older version does not know the command; that it is there makes no difference to the GPUs.
+  // A daemon of an older version does not know the command; then this process looks itself.
   gpus::GpuReport seen = look_at_gpus();
   if (answer && !seen.gpus.empty())
     seen.note = fmt::format("the daemon does not watch them: {}{}", told.note,

@@ -1,4 +1,5 @@
-// What --json prints: one line, an object that says by which version of gossamerctl.schema.json it is to be read. Pure.
+// The output of --json: one line with an object, which names the version of gossamerctl.schema.json that describes it.
+// Pure.
 
 #pragma once
 
@@ -7,12 +8,13 @@
 
 namespace gossamer::ctl {
 
-/// Within a version members are added, never renamed, removed or given another meaning (docs/reference/gossamerctl.md).
+/// Within a version, members are added, and never renamed, removed or given another meaning
+/// (docs/reference/gossamerctl.md).
 inline constexpr int json_schema_version = 1;
 
 [[nodiscard]] inline std::string json_line(nlohmann::json answer) {
   answer["schema"] = json_schema_version;
-  // What other nodes call themselves may be no UTF-8.
+  // The name of another node may not be UTF-8.
   return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

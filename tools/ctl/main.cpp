@@ -1,8 +1,8 @@
-// gossamerctl: shows what the daemon of this machine does, and tells it what to do. Asks over the control socket and
+// gossamerctl shows what the daemon of this machine does, and gives it commands. It asks over the control socket and
 // prints tables, or the daemon's own JSON for scripts.
 //
-// Exit status: 0 done, 1 no daemon answers, or doctor or explain found a problem, 2 wrong usage, 3 the daemon answered
-// with an error or not intelligibly. That of run is the clients' (tools/ctl/run/run_tool.hpp).
+// Exit status: 0 done; 1 no daemon answers, or doctor or explain found a problem; 2 wrong usage; 3 the daemon answered
+// with an error or not intelligibly. The status of run is the clients' (tools/ctl/run/run_tool.hpp).
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -41,13 +41,14 @@ struct Command {
   const char* name;
   const char* text;
   std::string (*table)(const nlohmann::json& answer, bool colour);
-  const char* asks = nullptr;                                           ///< another command of the daemon's
-  nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< to what this one answers
+  /// the daemon's command, if it has another name
+  const char* asks = nullptr;
+  nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< derives this command's answer from that
 };
 constexpr Command commands[] = {
     {"status", "The node: identity, links, jobs, traffic", ctl::status_table},
     {"peers", "The nodes it knows: links, round trips, traffic", ctl::peers_table},
-    {"members", "Who is in the cluster: alive or suspected, linked or not", ctl::members_table},
+    {"members", "The members of the cluster: alive or suspected, linked or not", ctl::members_table},
     {"jobs", "The jobs it averages: progress, exchanges, traffic", ctl::jobs_table},
     {"clients", "The training processes that are attached: state, progress", ctl::clients_table, "jobs",
      ctl::clients_of},
@@ -99,7 +100,7 @@ int show(const Command& command, const Arguments& arguments) {
   }
 }
 
-/// Carries out a command that does more than show.
+/// Runs a command that does more than show. A tool adds its subcommands in its constructor and outlives the parsing.
 template <class Tool>
 int carry_out(Tool& tool, const Arguments& arguments) {
   const auto ask = [&](const nlohmann::json& request) { return ctl::request(sockets_for(arguments), request); };
@@ -153,7 +154,7 @@ int run_clients(const ctl::RunTool& tool, std::vector<std::string> command, cons
   return status ? *status : fail(wrong_usage, status.error());
 }
 
-/// Until it fails or is interrupted.
+/// Repeats the command until it fails or is interrupted.
 int watch(const Command& command, const Arguments& arguments) {
   while (true) {
     if (const int status = show(command, arguments); status != done) return status;
@@ -190,7 +191,7 @@ int main(int argc, char** argv) {
   ctl::CheckpointTool checkpoint(app);
   ctl::GpusTool gpus(app);
   ctl::RunTool running(app);
-  // What is behind -- is another program's.
+  // Arguments after -- belong to another program.
   char** const own_end = std::find(argv, argv + argc, std::string_view("--"));
   try {
     app.parse(static_cast<int>(own_end - argv), argv);
@@ -198,7 +199,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? done : wrong_usage;
   }
   if (running.chosen()) return run_clients(running, {std::min(own_end + 1, argv + argc), argv + argc}, arguments);
-  if (own_end != argv + argc) return fail(wrong_usage, "only run has something behind --; leave it out");
+  if (own_end != argv + argc) return fail(wrong_usage, "only run takes arguments after --; leave them out");
   if (explaining.chosen()) return explain(explaining, arguments);
   if (top.chosen()) return watch_live(top, arguments);
   if (config.chosen()) return fail(bad_answer, config.run());

@@ -1,5 +1,3 @@
-// See model_files.hpp.
-
 #include "tools/ctl/model_files.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +21,7 @@ using checkpoint::Model;
 using checkpoint::ModelReader;
 using checkpoint::ModelWriter;
 
-/// Elements that are read and written at a time.
+/// The number of elements that are read and written at a time.
 constexpr std::uint64_t part_elements = 1u << 20;
 
 std::expected<void, std::string> write_model(
@@ -45,7 +43,7 @@ std::string partial_of(const std::filesystem::path& output) {
   return "." + output.filename().string() + ".partial";
 }
 
-/// Reads the whole file through to `output`, what is not asked for in `model` left out.
+/// Reads the whole file into `output`, without what is not in `model`.
 std::expected<void, std::string> copy(ModelReader& file, const Model& model, const std::filesystem::path& output,
                                       const std::string& partial, const Description& description) {
   if (auto taken = file.take(model); !taken) return taken;
@@ -58,7 +56,8 @@ std::expected<void, std::string> copy(ModelReader& file, const Model& model, con
                      });
 }
 
-/// What root has made among another user's files is that user's: the daemon is to read and replace it.
+/// A file that root has made among another user's files is given to that user, so that the daemon can read and replace
+/// it.
 void give_to_owner_of(const std::filesystem::path& neighbour, const std::filesystem::path& path) {
   struct stat owner {};
   if (::geteuid() != 0 || ::stat(neighbour.c_str(), &owner) != 0) return;

@@ -1,5 +1,3 @@
-// See node_tool.hpp.
-
 #include "tools/ctl/node_tool.hpp"
 
 #include <fmt/format.h>

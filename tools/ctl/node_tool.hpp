@@ -1,7 +1,7 @@
 // gossamerctl's commands that change what this node does: drain, leave.
 //
-// Made in main, which parses the command line with it. Blocks while the daemon answers; leave until the daemon has
-// ended.
+// main makes this object and parses the command line with it. Blocks until the daemon answers; leave blocks until the
+// daemon has ended.
 
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace gossamer::ctl {
 
-/// What a leaving daemon may take beyond its time, to stop.
+/// A leaving daemon may take this long beyond its time, to stop.
 inline constexpr std::chrono::seconds leave_margin{8};
 inline constexpr std::chrono::milliseconds leave_poll{50};
 
@@ -24,20 +24,18 @@ class NodeTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const nlohmann::json& request)>;
 
-  /// Adds the subcommands. The object outlives the parsing.
   explicit NodeTool(CLI::App& app);
   NodeTool(const NodeTool&) = delete;
   NodeTool& operator=(const NodeTool&) = delete;
 
-  /// True if one of these was chosen.
   [[nodiscard]] bool chosen() const { return !request_.is_null(); }
-  /// What to print: the daemon's answer as JSON, or words.
+  /// The text to print: the daemon's answer as JSON, or words.
   [[nodiscard]] std::expected<std::string, ControlError> run(const Ask& ask, bool as_json, bool colour);
 
  private:
   [[nodiscard]] std::expected<nlohmann::json, ControlError> wait_for_end(const Ask& ask) const;
 
-  nlohmann::json request_;  // of the chosen command
+  nlohmann::json request_;  // request of the chosen command
   bool off_ = false;
   double timeout_s_ = 10;
 };

@@ -1,4 +1,4 @@
-// See tables.hpp. The members are those of daemon/report/status.hpp.
+// The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/tables.hpp"
 
@@ -39,7 +39,7 @@ std::string milliseconds(double value) {
 std::string megabits(double value) {
   return value > 0 ? fmt::format("{:.3g} Mbit/s", value) : "-";
 }
-/// Of what shrinks by e^−rate in a second.
+/// The halving time of a difference that shrinks by e^−rate in a second.
 std::string halving_time(double rate_per_s) {
   return rate_per_s > 0 ? fmt::format("{:.2g} s", std::log(2) / rate_per_s) : "-";
 }
@@ -198,7 +198,7 @@ std::string render_clients(const json& clients, const std::string& if_none, bool
   return table.render(colour);
 }
 
-/// Of the jobs that several processes of this node train; empty if there are none.
+/// The jobs that several processes of this node train; empty if there are none.
 std::string processes_table(const json& answer, bool colour) {
   json shared = json::array();
   for (const json& job : answer.at("jobs"))

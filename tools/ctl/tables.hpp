@@ -1,5 +1,5 @@
-// The daemon's answers as tables. Pure. A member that is missing, as from a daemon of another version, shows as "-";
-// one of another type than expected throws nlohmann::json::exception, which main reports.
+// The daemon's answers as tables. Pure. A missing member, as from a daemon of another version, shows as "-". A member
+// of an unexpected type throws nlohmann::json::exception, which main reports.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace gossamer::ctl {
 [[nodiscard]] std::string peers_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string members_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string jobs_table(const nlohmann::json& answer, bool colour);
-/// The processes of all jobs, each with its job, of what the daemon answers to "jobs"; throws json::exception.
+/// The processes of all jobs, each with its job, from the daemon's answer to "jobs". Throws json::exception.
 [[nodiscard]] nlohmann::json clients_of(const nlohmann::json& answer);
 [[nodiscard]] std::string clients_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string denials_table(const nlohmann::json& answer, bool colour);

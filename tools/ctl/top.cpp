@@ -1,4 +1,4 @@
-// See top.hpp. The members are those of daemon/report/status.hpp.
+// The members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/top.hpp"
 
@@ -21,10 +21,10 @@ constexpr std::size_t spark_width = 10;
 constexpr std::size_t wide_spark_width = 24;
 constexpr std::size_t wide_columns = 110;
 constexpr std::size_t most_name = 12;
-/// Lines that are not rows of a table: three of the node's, two headings, two empty ones, and the note.
+/// The lines that are not rows of a table: three about the node, two headings, two empty ones, and the note.
 constexpr std::size_t other_lines = 8;
 constexpr std::size_t head_lines = 4;
-/// What the watch finds; gossamerctl status has it whole, and what to do.
+/// At most this many lines of findings; gossamerctl status shows them whole, with what to do.
 constexpr std::size_t most_finding_lines = 6;
 constexpr std::array bars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
@@ -55,7 +55,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Cut between words; what follows the first line is set in.
+/// Cuts a text between words; lines after the first are indented.
 std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
   std::vector<std::string> lines;
   std::istringstream words(text);
@@ -71,7 +71,7 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
   return lines;
 }
 
-/// The table's lines, heading included, of which at most `most` rows; says how many are left out.
+/// The table's lines with its heading and at most `most` rows. Says how many rows are left out.
 std::vector<std::string> shortened(Table table, std::size_t most, bool colour) {
   const std::size_t rows = table.rows.size();
   const bool too_many = rows > most;
@@ -237,7 +237,7 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
   std::string out;
   for (const std::string& line : lines)
     out += cut(line, screen.columns) + "\n";
-  out.pop_back();  // a line's end in the last row would scroll
+  out.pop_back();  // a line's end in the last row would scroll the screen
   return out;
 }
 

@@ -1,6 +1,6 @@
-// The live view of `gossamerctl top`: keeps what the daemon has answered in the last while, and draws a screen of it.
+// The live view of `gossamerctl top`: keeps the daemon's answers of the last while, and draws a screen of them.
 //
-// Pure: answers, times and the screen's size in, text out. Who asks, waits and owns the terminal: top_tool.cpp.
+// Pure: answers, times and the screen's size come in, text goes out. top_tool.cpp asks, waits and owns the terminal.
 
 #pragma once
 
@@ -12,21 +12,21 @@
 
 namespace gossamer::ctl {
 
-/// Of a terminal, in characters.
+/// The size of a terminal in characters.
 struct Screen {
   std::size_t columns = 80;
   std::size_t rows = 24;
   bool colour = false;
-  bool unicode = true;  ///< bars for sparklines; otherwise digits
+  bool unicode = true;  ///< bars for sparklines, or else digits
 };
 
-/// A number over time, the newest last.
+/// A number over time, newest last.
 class Track {
  public:
   static constexpr std::size_t most = 60;
 
   void add(double value);
-  /// The rate at which a counter has grown since it was added last. A smaller counter is a new daemon's.
+  /// Adds the rate at which a counter has grown since the last call. A smaller counter comes from a new daemon.
   void add_counter(double at_s, double count);
   [[nodiscard]] double last() const { return values_.empty() ? 0 : values_.back(); }
   /// The last `width` values as bars from 0 to the largest of them.
@@ -41,23 +41,23 @@ class Track {
 
 class Top {
  public:
-  /// What the daemon has answered to "status", "peers" and "jobs", at a time that only grows. Throws json's exceptions
-  /// if that is not what it answers.
+  /// The daemon's answers to "status", "peers" and "jobs", at a time that only grows. Throws json's exceptions if they
+  /// are not such answers.
   void add(double at_s, const nlohmann::json& status, const nlohmann::json& peers, const nlohmann::json& jobs);
-  /// At most `screen.rows` lines of at most `screen.columns` characters; `note` stands at the bottom.
+  /// At most `screen.rows` lines of at most `screen.columns` characters, with `note` at the bottom.
   [[nodiscard]] std::string render(const Screen& screen, const std::string& note) const;
 
  private:
   Track& track(const std::string& key);
 
-  std::map<std::string, Track> tracks_;  // by what they are about
-  std::map<std::string, Track> fresh_;   // those of the newest answers: what is gone is forgotten
+  std::map<std::string, Track> tracks_;  // the key says what the number is about
+  std::map<std::string, Track> fresh_;   // those of the newest answers; the others are forgotten
   nlohmann::json node_;
   nlohmann::json peers_ = nlohmann::json::array();
   nlohmann::json jobs_ = nlohmann::json::array();
 };
 
-/// `line` up to so many characters; what steers the terminal does not count.
+/// `line` up to this many characters; control sequences of the terminal do not count.
 [[nodiscard]] std::string cut(const std::string& line, std::size_t columns);
 
 }  // namespace gossamer::ctl

@@ -1,5 +1,3 @@
-// See top_tool.hpp.
-
 #include "tools/ctl/top_tool.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +25,7 @@ using nlohmann::json;
 
 volatile std::sig_atomic_t asked_to_end = 0;
 
-/// While it lives the terminal shows a screen of our own, and keys come at once and unseen.
+/// While this object lives, the terminal shows a screen of our own, and keys arrive at once and are not shown.
 class Terminal {
  public:
   Terminal() {
@@ -52,14 +50,14 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  /// False if the user wants no more.
+  /// False: the user wants to end.
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point until) {
     while (asked_to_end == 0) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
       if (left.count() <= 0) return true;
       pollfd input{.fd = known_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
       const int ready = ::poll(&input, 1, static_cast<int>(left.count()));
-      if (ready < 0) return asked_to_end == 0;  // the window's size has changed, or it is the end
+      if (ready < 0) return asked_to_end == 0;  // the window's size has changed, or this is the end
       if (ready == 0) return true;
       char key = 0;
       if (::read(STDIN_FILENO, &key, 1) != 1) return false;
@@ -130,7 +128,7 @@ std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, boo
   if (live) terminal.emplace();
   Top top;
   const auto begin = Clock::now();
-  // A rate needs two looks: outside a terminal the first is not shown.
+  // A rate needs two looks, so outside a terminal the first is not shown.
   for (unsigned look = live || as_json ? 1 : 0; frames == 0 || look <= frames; ++look) {
     const auto now = Clock::now();
     auto answers = ask_all(ask);
@@ -145,7 +143,7 @@ std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, boo
       const std::string note = answers ? "q ends" : answers.error().message;
       const std::string screen = top.render(present_screen(colour), live ? note : "");
       if (live) {
-        // From the upper left corner over what is there, and nothing below.
+        // Draws over the screen from its upper left corner, and clears the rest.
         fmt::print("\033[H\033[J{}", screen);
       } else if (look > 0) {
         fmt::print("{}\n", screen);

@@ -1,4 +1,4 @@
-// gossamerctl top: the live view in a terminal. Blocks until it is ended; owns the terminal while it runs.
+// gossamerctl top: the live view in a terminal. It blocks until it is ended, and owns the terminal until then.
 
 #pragma once
 
@@ -16,15 +16,14 @@ class TopTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const std::string& command)>;
 
-  /// Adds the subcommand. The object outlives the parsing.
   explicit TopTool(CLI::App& app);
   TopTool(const TopTool&) = delete;
   TopTool& operator=(const TopTool&) = delete;
 
   [[nodiscard]] bool chosen() const { return chosen_; }
-  /// In a terminal: until q, Ctrl-C, or a signal asks for the end; a daemon that does not answer is waited for.
-  /// Elsewhere, and as JSON: as many screens, or lines, as --frames says (1 unless given), and a daemon that does not
-  /// answer is an error.
+  /// In a terminal it runs until q, Ctrl-C or a signal, and waits for a daemon that does not answer. Elsewhere, and as
+  /// JSON, it writes as many screens or lines as --frames says (1 by default), and a daemon that does not answer is an
+  /// error.
   [[nodiscard]] std::expected<void, ControlError> run(const Ask& ask, bool as_json, bool colour) const;
 
  private:

@@ -1,4 +1,4 @@
-"""What the command lines of the tools share."""
+"""The common parts of the tools' command lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 MAX_SEED = 2**31 - 1
-# Of the seeds that are drawn: short, to be typed again.
+# Seeds are drawn below this, so that they are short to type again.
 DRAWN_SEEDS = 10_000
 
 
@@ -43,7 +43,7 @@ class _Ascending(argparse.Action):
 def add_pause(
     parser: argparse.ArgumentParser, name: str, bounds: Tuple[float, float], default: Tuple[float, float], text: str
 ) -> None:
-    """An option for a time that is drawn anew again and again, between a least and a most, in seconds."""
+    """An option for a time in seconds that is drawn again and again, between a least and a most."""
     parser.add_argument(
         name,
         type=between(float, *bounds),
@@ -56,7 +56,7 @@ def add_pause(
 
 
 def add_seed(parser: argparse.ArgumentParser, text: str) -> None:
-    """--seed; drawn where it is not given."""
+    """Adds --seed; a seed is drawn where none is given."""
     parser.add_argument(
         "--seed",
         type=between(int, 0, MAX_SEED),

@@ -1,7 +1,7 @@
-"""What a trainer tells of itself: a small file of numbers that it maps and writes while others look at it.
+"""A trainer's report on itself: a small file of numbers that it maps and writes while others read it.
 
-Looking costs the trainer nothing, and what was written last is still there when it has been killed. Single numbers are
-whole; together they may be from two steps.
+Reading costs the trainer nothing, and the last numbers are still there after it was killed. Each number is whole;
+several together may be from two steps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 FIELDS = (
     "started_s",  # when this trainer began, on the monotonic clock
-    "ready_s",  # when it took part for the first time; 0: not yet
+    "ready_s",  # when it first took part; 0: not yet
     "steps",  # since this trainer began
     "clock",  # samples, as the run counts them
-    "ledger",  # what of all training is in this replica; see chaos/ledger.py
-    "task",  # what is being learned, for trainers that have several
-    "score",  # what the trainer measures itself by: an error or an accuracy
+    "ledger",  # the training contained in this replica; see chaos/ledger.py
+    "task",  # the number of the task, for trainers that have several
+    "score",  # the trainer's own measure: an error or an accuracy
     "longest_step_s",  # between two pauses
     "attached",
 )
@@ -29,7 +29,7 @@ class Board:
 
     def __init__(self, path: Path, writer: bool = False, clear: bool = False):
         if clear or not path.exists():
-            # Never shorter than it was: others may have it mapped.
+            # The file never shrinks, because others may have it mapped.
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             os.pwrite(file, bytes(8 * len(FIELDS)), 0)
             os.close(file)

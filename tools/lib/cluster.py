@@ -1,5 +1,5 @@
-"""A cluster of gossamerd on this machine: each daemon with its own keys, state, sockets and configuration, all under
-one folder, admitted by one cluster key. Used by the demo and by the system tests, from the main thread.
+"""A cluster of gossamerd on this machine. Each daemon has its own keys, state, sockets and configuration, all under one
+folder, and one cluster key admits them all. The demo and the system tests use it from the main thread.
 
 A daemon listens on a free port of the loopback interface and dials those that were started before it.
 """
@@ -22,7 +22,7 @@ from network import Host
 
 START_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 2.0
-# The addresses of Unix sockets are short; below the folder come a node's name and the socket's.
+# Addresses of Unix sockets are short, and the folder is followed by a node's name and the socket's.
 MAX_FOLDER_BYTES = 70
 
 Options = Dict[str, Dict[str, Any]]
@@ -58,8 +58,8 @@ def ask(control_socket: Path, command: str, timeout_s: float = ANSWER_TIMEOUT_S)
 
 
 class Node:
-    """One daemon and its folder. It can be killed and started again on the same state. With a host it runs there, and
-    listens at the host's address; the sockets in its folder are reached from everywhere."""
+    """One daemon and its folder. It can be killed and started again on the same state. With a host it runs there and
+    listens at the host's address; the sockets in its folder can be reached from everywhere."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Node:
             )
 
     def wait_for_start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until it answers; a later start keeps its address."""
+        """Waits until the daemon answers. A later start keeps its address."""
         assert self.program is not None
         program = self.program
 
@@ -126,19 +126,19 @@ class Node:
 
     @property
     def address(self) -> str:
-        """tcp://host:port, once it has started."""
+        """tcp://host:port, known once it has started."""
         return self.options["overlay"]["listen"]
 
     def running(self) -> bool:
         return self.program is not None and self.program.running()
 
     def kill(self) -> None:
-        """With SIGKILL."""
+        """Ends it with SIGKILL."""
         if self.program is not None:
             self.program.kill()
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """With SIGTERM; the exit status."""
+        """Ends it with SIGTERM. Returns the exit status."""
         assert self.program is not None
         self.program.signal(signal.SIGTERM)
         return self.program.wait(timeout_s)
@@ -181,7 +181,7 @@ class Cluster:
         self.close()
 
     def add(self, name: str, options: Optional[Options] = None, host: Optional[Host] = None) -> Node:
-        """A node that dials all those there are; not started yet."""
+        """Adds a node that dials all present ones. It is not started yet."""
         merged: Options = {"overlay": {"cluster_key_file": str(self.cluster_key), "peers": self.addresses()}}
         for source in (self._options, options or {}):
             for section, values in source.items():
@@ -201,7 +201,7 @@ class Cluster:
     def start_trainer(
         self, node: Node, arguments: List[str], environment: Optional[Dict[str, str]] = None, **popen: Any
     ) -> processes.Program:
-        """A Python program that finds the SDK, and this node's daemon."""
+        """Starts a Python program that finds the SDK, and this node's daemon."""
         search = [str(self.build / "python"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         with stopping.held():
             trainer = processes.Program(
@@ -210,7 +210,8 @@ class Cluster:
                 {
                     "PYTHONPATH": os.pathsep.join(filter(None, search)),
                     "GOSSAMER_SOCKET": str(node.client_socket),
-                    # Several trainers share this machine's cores; more threads each would only disturb one another.
+                    # Several trainers share this machine's cores; with more threads they would only disturb one
+                    # another.
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",
                     **(environment or {}),

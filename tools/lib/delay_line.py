@@ -1,8 +1,8 @@
-"""A cable that takes its time: Ethernet frames that enter one of two TAP devices leave the other a fixed time later, in
-the order in which they came. For network.py, as the kernels it is made for have no netem.
+"""A slow cable: Ethernet frames that enter one of two TAP devices leave the other a fixed time later, in the order in
+which they came. For network.py, because the kernels that it is made for have no netem.
 
-A program of its own, so that the delay does not depend on what else its user's interpreter does. Started by DelayLine,
-with the devices' descriptors; ends when its standard input does. The devices go with the descriptors.
+It is a program of its own, so that the delay does not depend on its user's interpreter. DelayLine starts it with the
+devices' descriptors; it ends when its standard input does. The devices end with the descriptors.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ TUNSETIFF = 0x400454CA
 IFF_TAP = 0x0002
 IFF_NO_PI = 0x1000
 MAX_FRAME_BYTES = 2048
-# Frames taken from one device before those that are due leave again.
+# At most this many frames are taken from one device before due frames leave again.
 FRAMES_AT_ONCE = 64
-# What is under way beyond this is lost, as in a full switch: 1 Gbit/s for 100 ms.
+# Further frames under way are lost, as in a full switch: 1 Gbit/s for 100 ms.
 MAX_FRAMES_UNDER_WAY = 10_000
-# A late frame is a longer delay, so this goes before other programs where that is allowed.
+# A late frame is a longer delay, so this program has priority over others where that is allowed.
 NICENESS = -15
 
 Device = Tuple[str, Callable[[], None]]
 
 
 def open_tap(name: str, enter: Callable[[], None]) -> int:
-    """A descriptor of a new TAP device, in the network that `enter` takes the calling thread to. Raises OSError."""
+    """A descriptor of a new TAP device, in the network that `enter` moves the calling thread to. Raises OSError."""
 
     def make() -> int:
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -46,7 +46,7 @@ def open_tap(name: str, enter: Callable[[], None]) -> int:
 
 
 class DelayLine:
-    """Between two new TAP devices, each given as name and network (see open_tap). Raises OSError."""
+    """A line between two new TAP devices, each given as a name and a network (see open_tap). Raises OSError."""
 
     def __init__(self, one: Device, other: Device, delay_s: float):
         with contextlib.ExitStack() as opened:
@@ -88,7 +88,7 @@ def forward(one: int, other: int, delay_s: float) -> None:
                 try:
                     frame = os.read(device, MAX_FRAME_BYTES)
                 except OSError:
-                    break  # no more for now
+                    break  # no more frames for now
                 if len(under_way) < MAX_FRAMES_UNDER_WAY:
                     under_way.append((due_s, opposite[device], frame))
 
@@ -97,5 +97,5 @@ if __name__ == "__main__":
     try:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     except OSError:
-        pass  # not root
+        pass  # only root may do this
     forward(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Making something in another network: a socket or a device belongs to the network of the thread that opens it."""
+"""Makes something in another network: a socket or a device belongs to the network of the thread that opens it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Callable, List
 
 
 def made_in(enter: Callable[[], None], make: Callable[[], Any]) -> Any:
-    """What `make` gives, in the network that `enter` takes the calling thread to: one that ends with it. Raises what
-    either raises."""
+    """Returns the result of `make`, called in a thread that `enter` moves to another network. Raises what either
+    raises."""
     made: List[Any] = []
     failed: List[BaseException] = []
 
@@ -16,7 +16,7 @@ def made_in(enter: Callable[[], None], make: Callable[[], Any]) -> Any:
         try:
             enter()
             made.append(make())
-        except BaseException as error:  # raised again by who asked for it
+        except BaseException as error:  # the caller raises it again
             failed.append(error)
 
     thread = threading.Thread(target=enter_and_make)

@@ -1,5 +1,5 @@
-"""A small disk of its own that can be made to hang: a file system in a file, which the kernel freezes. Whatever would
-write to it then waits, unkillable, as on a server or a controller that does not answer. Needs root and util-linux.
+"""A small disk that can be made to hang: a file system in a file, which the kernel freezes. Processes that write to it
+then wait and cannot be killed, as with a server or a controller that does not answer. Needs root and util-linux.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEEDED = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 
 
 class DiskUnavailable(RuntimeError):
-    """No such disk can be had here."""
+    """Such a disk is not possible here."""
 
 
 def _run(*command: str) -> None:
@@ -62,7 +62,8 @@ class FrozenDisk:
             _run("fsfreeze", "--unfreeze", str(self.folder))
 
     def close(self) -> None:
-        """Whoever waits for it goes on first. Detached, so that one who has a file open still does not keep it here."""
+        """Processes that wait for it go on first. It is detached, so that a process with an open file does not keep
+        it."""
         self.thaw()
         if self._mounted:
             self._mounted = False

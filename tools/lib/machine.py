@@ -1,4 +1,4 @@
-"""A machine that systemd-nspawn boots, with a systemd of its own, for tests of what is installed or started there. Needs
+"""A machine that systemd-nspawn boots, with a systemd of its own, for tests of installed or started services. Needs
 root and the packages systemd and systemd-container.
 """
 
@@ -13,12 +13,12 @@ from typing import List, Optional, Sequence
 
 from processes import Program, end, wait_until
 
-# How long it may take to boot, a command in it to run, and to halt.
+# The machine may take this long to boot, to run a command, and to halt.
 PATIENCE_S = 60.0
 
 
 def why_not() -> str:
-    """What is missing; empty if nothing is."""
+    """The missing things; empty if nothing is missing."""
     if os.geteuid() != 0:
         return "one must be root"
     if shutil.which("systemd-nspawn") is None:
@@ -29,13 +29,14 @@ def why_not() -> str:
 
 
 class Machine:
-    """Boots in the constructor's root folder when boot() is called."""
+    """A machine that boots in the constructor's root folder when boot() is called."""
 
     def __init__(
         self, root: Path, log: Path, arguments: Sequence[str] = (), hostname: str = "", network: Optional[str] = None
     ):
-        """`arguments`: more of systemd-nspawn's. Its console goes to `log`. Several machines at once each need a
-        hostname. `network`: path of a network namespace (Host.path of network.py); none: its own loopback only."""
+        """`arguments` are further ones for systemd-nspawn. Its console goes to `log`. Several machines at once each
+        need a hostname. `network` is the path of a network namespace (Host.path of network.py); without it the machine
+        has only its own loopback."""
         self.root = root
         self.name = f"gossamer-{os.getpid()}" + (f"-{hostname}" if hostname else "")
         self._log = log
@@ -63,13 +64,13 @@ class Machine:
         return state in ("running", "degraded")
 
     def _leader(self) -> List[str]:
-        """The process that is the first one inside; none yet."""
+        """The first process in the machine; none before it has booted."""
         if self._nspawn is None or not self._nspawn.running():
             return []
         return Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text("ascii").split()[:1]
 
     def entered(self, *command: str) -> List[str]:
-        """The command, in the machine."""
+        """The command as it is run in the machine."""
         return ["nsenter", "-t", self._leader()[0], "-m", "-u", "-i", "-n", "-p", "-C", *command]
 
     def enter(
@@ -81,16 +82,16 @@ class Machine:
         )
 
     def halt(self) -> None:
-        """Also of one that has not booted, or is halted already."""
+        """Works also if the machine has not booted, or is halted already."""
         if self._nspawn is None:
             return
         for leader in self._leader():
-            os.kill(int(leader), signal.SIGRTMIN + 3)  # what systemd takes for: halt
+            os.kill(int(leader), signal.SIGRTMIN + 3)  # systemd halts on this signal
             try:
                 self._nspawn.wait(PATIENCE_S)
             except TimeoutError:
                 pass
         end([self._nspawn])
-        folder = Path("/run/systemd/nspawn/propagate") / self.name  # which it leaves behind
+        folder = Path("/run/systemd/nspawn/propagate") / self.name  # systemd leaves this folder behind
         if folder.exists():
             folder.rmdir()

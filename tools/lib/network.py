@@ -1,11 +1,11 @@
-"""A network of this machine's own: hosts with an address each, behind one switch, whose packets can be lost, slowed or
-cut off. For the system tests and tools/chaos; needs root, iproute2 and iptables.
+"""A private network on this machine: hosts with an address each, behind one switch, whose packets can be lost, slowed
+or cut off. For the system tests and tools/chaos; needs root, iproute2 and iptables.
 
-Every host is a network namespace that has no name: it lives as long as this process holds its descriptor or a program
-runs in it. Since those programs die with us (processes.py), nothing is left behind however this process ends, and
-nothing of the machine's own network is touched. The switch is a bridge in a namespace of its own.
+Every host is a network namespace without a name: it lives as long as this process holds its descriptor or a program
+runs in it. Those programs die with this process (processes.py), so nothing is left behind however this process ends,
+and the machine's own network is not touched. The switch is a bridge in a namespace of its own.
 
-The kernels this is made for have no netem, so a host's delay is made in user space (delay_line.py).
+The kernels that this is made for have no netem, so a host's delay is made in user space (delay_line.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkUnavailable(RuntimeError):
-    """No such network can be made here; the message says why, and what would help."""
+    """Such a network is not possible here; the message says why, and what would help."""
 
 
 class Connection(NamedTuple):
@@ -42,7 +42,7 @@ class Connection(NamedTuple):
 
 
 def _new_namespace() -> int:
-    """A descriptor of a new network namespace. Made by a thread that moves there and ends."""
+    """A descriptor of a new network namespace, made by a thread that moves there and ends."""
 
     def leave() -> None:
         if _libc.unshare(CLONE_NEWNET) != 0:
@@ -61,12 +61,12 @@ class _Namespace:
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def enter(self) -> None:
-        """For the one thread that calls; in a new process, before it becomes another program."""
+        """Moves only the calling thread; in a new process, call it before the process becomes another program."""
         if _libc.setns(self._descriptor, CLONE_NEWNET) != 0:
             os._exit(1)
 
     def run(self, *command: str) -> str:
-        """What the command prints. Raises NetworkUnavailable if it fails."""
+        """The command's output. Raises NetworkUnavailable if the command fails."""
         try:
             result = subprocess.run(
                 command,
@@ -88,7 +88,7 @@ class _Namespace:
 
 
 class Rule:
-    """Packets that a host does not get. Removed when asked to, or by Network.heal()."""
+    """Drops packets to a host. It ends when it is removed, or by Network.heal()."""
 
     def __init__(self, host: "Host", match: Sequence[str]):
         self._host = host
@@ -107,8 +107,8 @@ def _shape(mbit_s: float, queue_ms: float) -> List[str]:
 
 
 class Host(_Namespace):
-    """Where a daemon can run (`enter` in its process); see Cluster.add(). `delay_s` passes each way between it and the
-    switch."""
+    """A place where a daemon can run (`enter` in its process); see Cluster.add(). Packets take `delay_s` in each
+    direction between it and the switch."""
 
     def __init__(self, switch: _Namespace, number: int, delay_s: float = 0.0):
         super().__init__()
@@ -129,21 +129,21 @@ class Host(_Namespace):
         self.run("ip", "link", "set", "eth0", "up")
 
     def move(self) -> None:
-        """To another address in the same network: what was connected to the old one hears nothing any more."""
+        """Moves to another address in the same network. Connections to the old address hear nothing any more."""
         old, self.address = self.address, f"10.203.1.{self.address.rsplit('.', 1)[1]}"
         self.run("ip", "address", "del", f"{old}/{NETWORK_BITS}", "dev", "eth0")
         self.run("ip", "address", "add", f"{self.address}/{NETWORK_BITS}", "dev", "eth0")
 
     def drop_from(self, others: Iterable["Host"]) -> Rule:
-        """Nothing from these arrives here any more; what is sent to them does arrive there."""
+        """Packets from these hosts no longer arrive here; packets from here still arrive there."""
         return Rule(self, ["-s", ",".join(other.address for other in others)])
 
     def lose(self, share: float) -> Rule:
-        """This share of all packets that arrive here, at random."""
+        """Drops this share of all packets that arrive here, at random."""
         return Rule(self, ["-m", "statistic", "--mode", "random", "--probability", f"{share:.4f}"])
 
     def drop_connection(self, connection: Connection) -> Rule:
-        """What comes on this one connection; others, also new ones from the same host, work."""
+        """Drops the packets of this one connection. Other connections still work, also new ones from the same host."""
         return Rule(
             self,
             ["-p", "tcp", "-s", connection.other, "--sport", str(connection.other_port)]
@@ -151,17 +151,18 @@ class Host(_Namespace):
         )
 
     def limit(self, mbit_s: float) -> None:
-        """What leaves this host and what comes to it, each."""
+        """Limits the rate of packets from this host, and that of packets to it."""
         self.run("tc", "qdisc", "replace", "dev", "eth0", *_shape(mbit_s, 100))
         self.limit_incoming(mbit_s, 100)
 
     def limit_incoming(self, mbit_s: float, queue_ms: float) -> None:
-        """What comes to it, behind a queue that holds what passes in that time. Unlike a queue in the sending host, of
-        which TCP keeps out (TCP small queues), this one fills up."""
+        """Limits the rate of packets to this host, behind a queue that holds as many as pass in that time. This queue
+        fills up, unlike a queue in the sending host, which TCP keeps short (TCP small queues)."""
         self._switch.run("tc", "qdisc", "replace", "dev", self._port, *_shape(mbit_s, queue_ms))
 
     def control_congestion(self, algorithm: str) -> None:
-        """Of TCP connections that begin here from now on: "reno", which every kernel has, or "bbr"."""
+        """Sets the congestion control of TCP connections that begin here from now on: "reno", which every kernel has,
+        or "bbr"."""
         self.run("sh", "-c", f"echo {algorithm} > /proc/sys/net/ipv4/tcp_congestion_control")
 
     def unlimit(self) -> None:
@@ -179,7 +180,7 @@ class Host(_Namespace):
 
 
 class Network:
-    """Raises NetworkUnavailable where it cannot be made."""
+    """The network. Raises NetworkUnavailable where it cannot be made."""
 
     def __init__(self) -> None:
         missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
@@ -202,7 +203,7 @@ class Network:
         return host
 
     def part(self, group: Sequence[Host]) -> Callable[[], None]:
-        """Cuts these off from all others, silently, in both directions. Call what it returns to mend that."""
+        """Cuts these hosts off from all others, silently, in both directions. Call the result to end that."""
         others = [host for host in self.hosts if host not in group]
         rules = [host.drop_from(others) for host in group] + [host.drop_from(group) for host in others]
         return lambda: [rule.remove() for rule in rules] and None

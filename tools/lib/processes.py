@@ -1,7 +1,7 @@
-"""Starting other programs so that none of them outlives us: used by the demo and by the system tests.
+"""Starts other programs so that none of them outlives this one. The demo and the system tests use it.
 
-Each program runs in a process group of its own, is ended by that group's id, and is killed by the kernel if we die
-without ending it. Use from the main thread only: the kernel watches the thread that started a program.
+Each program runs in a process group of its own and is ended by that group's id; the kernel kills it if this process
+dies without ending it. Use it from the main thread only: the kernel watches the thread that started a program.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 PR_SET_PDEATHSIG = 1
-# The machine is busy when so many programs want each of its cores.
+# The machine counts as busy when this many programs want each of its cores.
 BUSY_LOAD = 1.5
-# How long end() waits for a program to leave by itself before it kills it.
+# end() waits this long for a program to end by itself before it kills it.
 PATIENCE_S = 5.0
 POLL_S = 0.02
 
@@ -26,14 +26,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with(parent: int) -> None:
-    """In the new process: be killed when `parent` dies, and now if it is dead already."""
+    """In the new process: makes the kernel kill it when `parent` dies, and ends it now if `parent` is dead already."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _before(parent: Optional[int], enter: Optional[Callable[[], None]]) -> Optional[Callable[[], None]]:
-    """What a new process does before it becomes the program."""
+    """The new process calls this before it becomes the program."""
     if parent is None and enter is None:
         return None
 
@@ -47,8 +47,8 @@ def _before(parent: Optional[int], enter: Optional[Callable[[], None]]) -> Optio
 
 
 class Program:
-    """A running program and the process group it leads. Standard error goes to `log`, standard output there too
-    unless it is piped. `enter` is called in the new process first: Host.enter() of network.py."""
+    """A running program and the process group that it leads. Standard error goes to `log`, and standard output, too,
+    unless it is piped. The new process calls `enter` first: Host.enter() of network.py."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Program:
         return self.process.poll() is None
 
     def signal(self, number: int) -> None:
-        """To the whole group. Nothing happens if it is gone."""
+        """Signals the whole group. Nothing happens if it is gone."""
         if not self.running():
             return
         try:
@@ -131,8 +131,7 @@ def wait_until(condition: Any, timeout_s: float, what: str) -> Any:
 
 
 def busy() -> str:
-    """What people should know when something took too long because this machine has too much to do; empty if it has
-    not."""
+    """Says that this machine has too much to do, for when something took too long; empty if it has not."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load <= BUSY_LOAD * cores:
         return ""
@@ -143,6 +142,6 @@ def busy() -> str:
 
 
 def tell_failure(error: BaseException) -> int:
-    """Says what went wrong on standard error. The exit status of a tool that ends with it."""
+    """Writes the failure to standard error. Returns the exit status for the tool."""
     print("\n".join(filter(None, (f"\nerror: {error}", busy()))), file=sys.stderr)
     return 1

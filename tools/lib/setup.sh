@@ -1,4 +1,4 @@
-# What tools/demo and tools/test do first: installs missing Debian packages, configures and builds. To be sourced.
+# The first steps of tools/demo and tools/test: installs missing Debian packages, configures and builds. To be sourced.
 #
 # Made for Debian 12 and 13, as root or with sudo. With everything in place it makes no call to apt. Functions:
 #   setup_packages [PACKAGE...]     installs what is missing of the list below and of the arguments
@@ -11,13 +11,13 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# What it takes to build, and to run the tests but for a few. The checks of .ci/run need clang-format and clang-tidy besides.
+# The packages to build, and to run most of the tests. The checks of .ci/run also need clang-format and clang-tidy.
 build_packages=(
   g++ cmake ninja-build python3-yaml pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
   catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash python3-jsonschema iproute2 iptables systemd-container
 )
-# What single tests need; without it they are skipped.
+# The packages that single tests need; without them these tests are skipped.
 test_packages=(python3-torch python3-pip python3-mypy chromium mkdocs)
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -26,7 +26,7 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 missing_packages() {
   local package
   for package in "$@"; do
-    # The status is "install ok installed" for what is there; virtual and unknown names give nothing.
+    # The status of an installed package is "install ok installed"; virtual and unknown names give nothing.
     [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *" ok installed" ]] || printf '%s\n' "$package"
   done
 }
@@ -59,7 +59,7 @@ setup_build() {
   build_dir=$repository/build
   case $preset in asan | tsan | package) build_dir=$repository/build/$preset ;; esac
   say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
-  # A compiler cache, if there is one, is used unless the caller has chosen a launcher.
+  # A compiler cache is used if there is one and the caller has not chosen a launcher.
   if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   fi
@@ -73,7 +73,7 @@ setup_tests() {
   for package in "${test_packages[@]}"; do
     (setup_packages "$package") || say "without $package: some tests will be skipped"
   done
-  # Its package would start a server on this machine: the programs alone are unpacked (tests/system/CMakeLists.txt).
+  # The package would start a server on this machine, so only its programs are unpacked (tests/system/CMakeLists.txt).
   local folder=$build_dir/prometheus
   if ! command -v promtool >/dev/null && [[ ! -x $folder/usr/bin/promtool ]]; then
     say "unpacking Prometheus in ${folder#"$repository"/}"
@@ -83,7 +83,7 @@ setup_tests() {
   fi
 }
 
-# What is not in the distribution goes to the build folder (tests/python/CMakeLists.txt), if it can be had.
+# Frameworks that are not in the distribution go to the build folder (tests/python/CMakeLists.txt), if they can be had.
 setup_frameworks() {
   local folder=$build_dir/frameworks
   PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors && [[ -d $folder/keras ]] && return
@@ -102,7 +102,8 @@ has_modules() {
   done
 }
 
-# The distribution's Python comes first: it sees the packages installed above. PYTHON, if set, is the only one tried.
+# The distribution's Python comes first, because it sees the packages installed above. If PYTHON is set, only that is
+# tried.
 setup_python() {
   local candidate
   for candidate in ${PYTHON:-/usr/bin/python3 python3}; do

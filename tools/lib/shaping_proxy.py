@@ -1,8 +1,8 @@
-"""A stretch of network in user space: what is sent to its port comes out at another one later, more slowly, damaged, or
-not at all. A tool for tests, for what network.py cannot do (delay) and where it cannot be made (no root).
+"""A stretch of network in user space: bytes sent to its port arrive at another port later, more slowly, damaged, or not
+at all. For tests of what network.py cannot do (delay), and where network.py cannot be used (no root).
 
-Connections are forwarded by a thread of the proxy's own; the properties may be changed from any thread at any time and
-hold for all connections. A daemon that advertises the proxy's address is dialled through it.
+A thread of the proxy forwards the connections. Its properties may be changed from any thread at any time and hold for
+all connections. A daemon that advertises the proxy's address is dialled through it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import List, Optional, Set
 
 CHUNK_BYTES = 16 << 10
-# Bytes under way in one direction of one connection; then the sender is held back, as by a router's queue.
+# With this many under way in one direction of one connection, the sender is held back, as by a router's queue.
 MAX_CHUNKS_UNDER_WAY = 256
 MAX_RECORDED_BYTES = 1 << 20
 POLL_S = 0.005
@@ -24,13 +24,13 @@ class ShapingProxy:
 
     def __init__(self) -> None:
         self.target: Optional[tuple] = None
-        self.delay_s = 0.0  # each way
-        self.mbit_s = 0.0  # each way, of all connections together as on one line; 0: no limit
-        self.stalled = False  # nothing gets through, and no end is told
+        self.delay_s = 0.0  # in each direction
+        self.mbit_s = 0.0  # in each direction, for all connections together as on one line; 0: no limit
+        self.stalled = False  # nothing gets through, and closed connections are not reported
         self.record = False
-        self.recorded: List[bytes] = []  # what each connection has sent to the target, from its beginning
+        self.recorded: List[bytes] = []  # the bytes that each connection has sent to the target from its beginning
         self._flips = 0
-        self._free_s = {True: 0.0, False: 0.0}  # when what has been sent towards the target, or back, has left
+        self._free_s = {True: 0.0, False: 0.0}  # when the bytes sent towards the target, or back, have left
         self._tasks: Set[asyncio.Task] = set()
         self._loop = asyncio.new_event_loop()
         listening: "threading.Event" = threading.Event()
@@ -43,7 +43,7 @@ class ShapingProxy:
         return f"tcp://127.0.0.1:{self._port}"
 
     def flip_a_bit(self) -> None:
-        """In the last of the next bytes that are forwarded: content, not the framing around it."""
+        """Flips a bit in the last of the next bytes that are forwarded, which is content and not framing."""
         self._flips += 1
 
     def close(self) -> None:
@@ -94,7 +94,8 @@ class ShapingProxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, onward: bool, record: Optional[int]
     ) -> None:
-        """One direction: a task reads and stamps, this one waits and writes. Ends when the sender has, and all is out."""
+        """Forwards one direction: a task reads and stamps, this one waits and writes. Ends when the sender has ended
+        and all is written."""
         under_way: asyncio.Queue = asyncio.Queue(MAX_CHUNKS_UNDER_WAY)
 
         async def read() -> None:
@@ -124,7 +125,7 @@ class ShapingProxy:
                 writer.write(chunk)
                 await writer.drain()
         except OSError:
-            pass  # one end is gone; the other is told
+            pass  # one end is gone, and the other is closed, too
         finally:
             reading.cancel()
             self._tasks.discard(reading)

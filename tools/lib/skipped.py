@@ -1,5 +1,5 @@
-"""What ctest's log says of tests that were skipped, wholly or in part, and why: the closing lines of tools/test. A reason
-says what would enable the test. Usage: skipped.py BUILD_FOLDER
+"""Lists the tests that ctest's log says were skipped, wholly or in part, and why: the last lines of tools/test. A
+reason says what would enable the test. Usage: skipped.py BUILD_FOLDER
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Dict, List
 
 TEST = re.compile(r"^\d+/\d+ Testing: (.*)$")
-# What our tests print, and what unittest says of a single case.
+# The lines of our tests, and unittest's line for a single case.
 REASONS = (re.compile(r"^SKIPPED[^:]*: (.*)$"), re.compile(r"\.\.\. skipped (?P<quote>['\"])(.*)(?P=quote)$"))
 
 
 def skipped(log: str) -> Dict[str, List[str]]:
-    """Reason: the tests that gave it."""
+    """Maps each reason to the tests that gave it."""
     found: Dict[str, List[str]] = {}
     test = ""
     for line in log.splitlines():

@@ -1,4 +1,4 @@
-"""Ending a program that has daemons and files to clear away: the signals that ask for it become an exception, once."""
+"""Ends a program that has daemons and files to clear away: the signals that ask for the end become one exception."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Iterator, Optional
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-# Until the exception is raised again where it was lost.
+# An exception that was lost is raised again after this time.
 AGAIN_S = 0.01
 
 
 class Stopped(Exception):
-    """A signal asked us to end."""
+    """A signal has asked this program to end."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -27,22 +27,22 @@ _asked: Optional[int] = None
 
 
 def raise_stopped() -> None:
-    """From here on each of the signals raises Stopped, the first of them only."""
+    """From here on the first of these signals raises Stopped, and only the first."""
     for number in STOPPING_SIGNALS:
         signal.signal(number, _stop)
     sys.unraisablehook = _not_lost
 
 
 def let_nothing_stop_us() -> None:
-    """Ending takes a moment, and must not be cut short."""
+    """Ending takes a moment and must not be interrupted."""
     for number in (*STOPPING_SIGNALS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """What is begun in here is done before Stopped is raised: a program that is started must come to be known, or
-    nobody ends it."""
+    """Stopped is raised only after this block: a program that is being started must first be known, or nobody would end
+    it."""
     global _held
     _held += 1
     try:
@@ -69,7 +69,8 @@ def _raise(*_: Any) -> None:
 
 
 def _not_lost(unraisable: Any) -> None:
-    """Python drops what is raised while it clears an object away. Then it is raised again a moment later."""
+    """Python drops an exception that is raised while it clears an object away. It is then raised again a moment
+    later."""
     global _asked
     if not isinstance(unraisable.exc_value, Stopped):
         sys.__unraisablehook__(unraisable)

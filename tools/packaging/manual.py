@@ -1,9 +1,9 @@
-"""The manual pages, from what the programs say of themselves: a page cannot say what its program does not.
+"""Makes the manual pages from the programs' own help, so that a page cannot say what its program does not.
 
     manual.py FOLDER PROGRAM...
 
-Writes FOLDER/NAME.SECTION for each program, from its --help and that of each subcommand, and gossamer.toml.5 from what
-gossamerd --print-config prints.
+Writes FOLDER/NAME.SECTION for each program, from its --help and that of each subcommand, and gossamer.toml.5 from the
+output of gossamerd --print-config.
 """
 
 import re
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Dict, List, Tuple
 
 HELP_TIMEOUT_S = 30
-SECTIONS = {"gossamerd": 8}  # the others are commands of every user
+SECTIONS = {"gossamerd": 8}  # the other programs are commands for every user
 SEE_ALSO = "gossamerd(8), gossamerctl(1), gossamer-bench(1), gossamer-sim(1), gossamer.toml(5)"
-# What --help gives of a program's place, which is not the reader's.
+# --help gives the program's place on this machine, which is not the reader's.
 LISTS = ("Options", "Positionals", "Subcommands")
 
 
@@ -29,10 +29,10 @@ def said(program: Path, *arguments: str) -> str:
 
 @dataclass
 class Help:
-    """What one --help says."""
+    """The content of one --help."""
 
-    about: List[str] = field(default_factory=list)  # paragraphs, those behind the lists included
-    lists: Dict[str, List[Tuple[str, str]]] = field(default_factory=dict)  # (what, its explanation)
+    about: List[str] = field(default_factory=list)  # paragraphs, with those after the lists
+    lists: Dict[str, List[Tuple[str, str]]] = field(default_factory=dict)  # (name, its explanation)
 
 
 def with_range_behind(what: str, explanation: str) -> Tuple[str, str]:
@@ -109,7 +109,7 @@ def listed(entries: List[Tuple[str, str]]) -> List[str]:
 
 
 def subcommands(program: Path, path: Tuple[str, ...], help_: Help, shared: List[str]) -> List[str]:
-    """A section for each, with those below it. What the program says of all of them is left out."""
+    """A section for each subcommand, with those below it. Text about all of them is left out."""
     lines = []
     for name, explanation in help_.lists.get("Subcommands", []):
         whole = (*path, name)

@@ -1,5 +1,5 @@
-"""Trains inside a Spark barrier stage: every task attaches to the daemon of the machine that it runs on, trains on its own
-partition, and ends with the model of all.
+"""Trains inside a Spark barrier stage: every task attaches to the daemon of its machine, trains on its own partition, and
+ends with the model of all.
 
     spark-submit --conf spark.executorEnv.GOSSAMER_SOCKET=/run/gossamer/client.sock spark_barrier.py ROWS TASKS
 
@@ -18,24 +18,24 @@ from pyspark.sql import SparkSession
 
 Row = Tuple[List[float], float]
 EPOCHS, BATCH, LEARNING_RATE = 20, 32, 0.05
-STEP_S = 0.003  # what a larger model would take
+STEP_S = 0.003  # stands for the time of a larger model
 TRUE_WEIGHTS = [1.0, -2.0, 0.5, 3.0]
 
 
 def train(rows: Iterable[Row]) -> Iterator[Tuple[int, List[float], bool]]:
-    """One task: linear regression on its partition, by gradient descent. Yields its number, its model at the end, and
+    """One task: linear regression on its partition, by gradient descent. Yields its number, its final model, and
     whether it is the one to save it."""
-    import gossamer  # on the executor
+    import gossamer  # imported on the executor
 
     context = BarrierTaskContext.get()
     data = list(rows)
     inputs = np.array([row[0] for row in data], np.float32)
     wanted = np.array([row[1] for row in data], np.float32)
     weights = np.zeros(inputs.shape[1], np.float32)
-    # Attempts of one stage share a job; another stage, or application, does not meet them.
+    # Attempts of one stage share a job. Another stage or application has another job.
     job = f"spark-{context.stageId()}-{context.getLocalProperty('gossamer.run') or 'run'}"
     run = gossamer.attach({"weights": weights}, job=job)
-    context.barrier()  # so that nobody has finished before the last has come
+    context.barrier()  # nobody finishes before the last task has come
     random = np.random.default_rng(context.partitionId())
     for _ in range(EPOCHS * max(1, len(data) // BATCH)):
         batch = random.integers(0, len(data), BATCH)
@@ -49,7 +49,7 @@ def train(rows: Iterable[Row]) -> Iterator[Tuple[int, List[float], bool]]:
 
 
 def rows(count: int) -> List[Row]:
-    """Examples of which each partition sees mostly one input: alone, none of them learns all of it."""
+    """Examples: each partition sees mostly one input, so that no task alone learns all of it."""
     random = np.random.default_rng(7)
     inputs = random.standard_normal((count, len(TRUE_WEIGHTS))) * 0.1
     inputs[np.arange(count), np.arange(count) * len(TRUE_WEIGHTS) // count] += random.standard_normal(count) * 2

@@ -1,5 +1,5 @@
-// Draws status.json, again every two seconds while the page is seen. Everything that comes from the network goes into
-// the page as text, never as markup.
+// Draws status.json, and again every two seconds while the page is visible. Everything that comes from the network goes
+// into the page as text, never as markup.
 "use strict";
 
 const PERIOD_MS = 2000;
@@ -78,7 +78,7 @@ function drawNumbers(node) {
     element("div", { class: "number" }, element("b", { class: tone }, value), element("span", {}, title))));
 }
 
-// What keeps jobs from averaging well, and what to do: the watch's words.
+// Shows what keeps jobs from averaging well and what to do, in the words of the watch.
 function drawFindings(findings) {
   const section = byId("findings");
   section.hidden = findings.length === 0;
@@ -88,7 +88,7 @@ function drawFindings(findings) {
     element("span", { class: "faint" }, finding.advice + "."))));
 }
 
-// This node in the middle, those that it knows around it; links as thick as their goodput.
+// Draws this node in the middle and the nodes that it knows around it; links are as thick as their goodput.
 function drawGraph(node, peers, members) {
   const graph = byId("graph");
   const suspected = new Set(members.filter((member) => member.state === "suspected").map((member) => member.node));
@@ -135,7 +135,7 @@ function drawGraph(node, peers, members) {
   graph.replaceChildren(picture, ...(left > 0 ? [element("p", { class: "faint" }, `and ${left} more`)] : []));
 }
 
-// Columns: title, what to show of a row, class of its cells.
+// Each column has a title, a function that shows a row, and the class of its cells.
 function drawTable(table, columns, rows) {
   const head = element("tr", {}, ...columns.map(([title, , kind = ""]) => element("th", { scope: "col", class: kind }, title)));
   const body = rows.map((row) => element("tr", {}, ...columns.map(([title, value, kind = "", tone = () => ""]) =>
@@ -159,7 +159,7 @@ function drawLinks(peers) {
   ], peers);
 }
 
-// What other nodes have said of themselves, here or elsewhere.
+// Shows what other nodes have reported about themselves.
 function drawCluster(cluster) {
   const told = (job) =>
     `${job.job}: ${job.state}, ${count(job.clock)} samples, ${share(job.consensus)} from its partners`;
@@ -191,7 +191,7 @@ function curve(title, ages, values, show) {
   const most = Math.max(...known);
   const least = Math.min(0, ...known);
   const span = most - least || 1;
-  // A part of the line for each run of known values.
+  // Each run of known values is one part of the line.
   let run = [];
   const end = () => {
     if (run.length > 1) {

@@ -18,15 +18,6 @@ from ._run import Run, RunInfo, RunStats, State
 from ._shared import Finish
 
 __all__ = [
-    "attach",
-    "Event",
-    "EventKind",
-    "Finish",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "version",
+    "attach", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "version",
 ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Iterable, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Union
 
 from . import _library
-from ._events import Event
 from ._library import GossamerError
-from ._run import Run, RunOptions, TensorSpec, check_roles
+from ._options import AttachOptions
+from ._run import Run, TensorSpec, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # NumPy's type strings without the byte order.
 _DTYPES = {
@@ -49,43 +52,30 @@ def _spec(name: str, array: Any, role: str) -> TensorSpec:
 
 def attach(
     arrays: Union[Mapping[str, Any], Iterable[Any]],
-    *,
-    job: str,
-    roles: Optional[Mapping[str, str]] = None,
-    wait: bool = True,
-    timeout_s: Optional[float] = None,
-    socket: Optional[str] = None,
-    fragment_elements: int = 0,
-    step_budget_bytes: int = 0,
-    initial_clock: int = 0,
-    memory: str = "auto",
-    on_event: Optional[Callable[[Event], None]] = None,
-    progress: Optional[bool] = None,
+    **options: Unpack[AttachOptions],
 ) -> Run:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous and of float32
-        or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
-    job: what all replicas of this model call it.
+    arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous, in
+        float32 or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
+    job: the name that all replicas of this model share.
     roles: name -> "param" (the default: averaged), "buffer" (averaged, but no parameter) or "local" (stays here).
     wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
     socket: the daemon's socket; by default $GOSSAMER_SOCKET or where gossamerd puts it.
     fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
-    memory: how much is shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
+    memory: the memory shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
         8 fragments, whichever is more; steps and exchanges take longer), or "auto": lean if resident does not fit.
     on_event: called when something happens to the run (see Run.on_event).
-    progress: shows on standard error how far joining is; by default if that is a terminal.
+    progress: shows on standard error how far joining is; by default on a terminal.
     """
     if hasattr(arrays, "__array_interface__"):
         arrays = [arrays]
     if not isinstance(arrays, (Mapping, Iterable)):
         raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"a model is arrays or a mapping of names to them, not {arrays!r}")
     named = dict(arrays) if isinstance(arrays, Mapping) else {str(i): array for i, array in enumerate(arrays)}
-    roles = dict(roles or {})
+    roles = dict(options.get("roles") or {})
     check_roles(roles, named, "arrays")
     specs = [_spec(name, array, roles.get(name, "param")) for name, array in named.items()]
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
     run = Run(specs, options)
-    if wait:
-        run.wait(timeout_s)
+    run._wait_if_asked(options)
     return run

@@ -1,6 +1,7 @@
-"""What happens to a run, for programs that want to know: the differences between one look at it and the next.
+"""The events of a run, for programs that want to know them: the differences between one look at the run and the next.
 
-The run looks from step() and wait(), in the thread that trains, at most every LOOK_INTERVAL_S; nothing here has a thread.
+The run looks from step() and wait(), in the thread that trains, at most every LOOK_INTERVAL_S; nothing here has a
+thread.
 """
 
 from __future__ import annotations
@@ -12,27 +13,28 @@ from typing import TYPE_CHECKING, Iterator
 if TYPE_CHECKING:
     from ._run import RunInfo
 
-# A look costs some microseconds: none beside a quarter of a second, in which nobody misses an event.
+# A look takes some microseconds, which is nothing beside a quarter of a second, and nobody misses an event in that
+# time.
 LOOK_INTERVAL_S = 0.25
 
 
 class EventKind(enum.Enum):
-    """What has happened."""
+    """The kind of an event."""
 
     ATTACHED = "attached"  # a daemon has taken the run
-    DETACHED = "detached"  # it is gone; training goes on alone
+    DETACHED = "detached"  # the daemon is gone; training goes on alone
     JOINING = "joining"  # the model is being agreed on, or pulled from other nodes
     READY = "ready"  # the run takes part in the training
     DRAINING = "draining"  # the daemon is stopping
     QUARANTINED = "quarantined"  # the model holds NaN or infinity, and is not exchanged
-    RECOVERED = "recovered"  # it does not any more
+    RECOVERED = "recovered"  # the model is finite again
     NEIGHBOURS = "neighbours"  # replicas have come into reach, or gone
-    WARNING = "warning"  # what a GossamerWarning says, too
+    WARNING = "warning"  # a GossamerWarning, with its text
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that has happened to a run. `info` is how the run stood then."""
+    """Something that has happened to a run. `info` is the run's state at that moment."""
 
     kind: EventKind
     text: str
@@ -50,8 +52,8 @@ _STATE_EVENTS = {
 
 
 def events_between(before: RunInfo, now: RunInfo) -> Iterator[Event]:
-    """What has happened between two looks, in the order in which it does. Of what came and went in between, an
-    attachment to another daemon is seen, and nothing else."""
+    """The events between two looks, in the order in which they happen. Changes that came and went in between are not
+    seen, except an attachment to another daemon."""
     if now.attachments > before.attachments:
         if before.attached:
             yield Event(EventKind.DETACHED, "the connection to gossamerd was lost", now)

@@ -21,10 +21,10 @@ class GossamerError(RuntimeError):
 
 
 class GossamerWarning(UserWarning):
-    """Training goes on, but not as asked for: no daemon yet, say."""
+    """Training goes on, but not as asked for: for instance, there is no daemon yet."""
 
 
-# gossamer_status
+# These are values of gossamer_status.
 OK = 0
 NO_DAEMON = 5
 REJECTED = 6
@@ -39,17 +39,17 @@ NOT_FINITE = 13
 Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
 Store = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
 
-# gossamer_dtype
+# These are values of gossamer_dtype.
 F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
 
-# gossamer_role, by the names that users give
+# The keys are the names that users give to a gossamer_role.
 ROLES = {"param": 0, "buffer": 1, "local": 2}
 MEMORIES = {"auto": 0, "resident": 1, "lean": 2}
 
-# gossamer_device
+# These are values of gossamer_device.
 HOST, CUDA = range(2)
 
-# gossamer_path, by number
+# The index is a gossamer_path.
 PATHS = ("host", "device", "pinned")
 
 
@@ -130,8 +130,8 @@ class FinishInfo(ctypes.Structure):
 
 
 def _candidates() -> Iterator[str]:
-    """Where the library may be, best first: beside the package in a wheel, a build folder or an installation prefix,
-    then wherever the dynamic linker looks."""
+    """The places where the library may be, best first: beside the package in a wheel, a build folder or an installation
+    prefix, then wherever the dynamic linker looks."""
     package = Path(__file__).resolve().parent
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     yield str(package / FILE_NAME)

@@ -1,4 +1,4 @@
-"""One line on standard error that shows how far a joining model is. Drawn by Run.wait(), in the caller's thread."""
+"""One line on standard error that shows how far joining is. Run.wait() draws it, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ._run import RunInfo
 
 BAR_CELLS = 24
-# On a terminal the line is drawn over; elsewhere each is a line of its own, and there are few.
+# On a terminal the line is drawn again in place; elsewhere each update is a line of its own, and there are few.
 TERMINAL_INTERVAL_S = 0.1
 LOG_INTERVAL_S = 10.0
-BYTES_PER_ELEMENT = 4  # as it travels into the model
+BYTES_PER_ELEMENT = 4  # of a pulled model, which travels in float32
 _PARTS = " ▏▎▍▌▋▊▉█"
 
 
@@ -30,13 +30,13 @@ def _megabytes(count: float) -> str:
 
 
 class Progress:
-    """show() whenever there is news, end() once. Draws nothing before the first fragment is there."""
+    """Call show() whenever there is news, and end() once. Draws nothing before the first fragment is there."""
 
     def __init__(self, job: str, stream: Optional[TextIO] = None):
         self._job = job
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        self._begin_s: Optional[float] = None  # of the first fragment seen
+        self._begin_s: Optional[float] = None  # when the first fragment was seen
         self._first_bytes = 0
         self._drawn_s = float("-inf")
         self._last_bytes = 0
@@ -44,7 +44,7 @@ class Progress:
 
     @staticmethod
     def wanted(choice: Optional[bool]) -> bool:
-        """None: on a terminal."""
+        """Whether to draw. If the choice is None, this is so on a terminal."""
         return sys.stderr is not None and (sys.stderr.isatty() if choice is None else choice)
 
     def show(self, info: RunInfo, now_s: Optional[float] = None) -> None:
@@ -70,7 +70,7 @@ class Progress:
         )
 
     def end(self, info: RunInfo, now_s: Optional[float] = None) -> None:
-        """Leaves a line that says how it went, if anything was drawn."""
+        """Leaves a line with the result, if anything was drawn."""
         if not self._drawn:
             return
         now_s = time.monotonic() if now_s is None else now_s

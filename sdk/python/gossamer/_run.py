@@ -1,4 +1,4 @@
-"""A run: one model attached to the daemon of this machine. What gossamer.attach() and gossamer.torch.attach() return.
+"""A run: one model attached to the daemon of this machine. gossamer.attach() and gossamer.torch.attach() return it.
 
 One thread at a time may use a run. It holds references to the tensors' memory until it is closed.
 """
@@ -21,19 +21,20 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
+from ._options import AttachOptions, check_options
 from ._progress import Progress
 from ._shared import Shared, slice_ms
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
-# Of samples, bytes: what the C library takes.
+# The C library takes at most this many samples or bytes.
 MAX_COUNT = 2**62
 # No clock is larger, in samples (gossamer.h).
 MAX_CLOCK = 2**53
 
 
 class State(enum.Enum):
-    """What the daemon does for a run."""
+    """The daemon's work for a run."""
 
     DETACHED = 0  # no daemon: training alone
     JOINING = 1  # the model is being agreed on, or pulled from other nodes
@@ -44,7 +45,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """How a run stands. Clocks are in samples."""
+    """The state of a run. Clocks are in samples."""
 
     state: State
     attached: bool
@@ -60,23 +61,23 @@ class RunInfo:
     elements: int
     layout_hash: int
     attachments: int
-    node_id: str  # of the daemon, in hexadecimal; "" before the first attachment
-    message: str  # what keeps the run from a daemon; "" while attached
-    # As this node's daemon counts them since it took the run.
+    node_id: str  # the daemon's, in hexadecimal; "" before the first attachment
+    message: str  # why no daemon has the run; "" while attached
+    # This node's daemon counts these from when it accepted the run.
     bytes_sent: int  # payload of the job's exchanges
     bytes_received: int
     consensus: float  # |y_j - y_i| / |y|, 2-norms, in the latest exchanges: how far the replicas are apart
-    age_samples: int  # trained since the oldest fragment was published
-    unresolved: int  # exchanges of which nobody can tell whether both ends did them
+    age_samples: int  # samples trained since the oldest fragment was published
+    unresolved: int  # exchanges whose outcome at the other end cannot be known any more
     quarantines: int  # times a fragment was found to hold NaN or infinity
-    period_us: int  # between two exchanges of a fragment that this node begins
-    pulled_bytes: int  # of the model, when it was pulled from other nodes
-    serving_ns: int  # time that steps have spent on due fragments, in all
-    client_index: int  # which of the job's clients at this node it is, from 0, in the order of their coming
-    clients: int  # and of how many
-    window_bytes: int  # 0: its memory is resident; else it is lean: the most that fragments take at once
-    # Through which memory it exchanges with the daemon. "host"; or, of a model on a GPU, "device": that GPU's; "pinned":
-    # host memory that the GPU reads and writes.
+    period_us: int  # time between two exchanges of a fragment that this node begins
+    pulled_bytes: int  # bytes of the model that were pulled from other nodes
+    serving_ns: int  # total time that steps have spent on due fragments
+    client_index: int  # index of this client among the job's clients at this node, in order of attaching
+    clients: int  # number of the job's clients at this node
+    window_bytes: int  # 0: its memory is resident. Otherwise it is lean, and fragments take this much at most
+    # The memory through which the run exchanges with the daemon: "host"; for a model on a GPU "device", which is that
+    # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.
     path: str
 
     @property
@@ -87,28 +88,28 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class RunStats:
-    """What a training script logs. Clocks are in samples; bytes are the payload that this node has exchanged for the
-    job since its daemon took the run."""
+    """The figures that a training script logs. Clocks are in samples; bytes are the payload that this node has
+    exchanged for the job since its daemon accepted the run."""
 
     state: State
     steps: int
     clock: int
     global_clock: int
-    age_samples: int  # trained since the oldest fragment was published
+    age_samples: int  # samples trained since the oldest fragment was published
     neighbours: int  # replicas of the job in reach
     exchanges: int
-    unresolved: int  # exchanges of which nobody can tell whether both ends did them
+    unresolved: int  # exchanges whose outcome at the other end cannot be known any more
     quarantines: int  # times a fragment was found to hold NaN or infinity
     bytes_sent: int
     bytes_received: int
     consensus: float  # |y_j - y_i| / |y|, 2-norms, in the latest exchanges: how far the replicas are apart
-    period_s: float  # between two exchanges of a fragment that this node begins
-    step_share: float  # of the time since attach() has returned: spent in step() on fragments that were due
+    period_s: float  # time between two exchanges of a fragment that this node begins
+    step_share: float  # share of the time since attach() returned that step() has spent on due fragments
 
 
 @dataclass
 class TensorSpec:
-    """One tensor as the C library wants it. `owner` is whatever keeps the memory at `pointer` alive."""
+    """One tensor as the C library wants it. `owner` keeps the memory at `pointer` alive."""
 
     name: str
     dtype: int
@@ -116,20 +117,6 @@ class TensorSpec:
     shape: Sequence[int]
     pointer: int
     owner: Any
-
-
-@dataclass
-class RunOptions:
-    job: str
-    socket: Optional[str] = None
-    fragment_elements: int = 0
-    step_budget_bytes: int = 0
-    initial_clock: int = 0
-    memory: str = "auto"
-    on_event: Optional[Callable[[Event], None]] = None
-    progress: Optional[bool] = None
-    device: int = _library.HOST  # of gossamer_device
-    stream: int = 0  # with CUDA: the stream that trains, as a pointer
 
 
 def _bad_argument(message: str) -> GossamerError:
@@ -142,7 +129,8 @@ def _check_text(value: Any, what: str) -> None:
 
 
 def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
-    """A whole number that the C library's type can hold: it would take any other for a different one."""
+    """Checks that `value` is a whole number within the C library's type, which would take any other for a different
+    one."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -152,24 +140,26 @@ def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
     return count
 
 
-def _c_options(options: RunOptions) -> _library.Options:
-    _check_text(options.job, "job")
-    if not isinstance(options.socket, (str, bytes, os.PathLike, type(None))):
-        raise _bad_argument(f"socket must be a path, not {options.socket!r}")
-    if options.on_event is not None and not callable(options.on_event):
-        raise _bad_argument(f"on_event must be something that can be called with an Event, not {options.on_event!r}")
+def _c_options(options: AttachOptions) -> _library.Options:
+    check_options(options)
+    _check_text(options["job"], "job")
+    socket = options.get("socket")
+    if not isinstance(socket, (str, bytes, os.PathLike, type(None))):
+        raise _bad_argument(f"socket must be a path, not {socket!r}")
+    on_event = options.get("on_event")
+    if on_event is not None and not callable(on_event):
+        raise _bad_argument(f"on_event must be something that can be called with an Event, not {on_event!r}")
+    memory = options.get("memory", "auto")
+    if memory not in _library.MEMORIES:
+        raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {memory!r}")
     result = _library.Options()
     _library.library().gossamer_options_init(ctypes.byref(result))
-    result.job = options.job.encode()
-    result.socket_path = None if options.socket is None else os.fsencode(options.socket)
-    result.fragment_elements = _count(options.fragment_elements, "fragment_elements", 2**32 - 1)
-    result.step_budget_bytes = _count(options.step_budget_bytes, "step_budget_bytes")
-    result.initial_clock_samples = _count(options.initial_clock, "initial_clock", MAX_CLOCK)
-    if options.memory not in _library.MEMORIES:
-        raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {options.memory!r}")
-    result.memory = _library.MEMORIES[options.memory]
-    result.device = options.device
-    result.stream = options.stream or None
+    result.job = options["job"].encode()
+    result.socket_path = None if socket is None else os.fsencode(socket)
+    result.fragment_elements = _count(options.get("fragment_elements", 0), "fragment_elements", 2**32 - 1)
+    result.step_budget_bytes = _count(options.get("step_budget_bytes", 0), "step_budget_bytes")
+    result.initial_clock_samples = _count(options.get("initial_clock", 0), "initial_clock", MAX_CLOCK)
+    result.memory = _library.MEMORIES[memory]
     return result
 
 
@@ -198,23 +188,23 @@ def _warn(message: str) -> None:
 
 
 class Transfer:
-    """For tensors whose values live elsewhere than in the memory that the C library was given: brings them there, and
-    takes back what has changed. Elements are counted in row-major order."""
+    """For tensors whose values live elsewhere than in the memory that the C library was given: brings the values there,
+    and takes changed ones back. Elements are counted in row-major order."""
 
     def __init__(self) -> None:
         self.error: Optional[BaseException] = None
-        self.put_off = False  # since the last call of the C library began
+        self.put_off = False  # whether load() put something off in the present call of the C library
         self.ended = False
         self.c_load = _library.Load(self._load)
         self.c_store = _library.Store(self._store)
 
     def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
-        """Brings the values of these elements to the memory given to the C library. Called inside run.step(). False: not
-        yet; what they are due for stays due, and they are asked for again at the next step."""
+        """Brings the values of these elements to the memory given to the C library. Called inside run.step(). False:
+        not yet; the fragment stays due, and the values are asked for again at the next step."""
         raise NotImplementedError
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        """These elements have changed there. Called inside run.step()."""
+        """These elements have changed in that memory. Called inside run.step()."""
         raise NotImplementedError
 
     def _load(self, _: Any, tensor: int, first: int, count: int) -> int:
@@ -224,7 +214,7 @@ class Transfer:
             if self.load(tensor, first, count) is not False:
                 return 0
             self.put_off = True
-        except BaseException as error:  # raised again by the call on the run that this is in
+        except BaseException as error:  # the call on the run that this is in raises it again
             self.error = error
         return 1
 
@@ -236,7 +226,8 @@ class Transfer:
 
 
 class HostCopies(Transfer):
-    """A transfer to arrays on the host; remembers what has changed there until the framework's tensors are given it."""
+    """A transfer to arrays on the host. It remembers which elements have changed there until the framework's tensors
+    get them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,8 +243,8 @@ class HostCopies(Transfer):
 
 
 class _Periodic:
-    """Something that is called from step() when it is time. No action: to look for events, of which the run is not to be
-    kept alive by itself."""
+    """Something that step() calls when it is time. Without an action, step() looks for events; an action that did so
+    would keep the run alive."""
 
     def __init__(self, interval_s: float, action: Optional[Callable[[], None]]):
         self.interval_s = interval_s
@@ -262,27 +253,27 @@ class _Periodic:
 
 
 def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> None:
-    """Refuses roles of tensors that the model does not have; `what` it calls its tensors."""
+    """Refuses roles of tensors that the model does not have. `what` is the framework's word for its tensors."""
     unknown = sorted(map(str, set(roles) - set(names)))
     if unknown:
         raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
 
 
-# Of this process: a model is in one of them at most.
+# The open runs of this process. A model is in one of them at most.
 _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
 os.register_at_fork(after_in_child=_open_runs.clear)
 
 
 def _runs_of(model: Set[int]) -> "List[weakref.ref[Run]]":
-    """Open runs that have something of this model."""
+    """The open runs that share memory with this model."""
     return [weakref.ref(run) for run in _open_runs if not run.closed and not model.isdisjoint(run._model())]
 
 
 def _close_former(model: Set[int], job: str) -> None:
-    """A model that is attached again, as by a notebook's cell that is run a second time, leaves its former run: two would
-    each take the other's corrections for training."""
+    """Closes the former run of a model that is attached again, for instance by a notebook's cell that is run a second
+    time. Two runs of a model would each take the other's corrections for training."""
     if any(former is not None and former._job != job for former in (found() for found in _runs_of(model))):
-        gc.collect()  # one that the program has let go of may be waiting for that
+        gc.collect()  # a run that the program has dropped may only wait for this
     for found in _runs_of(model):
         former = found()
         if former is None:
@@ -299,23 +290,32 @@ def _close_former(model: Set[int], job: str) -> None:
 def _close(
     lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer] = None
 ) -> None:
-    """`transfer`: to be ended before, since nobody would see what it transfers, and at exit what it needs may be gone."""
+    """A `transfer` is ended first: nobody would see its changes, and at exit the things that it needs may be gone."""
     if transfer is not None:
         transfer.ended = True
     lib.gossamer_close(handle)
-    handle.value = None  # what is called on the run from now on is refused by the library
+    handle.value = None  # the library refuses later calls on the run
     owners.clear()
 
 
 class Run(Shared):
     """One model attached to the daemon. Make it with gossamer.attach() or gossamer.torch.attach()."""
 
-    def __init__(self, tensors: Sequence[TensorSpec], options: RunOptions, transfer: Optional[Transfer] = None):
+    def __init__(
+        self,
+        tensors: Sequence[TensorSpec],
+        options: AttachOptions,
+        transfer: Optional[Transfer] = None,
+        cuda_stream: Optional[int] = None,
+    ):
+        """`cuda_stream` is a pointer to the stream that trains, for tensors in GPU memory."""
+        c_options = _c_options(options)
+        if cuda_stream is not None:
+            c_options.device, c_options.stream = _library.CUDA, cuda_stream or None
         self._lib = _library.library()
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
-        _close_former(self._model(), options.job)
-        c_options = _c_options(options)
+        _close_former(self._model(), options["job"])
         c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(1024)
@@ -327,25 +327,25 @@ class Run(Shared):
         self._handle = handle
         self._c_step = self._lib.gossamer_step
         self._transfer = transfer
-        self._job = options.job
-        self._progress = options.progress
+        self._job = options["job"]
+        self._progress = options.get("progress")
         self._begin_s = time.monotonic()
         self._periodic: List[_Periodic] = []
         self._next_look_s: Optional[float] = None
-        # Also runs when the object is collected and at exit; keeps the tensors' memory alive until then.
+        # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
         _open_runs.add(self)
         if transfer is not None:
             self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
         self._on_event: Optional[Callable[[Event], None]] = None
-        self._seen = self.info()  # when it was last looked for events
-        self.on_event = options.on_event
-        if self._on_event is not None:  # a daemon may have taken the run already: that is to be told, too
+        self._seen = self.info()  # the run's state when it was last looked for events
+        self.on_event = options.get("on_event")
+        if self._on_event is not None:  # a daemon may have accepted the run already, which is an event, too
             self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
-        if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes others modulo 2^64
+        if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes other numbers modulo 2^64
             samples = _count(samples, "samples")
         status = self._c_step(self._handle, samples)
         if status != _library.OK:
@@ -356,9 +356,9 @@ class Run(Shared):
             self._look()
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
-        """Waits until the run takes part in the training: until the model is pulled, if others are already at it.
+        """Waits until the run takes part in the training; if others train already, until the model is pulled.
 
-        Gives up with a warning when no daemon has taken the run within five seconds, or when `timeout_s` has passed.
+        Gives up with a warning when no daemon has accepted the run within five seconds, or when `timeout_s` has passed.
         Returns `ready`. Training may go on in any case; the run attaches by itself later.
         """
         progress = Progress(self._job) if Progress.wanted(self._progress) else None
@@ -369,6 +369,10 @@ class Run(Shared):
                 progress.end(self.info())
             if not self.closed and self.info().steps == 0:
                 self._begin_s = time.monotonic()
+
+    def _wait_if_asked(self, options: AttachOptions) -> None:
+        if options.get("wait", True):
+            self.wait(options.get("timeout_s"))
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
@@ -427,14 +431,14 @@ class Run(Shared):
         )
 
     def _publications(self) -> int:
-        """The same as of info(), for every step: in a microsecond or two."""
+        """The number that info() has, read in a microsecond or two, for every step."""
         c_info = _library.Info(size=ctypes.sizeof(_library.Info))
         self._check(self._lib.gossamer_info(self._open_handle(), ctypes.byref(c_info)))
         return int(c_info.publications)
 
     @property
     def stats(self) -> RunStats:
-        """Figures to log; takes some microseconds."""
+        """Figures to log. Reading them takes some microseconds."""
         info = self.info()
         elapsed_s = time.monotonic() - self._begin_s
         return RunStats(
@@ -456,9 +460,8 @@ class Run(Shared):
 
     @property
     def on_event(self) -> Optional[Callable[[Event], None]]:
-        """Called with an Event when something has happened to the run, from step() and wait(): never in a thread of its
-        own, at most a quarter of a second of training late, and what it raises comes out there. None: nobody wants to
-        know."""
+        """Called with an Event when something has happened to the run. step() and wait() call it, in their thread, at
+        most a quarter of a second of training late, and let its exceptions out. None: no events are wanted."""
         return self._on_event
 
     @on_event.setter
@@ -482,13 +485,13 @@ class Run(Shared):
 
     @property
     def clock(self) -> int:
-        """Samples this replica has been trained on."""
+        """The samples that this replica has been trained on."""
         return self.info().clock
 
     @property
     def global_clock(self) -> int:
-        """How far the job is: the largest clock of any replica that is known and believed. What a learning-rate schedule
-        should follow."""
+        """How far the job is: the largest known and plausible clock of any replica. A learning-rate schedule should
+        follow it."""
         return self.info().global_clock
 
     @property
@@ -501,7 +504,7 @@ class Run(Shared):
             if not self.closed:
                 for entry in self._periodic:
                     self._act(entry)
-        finally:  # also if one of them raises
+        finally:  # also if one of them raises an exception
             self._periodic = []
             if self._finalizer.detach() is not None:
                 _close(self._lib, self._handle, self._owners)
@@ -573,5 +576,5 @@ class Run(Shared):
         self._pointers[index] = pointer
 
     def _model(self) -> Set[int]:
-        """What tells a model from others in this process: addresses of its tensors, or ids of objects that the run holds."""
+        """Tells a model from others in this process: addresses of its tensors, or ids of objects that the run holds."""
         return {pointer for pointer in self._pointers if pointer}

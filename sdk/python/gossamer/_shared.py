@@ -1,4 +1,5 @@
-"""What a run shares with the others beside its model: the cursor, who takes part, and the end. A part of Run."""
+"""The things besides its model that a run shares with the others: the cursor, the members, and the end. A part of
+Run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ._library import GossamerError
 
 MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
-# How long the C library waits at a time, so that Ctrl-C is heard.
+# The C library waits this long at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
 
 Cursor = Union[Dict[str, Any], bytes, None]
@@ -21,22 +22,22 @@ Cursor = Union[Dict[str, Any], bytes, None]
 
 @dataclass(frozen=True)
 class Finish:
-    """How a run came to its end. A model with NaN or infinity neither agrees nor saves, and its distance is infinite."""
+    """The end of a run. A model with NaN or infinity neither agrees nor saves, and its distance is infinite."""
 
-    agreed: bool  # every replica in reach has finished, too, and they hold the same model but for `distance`
+    agreed: bool  # every replica in reach has finished, and they hold the same model within `distance`
     saver: bool  # this process is the one to save the model
-    members: int  # replicas that finished and are finite, this one included
-    distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest that the last exchanges found
-    clock: int  # samples: the largest clock of any replica that is known
+    members: int  # replicas that finished and are finite, with this one
+    distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest found by the last exchanges
+    clock: int  # samples: the largest known clock of any replica
 
 
 def slice_ms(end_s: float) -> int:
-    """How long to wait next if all waiting is to end at that monotonic time."""
+    """How long to wait next if all waiting ends at that monotonic time."""
     return int(max(0, min(WAIT_SLICE_MS, (end_s - time.monotonic()) * 1000)))
 
 
 class Shared:
-    """Needs of its subclass: _lib, _open_handle(), _report(status), _last_error(), _warn(message)."""
+    """A subclass has _lib, _open_handle(), _report(status), _last_error() and _warn(message)."""
 
     _lib: ctypes.CDLL
 
@@ -58,9 +59,9 @@ class Shared:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the program is in its data: a dict, or bytes, of 4096 bytes at most (a dict as JSON). It travels with the
-        model to nodes that join: after attach() it is that of the replica which the model came from, until the program
-        sets its own. None if there is none."""
+        """The program's place in its data: a dict, or bytes, of at most 4096 bytes (a dict as JSON). It travels with
+        the model to nodes that join. After attach() it is the cursor of the replica that the model came from, until the
+        program sets its own. None if there is none."""
         buffer = ctypes.create_string_buffer(MAX_CURSOR_BYTES)
         length = ctypes.c_size_t()
         self._check(self._lib.gossamer_get_cursor(self._open_handle(), buffer, len(buffer), ctypes.byref(length)))
@@ -73,7 +74,7 @@ class Shared:
                 if isinstance(found, dict):
                     return found
             except (ValueError, RecursionError):
-                pass  # bytes that only begin like it
+                pass  # bytes that only begin like JSON
         return content
 
     @cursor.setter
@@ -93,7 +94,7 @@ class Shared:
 
     @property
     def members(self) -> List[str]:
-        """The nodes in reach that run this job, this one included, as hexadecimal ids in ascending order. In a large
+        """The nodes in reach that run this job, with this one, as hexadecimal ids in ascending order. In a large
         cluster a node knows only some of the others."""
         ids = ((ctypes.c_uint8 * 16) * MAX_MEMBERS)()
         count = ctypes.c_size_t()
@@ -101,10 +102,10 @@ class Shared:
         return [bytes(one).hex() for one in ids[: min(count.value, MAX_MEMBERS)]]
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
-        """Call when training is over: averages as fast as the network allows until all replicas in reach have finished,
-        too, and agree, and returns with their mean in the tensors. Waits for those that still train, `timeout_s` at
-        most (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. A model with NaN
-        or infinity is warned of and returned from at once: the others finish without it."""
+        """Call this when training is over. It averages as fast as the network allows until all replicas in reach have
+        finished and agree, and returns with their mean in the tensors. It waits for replicas that still train, at most
+        `timeout_s` (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. If the
+        model holds NaN or infinity, it warns and returns at once: the others finish without it."""
         begin = time.monotonic()
         limit_s = float("inf") if timeout_s is None else timeout_s
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))

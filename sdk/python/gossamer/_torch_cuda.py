@@ -1,5 +1,5 @@
-"""What PyTorch says of a GPU that a model is trained on: where tensors are, and on which stream. Private to the package;
-called by the thread that uses the run. Nothing here waits for the device.
+"""PyTorch's answers about the GPU that a model is trained on: where tensors are, and on which stream. Private to the
+package; called by the thread that uses the run. Nothing here waits for the device.
 
 A PyTorch for AMD's GPUs calls its devices cuda, too. Gossamer's library then finds no such GPU, and says so.
 """
@@ -24,26 +24,26 @@ def _slow_raw_stream(index: int) -> int:
     return pointer
 
 
-# What PyTorch's own generated code calls at each kernel: a tenth of a microsecond, where the public way takes two.
+# PyTorch's own generated code calls this at each kernel. It takes a tenth of a microsecond; the public way takes two.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_raw_stream)
 
 
 def is_capturing() -> bool:
-    """Whether what is launched now is recorded in a CUDA graph instead of done."""
+    """Whether launches are now recorded in a CUDA graph instead of executed."""
     capturing: bool = torch.cuda.is_current_stream_capturing()
     return capturing
 
 
 def order(index: int, before: int) -> None:
-    """What is launched on the current stream from now on comes after what the stream `before` has been given."""
+    """Later launches on the current stream will come after the earlier launches on the stream `before`."""
     # PyTorch takes a stream of 0 for no stream, and would make a new one.
     earlier = torch.cuda.ExternalStream(before, device=index) if before else torch.cuda.default_stream(index)
     torch.cuda.current_stream(index).wait_stream(earlier)
 
 
 def common_device(tensors: Iterable[Tuple[str, torch.Tensor]]) -> Optional[torch.device]:
-    """Where these are, by name; None without any. Refuses, by name, those that are neither in host memory nor on a GPU,
-    and those that are elsewhere than the first."""
+    """The device of these tensors, given by name; None if there are none. Refuses, by name, tensors that are neither in
+    host memory nor on a GPU, and tensors that are on another device than the first."""
     first: Optional[Tuple[str, torch.device]] = None
     for name, tensor in tensors:
         device = device_of(tensor)
@@ -77,15 +77,15 @@ def _refuse(name: str, reason: str) -> GossamerError:
 
 
 class TrainingStream:
-    """The current stream of a GPU, followed: a run launches behind what the program has launched there."""
+    """Follows the current stream of a GPU: a run launches after the program's launches there."""
 
     def __init__(self, index: int):
         self._index = index
         self.pointer = raw_stream(index)
 
     def moved(self) -> bool:
-        """Whether the program trains on another stream now than at the last call: `pointer`, which then comes after what
-        was launched on the one before. Refuses to launch into a CUDA graph."""
+        """Whether the program now trains on another stream than at the last call. `pointer` is the new stream, which is
+        then ordered after the former one. Refuses to launch into a CUDA graph."""
         if is_capturing():
             raise GossamerError(
                 "GOSSAMER_UNSUPPORTED",

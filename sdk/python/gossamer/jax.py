@@ -10,20 +10,20 @@
 JAX's arrays cannot be changed: step() returns new ones for those leaves that have got a correction, and the same
 objects for all others. Between exchanges it copies nothing.
 
-step() waits for no device. What is on a GPU goes to the daemon through host memory, in two steps. When a fragment is due
-at step k, the copy of its values x_k to the host is only begun, behind the computation that makes them, and the fragment
+step() waits for no device. A model on a GPU goes to the daemon through host memory, in two steps. When a fragment is due
+at step k, the copy of its values x_k to the host is only begun, after the computation that makes them, and the fragment
 stays due. At a later step k + m, when the copy is there, the C library publishes s = x_k + c, with the correction c that
-was due, and c is added on the device to the values of that step: x_{k+m} + c = s + (x_{k+m} - x_k). So what has been trained
-in between is part of the model and not of the publication, like all that is trained after a publication: nothing is lost,
-and nothing counted twice. The publication says the clock of step k + m, a few steps more than it has seen. Leaves that are
-spread over several devices are copied at once, and waited for.
+was due, and c is added on the device to the values of that step: x_{k+m} + c = s + (x_{k+m} - x_k). The training in
+between is thus part of the model and not of the publication, like all training after a publication: nothing is lost or
+counted twice. The publication carries the clock of step k + m, a few steps more than its values have been trained on.
+Leaves that are spread over several devices are copied at once, and the copy is waited for.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import jax
 import numpy as np
@@ -31,20 +31,15 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
+from ._options import AttachOptions
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
-    "attach",
-    "JaxRun",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "version",
+    "attach", "JaxRun", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "version",
 ]
 
 _LOCAL_DTYPES = {
@@ -55,19 +50,19 @@ _LOCAL_DTYPES = {
     "uint8": _library.U8,
     "bool": _library.BOOL,
 }
-# As in gossamer.h: the most that a step publishes, and here the most that is on its way at once.
+# A step publishes at most this much, as in gossamer.h, and at most this much is on its way at once.
 DEFAULT_BUDGET_BYTES = 16 << 20
-# bfloat16 is averaged in float32, and rounded at random so that its mean stays.
+# bfloat16 is averaged in float32, and rounded at random so that its mean is kept.
 _DTYPES = {"float32": _library.F32, "float64": _library.F64, "bfloat16": _library.BF16}
 
 
 class _Leaf(NamedTuple):
-    """What a leaf was when the run was attached, and must stay."""
+    """A leaf as it was when the run was attached. It must not change."""
 
     name: str
     shape: Tuple[int, ...]
-    dtype: Any  # as JAX has it: compared at each step, which its name would take a microsecond for
-    host: Any  # np.ndarray, one-dimensional; None: it stays here
+    dtype: Any  # JAX's object, not its name: comparing names at each step would take a microsecond
+    host: Any  # np.ndarray, one-dimensional; None: the leaf stays here
 
 
 def _refuse(name: str, reason: str) -> GossamerError:
@@ -75,7 +70,7 @@ def _refuse(name: str, reason: str) -> GossamerError:
 
 
 def _name(path: Any) -> str:
-    """{"dense": [w]} has the leaf "dense.0"."""
+    """The name of a leaf: {"dense": [w]} has the leaf "dense.0"."""
     parts = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
     return ".".join(str(part) for part in parts) or "params"
 
@@ -94,7 +89,7 @@ def _leaf(name: str, value: Any, role: str) -> _Leaf:
 
 def _spec(leaf: _Leaf, role: str) -> TensorSpec:
     if leaf.host is None:
-        # Of a type unknown to Gossamer (a random key, say) only the shape is compared with other replicas.
+        # For a type unknown to Gossamer, for instance a random key, only the shape is compared with other replicas.
         return TensorSpec(leaf.name, _LOCAL_DTYPES.get(str(leaf.dtype), _library.U8), role, leaf.shape, 0, None)
     return TensorSpec(leaf.name, _DTYPES[str(leaf.dtype)], role, leaf.shape, leaf.host.ctypes.data, leaf.host)
 
@@ -104,7 +99,7 @@ def _is_on_cpu(value: jax.Array) -> bool:
 
 
 def _is_on_one_device(value: jax.Array) -> bool:
-    """One that is not the processor."""
+    """Whether it is on one device that is not the processor."""
     return len(value.devices()) == 1 and not _is_on_cpu(value)
 
 
@@ -115,7 +110,7 @@ def _is_ready(value: jax.Array) -> bool:
 
 
 def _to_host(value: jax.Array) -> Any:
-    """Waits for what is still to be computed or copied."""
+    """Waits until the value is computed and copied."""
     return np.asarray(value)
 
 
@@ -124,20 +119,20 @@ def _sliced(value: jax.Array, first: int, size: int) -> jax.Array:
 
 
 def _added(value: jax.Array, difference: jax.Array, first: int) -> jax.Array:
-    """In the difference's type, which is float32 for bfloat16."""
+    """Adds in the difference's type, which is float32 for bfloat16."""
     flat = value.reshape(-1)
     piece = jax.lax.dynamic_slice(flat, (first,), difference.shape)
     corrected = (piece.astype(difference.dtype) + difference).astype(value.dtype)
     return jax.lax.dynamic_update_slice(flat, corrected, (first,)).reshape(value.shape)
 
 
-# Dispatched like the program's own computations, behind what makes the values.
+# These are dispatched like the program's own computations, after those that make the values.
 _slice: Any = jax.jit(_sliced, static_argnames="size")
 _add: Any = jax.jit(_added)
 
 
 class _Piece(NamedTuple):
-    """Elements of a tensor that are in one fragment."""
+    """The elements of a tensor that are in one fragment."""
 
     tensor: int
     first: int
@@ -145,7 +140,7 @@ class _Piece(NamedTuple):
 
 
 class _Layout:
-    """Which elements of which tensors are in which fragment: the replica is all of them in turn, but for local ones."""
+    """Which elements of which tensors are in which fragment. The replica is all tensors in turn, except local ones."""
 
     def __init__(self, sizes: Sequence[int], fragment_elements: int):
         self._fragment_elements = fragment_elements
@@ -189,7 +184,7 @@ class _Snapshot:
             part.copy_to_host_async()
 
     def has_come(self) -> bool:
-        """What was computed when it was last looked for has had the time of a step to be copied."""
+        """A snapshot that was computed at the last look has since had the time of a step to be copied."""
         if self._computed:
             return True
         self._computed = all(_is_ready(part) for _, part in self._parts)
@@ -200,18 +195,18 @@ class _Snapshot:
 
 
 class _Snapshots:
-    """Of fragments that are due on a device. They are taken in the order in which they were asked for first, so that
-    none waits for ever, and as many at once as fit the bound; one always does."""
+    """The snapshots of fragments that are due on a device. They are taken in the order of the first requests, so that
+    none waits for ever, and as many at once as the limit allows, but always one."""
 
     def __init__(self, layout: _Layout, bound_bytes: int):
         self.layout = layout
         self._bound_bytes = bound_bytes
-        self._wanted: "OrderedDict[int, None]" = OrderedDict()  # of fragments, the first asked for first
+        self._wanted: "OrderedDict[int, None]" = OrderedDict()  # wanted fragments, in the order of the first requests
         self._taken: Dict[int, _Snapshot] = {}
-        self._brought: Dict[_Piece, Any] = {}  # what the C library has been given, until it is told what became of it
+        self._brought: Dict[_Piece, Any] = {}  # values given to the C library, until it has used them or not
 
     def bring(self, fragment: int) -> Optional[List[Tuple[_Piece, Any]]]:
-        """The fragment's values, if a snapshot of them has come; else one will be taken."""
+        """The fragment's values, if a snapshot of them has come. Otherwise one will be taken."""
         snapshot = self._taken.get(fragment)
         if snapshot is None:
             self._wanted[fragment] = None
@@ -224,7 +219,7 @@ class _Snapshots:
         return parts
 
     def forget(self, fragment: int) -> None:
-        """It has been served with its present values, or others in their place."""
+        """The fragment was served with its present values, or other values have replaced them."""
         self._wanted.pop(fragment, None)
         self._taken.pop(fragment, None)
 
@@ -235,9 +230,9 @@ class _Snapshots:
         return self._brought.pop(piece)
 
     def end_step(self, values: Sequence[Any]) -> None:
-        """Begins to copy what was asked for."""
+        """Begins to copy the wanted fragments."""
         if self._brought:
-            self._brought.clear()  # published without a correction
+            self._brought.clear()  # these were published without a correction
         while self._wanted and (not self._taken or self._bytes(self._taken) < self._bound_bytes):
             fragment = next(iter(self._wanted))
             self._taken[fragment] = _Snapshot(self.layout.pieces(fragment), values)
@@ -248,14 +243,14 @@ class _Snapshots:
 
 
 class _HostCopies(HostCopies):
-    """Between the leaves and the host memory that the C library reads and writes."""
+    """The transfer between the leaves and the host memory that the C library reads and writes."""
 
     def __init__(self, leaves: List[_Leaf], values: List[Any]):
         super().__init__()
         self._leaves = leaves
         self.values = values  # the leaves' present arrays
-        self.snapshots: Optional[_Snapshots] = None  # once the run is open
-        self.may_wait = True  # for a device: not in a step
+        self.snapshots: Optional[_Snapshots] = None  # set once the run is open
+        self.may_wait = True  # whether it may wait for a device, which a step may not
         self._differences: List[Tuple[_Piece, Any]] = []  # to be added on the device
 
     def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
@@ -264,7 +259,7 @@ class _HostCopies(HostCopies):
             return True
         snapshots, layout = self.snapshots, self.snapshots.layout
         if snapshots.was_brought(_Piece(tensor, first, count)):
-            return True  # with the first piece of its fragment
+            return True  # it was added with the first piece of its fragment
         fragment = layout.fragment(tensor, first)
         if layout.begins_fragment(tensor, first):
             pieces = layout.pieces(fragment)
@@ -294,7 +289,8 @@ class _HostCopies(HostCopies):
         wide = np.promote_types(np.float32, before.dtype)
         with np.errstate(invalid="ignore"):
             difference = after.astype(wide) - before.astype(wide)
-        # Where the snapshot is NaN or infinite the fragment is quarantined, and the model is not made worse.
+        # Where the snapshot is NaN or infinite, the fragment is quarantined, and the correction must not make the model
+        # worse.
         self._differences.append((piece, np.where(np.isfinite(difference), difference, 0)))
 
     def _load_now(self, tensor: int, first: int, count: int) -> None:
@@ -306,7 +302,7 @@ class _HostCopies(HostCopies):
         host[first : first + count] = piece
 
     def take_changes(self) -> bool:
-        """Replaces the arrays of leaves that have changed; whether there were any."""
+        """Replaces the arrays of leaves that have changed. Returns whether there were any."""
         changed = self.taken_changes()
         differences, self._differences = self._differences, []
         for tensor, pieces in changed.items():
@@ -318,7 +314,7 @@ class _HostCopies(HostCopies):
     def _changed_array(self, tensor: int, pieces: List[Tuple[int, int]]) -> jax.Array:
         value, leaf = self.values[tensor], self._leaves[tensor]
         if sum(count for _, count in pieces) >= value.size or _is_on_cpu(value):
-            flat = np.array(value).reshape(-1)  # a copy of our own: JAX may keep it as the new array's memory
+            flat = np.array(value).reshape(-1)  # a copy of our own, because JAX may keep it as the new array's memory
             for first, count in pieces:
                 flat[first : first + count] = leaf.host[first : first + count]
             return jax.device_put(flat.reshape(leaf.shape), value.sharding)
@@ -331,7 +327,8 @@ class _HostCopies(HostCopies):
 class JaxRun(Run):
     """A run of a pytree of JAX arrays."""
 
-    def __init__(self, params: Any, options: RunOptions, roles: Mapping[str, str]):
+    def __init__(self, params: Any, options: AttachOptions):
+        roles = dict(options.get("roles") or {})
         paths, self._structure = jax.tree_util.tree_flatten_with_path(params)
         named = {_name(path): value for path, value in paths}
         if len(named) != len(paths):
@@ -348,13 +345,13 @@ class JaxRun(Run):
         specs = [_spec(leaf, role) for leaf, role in zip(self._leaves, role_list)]
         super().__init__(specs, options, self._copies)
         sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
-        bound_bytes = options.step_budget_bytes or DEFAULT_BUDGET_BYTES
+        bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
         self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
         self._copies.snapshots = self._snapshots
 
     @property
     def params(self) -> Any:
-        """The model as it is now: as of the last step(), with what has been corrected since."""
+        """The model as of the last step(), with the corrections since then."""
         self._copies.take_changes()
         return jax.tree_util.tree_unflatten(self._structure, self._copies.values)
 
@@ -373,7 +370,7 @@ class JaxRun(Run):
                     f"is {value.dtype}{list(value.shape)}, but {leaf.dtype}{list(leaf.shape)} was attached: attach again",
                 )
         self._copies.values = values
-        changed = self._copies.take_changes()  # while wait() pulled a model, and nobody has asked for it
+        changed = self._copies.take_changes()  # changes from wait(), which nobody has asked for yet
         self._copies.may_wait = False
         try:
             super().step(samples)
@@ -384,30 +381,14 @@ class JaxRun(Run):
         return self.params if changed else params
 
 
-def attach(
-    params: Any,
-    *,
-    job: str,
-    roles: Optional[Mapping[str, str]] = None,
-    wait: bool = True,
-    timeout_s: Optional[float] = None,
-    socket: Optional[str] = None,
-    fragment_elements: int = 0,
-    step_budget_bytes: int = 0,
-    initial_clock: int = 0,
-    memory: str = "auto",
-    on_event: Optional[Callable[[Event], None]] = None,
-    progress: Optional[bool] = None,
-) -> JaxRun:
+def attach(params: Any, **options: Unpack[AttachOptions]) -> JaxRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model:
     go on with `run.params`.
 
     params: a pytree of JAX arrays. float32, float64 and bfloat16 leaves are averaged, others stay here.
-    roles: leaf -> "param", "buffer" or "local", where that is not wanted; leaves are named "dense.0.kernel".
-    The rest is as in gossamer.attach().
+    roles: leaf -> "param", "buffer" or "local", where the default is not wanted; leaves are named "dense.0.kernel".
+    The other options are those of gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
-    run = JaxRun(params, options, dict(roles or {}))
-    if wait:
-        run.wait(timeout_s)
+    run = JaxRun(params, options)
+    run._wait_if_asked(options)
     return run

@@ -3,13 +3,12 @@
     import gossamer.keras
     model.fit(x, y, batch_size=32, callbacks=[gossamer.keras.GossamerCallback(job="mlp", samples_per_step=32)])
 
-Variables are copied to host memory and assigned from there, and only those of which something is due.
+Variables are copied to host memory and assigned from there, and only those with a due fragment.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Callable, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set
 
 import keras
 import numpy as np
@@ -17,25 +16,21 @@ import numpy as np
 from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import HostCopies, Run, RunInfo, RunOptions, RunStats, State, TensorSpec, check_roles
+from ._options import AttachOptions, check_options
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
-    "GossamerCallback",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "version",
+    "GossamerCallback", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "version",
 ]
 
 _DTYPES = {
     "float32": _library.F32,
     "float64": _library.F64,
-    "bfloat16": _library.BF16,  # averaged in float32, and rounded at random so that its mean stays
+    "bfloat16": _library.BF16,  # averaged in float32, and rounded at random so that its mean is kept
     "int8": _library.I8,
     "int16": _library.I16,
     "int32": _library.I32,
@@ -71,8 +66,8 @@ def _spec(name: str, variable: Any, role: str) -> TensorSpec:
 
 
 class _HostCopies(HostCopies):
-    """Between the variables and the host memory that the C library reads and writes. `variables()` gives them as they
-    are now: with JAX, training keeps their values elsewhere until somebody asks."""
+    """The transfer between the variables and the host memory that the C library reads and writes. `variables()` gives
+    the present ones: with JAX, training keeps their values elsewhere until somebody asks."""
 
     def __init__(self, variables: Callable[[], List[Any]], specs: List[TensorSpec]):
         super().__init__()
@@ -82,7 +77,7 @@ class _HostCopies(HostCopies):
     def load(self, tensor: int, first: int, count: int) -> None:
         host = self._specs[tensor].owner
         value = self._variables()[tensor].value
-        if count < host.size:  # not the whole of it to the host
+        if count < host.size:  # copies only a part to the host
             value = keras.ops.reshape(value, (-1,))[first : first + count]
         host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
 
@@ -100,7 +95,7 @@ class _HostCopies(HostCopies):
 class _KerasRun(Run):
     """A run of a model's variables."""
 
-    def __init__(self, variables: List[Any], specs: List[TensorSpec], options: RunOptions, copies: _HostCopies):
+    def __init__(self, variables: List[Any], specs: List[TensorSpec], options: AttachOptions, copies: _HostCopies):
         self._variables = variables
         self._copies = copies
         super().__init__(specs, options, copies)
@@ -114,41 +109,22 @@ class _KerasRun(Run):
 
 
 class GossamerCallback(keras.callbacks.Callback):
-    """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the run
-    at the end. `run` is the gossamer.Run in between.
+    """For model.fit(callbacks=[...]): attaches the model when training begins, steps after each batch, and closes the
+    run at the end. `run` is the gossamer.Run in between.
 
-    job: what all replicas of this model call it.
+    job: the name that all replicas of this model share.
     samples_per_step: what each batch adds to the clock, normally the batch size.
-    roles: name -> "param", "buffer" or "local", where that is not wanted; variables are named by their place in
+    roles: name -> "param", "buffer" or "local", where the default is not wanted; variables are named by their place in
         model.weights, "0.kernel".
-    The rest is as in gossamer.attach().
+    The other options are those of gossamer.attach().
     """
 
-    def __init__(
-        self,
-        *,
-        job: str,
-        samples_per_step: int = 1,
-        roles: Optional[Mapping[str, str]] = None,
-        wait: bool = True,
-        timeout_s: Optional[float] = None,
-        socket: Optional[str] = None,
-        fragment_elements: int = 0,
-        step_budget_bytes: int = 0,
-        initial_clock: int = 0,
-        memory: str = "auto",
-        on_event: Optional[Callable[[Event], None]] = None,
-        progress: Optional[bool] = None,
-    ):
+    def __init__(self, *, samples_per_step: int = 1, **options: Unpack[AttachOptions]):
         super().__init__()
+        check_options(options)
         self.samples_per_step = samples_per_step
         self.run: Optional[Run] = None
-        self._options = RunOptions(
-            job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress
-        )
-        self._roles = dict(roles or {})
-        self._wait = wait
-        self._timeout_s = timeout_s
+        self._options = options
         self._next_batch = 0
 
     def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
@@ -158,12 +134,12 @@ class GossamerCallback(keras.callbacks.Callback):
                 "GOSSAMER_BAD_ARGUMENT", "the model has no variables yet: give it an Input, or call it on a batch, before fit()"
             )
         named = {_name(index, variable): variable for index, variable in enumerate(weights)}
-        check_roles(self._roles, named, "variables")
-        specs = [_spec(name, value, self._roles.get(name, _default_role(value))) for name, value in named.items()]
+        roles = self._options.get("roles") or {}
+        check_roles(roles, named, "variables")
+        specs = [_spec(name, value, roles.get(name, _default_role(value))) for name, value in named.items()]
         self._copies = _HostCopies(lambda: list(self.model.weights), specs)
         self.run = _KerasRun(weights, specs, self._options, self._copies)
-        if self._wait:
-            self.run.wait(self._timeout_s)
+        self.run._wait_if_asked(self._options)
         self._copies.assign_changes()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Mapping[str, Any]] = None) -> None:
@@ -178,5 +154,5 @@ class GossamerCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Optional[Mapping[str, Any]] = None) -> None:
         if self.run is not None and not self.run.closed:
-            self._options = replace(self._options, initial_clock=self.run.clock)  # the next fit() goes on from here
+            self._options["initial_clock"] = self.run.clock  # the next fit() goes on from this clock
             self.run.close()

@@ -3,7 +3,7 @@
     import gossamer.lightning
     Trainer(callbacks=[gossamer.lightning.GossamerCallback(job="resnet", samples_per_step=32)]).fit(module, data)
 
-One process per node. What is averaged, and what is refused, is as in gossamer.torch.attach().
+One process per node. The same tensors are averaged or refused as in gossamer.torch.attach().
 """
 
 from __future__ import annotations
@@ -19,32 +19,23 @@ from ._trainer import TrainerRun
 from .torch import TorchRun
 
 __all__ = [
-    "GossamerCallback",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "TorchRun",
-    "version",
+    "GossamerCallback", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "TorchRun", "version",
 ]
 
 
 class GossamerCallback(TrainerRun, lightning.pytorch.Callback):
-    """Attaches the module when training begins (after a checkpoint has been loaded), steps after each optimiser step, and
-    closes the run at the end. `run` is the gossamer.torch.TorchRun in between.
+    """Attaches the module when training begins (after a checkpoint has been loaded), steps after each optimiser step,
+    and closes the run at the end. `run` is the gossamer.torch.TorchRun in between.
 
-    job: what all replicas of this model call it.
+    job: the name that all replicas of this model share.
     samples_per_step: what each optimiser step adds to the clock: the batch size, times the batches whose gradients are
         accumulated; by default 1.
-    initial_clock: samples trained before; by default what the trainer's steps so far come to.
-    The rest is as in gossamer.torch.attach().
+    initial_clock: samples trained before; by default computed from the trainer's steps.
+    The other options are those of gossamer.torch.attach().
     """
 
-    _steps = 0  # the trainer's, up to the last run.step()
+    _steps = 0  # the trainer's steps up to the last run.step()
 
     def on_train_start(self, trainer: lightning.pytorch.Trainer, pl_module: lightning.pytorch.LightningModule) -> None:
         self._steps = trainer.global_step

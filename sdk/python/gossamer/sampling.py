@@ -26,24 +26,24 @@ from ._run import Run
 __all__ = ["ShuffledSampler", "ShardedSampler", "owners"]
 
 _MASK = (1 << 64) - 1
-# Samples change hands in this many groups at most: few enough to be dealt out in milliseconds, many enough for shards
-# of nearly the same size.
+# Samples change hands in at most this many groups: few enough to be dealt out in milliseconds, and many enough for
+# shards of nearly the same size.
 MAX_GROUPS = 8192
 _ROUNDS = 4
-# After so many samples given out the position is looked at: what a joining client is told is no older.
+# The position is updated after this many samples given out, so a joining client gets no older position.
 SETTLE_EVERY = 256
 MAX_EPOCHS_SKIPPED = 16
 
 
 def _mix(x: int) -> int:
-    """64 bits, well mixed (the finaliser of SplitMix64: Steele, Lea & Flood 2014)."""
+    """A hash of 64 well-mixed bits (the finaliser of SplitMix64: Steele, Lea & Flood 2014)."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
 
 
 def _key(*parts: object) -> int:
-    """64 bits of the parts' text, the same on every machine."""
+    """A hash of the parts' text with 64 bits, the same on every machine."""
     text = "\0".join(str(part) for part in parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
@@ -70,9 +70,9 @@ class _Permutation:
 
 
 def owners(members: Sequence[str], groups: int, seed: int = 0) -> List[str]:
-    """Who has each of range(groups): the member whose hash with the group is largest (rendezvous hashing, Thaler &
-    Ravishankar 1998). Who knows the same members gets the same answer, and when one of n comes or goes only its own
-    groups, about 1/n of all, change hands."""
+    """The owner of each of range(groups): the member whose hash with the group is largest (rendezvous hashing, Thaler &
+    Ravishankar 1998). All that know the same members get the same answer. When one of n members comes or goes, only its
+    own groups, about 1/n of all, change hands."""
     keys = [(_key(seed, member), member) for member in sorted(set(members))]
     if not keys:
         raise ValueError("there are no members")
@@ -84,7 +84,7 @@ def owners(members: Sequence[str], groups: int, seed: int = 0) -> List[str]:
 
 
 def _owners_at_once(numpy: Any, keys: List[Tuple[int, str]], groups: int) -> List[str]:
-    """The same, a hundred times as fast: members come and go while the program trains."""
+    """Does the same a hundred times as fast, because members come and go while the program trains."""
 
     def mix(x: Any) -> Any:
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -101,10 +101,10 @@ def _owners_at_once(numpy: Any, keys: List[Tuple[int, str]], groups: int) -> Lis
 
 
 class _Sampler:
-    """What both have in common: the position (an epoch, and a place in its order) and its way through the cursor.
+    """The common part of both samplers: the position (an epoch, and a place in its order), which is kept in the cursor.
 
-    An order has `size` places. A client visits those that are its own; what it has given out is done once the run's
-    clock says so. Subclasses say which index a place has, and which places are theirs.
+    An order has `size` places. A client visits its own places; a place counts as done once the run's clock says so.
+    Subclasses say which index a place has, and which places are the client's own.
     """
 
     def __init__(self, size: int, run: Run, seed: int = 0):
@@ -115,9 +115,9 @@ class _Sampler:
         self._seed = seed
         info = run.info()
         self.node = info.node_id or secrets.token_hex(16)
-        self.client = info.client_index  # of those at this node
+        self.client = info.client_index  # index among the clients at this node
         self._epoch, self._place = 0, 0  # the next place to be trained on
-        self._clock = run.clock  # when that was so
+        self._clock = run.clock  # the run's clock at that position
         self._given: Deque[Tuple[int, int]] = deque()  # (epoch, place) given out and not trained on yet
         self._exhausted: List[int] = []  # the epoch that follows, once a loop has gone to its end
         self._iteration = 0
@@ -125,18 +125,18 @@ class _Sampler:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next loop is of, from 0, or that of the loop under way."""
+        """The epoch of the next loop, from 0, or of the present loop."""
         self._settle()
         return self._exhausted[0] if self._exhausted else self._epoch
 
     def __iter__(self) -> Iterator[int]:
-        """The rest of the present epoch: what was given out before and not trained on is given out again. After a loop
-        that went to its end, the next epoch, whatever was left of the last batch."""
+        """The rest of the present epoch. Places that were given out before but not trained on are given out again.
+        After a loop that went to its end, the next epoch follows, whatever was left of the last batch."""
         self._settle()
         if self._exhausted:
             self._epoch, self._place = self._exhausted[0], 0
         elif self._place > 0 and next(self._places(self._epoch, self._place), None) is None:
-            self._epoch, self._place = self._epoch + 1, 0  # left after its last sample
+            self._epoch, self._place = self._epoch + 1, 0  # training ended after the epoch's last sample
         self._exhausted.clear()
         self._given.clear()
         self._clock = self._run.clock
@@ -156,7 +156,7 @@ class _Sampler:
         self._settle()
 
     def _settle(self) -> None:
-        """Moves the position to where training has come."""
+        """Moves the position to where training is."""
         trained = self._run.clock - self._clock
         moved = False
         while self._given and trained > 0:
@@ -185,18 +185,19 @@ class _Sampler:
             epoch, place, clock = (int(state[name]) for name in ("epoch", "place", "clock"))  # type: ignore[index]
             node, client = str(state["node"]), int(state["client"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
-            return  # nobody's, or another program's
+            return  # there is no cursor, or another program's
         self._epoch, self._place = max(0, epoch), min(max(0, place), self._size)
         if not self._run.info().node_id:
-            self.node, self.client = node, client  # without a daemon nobody says who this is: whoever it was before
+            # without a daemon nobody says who this is, so it is whoever it was before
+            self.node, self.client = node, client
         if (node, client) == (self.node, self.client):
             self._skip(max(0, self._run.clock - clock))
         else:
             self._adopt()
 
     def _skip(self, samples: int) -> None:
-        """They were trained after the position was kept."""
-        if samples > MAX_EPOCHS_SKIPPED * self._size:  # no position: it is from long ago, or not this program's
+        """Skips samples that were trained on after the position was kept."""
+        if samples > MAX_EPOCHS_SKIPPED * self._size:  # the position is useless: it is very old, or another program's
             self._epoch, self._place = self._epoch + 1, 0
             return
         while samples > 0:
@@ -207,12 +208,12 @@ class _Sampler:
                     self._place = at + 1
                     return
             if left == 0 and self._place == 0:
-                return  # nothing is this client's
+                return  # no place is this client's
             samples -= left
             self._epoch, self._place = self._epoch + 1, 0
 
     def _adopt(self) -> None:
-        """The position is that of the client which the model came from."""
+        """Takes over the position of the client that the model came from."""
         raise NotImplementedError
 
     def _places(self, epoch: int, first: int) -> Iterator[int]:
@@ -224,14 +225,14 @@ class _Sampler:
 
 class ShuffledSampler(_Sampler):
     """Every client goes through all samples in each epoch, in an order of its own, which depends on its node, the epoch
-    and `seed`. A client that joins begins the job's present epoch."""
+    and `seed`. A client that joins begins with the job's present epoch."""
 
     def __init__(self, size: int, run: Run, seed: int = 0):
         self._order: Optional[Tuple[int, _Permutation]] = None
         super().__init__(size, run, seed)
 
     def __len__(self) -> int:
-        """Samples left in the epoch."""
+        """The samples left in the epoch."""
         self._settle()
         return self._size - self._place
 
@@ -248,13 +249,13 @@ class ShuffledSampler(_Sampler):
 
 
 class ShardedSampler(_Sampler):
-    """Every sample is one client's: samples are dealt to the members by owners(), in groups, and dealt again as members
-    come and go, so that about 1/n of them change hands.
+    """Every sample belongs to one client. owners() deals the samples to the members in groups, and deals them again as
+    members come and go, so that about 1/n of them change hands.
 
-    All clients go through one order, which depends on the epoch and `seed`, and each visits what is its own in it. When
-    members come or go, what changes hands is what still lies ahead; that is exact for clients that are equally far, and
-    otherwise a sample may be visited twice or left out in that epoch. Every sample is visited as long as everybody
-    counts themselves in. Members that do not see each other (run.members, in clusters larger than a node's view) may
+    All clients go through one order, which depends on the epoch and `seed`, and each visits its own samples in it. When
+    members come or go, only samples that still lie ahead change hands. This is exact for clients that are equally far;
+    otherwise a sample may be visited twice or left out in that epoch. Every sample is visited as long as every member
+    knows itself as one. Members that do not see each other (run.members, in clusters larger than a node's view) may
     visit the same sample.
     """
 
@@ -266,17 +267,17 @@ class ShardedSampler(_Sampler):
         super().__init__(size, run, seed)
 
     def __len__(self) -> int:
-        """Samples left in the epoch, with the present members."""
+        """The samples left in the epoch, with the present members."""
         self._settle()
         return sum(end - begin for begin, end in self._stretches(self._epoch, self._place))
 
     def own_groups(self) -> List[bool]:
-        """Which groups are this client's, with the present members."""
+        """Whether each group is this client's, with the present members."""
         info = self._run.info()
         members = tuple(sorted(set(self._run.members) | {self.node}))
         known = (members, info.client_index, info.clients)
         if known != self._dealt[0]:
-            # First among the nodes, then among the clients of the node.
+            # Groups are dealt to the nodes first, and then to the clients of the node.
             nodes = owners(members, self._groups, self._seed)
             clients = owners([str(index) for index in range(info.clients)], self._groups, _key(self._seed, self.node))
             own = (self.node, str(info.client_index))
@@ -284,10 +285,11 @@ class ShardedSampler(_Sampler):
         return self._dealt[1]
 
     def _adopt(self) -> None:
-        pass  # one order for all: what lies behind has been visited by others
+        pass  # all share one order, so others have visited the places before this one
 
     def _group_begin(self, group: int) -> int:
-        """In the fixed order that groups are cut from; their sizes differ by one at most."""
+        """The group's first place in the fixed order that groups are cut from. The groups' sizes differ by one at
+        most."""
         return group * self._size // self._groups
 
     def _epoch_way(self, epoch: int) -> Tuple[List[int], List[int]]:
@@ -299,7 +301,7 @@ class ShardedSampler(_Sampler):
         return self._way[1], self._way[2]
 
     def _stretches(self, epoch: int, first: int) -> Iterator[Tuple[int, int]]:
-        """Own places from `first`, as [begin, end). Asks anew for each group whose it is."""
+        """This client's places from `first`, as [begin, end). Asks again for each group whose it is."""
         groups, places = self._epoch_way(epoch)
         for rank in range(max(0, bisect.bisect_right(places, first) - 1), self._groups):
             if self.own_groups()[groups[rank]]:

@@ -14,7 +14,7 @@ from ._run import Run, RunStats
 
 __all__ = ["log"]
 
-# RunStats's fields and their units in the chart's title.
+# The fields of RunStats that are shown, with their units in the chart's title.
 _SCALARS = {
     "clock": "clock_samples",
     "global_clock": "global_clock_samples",
@@ -32,7 +32,7 @@ _SCALARS = {
 
 
 class Writer(Protocol):
-    """What is needed of a SummaryWriter."""
+    """The part of a SummaryWriter that is needed."""
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int) -> Any: ...
 

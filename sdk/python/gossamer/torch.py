@@ -3,12 +3,12 @@
     import gossamer.torch as gossamer
     run = gossamer.attach(model, optimizer, job="resnet")
 
-From then on optimizer.step() also does run.step(). Parameters are averaged with the other replicas; so are
-floating-point buffers (batch-norm statistics); integer buffers stay here. bfloat16 is averaged in float32, and rounded at
-random so that its mean stays. Of a distributed tensor, the shard that this process holds is what is averaged.
+From then on optimizer.step() also does run.step(). Parameters are averaged with the other replicas, and so are
+floating-point buffers (batch-norm statistics); integer buffers stay here. bfloat16 is averaged in float32, and rounded
+at random so that its mean is kept. For a distributed tensor, the shard in this process is averaged.
 
-A model on a CUDA GPU stays there: step() launches at most one kernel on the current stream, behind what the program has
-launched, and waits for nothing. Without what that needs (the package gossamer-cuda) it goes through copies in host memory.
+A model on a CUDA GPU stays there: step() launches at most one kernel on the current stream, after the program's
+launches, and waits for nothing. Without the package gossamer-cuda the model goes through copies in host memory.
 """
 
 from __future__ import annotations
@@ -18,28 +18,24 @@ import gc
 import types
 import weakref
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 
 from . import _library, _torch_cuda
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._run import Run, RunInfo, RunOptions, RunStats, State, TensorSpec, Transfer, _warn, check_roles
+from ._options import AttachOptions
+from ._run import Run, RunInfo, RunStats, State, TensorSpec, Transfer, _warn, check_roles
+
 from ._shared import Finish
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = [
-    "attach",
-    "TorchRun",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "version",
+    "attach", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "version",
 ]
 
 _DTYPES = {
@@ -57,13 +53,14 @@ _DTYPES = {
 
 
 class _Place(NamedTuple):
-    """Where a module keeps a tensor: looked up at each step, because modules and users replace tensors."""
+    """The place where a module keeps a tensor. It is looked up at each step, because modules and users replace
+    tensors."""
 
     name: str
     role: str
     holder: Dict[str, Any]  # a module's _parameters or _buffers
     key: str
-    copy: Optional["_Place"] = None  # where the model computes with a copy of this master in another type
+    copy: Optional["_Place"] = None  # the model's own copy of this master, in another type
 
     def tensor(self) -> torch.Tensor:
         tensor = self.holder.get(self.key)
@@ -73,13 +70,15 @@ class _Place(NamedTuple):
 
 
 def _shard(tensor: Any) -> torch.Tensor:
-    """What this process holds of a distributed tensor (torch.distributed.tensor.DTensor); the same memory each time."""
+    """The part of a distributed tensor (torch.distributed.tensor.DTensor) in this process, in the same memory each
+    time."""
     with torch.no_grad():
         return tensor.to_local()
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The module that DistributedDataParallel or torch.compile() wraps: names are the same on nodes that do not wrap."""
+    """The module that DistributedDataParallel or torch.compile() wraps, so that names are the same on nodes that do not
+    wrap."""
     while True:
         if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
             model = model.module
@@ -113,7 +112,7 @@ def _places(model: torch.nn.Module, roles: Mapping[str, str]) -> List[_Place]:
 
 
 def _with_masters(places: List[_Place], parameters: int, masters: Iterable[torch.Tensor]) -> List[_Place]:
-    """The same, with the optimizer's copies of the parameters in their place."""
+    """The same places, with the optimizer's copies of the parameters in place of the parameters."""
     masters = list(masters)
     if len(masters) != parameters:
         raise GossamerError(
@@ -140,18 +139,18 @@ def _spec(place: _Place) -> TensorSpec:
         if tensor.layout != torch.strided or not tensor.is_contiguous():
             raise _refuse(place.name, "is not contiguous: attach a model whose tensors are dense and row-major")
     pointer = 0 if place.role == "local" else tensor.data_ptr()
-    # The alias keeps the memory alive even if the model lets go of it.
+    # The alias keeps the memory alive even if the model drops it.
     return TensorSpec(place.name, _DTYPES[tensor.dtype], place.role, tuple(tensor.shape), pointer, tensor.detach())
 
 
 def _copy_into_model(place: _Place, piece: slice) -> None:
-    """If the model computes with a copy of this tensor, it follows."""
+    """If the model computes with a copy of this tensor, the copy is updated."""
     if place.copy is not None:
         place.copy.tensor().detach().view(-1)[piece] = place.tensor().detach().view(-1)[piece]
 
 
 class _ModelCopies(Transfer):
-    """The model computes with copies of what the optimizer updates and what is averaged: they follow."""
+    """For models that compute with copies of the tensors that are averaged: updates these copies."""
 
     def __init__(self, places: List[_Place]):
         super().__init__()
@@ -165,13 +164,13 @@ class _ModelCopies(Transfer):
 
 
 class _HostCopies(Transfer):
-    """For a GPU that the C library cannot work on: it is given copies in host memory. What is copied is waited for."""
+    """For a GPU that the C library cannot work on: gives it copies in host memory, and waits for each copy."""
 
     def __init__(self, places: List[_Place], specs: List[TensorSpec]):
         super().__init__()
         self._places = places
         self._copies: Dict[int, torch.Tensor] = {}
-        self.specs = []  # the C library's
+        self.specs = []  # the C library gets these
         for index, (place, spec) in enumerate(zip(places, specs)):
             if place.role != "local":
                 self._copies[index] = copy = place.tensor().detach().reshape(-1).to("cpu", copy=True)
@@ -194,41 +193,40 @@ class TorchRun(Run):
     def __init__(
         self,
         model: torch.nn.Module,
-        options: RunOptions,
+        options: AttachOptions,
         samples_per_step: int,
-        roles: Optional[Mapping[str, str]] = None,
         masters: Optional[Iterable[torch.Tensor]] = None,
     ):
         model = _unwrapped(model)
-        self._places = _places(model, roles or {})
+        self._places = _places(model, options.get("roles") or {})
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
         self._specs = [_spec(place) for place in self._places]
-        # How each tensor was when it was attached, and must stay.
+        # Each tensor's dtype and shape when it was attached. They must not change.
         self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
-        # index -> (index, where it is looked up, key, what is there, its pointer), of what can move and matters.
+        # index -> (index, where it is looked up, key, what is there, its pointer), for tensors that are averaged.
         self._watched = {index: self._watch(index) for index, place in enumerate(self._places) if place.role != "local"}
-        self._stream: Optional[_torch_cuda.TrainingStream] = None  # on a GPU that the C library works on
+        self._stream: Optional[_torch_cuda.TrainingStream] = None  # set if the C library works on the model's GPU
         self._host_copies = False
         self._told_of_path = False
-        self._device_masters: List[_Place] = []  # on such a GPU
+        self._device_masters: List[_Place] = []  # masters on such a GPU
         self._copied_publications = 0
         device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
         if device is not None and device.type == "cuda":
             self._open_on_gpu(device.index, options)
         else:
             super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
-        # What each optimizer.step() adds to the clock; may be changed at any time, with the size of the batch.
+        # Each optimizer.step() adds this to the clock. It may be changed at any time, with the size of the batch.
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
 
-    def _model(self) -> Set[int]:  # also where the C library works on copies of the tensors
+    def _model(self) -> Set[int]:  # the tensors, even if the C library works on copies of them
         return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
 
-    def _open_on_gpu(self, index: int, options: RunOptions) -> None:
+    def _open_on_gpu(self, index: int, options: AttachOptions) -> None:
         stream = _torch_cuda.TrainingStream(index)
         try:
-            super().__init__(self._specs, replace(options, device=_library.CUDA, stream=stream.pointer))
+            super().__init__(self._specs, options, cuda_stream=stream.pointer)
         except GossamerError as error:
             if error.status != _torch_cuda.NO_DEVICE:
                 raise
@@ -236,7 +234,7 @@ class TorchRun(Run):
             super().__init__(copies.specs, options, copies)
             self._host_copies = True
             self._warn(
-                f"job '{options.job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
+                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
                 f"{error}"
             )
             return
@@ -244,8 +242,8 @@ class TorchRun(Run):
         self._device_masters = [place for place in self._places if place.copy is not None]
 
     def step(self, samples: Optional[int] = None) -> None:
-        """Call after each optimiser step, unless attach() was given the optimizer. Never waits for the network, nor for
-        a GPU that the model is on."""
+        """Call after each optimiser step, unless attach() was given the optimizer. It never waits for the network, nor
+        for a GPU that the model is on."""
         self._follow_program()
         super().step(self.samples_per_step if samples is None else samples)
         if self._device_masters:
@@ -265,11 +263,11 @@ class TorchRun(Run):
         return end
 
     def hook(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes optimizer.step() do step() afterwards, until the run is closed, or nobody refers to it any more."""
+        """Makes optimizer.step() call step() afterwards, until the run is closed or nobody refers to it any more."""
         if self._unhook is not None:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "this run is already hooked to an optimizer")
         self.check_updated_by(optimizer)
-        own = weakref.ref(self)  # an old optimizer, which a scheduler may hold on to, keeps no run
+        own = weakref.ref(self)  # an old optimizer that a scheduler still holds must not keep the run
 
         def step_if_open() -> None:
             run = own()
@@ -287,7 +285,8 @@ class TorchRun(Run):
         self._unhook = end
 
     def check_updated_by(self, optimizer: torch.optim.Optimizer) -> None:
-        """Refuses an optimizer that has nothing to do with the model, as one of masters that nobody told us of."""
+        """Refuses an optimizer that updates none of the model's tensors, for instance because it updates masters that
+        were not given."""
         updated = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         if not any(id(place.holder.get(place.key)) in updated for place in self._places):
             raise GossamerError(
@@ -313,7 +312,7 @@ class TorchRun(Run):
             self._check(self._lib.gossamer_set_stream(self._open_handle(), self._stream.pointer))
 
     def _copy_masters(self) -> None:
-        """In a GPU's memory, where nobody tells what has changed: all of them, on the current stream."""
+        """On a GPU nobody tells which elements have changed, so all of them are copied, on the current stream."""
         with torch.no_grad():
             for place in self._device_masters:
                 assert place.copy is not None
@@ -341,7 +340,7 @@ class TorchRun(Run):
         return index, place.holder.get, place.key, place.holder.get(place.key), self._specs[index].pointer
 
     def _follow_moved_tensors(self) -> None:
-        # At every step, for every tensor: no more than has to be.
+        # This runs at every step for every tensor, so it does as little as possible.
         for index, get, key, seen, pointer in self._watched.values():
             tensor = get(key)
             if tensor is not seen or tensor.data_ptr() != pointer:
@@ -364,17 +363,17 @@ class TorchRun(Run):
 
 
 def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether this step did nothing because gradients were infinite. Only optimizers that look for themselves (fused
-    ones) are called then by a gradient scaler, which leaves them what it has found for the time of the call. Where that
-    is on a GPU nobody knows without waiting for it, and the step counts."""
+    """Whether this step did nothing because gradients were infinite. A gradient scaler calls only optimizers that check
+    this themselves (fused ones), and leaves its result with them during the call. If the result is on a GPU, reading it
+    would wait, so the step counts."""
     found = getattr(optimizer, "found_inf", None)
     return found is not None and _torch_cuda.device_of(found).type == "cpu" and bool(found)
 
 
 def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[[], None], job: str) -> None:
-    """The run has been collected."""
+    """Called when the run has been collected."""
     if optimizer() is not None:
-        gc.collect()  # it may only wait for that
+        gc.collect()  # the optimizer may only wait for this
     if optimizer() is None:
         return
     unhook()
@@ -400,7 +399,7 @@ def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) ->
     function = getattr(original, "__func__", None)  # a bound method would keep the optimizer alive
     unbound = original if function is None else None
 
-    # Learning-rate schedulers want a bound method that they can wrap in their turn, and look at its attributes.
+    # Learning-rate schedulers want a bound method that they can wrap themselves, and look at its attributes.
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
@@ -412,7 +411,7 @@ def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) ->
 
     def undo() -> None:
         hooked = own()
-        # Whoever wrapped the method after us holds on to ours, which does nothing once the run is closed.
+        # A later wrapper of the method still calls ours, which does nothing once the run is closed.
         if hooked is None or getattr(hooked.step, "__func__", None) is not ours():
             return
         hooked.step = unbound if function is None else types.MethodType(function, hooked)
@@ -424,40 +423,28 @@ def attach(
     model: torch.nn.Module,
     optimizer: Optional[torch.optim.Optimizer] = None,
     *,
-    job: str,
     samples_per_step: int = 1,
-    roles: Optional[Mapping[str, str]] = None,
     masters: Optional[Iterable[torch.Tensor]] = None,
-    wait: bool = True,
-    timeout_s: Optional[float] = None,
-    socket: Optional[str] = None,
-    fragment_elements: int = 0,
-    step_budget_bytes: int = 0,
-    initial_clock: int = 0,
-    memory: str = "auto",
-    on_event: Optional[Callable[[Event], None]] = None,
-    progress: Optional[bool] = None,
+    **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
     model: its parameters in float32, float64 or bfloat16, all in CPU memory or all on one CUDA GPU; wrapped or not.
     optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself. Of several, the one
         that steps last.
-    job: what all replicas of this model call it. Of a model in shards, all replicas of one shard.
+    job: the name that all replicas of this model share. For a model in shards: that all replicas of one shard share.
     samples_per_step: what each optimizer.step() adds to the clock: the batch size, times the batches whose gradients
         are accumulated.
-    roles: name -> "param", "buffer" or "local" (stays here), where that is not wanted; named as in state_dict().
+    roles: name -> "param", "buffer" or "local" (stays here), where the default is not wanted; named as in state_dict().
     masters: if the optimizer updates float32 copies of the parameters: those, in the order of model.parameters(). They
         are averaged then, and what changes is copied into the model (on a GPU: all of it, after each step that has
         published something).
-    The rest is as in gossamer.attach().
+    The other options are those of gossamer.attach().
     """
-    options = RunOptions(job, socket, fragment_elements, step_budget_bytes, initial_clock, memory, on_event, progress)
-    run = TorchRun(model, options, samples_per_step, roles, masters)
+    run = TorchRun(model, options, samples_per_step, masters)
     if optimizer is not None:
         run.check_updated_by(optimizer)
-    if wait:
-        run.wait(timeout_s)
+    run._wait_if_asked(options)
     if optimizer is not None:
         run.hook(optimizer)
     return run

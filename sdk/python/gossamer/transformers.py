@@ -3,7 +3,7 @@
     import gossamer.transformers
     Trainer(model, arguments, ..., callbacks=[gossamer.transformers.GossamerCallback(job="bert")]).train()
 
-One process per node. What is averaged, and what is refused, is as in gossamer.torch.attach().
+One process per node. The same tensors are averaged or refused as in gossamer.torch.attach().
 """
 
 from __future__ import annotations
@@ -20,17 +20,8 @@ from ._trainer import TrainerRun
 from .torch import TorchRun
 
 __all__ = [
-    "GossamerCallback",
-    "Event",
-    "EventKind",
-    "GossamerError",
-    "GossamerWarning",
-    "Run",
-    "RunInfo",
-    "RunStats",
-    "State",
-    "TorchRun",
-    "version",
+    "GossamerCallback", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "State", "TorchRun", "version",
 ]
 
 
@@ -38,12 +29,12 @@ class GossamerCallback(TrainerRun, TrainerCallback):
     """Attaches the model when training begins, steps after each optimiser step, and closes the run at the end. `run` is
     the gossamer.torch.TorchRun in between.
 
-    job: what all replicas of this model call it.
+    job: the name that all replicas of this model share.
     samples_per_step: what each optimiser step adds to the clock; by default the batch size times the batches whose
         gradients are accumulated.
-    initial_clock: samples trained before; by default what the trainer's steps so far come to, so that a run that resumes
+    initial_clock: samples trained before; by default computed from the trainer's steps, so that a run that resumes
         from a checkpoint continues its clock.
-    The rest is as in gossamer.torch.attach().
+    The other options are those of gossamer.torch.attach().
     """
 
     def on_train_begin(

@@ -1,17 +1,17 @@
-// gossamerd with clients whose buffers are in the memory of GPUs, which are played: what people are shown, a GPU that
+// gossamerd with clients whose buffers are in the memory of GPUs, which are fake: what people are shown, a GPU that
 // fails, a daemon that is killed and started again, and that nothing is left when it ends.
 
 #include <poll.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/daemon/played_job.hpp"
+#include "tests/unit/daemon/jobs/played_job.hpp"
 #include "tests/unit/daemon/program.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
-using device::played::PlayedGpus;
+using device::fake::FakeGpus;
 using layout::AttachStatus;
 using test::Place;
 using test::Program;
@@ -88,16 +88,16 @@ class Attachment {
   UniqueFd socket_;
 };
 
-/// A place whose daemon works in the memory of played GPUs, and writes at its end what is left of them.
+/// A place whose daemon works in the memory of fake GPUs, and writes at its end what is left of them.
 struct GpuPlace : Place {
   GpuPlace() {
     test::write_file(config, test::config_text(folder.path(), "[gpus]\nlibrary = \"\"\nplugin = \"" +
-                                                                  std::string(GOSSAMER_PLAYED_PLUGIN) + "\"\n"));
-    ::setenv(device::played::counts_variable, counts.c_str(), 1);
+                                                                  std::string(GOSSAMER_FAKE_PLUGIN) + "\"\n"));
+    ::setenv(device::fake::counts_variable, counts.c_str(), 1);
   }
   GpuPlace(const GpuPlace&) = delete;
   GpuPlace& operator=(const GpuPlace&) = delete;
-  ~GpuPlace() { ::unsetenv(device::played::counts_variable); }
+  ~GpuPlace() { ::unsetenv(device::fake::counts_variable); }
 
   [[nodiscard]] Program start() const { return daemon({"--config", config}); }
   [[nodiscard]] nlohmann::json ask(const std::string& command) const {
@@ -111,7 +111,7 @@ struct GpuPlace : Place {
 
   std::string counts = folder.file("counts");
   std::string clients = folder.file("sockets/client.sock");
-  PlayedGpus gpus;
+  FakeGpus gpus;
 };
 
 }  // namespace
@@ -141,7 +141,7 @@ TEST_CASE("a daemon shows who is on a GPU, and gives a GPU up that fails: its cl
 
   place.gpus.be("work fails");
   on_gpu.may_train = on_host.may_train = true;  // the next round among the two finds it
-  CHECK(daemon.says("has failed: played: the GPU was lost"));
+  CHECK(daemon.says("has failed: fake: the GPU was lost"));
   CHECK(first.is_let_go());
   CHECK(second.is_let_go());
   place.gpus.be("");
@@ -176,7 +176,7 @@ TEST_CASE("a daemon beside a GPU that hangs goes on answering, and ends when it 
   REQUIRE(comes_true([&] { return other.running(); }));
   place.gpus.be("work hangs");
   one.may_train = other.may_train = true;
-  REQUIRE(comes_true([&] { return std::filesystem::exists(place.gpus.file() + device::played::hanging_suffix); }));
+  REQUIRE(comes_true([&] { return std::filesystem::exists(place.gpus.file() + device::fake::hanging_suffix); }));
   CHECK(place.ask("clients").at("clients").size() == 2);
   daemon.signal(SIGTERM);
   CHECK(daemon.exit_status() == 0);

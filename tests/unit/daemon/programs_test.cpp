@@ -3,8 +3,11 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "tests/unit/daemon/program.hpp"
+#include "tests/unit/daemon/test_client.hpp"
 
 using namespace gossamer::daemon;
 using Catch::Matchers::Contains;
@@ -92,4 +95,37 @@ TEST_CASE("gossamerctl says by its status what is wrong") {
   CHECK(place.ctl({"dance"}).exit_status() == 2);
   CHECK(place.ctl({"status", "--watch", "0"}).exit_status() == 2);
   CHECK(place.ctl({"--version"}).exit_status() == 0);
+}
+
+TEST_CASE("every command of the control socket is in the reference, which says who may give it") {
+  Place place;
+  Program daemon = place.daemon({"--config", place.config});
+  REQUIRE(daemon.says("runs as node tested"));
+  const UniqueFd socket = test::connect_to(place.control, SOCK_STREAM);
+  const std::string dance = "{\"command\": \"dance\"}\n";
+  REQUIRE(::send(socket.get(), dance.data(), dance.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(dance.size()));
+  char answer[4096];
+  const ssize_t got = ::recv(socket.get(), answer, sizeof answer, 0);
+  REQUIRE(got > 0);
+  const auto names = [](const std::string& text, const std::regex& name) {
+    std::set<std::string> found;
+    for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at)
+      CHECK(found.insert(at->str(1)).second);
+    return found;
+  };
+  const std::string error = nlohmann::json::parse(std::string(answer, static_cast<std::size_t>(got))).at("error");
+  std::smatch lists;
+  REQUIRE(std::regex_match(error, lists, std::regex(".*; there are (.*), and for root and the user .* runs as (.*)")));
+
+  std::string page = test::read_file(GOSSAMER_CTL_PAGE);
+  page.erase(0, page.find("## Who may give a command"));
+  std::string everyones;
+  std::string owners;
+  const std::regex row("\\| (`.*`) \\| (everyone|owners) \\|");
+  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
+    (at->str(2) == "owners" ? owners : everyones) += at->str(1);
+  const std::regex listed("([a-z_]+)");
+  CHECK(names(lists[1], listed) == names(everyones, listed));
+  CHECK(names(lists[2], listed) == names(owners, listed));
+  CHECK(names(lists[2], listed).size() > 5);
 }

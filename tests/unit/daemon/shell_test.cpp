@@ -37,7 +37,9 @@ struct RememberingCore : Core {
     return status;
   }
   [[nodiscard]] std::vector<PeerStatus> peer_statuses() const override { return std::vector<PeerStatus>(2); }
-  [[nodiscard]] std::vector<MemberStatus> member_statuses() const override { return std::vector<MemberStatus>(4); }
+  [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override {
+    return std::vector<ClusterMemberStatus>(4);
+  }
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override { return std::vector<JobStatus>(3); }
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return std::vector<SummaryStatus>(5); }
   void reconfigure(const Config& config) override { reconfigured.push_back(config); }

@@ -101,13 +101,13 @@ class TestMemory {
   TestMemory& operator=(const TestMemory&) = delete;
   ~TestMemory() { unmap(); }
 
-  /// Has the buffers in the memory of a played GPU (tests/unit/daemon/device/played_cuda_plugin.cpp) from now on, which
+  /// Has the buffers in the memory of a fake GPU (tests/unit/daemon/device/fake_cuda_plugin.cpp) from now on, which
   /// exports it as a memfd.
   void move_to_device(const std::array<std::uint8_t, 16>& gpu) {
     constexpr std::size_t page_bytes = 2 << 20;
     device.emplace();
     device->bytes = (layout::device_bytes(plan) + page_bytes - 1) / page_bytes * page_bytes;
-    device->descriptor = UniqueFd(::memfd_create("played-gpu-memory", MFD_CLOEXEC));
+    device->descriptor = UniqueFd(::memfd_create("fake-gpu-memory", MFD_CLOEXEC));
     REQUIRE(::ftruncate(device->descriptor.get(), static_cast<off_t>(device->bytes)) == 0);
     device->base = static_cast<std::byte*>(
         ::mmap(nullptr, device->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device->descriptor.get(), 0));

@@ -1,4 +1,4 @@
-// The daemon's side of the shared-memory contract, played by a test over a real Unix socket and a real memfd: listens,
+// The daemon's side of the shared-memory contract, as a fake over a real Unix socket and a real memfd: listens,
 // accepts a client, maps what it hands over, and then does to the memory exactly what the test says, right or wrong.
 //
 // Used from the test's thread; the client's own thread is at the other end. Every wait has a bound.
@@ -98,7 +98,7 @@ class ContractClient {
     std::byte* const buffers = has_device_memory() ? device_base_ : base_ + header().buffers_offset;
     return {reinterpret_cast<float*>(buffers + at), header().fragment_elements};
   }
-  /// The client has handed over memory of a (played) GPU.
+  /// The client has handed over memory of a (fake) GPU.
   [[nodiscard]] bool has_device_memory() const { return device_base_ != nullptr; }
   [[nodiscard]] std::span<float> publication(std::uint32_t index) const {
     return buffer(index, word(index).publication);

@@ -19,7 +19,7 @@
 #include "sdk/layout/slots.hpp"
 #include "store_trap.hpp"
 #include "tests/unit/sdk/contract_daemon.hpp"
-#include "tests/unit/sdk/played_client_plugin.hpp"
+#include "tests/unit/sdk/fake_client_plugin.hpp"
 
 #ifdef GOSSAMER_STORE_TRAP
 
@@ -47,7 +47,7 @@ struct Memory {
   [[nodiscard]] std::uint32_t elements() const { return 2 * fragment_elements + 88; }
   [[nodiscard]] bool lean() const { return kind == GOSSAMER_MEMORY_LEAN; }
   /// A sample is enough of the many stores of the larger fragments, which are copied byte by byte (`rep movsb`).
-  /// And of those of the played GPU, which stores element by element.
+  /// And of those of the fake GPU, which stores element by element.
   [[nodiscard]] std::uint64_t stride() const { return kill_stride * (lean() ? 499 : on_gpu() ? 13 : 1); }
 };
 constexpr Memory resident{GOSSAMER_MEMORY_RESIDENT, 256};
@@ -63,8 +63,7 @@ constexpr Memory gpu_through_pinned{GOSSAMER_MEMORY_AUTO, 256, Place::gpu_throug
   while (std::getline(maps, line)) {
     unsigned long long begin = 0;
     unsigned long long end = 0;
-    if (line.find("memfd:gossamer") == std::string::npos && line.find("memfd:played-gpu") == std::string::npos)
-      continue;
+    if (line.find("memfd:gossamer") == std::string::npos && line.find("memfd:fake-gpu") == std::string::npos) continue;
     if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
     mappings.emplace_back(reinterpret_cast<std::byte*>(begin), static_cast<std::size_t>(end - begin));
   }
@@ -87,23 +86,23 @@ void step(Run& run, std::span<std::byte>, std::span<float>) {
 class TrainersGpu {
  public:
   explicit TrainersGpu(Place place) {
-    setenv("GOSSAMER_CLIENT_CUDA_PLUGIN", GOSSAMER_PLAYED_PLUGIN, 1);
-    PLAYED(played_, played_refuse_share)(place == Place::gpu_through_pinned ? 1 : 0);
-    stream_ = PLAYED(played_, played_stream)();
+    setenv("GOSSAMER_CLIENT_CUDA_PLUGIN", GOSSAMER_FAKE_PLUGIN, 1);
+    FAKE(fake_, fake_refuse_share)(place == Place::gpu_through_pinned ? 1 : 0);
+    stream_ = FAKE(fake_, fake_stream)();
   }
   [[nodiscard]] std::span<float> allocate(std::size_t count) {
-    return {static_cast<float*>(PLAYED(played_, played_allocate)(0, count * sizeof(float))), count};
+    return {static_cast<float*>(FAKE(fake_, fake_allocate)(0, count * sizeof(float))), count};
   }
   void step(Run& run) {
-    PLAYED(played_, played_hold)(stream_);
+    FAKE(fake_, fake_hold)(stream_);
     run.step(samples);
-    PLAYED(played_, played_release)(stream_);
-    PLAYED(played_, played_synchronize)(stream_);
+    FAKE(fake_, fake_release)(stream_);
+    FAKE(fake_, fake_synchronize)(stream_);
   }
   [[nodiscard]] void* stream() const { return stream_; }
 
  private:
-  test::PlayedGpu played_{GOSSAMER_PLAYED_PLUGIN};
+  test::FakeGpu fake_{GOSSAMER_FAKE_PLUGIN};
   void* stream_;
 };
 

@@ -1,4 +1,4 @@
-// Runs whose tensors are on a GPU, which is played (played_client_plugin.hpp): that a step launches and never waits,
+// Runs whose tensors are on a fake GPU (fake_client_plugin.hpp): that a step launches and never waits,
 // that the daemon is told when the device is done, through which memory fragments go, and what happens when something
 // is refused or fails.
 
@@ -15,7 +15,7 @@
 
 #include "catch.hpp"
 #include "tests/unit/sdk/contract_daemon.hpp"
-#include "tests/unit/sdk/played_client_plugin.hpp"
+#include "tests/unit/sdk/fake_client_plugin.hpp"
 
 using namespace gossamer;
 using gossamer::test::ContractClient;
@@ -24,13 +24,13 @@ using gossamer::test::eventually;
 
 namespace {
 
-/// The played GPU as new, and again when the test ends.
+/// The fake GPU as new, and again when the test ends.
 class Gpu {
  public:
   Gpu() {
-    setenv("GOSSAMER_CLIENT_CUDA_PLUGIN", GOSSAMER_PLAYED_PLUGIN, 1);
+    setenv("GOSSAMER_CLIENT_CUDA_PLUGIN", GOSSAMER_FAKE_PLUGIN, 1);
     reset();
-    holdings_ = PLAYED(played_, played_holdings)();
+    holdings_ = FAKE(fake_, fake_holdings)();
   }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -39,40 +39,38 @@ class Gpu {
     unsetenv("GOSSAMER_CLIENT_CUDA_PLUGIN");
   }
   void reset() {
-    PLAYED(played_, played_refuse_share)(0);
-    PLAYED(played_, played_refuse_pin)(0);
-    PLAYED(played_, played_be_busy)(0);
-    PLAYED(played_, played_repair)();
+    FAKE(fake_, fake_refuse_share)(0);
+    FAKE(fake_, fake_refuse_pin)(0);
+    FAKE(fake_, fake_be_busy)(0);
+    FAKE(fake_, fake_repair)();
     release();
   }
-  [[nodiscard]] void* allocate(std::size_t bytes, int device = 0) {
-    return PLAYED(played_, played_allocate)(device, bytes);
-  }
-  void free(void* memory) { PLAYED(played_, played_free)(memory); }
-  [[nodiscard]] void* stream() { return PLAYED(played_, played_stream)(); }
-  void hold(void* stream = nullptr) { PLAYED(played_, played_hold)(stream); }
-  void release(void* stream = nullptr) { PLAYED(played_, played_release)(stream); }
-  void synchronize(void* stream = nullptr) { PLAYED(played_, played_synchronize)(stream); }
+  [[nodiscard]] void* allocate(std::size_t bytes, int device = 0) { return FAKE(fake_, fake_allocate)(device, bytes); }
+  void free(void* memory) { FAKE(fake_, fake_free)(memory); }
+  [[nodiscard]] void* stream() { return FAKE(fake_, fake_stream)(); }
+  void hold(void* stream = nullptr) { FAKE(fake_, fake_hold)(stream); }
+  void release(void* stream = nullptr) { FAKE(fake_, fake_release)(stream); }
+  void synchronize(void* stream = nullptr) { FAKE(fake_, fake_synchronize)(stream); }
   /// Training, say. `work` must live until the stream has done it.
   void enqueue(std::function<void()>& work, void* stream = nullptr) {
-    PLAYED(played_, played_enqueue)
+    FAKE(fake_, fake_enqueue)
     (
         stream, [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); }, &work);
   }
-  [[nodiscard]] std::uint64_t launches() { return PLAYED(played_, played_launches)(); }
-  void refuse_share() { PLAYED(played_, played_refuse_share)(1); }
-  void refuse_pin() { PLAYED(played_, played_refuse_pin)(1); }
-  void be_busy(bool busy) { PLAYED(played_, played_be_busy)(busy ? 1 : 0); }
-  void fail_after(int launches) { PLAYED(played_, played_fail_after)(launches); }
+  [[nodiscard]] std::uint64_t launches() { return FAKE(fake_, fake_launches)(); }
+  void refuse_share() { FAKE(fake_, fake_refuse_share)(1); }
+  void refuse_pin() { FAKE(fake_, fake_refuse_pin)(1); }
+  void be_busy(bool busy) { FAKE(fake_, fake_be_busy)(busy ? 1 : 0); }
+  void fail_after(int launches) { FAKE(fake_, fake_fail_after)(launches); }
   /// What runs have taken, and not given back.
-  [[nodiscard]] int held() { return PLAYED(played_, played_holdings)() - holdings_; }
+  [[nodiscard]] int held() { return FAKE(fake_, fake_holdings)() - holdings_; }
 
  private:
-  test::PlayedGpu played_{GOSSAMER_PLAYED_PLUGIN};
+  test::FakeGpu fake_{GOSSAMER_FAKE_PLUGIN};
   int holdings_ = 0;
 };
 
-/// Values in the played GPU's memory.
+/// Values in the fake GPU's memory.
 template <class T>
 class Values {
  public:
@@ -363,7 +361,7 @@ TEST_CASE("the time that a GPU spends on passes counts as time spent serving") {
     run.step(1);
     gpu.synchronize();
   }
-  CHECK(run.info().serving_ns >= 2'000'000);  // a millisecond each, says the played GPU; the last is counted later
+  CHECK(run.info().serving_ns >= 2'000'000);  // a millisecond each, says the fake GPU; the last is counted later
 }
 
 TEST_CASE("where a GPU's memory cannot be shared, fragments go through pinned host memory") {
@@ -380,7 +378,7 @@ TEST_CASE("where a GPU's memory cannot be shared, fragments go through pinned ho
     CHECK(publications(*client) == model.flat());
     CHECK(run.info().path == GOSSAMER_PATH_PINNED);
     CHECK(says(run.info().message, "pinned host memory"));
-    CHECK(says(run.info().message, "played refusal to share"));
+    CHECK(says(run.info().message, "fake refusal to share"));
     const float before = model.first[5];
     client->make_due(0, std::vector<float>(256, 2.0F));
     client->announce();
@@ -574,7 +572,7 @@ TEST_CASE("a GPU that fails is reported, the daemon is left, and closing ends") 
   client->announce();
   for (int i = 0; i < 2; ++i) {
     CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_NO_DEVICE);
-    CHECK(says(run.last_error(), "GPU 0 has failed: played failure"));
+    CHECK(says(run.last_error(), "GPU 0 has failed: fake failure"));
     CHECK(says(run.last_error(), "start the program anew"));
   }
   CHECK(run.info().attached == 0);
@@ -609,7 +607,7 @@ TEST_CASE("host memory that cannot be pinned is an error that says so") {
   gpu.refuse_pin();
   const Outcome outcome = outcome_of(model.tensors());
   CHECK(outcome.status == GOSSAMER_NO_DEVICE);
-  CHECK(says(outcome.message, "played refusal to pin"));
+  CHECK(says(outcome.message, "fake refusal to pin"));
   CHECK(says(outcome.message, "copy of the tensors in host memory"));
   CHECK(gpu.held() == 0);
 }
@@ -622,7 +620,7 @@ TEST_CASE("where neither memory can be used the run says so, once and for all") 
   gpu.refuse_pin();
   daemon.accept()->reply(layout::AttachStatus::no_device, "no plug-in here");
   REQUIRE(eventually([&] { return gossamer_step(run.handle(), 1) == GOSSAMER_NO_DEVICE; }));
-  CHECK(says(run.last_error(), "played refusal to pin"));
+  CHECK(says(run.last_error(), "fake refusal to pin"));
   gpu.reset();
   CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_NO_DEVICE);
   CHECK_FALSE(daemon.has_caller(300));

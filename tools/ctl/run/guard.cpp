@@ -1,4 +1,4 @@
-// See guard.hpp. Between fork and the end, the guard calls nothing that takes a lock or memory.
+// Between fork and its end, the guard calls nothing that takes a lock or memory.
 
 #include "tools/ctl/run/guard.hpp"
 
@@ -20,8 +20,8 @@ namespace gossamer::ctl {
 std::expected<Guard, std::string> Guard::start() {
   std::array<int, 2> ends{};
   const auto failed = [] {
-    return std::unexpected(fmt::format("the process that looks after the clients cannot be made: {}; look at ulimit -u",
-                                       std::strerror(errno)));
+    return std::unexpected(fmt::format(
+        "the process that looks after the clients cannot be started: {}; look at ulimit -u", std::strerror(errno)));
   };
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed();
   const pid_t pid = ::fork();
@@ -35,16 +35,16 @@ std::expected<Guard, std::string> Guard::start() {
 }
 
 void Guard::keep(int fd) {
-  // What ends the launcher by its terminal or its group must not end this.
+  // A signal from the launcher's terminal or to its group must not end the guard.
   ::setsid();
   ::prctl(PR_SET_NAME, "gossamer-guard");
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Whoever waits for the launcher's output to end waits for nobody else.
+  // Whoever waits for the end of the launcher's output must not have to wait for the guard.
   ::dup2(fd, 0);
   ::close_range(1, ~0U, 0);
-  std::array<pid_t, max_guarded> groups{};  // 0: free
+  std::array<pid_t, max_guarded> groups{};  // 0: the place is free
   Message message{};
   while (true) {
     const ssize_t got = ::read(0, &message, sizeof message);
@@ -60,7 +60,7 @@ void Guard::keep(int fd) {
 }
 
 void Guard::tell(Message message) const {
-  // A guard that was killed is a pipe without a reader: the clients still have the kernel's care.
+  // If the guard was killed, its pipe has no reader; the kernel still ends the clients.
   [[maybe_unused]] const ssize_t written = ::write(fd_, &message, sizeof message);
 }
 

@@ -1,7 +1,8 @@
-// A small process that ends the clients' process groups if the launcher ends without having done so: killed, or by a
-// fault. The kernel itself ends the clients (PR_SET_PDEATHSIG), but not what they have started, as data loaders.
+// A small process that ends the clients' process groups if the launcher dies without having done so, by SIGKILL or a
+// fault. The kernel ends the clients themselves (PR_SET_PDEATHSIG), but not the processes that they have started, such
+// as data loaders.
 //
-// Made while the process has one thread. The guard hears of groups through a pipe, whose end is the launcher's.
+// Made while the process has one thread. The guard hears of groups through a pipe whose other end is the launcher's.
 
 #pragma once
 
@@ -12,7 +13,7 @@
 
 namespace gossamer::ctl {
 
-/// Process groups it can look after.
+/// The guard can look after this many process groups.
 inline constexpr std::size_t max_guarded = 256;
 
 class Guard {
@@ -20,7 +21,7 @@ class Guard {
   [[nodiscard]] static std::expected<Guard, std::string> start();
   Guard(Guard&& other) noexcept;
   Guard& operator=(Guard&&) = delete;
-  /// Groups that were not taken off are ended.
+  /// Ends the groups that were not removed.
   ~Guard();
 
   void add(pid_t group) const { tell({group, 1}); }
@@ -29,7 +30,7 @@ class Guard {
  private:
   struct Message {
     pid_t group;
-    int guarded;  // 1 or 0
+    int guarded;  // 1: guarded; 0: not
   };
   Guard(pid_t pid, int fd) : pid_(pid), fd_(fd) {}
   void tell(Message message) const;

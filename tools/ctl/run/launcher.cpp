@@ -1,5 +1,3 @@
-// See launcher.hpp.
-
 #include "tools/ctl/run/launcher.hpp"
 
 #include <fcntl.h>
@@ -36,7 +34,7 @@ static_assert(max_run_clients <= max_guarded);
 constexpr int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int passed_signals[] = {SIGUSR1, SIGUSR2, SIGCONT};
 constexpr const char* prefix_colours[] = {"\033[36m", "\033[33m", "\033[32m", "\033[35m", "\033[34m", "\033[31m"};
-/// Of one pipe, in one turn.
+/// At most this much is read from one pipe in one turn.
 constexpr std::size_t read_bytes = 64 * 1024;
 constexpr double forever_s = std::numeric_limits<double>::infinity();
 
@@ -49,9 +47,9 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// One of a client's two outputs.
+/// One of the two outputs of a client.
 struct Stream {
-  client::FileDescriptor reading;  // open while something can come
+  client::FileDescriptor reading;  // open while there may be more
   Lines lines;
   OutputQueue* queue = nullptr;
 };
@@ -62,9 +60,9 @@ struct Client {
   ClientSpec spec;
   Restarts restarts;
   std::size_t rank = 0;
-  pid_t pid = 0;  // 0: does not run
+  pid_t pid = 0;  // 0: the client does not run
   double started_s = 0;
-  double start_at_s = 0;  // while it does not run; forever_s: it has ended for good
+  double start_at_s = 0;  // set while it does not run; forever_s: it has ended for good
   std::array<Stream, 2> streams;
 
   [[nodiscard]] bool is_over() const { return pid == 0 && start_at_s == forever_s; }
@@ -104,13 +102,13 @@ class Launcher {
   client::FileDescriptor signals_;
   const sigset_t mask_before_;
   OutputQueue out_{STDOUT_FILENO};
-  // One queue if both go to the same place, so that what was said first is there first.
+  // Both outputs share one queue if they go to the same place, so that the order is kept.
   std::unique_ptr<OutputQueue> separate_error_;
   OutputQueue& error_;
   std::vector<Client> clients_;
   double now_s_ = 0;
   std::optional<int> failure_;  // status of the first client that failed for good
-  int stopping_ = 0;            // how often it was told to
+  int stopping_ = 0;            // how many signals have asked it to stop
   double kill_at_s_ = forever_s;
 };
 
@@ -154,10 +152,10 @@ void Launcher::take_signals() {
 }
 
 void Launcher::take_signal(int signal) {
-  if (signal == SIGCHLD) return;  // reap() looks in every turn
+  if (signal == SIGCHLD) return;  // reap() looks for ended clients in every turn
   if (std::ranges::find(stop_signals, signal) != std::end(stop_signals)) return stop(signal);
   pass_on(signal);
-  // Ctrl-Z stops the clients first, then this; what continues it continues them.
+  // Ctrl-Z stops the clients first and then this process; SIGCONT to this process continues them.
   if (signal == SIGTSTP) ::raise(SIGSTOP);
 }
 
@@ -170,7 +168,7 @@ void Launcher::stop(int signal) {
   if (++stopping_ > 1) return kill_all();
   kill_at_s_ = now_s_ + options_.grace_s;
   pass_on(signal);
-  pass_on(SIGCONT);  // one that was stopped would not notice
+  pass_on(SIGCONT);  // a stopped client would not notice the signal
   for (Client& client : clients_)
     if (client.pid == 0) client.start_at_s = forever_s;
 }
@@ -230,7 +228,7 @@ void Launcher::start(Client& client) {
   if (!pid) {
     for (Stream& stream : client.streams)
       stream.reading.reset();
-    // None of the others could be started, either, and none again.
+    // The other clients could not be started either, and none will be later.
     note(fmt::format("{}: {}", client.name(), pid.error().message));
     if (!failure_) failure_ = pid.error().status;
     if (stopping_ == 0) stop(SIGTERM);
@@ -243,7 +241,7 @@ void Launcher::start(Client& client) {
 
 void Launcher::reap() {
   while (true) {
-    // Looked at before it is taken away: until then its number, and that of its group, is nobody else's.
+    // The client is looked at before it is reaped. Until then nobody else can get its number, or that of its group.
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     const auto client = std::ranges::find(clients_, info.si_pid, &Client::pid);
@@ -291,8 +289,8 @@ void Launcher::read(Client& client, Stream& stream) {
   stream.reading.reset();
 }
 
-/// What a client has said before its end, which a pipe bounds. Somebody who left its group may hold the other end, so
-/// that the end of the pipe is not waited for.
+/// Reads what a client has written before its end, which the pipe's size limits. A process that left the client's group
+/// may hold the other end, so the pipe's end is not waited for.
 void Launcher::drain(Client& client) {
   for (Stream& stream : client.streams) {
     while (stream.reading) {
@@ -324,7 +322,8 @@ void Launcher::turn() {
     if (queue != nullptr && !queue->is_empty()) polled.push_back({queue->fd(), POLLOUT, 0});
   for (Client& client : clients_) {
     for (Stream& stream : client.streams) {
-      if (stream.queue->is_broken()) stream.reading.reset();  // the client learns of it as it would of its own output
+      // the client notices as it would with an output of its own
+      if (stream.queue->is_broken()) stream.reading.reset();
       if (stream.reading && !stream.queue->is_full()) polled.push_back({stream.reading.get(), POLLIN, 0});
     }
   }
@@ -352,7 +351,7 @@ void Launcher::turn() {
 int Launcher::run() {
   now_s_ = now();
   start_due();
-  // A second signal, and the end of the grace, end the wait for whoever does not read what is left.
+  // A second signal, or the end of the grace period, ends the wait for a reader of the remaining output.
   while (!is_over() || (stopping_ < 2 && !(out_.is_empty() && error_.is_empty())))
     turn();
   return failure_.value_or(0);
@@ -361,7 +360,7 @@ int Launcher::run() {
 }  // namespace
 
 std::expected<int, std::string> launch(LaunchOptions options) {
-  // Before the signals are blocked here, which it would inherit; it blocks its own.
+  // Signals are blocked after this, because the guard would inherit that; it blocks signals itself.
   auto guard = Guard::start();
   if (!guard) return std::unexpected(guard.error());
   ::signal(SIGPIPE, SIG_IGN);
@@ -370,14 +369,14 @@ std::expected<int, std::string> launch(LaunchOptions options) {
   ::sigaddset(&mine, SIGCHLD);
   ::sigaddset(&mine, SIGTSTP);
   const auto take = [&](int signal) {
-    if (!is_ignored(signal)) ::sigaddset(&mine, signal);  // as with nohup, or in the background of a script
+    if (!is_ignored(signal)) ::sigaddset(&mine, signal);  // ignored as with nohup, or in the background of a script
   };
   std::ranges::for_each(stop_signals, take);
   std::ranges::for_each(passed_signals, take);
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &mine, &before);
   const int signals = ::signalfd(-1, &mine, SFD_NONBLOCK | SFD_CLOEXEC);
-  if (signals < 0) return std::unexpected(fmt::format("no signals can be taken: {}", std::strerror(errno)));
+  if (signals < 0) return std::unexpected(fmt::format("signals cannot be received: {}", std::strerror(errno)));
   return Launcher(std::move(options), std::move(*guard), signals, before).run();
 }
 

@@ -1,5 +1,3 @@
-// See lines.hpp.
-
 #include "tools/ctl/run/lines.hpp"
 
 #include <algorithm>
@@ -17,13 +15,13 @@ void Lines::add(std::string_view bytes, double now_s, const Tell& tell) {
   while (!bytes.empty()) {
     const char first = bytes.front();
     if (first == '\n') {
-      // What was told as progress is not told again as a line.
+      // A line that was told as progress is not told again.
       if (!(returned_ && has_been_told_)) tell(line_);
       line_.clear();
       returned_ = false;
       bytes.remove_prefix(1);
     } else if (first == '\r') {
-      // A second one in a row, as before a line's end, changes nothing.
+      // A second carriage return in a row, as before a line's end, changes nothing.
       if (!returned_) progress(now_s, tell);
       returned_ = true;
       bytes.remove_prefix(1);

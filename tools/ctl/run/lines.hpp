@@ -1,7 +1,7 @@
-// Makes whole lines of what a client writes, so that lines of several clients do not run into each other.
+// Makes whole lines of a client's output, so that lines of several clients do not run into each other.
 //
-// Pure: bytes and the time come in, lines go out. A carriage return, as a progress bar writes it, ends a line too, but
-// of such lines at most one in progress_period_s is told: the latest.
+// Pure: bytes and the time come in, lines go out. A carriage return, which progress bars write, also ends a line. Of
+// such lines at most one in progress_period_s is told: the latest.
 
 #pragma once
 
@@ -18,19 +18,19 @@ inline constexpr double progress_period_s = 1;
 
 class Lines {
  public:
-  /// Takes a line without its end.
+  /// Receives a line without its end.
   using Tell = std::function<void(std::string_view line)>;
 
   void add(std::string_view bytes, double now_s, const Tell& tell);
-  /// No more comes: tells what is left, complete or not.
+  /// There is no more output: tells the rest, complete or not.
   void end(const Tell& tell);
 
  private:
   void progress(double now_s, const Tell& tell);
 
-  std::string line_;            // begun
-  bool returned_ = false;       // the last byte was a carriage return: line_ ends, or is overwritten by what comes
-  bool has_been_told_ = false;  // line_, while returned_
+  std::string line_;            // the line that has begun
+  bool returned_ = false;       // the last byte was a carriage return, so line_ either ends or is overwritten
+  bool has_been_told_ = false;  // line_ has been told, while returned_
   double told_s_ = -progress_period_s;
 };
 

@@ -1,5 +1,3 @@
-// See output_queue.hpp.
-
 #include "tools/ctl/run/output_queue.hpp"
 
 #include <fcntl.h>
@@ -14,7 +12,7 @@
 namespace gossamer::ctl {
 namespace {
 
-/// Of a file, a second opening would have its own place to write at.
+/// A second opening of a file would have a write position of its own.
 bool can_be_opened_again(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode));
@@ -35,7 +33,7 @@ void OutputQueue::add(std::string_view text) {
 }
 
 void OutputQueue::write_some() {
-  // So much fits into whatever poll calls writable.
+  // This much fits into anything that poll calls writable.
   const ssize_t written = ::write(fd(), waiting_.data(), std::min<std::size_t>(waiting_.size(), PIPE_BUF));
   if (written >= 0) {
     waiting_.erase(0, static_cast<std::size_t>(written));

@@ -1,7 +1,7 @@
-// What waits to be written to the launcher's own standard output or error, which may be slow, stand still or have no
-// reader any more.
+// A queue of data for the launcher's own standard output or error, which may be slow, stand still or have no reader any
+// more.
 //
-// The launcher must hear signals while its output stands still: nothing here waits. One thread.
+// The launcher must hear signals while its output stands still, so nothing here waits. One thread.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace gossamer::ctl {
 
-/// With more waiting nothing is read from the clients, who then wait as they would without a launcher.
+/// While more than this is waiting, nothing is read from the clients. They then wait as they would without a launcher.
 inline constexpr std::size_t max_waiting_bytes = 1u << 20;
 
 class OutputQueue {
@@ -22,22 +22,22 @@ class OutputQueue {
   OutputQueue& operator=(const OutputQueue&) = delete;
   ~OutputQueue();
 
-  /// To be polled for POLLOUT while something waits.
+  /// The caller polls this descriptor for POLLOUT while something waits.
   [[nodiscard]] int fd() const { return own_fd_ >= 0 ? own_fd_ : fd_; }
   void add(std::string_view text);
-  /// After poll has said that it can be written to.
+  /// Call this after poll has said that it is writable.
   void write_some();
 
   [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
   [[nodiscard]] bool is_full() const { return waiting_.size() >= max_waiting_bytes; }
-  /// Nobody reads it any more: what is added is dropped.
+  /// Nobody reads the output any more, so added data are dropped.
   [[nodiscard]] bool is_broken() const { return broken_; }
-  /// Both write to the same pipe, terminal or file.
+  /// Whether both are the same pipe, terminal or file.
   [[nodiscard]] static bool same_file(int a, int b);
 
  private:
   int fd_;
-  int own_fd_ = -1;  // the same pipe or terminal opened once more, so that not waiting is this process' affair only
+  int own_fd_ = -1;  // the same pipe or terminal, opened again so that O_NONBLOCK concerns only this process
   std::string waiting_;
   bool broken_ = false;
 };

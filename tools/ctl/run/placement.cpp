@@ -1,5 +1,3 @@
-// See placement.hpp.
-
 #include "tools/ctl/run/placement.hpp"
 
 #include <fmt/format.h>
@@ -12,12 +10,12 @@
 namespace gossamer::ctl {
 namespace {
 
-/// Beyond any machine's; bounds what a broken list can ask for.
+/// More than any machine has; it limits what a broken list can ask for.
 constexpr int max_cpu = 65'536;
 
-/// What one client can have: a GPU, or an instance of one.
-struct Device {
-  std::string index;  ///< "0", or "0:1" of an instance
+/// A device that one client can have: a GPU, or an instance of one.
+struct ClientDevice {
+  std::string index;  ///< "0", or "0:1" for an instance
   std::string gpu;    ///< "0"
   std::string uuid;
   std::string gpu_uuid;
@@ -34,8 +32,8 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
-std::vector<Device> devices_of(const gpus::GpuReport& report) {
-  std::vector<Device> devices;
+std::vector<ClientDevice> devices_of(const gpus::GpuReport& report) {
+  std::vector<ClientDevice> devices;
   for (const gpus::Gpu& gpu : report.gpus) {
     if (gpu.lost || !gpu.unreadable.empty() || gpu.uuid.empty()) continue;
     const std::string index = std::to_string(gpu.index);
@@ -46,26 +44,27 @@ std::vector<Device> devices_of(const gpus::GpuReport& report) {
   return devices;
 }
 
-/// As people and CUDA name them.
-bool is_named(const Device& device, const std::string& name) {
+/// Whether people or CUDA mean this device by that name.
+bool is_named(const ClientDevice& device, const std::string& name) {
   if (name == device.index || name == device.gpu) return true;
   const bool is_uuid = name.starts_with("GPU-") || name.starts_with("MIG-");
   return is_uuid && (device.uuid.starts_with(name) || device.gpu_uuid.starts_with(name));
 }
 
-std::vector<Device> allowed_of(const std::vector<Device>& devices, const std::optional<std::string>& visible) {
+std::vector<ClientDevice> allowed_of(const std::vector<ClientDevice>& devices,
+                                     const std::optional<std::string>& visible) {
   if (!visible) return devices;
   const std::vector<std::string> names = parts_of(*visible);
-  std::vector<Device> allowed;
-  for (const Device& device : devices)
+  std::vector<ClientDevice> allowed;
+  for (const ClientDevice& device : devices)
     if (std::ranges::any_of(names, [&](const std::string& name) { return is_named(device, name); }))
       allowed.push_back(device);
   return allowed;
 }
 
-std::string what_there_is(const std::vector<Device>& devices) {
+std::string what_there_is(const std::vector<ClientDevice>& devices) {
   std::vector<std::string> names;
-  std::ranges::transform(devices, std::back_inserter(names), &Device::index);
+  std::ranges::transform(devices, std::back_inserter(names), &ClientDevice::index);
   return fmt::format("there are {}", fmt::join(names, ", "));
 }
 
@@ -76,21 +75,22 @@ std::string why_none(const PlacementRequest& request, const gpus::GpuReport& rep
   return fmt::format("there is no GPU here ({}): --clients N starts clients without", report.note);
 }
 
-std::expected<std::vector<Device>, std::string> chosen_of(const std::string& list, const std::vector<Device>& allowed) {
-  std::vector<Device> chosen;
+std::expected<std::vector<ClientDevice>, std::string> chosen_of(const std::string& list,
+                                                                const std::vector<ClientDevice>& allowed) {
+  std::vector<ClientDevice> chosen;
   for (const std::string& name : parts_of(list)) {
     bool found = false;
-    for (const Device& device : allowed) {
+    for (const ClientDevice& device : allowed) {
       if (!is_named(device, name)) continue;
       found = true;
-      if (std::ranges::find(chosen, device.uuid, &Device::uuid) != chosen.end())
+      if (std::ranges::find(chosen, device.uuid, &ClientDevice::uuid) != chosen.end())
         return std::unexpected(
             fmt::format("--gpus {}: {} is named twice; for several clients on a GPU, --per-gpu", list, device.index));
       chosen.push_back(device);
     }
     if (!found)
       return std::unexpected(
-          fmt::format("--gpus {}: {} is none that this process may use; {}", list, name, what_there_is(allowed)));
+          fmt::format("--gpus {}: {} is not a GPU that this process may use; {}", list, name, what_there_is(allowed)));
   }
   if (chosen.empty())
     return std::unexpected("--gpus: it is all, none, or a list as 0,2 or GPU-1f2e...; " + what_there_is(allowed));
@@ -99,7 +99,7 @@ std::expected<std::vector<Device>, std::string> chosen_of(const std::string& lis
 
 std::expected<std::vector<ClientSpec>, std::string> without_gpus(const PlacementRequest& request) {
   ClientSpec spec;
-  if (request.gpus) spec.environment.emplace_back("CUDA_VISIBLE_DEVICES=");  // "none" was asked for
+  if (request.gpus) spec.environment.emplace_back("CUDA_VISIBLE_DEVICES=");  // the request was "none"
   return std::vector<ClientSpec>(request.clients.value_or(1), spec);
 }
 
@@ -114,9 +114,9 @@ std::expected<std::vector<ClientSpec>, std::string> place(const PlacementRequest
   if (!wants_gpus(request)) return without_gpus(request);
   if (request.clients)
     return std::unexpected("--clients is for clients without GPUs: with --gpus, it is --per-gpu, or --gpus none");
-  const std::vector<Device> devices = devices_of(report);
-  const std::vector<Device> allowed = allowed_of(devices, request.visible);
-  if (allowed.empty() && !request.gpus) return without_gpus(request);  // nothing was asked for
+  const std::vector<ClientDevice> devices = devices_of(report);
+  const std::vector<ClientDevice> allowed = allowed_of(devices, request.visible);
+  if (allowed.empty() && !request.gpus) return without_gpus(request);  // the request names no GPUs
   if (allowed.empty()) return std::unexpected("--gpus: " + why_none(request, report, !devices.empty()));
   auto chosen = request.gpus.value_or("all") == "all" ? allowed : chosen_of(*request.gpus, allowed);
   if (!chosen) return std::unexpected(chosen.error());
@@ -124,7 +124,7 @@ std::expected<std::vector<ClientSpec>, std::string> place(const PlacementRequest
     return std::unexpected(fmt::format("{} GPUs with {} clients each are more than the {} that there can be",
                                        chosen->size(), request.per_gpu, max_run_clients));
   std::vector<ClientSpec> clients;
-  for (const Device& device : *chosen)
+  for (const ClientDevice& device : *chosen)
     for (std::uint32_t i = 0; i < request.per_gpu; ++i)
       clients.push_back({.where = "GPU " + device.index,
                          .environment = {"CUDA_VISIBLE_DEVICES=" + device.uuid},

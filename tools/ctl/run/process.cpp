@@ -1,4 +1,4 @@
-// See process.hpp. Between fork and exec nothing is called that takes a lock or memory.
+// Between fork and exec nothing is called that takes a lock or memory.
 
 #include "tools/ctl/run/process.hpp"
 
@@ -29,13 +29,13 @@ struct Prepared {
   std::vector<char*> environment;
   cpu_set_t cpus;
   pid_t launcher;
-  int failure;  // where to say why it could not be started
+  int failure;  // where the child says why it could not be started
 };
 
 [[noreturn]] void become(const ProcessRequest& request, const Prepared& prepared) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != prepared.launcher) ::_exit(not_found_status);  // it ended before that was said
+  if (::getppid() != prepared.launcher) ::_exit(not_found_status);  // the launcher ended before the call above
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   if (request.output >= 0) ::dup2(request.output, STDOUT_FILENO);
@@ -78,7 +78,7 @@ std::expected<pid_t, StartFailure> start_process(const ProcessRequest& request) 
   int error = 0;
   ssize_t got = 0;
   if (pid > 0) {
-    ::setpgid(pid, pid);  // here too, so that it has happened whoever is first
+    ::setpgid(pid, pid);  // called in both processes, so that it has happened whichever runs first
     while ((got = ::read(failure[0], &error, sizeof error)) < 0 && errno == EINTR) {
     }
   }
@@ -86,7 +86,7 @@ std::expected<pid_t, StartFailure> start_process(const ProcessRequest& request) 
   if (pid < 0)
     return std::unexpected(StartFailure{
         not_startable_status,
-        fmt::format("no process can be made: {}; look at ulimit -u and at free memory", std::strerror(fork_error))});
+        fmt::format("no process can be started: {}; look at ulimit -u and at free memory", std::strerror(fork_error))});
   if (got != static_cast<ssize_t>(sizeof error)) return pid;
   ::waitpid(pid, nullptr, 0);
   return std::unexpected(

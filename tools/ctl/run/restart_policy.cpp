@@ -1,5 +1,3 @@
-// See restart_policy.hpp.
-
 #include "tools/ctl/run/restart_policy.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +37,7 @@ std::optional<double> Restarts::after_end(int status, double lived_s) {
   const bool again =
       policy_.when == RestartPolicy::When::always || (policy_.when == RestartPolicy::When::on_failure && status != 0);
   if (!again || (policy_.most_in_a_row && in_a_row_ >= *policy_.most_in_a_row)) return std::nullopt;
-  // The first exponent that is beyond the longest pause is as good as any larger one.
+  // Any exponent beyond the longest pause gives the same result.
   const double pause_s = policy_.first_pause_s * std::exp2(std::min<std::uint32_t>(in_a_row_, 32));
   ++in_a_row_;
   ++total_;

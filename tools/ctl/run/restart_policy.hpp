@@ -1,6 +1,6 @@
-// Whether and when `gossamerctl run` starts a client again that has ended.
+// Decides whether and when `gossamerctl run` restarts a client that has ended.
 //
-// Pure: how a client ended and how long it lived come in, a pause goes out.
+// Pure: the client's status and lifetime come in, a pause goes out.
 
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace gossamer::ctl {
 
-/// A client that lived this long was well: its restarts are counted from 0 again.
+/// A client that lived this long was well, and its restarts are counted from 0 again.
 inline constexpr double steady_life_s = 60;
-/// The pauses double from one restart to the next, up to this.
+/// The pauses double with each restart up to this.
 inline constexpr double max_pause_s = 60;
 
 struct RestartPolicy {
@@ -23,23 +23,23 @@ struct RestartPolicy {
   double first_pause_s = 1;
 };
 
-/// "never", "on-failure", "on-failure:3", "always" or "always:3"; an error says what there is.
+/// Parses "never", "on-failure", "on-failure:3", "always" or "always:3". An error lists these.
 [[nodiscard]] std::expected<RestartPolicy, std::string> restart_policy(const std::string& text, double first_pause_s);
 
-/// One client's.
+/// The restarts of one client.
 class Restarts {
  public:
   explicit Restarts(const RestartPolicy& policy) : policy_(policy) {}
 
-  /// The client ended with `status`, 0 being success. In how many seconds it is to be started again; nothing: not
-  /// again.
+  /// The client ended with `status`; 0 is success. Returns in how many seconds it is to be started again, or nothing if
+  /// not at all.
   [[nodiscard]] std::optional<double> after_end(int status, double lived_s);
   [[nodiscard]] std::uint32_t in_a_row() const { return in_a_row_; }
   [[nodiscard]] std::uint32_t total() const { return total_; }
 
  private:
   RestartPolicy policy_;
-  std::uint32_t in_a_row_ = 0;  // without a steady life between them
+  std::uint32_t in_a_row_ = 0;  // restarts without a steady life between them
   std::uint32_t total_ = 0;
 };
 

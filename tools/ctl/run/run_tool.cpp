@@ -1,5 +1,3 @@
-// See run_tool.hpp.
-
 #include "tools/ctl/run/run_tool.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +16,7 @@
 namespace gossamer::ctl {
 namespace {
 
-/// Where the clients' output goes; the folder is made.
+/// Sets where the clients' output goes, and makes the folder.
 std::expected<void, std::string> set_output(LaunchOptions& options, const std::string& text) {
   if (text == "prefix") return {};
   if (text == "raw") {
@@ -36,7 +34,7 @@ std::expected<void, std::string> set_output(LaunchOptions& options, const std::s
   return {};
 }
 
-/// Those that this process may run on.
+/// The nearby processors that this process may run on.
 std::vector<int> cpus_near(const std::string& pci_bus) {
   std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/local_cpulist", pci_bus));
   std::string text;
@@ -57,8 +55,8 @@ void say(const std::string& text) {
 
 RunTool::RunTool(CLI::App& app)
     : command_(app.add_subcommand("run", "Start training processes on this machine, and look after them")) {
-  // Behind -- nothing is parsed here: only what is not behind it lands in this one.
-  command_->add_option("command", without_dashes_, "Behind --: what to start, with its arguments")->type_name("");
+  // Arguments after -- are not parsed here. Only words before it arrive in this option.
+  command_->add_option("command", without_dashes_, "After --: the program to start, with its arguments")->type_name("");
   const CLI::Range number(std::size_t{1}, max_run_clients);
   command_->add_option("--clients", clients_, "How many to start, whatever GPUs there are")
       ->type_name("N")
@@ -76,7 +74,7 @@ RunTool::RunTool(CLI::App& app)
   command_
       ->add_option(
           "--restart", restart_,
-          "Which ones to start again: never, on-failure or always; on-failure:3 gives up after 3 restarts in a "
+          "Which clients to start again: never, on-failure or always; on-failure:3 gives up after 3 restarts in a "
           "row without a minute of life between them")
       ->type_name("POLICY")
       ->capture_default_str();
@@ -84,14 +82,14 @@ RunTool::RunTool(CLI::App& app)
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
-  command_->add_option("--grace", grace_s_, "How long they may take to end after a signal, before they are killed")
+  command_->add_option("--grace", grace_s_, "How long clients may take to end after a signal before they are killed")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86'400.0));
   command_
       ->add_option("--output", output_,
-                   "prefix: line by line, with the rank before each; raw: as it comes; or a folder, in which each gets "
-                   "RANK.log")
+                   "prefix: whole lines, each with the rank before it; raw: unchanged; or a folder, where each client "
+                   "gets RANK.log")
       ->type_name("HOW")
       ->capture_default_str();
   command_->add_flag("--fail-fast", fail_fast_, "Stop the others when one has failed and is not started again");

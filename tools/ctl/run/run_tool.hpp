@@ -1,6 +1,6 @@
-// gossamerctl run: what its options say, and what each client is given (launcher.hpp starts them).
+// gossamerctl run: its options, and what each client gets (launcher.hpp starts the clients).
 //
-// Made in main, which parses the command line with it. run() blocks until the last client has ended.
+// main makes this object and parses the command line with it. run() blocks until the last client has ended.
 
 #pragma once
 
@@ -22,14 +22,13 @@ class RunTool {
  public:
   using Ask = std::function<std::expected<nlohmann::json, ControlError>(const std::string& command)>;
 
-  /// Adds the subcommand. The object outlives the parsing.
   explicit RunTool(CLI::App& app);
   RunTool(const RunTool&) = delete;
   RunTool& operator=(const RunTool&) = delete;
 
   [[nodiscard]] bool chosen() const { return command_->parsed(); }
-  /// The status to end with: that of the first client that failed for good, or 0. An error: wrong usage, and nothing
-  /// was started.
+  /// Returns the status of the first client that failed for good, or 0. An error means wrong usage, and nothing was
+  /// started.
   [[nodiscard]] std::expected<int, std::string> run(const Ask& ask, std::vector<std::string> command) const;
 
  private:

@@ -1,5 +1,5 @@
-"""Runs the chaos and makes sure that nothing of it is left, however it ends: programs die with this one, networks and
-small disks with the programs.
+"""Runs the chaos and makes sure that nothing of it is left, however it ends: programs die with this one, and networks
+and small disks with the programs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .faults import Faults  # noqa: E402
 from .member import Member  # noqa: E402
 from .run import ChaosError, Run  # noqa: E402
 
-# What of the machine's processors the trainers take together; the daemons and this program have the rest.
+# The trainers together take this share of the machine's processors; the daemons and this program have the rest.
 TRAINERS_SHARE = 0.7
-# Each fragment four times a second; the model is one.
+# Each fragment is exchanged four times a second; the model is one fragment.
 SETTINGS = {"gossip": {"codec": options.codec, "period_ms": 250}, "node": {"io_threads": 1}}
 EXIT_NOT_JUDGED = 3
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 
 def keep_mounts_to_ourselves() -> None:
-    """What is mounted from here on goes with this process and its programs. Raises OSError."""
+    """Makes later mounts end with this process and its programs. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0:
         error = ctypes.get_errno()
@@ -73,7 +73,7 @@ def make_members(cluster: Cluster, network: Optional[Network], disks: bool) -> L
         if disks:
             member.mount_small_disk()
         members.append(member)
-        # The next ones dial those that have started.
+        # Later nodes dial the nodes that have started.
         member.node.start()
     return members
 

@@ -1,6 +1,6 @@
-"""What can happen: each kind of fault does something to some members and undoes it after a while.
+"""The faults: each kind does something to some members and undoes it after a while.
 
-`takes_out`: whether others lose the victims' daemons by it, so that the time until they notice can be told.
+`takes_out`: whether others lose the victims' daemons by it, so that the time until they notice can be measured.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Fault:
     victims: List[Member]
     duration_s: float
     takes_out: bool
-    stops_trainers: bool  # the victims' trainers do not step meanwhile
+    stops_trainers: bool  # the victims' trainers do not step during the fault
     do: Callable[[], None]
     undo: Callable[[], None]
     begun_s: float = 0.0
-    samples_lost: float = 0.0  # with trainers that died, see ledger.py
-    # Per survivor, seconds after the beginning; and of all victims, seconds after its end.
+    samples_lost: float = 0.0  # lost with trainers that died, see ledger.py
+    # For each survivor, the seconds after the beginning; for all victims together, the seconds after the end.
     detected_s: Dict[str, float] = field(default_factory=dict)
     rejoined_s: Optional[float] = None
     undone: bool = False
@@ -50,7 +50,7 @@ class Fault:
 
 
 class Faults:
-    """Draws them. `network` and `disks`: whether there are such as can be broken."""
+    """Draws the faults. `network` and `disks`: whether there are any that can be broken."""
 
     def __init__(self, random: Random, members: Sequence[Member], network: Optional[Network], disks: bool, shortest_s: float):
         self._random = random
@@ -76,14 +76,14 @@ class Faults:
         return list(self._kinds)
 
     def only(self, kinds: Sequence[str]) -> None:
-        """Raises ValueError if one of these is unknown or cannot be done here."""
+        """Restricts the kinds. Raises ValueError if one of them is unknown or not possible here."""
         for kind in kinds:
             if kind not in self._kinds:
                 raise ValueError(f"no faults of kind {kind} here; there are: {', '.join(self._kinds)}")
         self._kinds = {kind: self._kinds[kind] for kind in kinds}
 
     def draw(self) -> Fault:
-        """By turns: every kind comes up once before one comes up again."""
+        """Draws in rounds: every kind comes up once before any comes up again."""
         if not self._bag:
             self._bag = self._random.sample(list(self._kinds), len(self._kinds))
         return self._kinds[self._bag.pop()](self._shortest_s * self._random.uniform(*DURATION))
@@ -137,7 +137,7 @@ class Faults:
         )
 
     def _group(self) -> List[Member]:
-        """One node up to half of them."""
+        """Draws a group of one node up to half of them."""
         return self._random.sample(list(self._members), self._random.randint(1, len(self._members) // 2))
 
     def _partition(self, duration_s: float) -> Fault:
@@ -154,8 +154,8 @@ class Faults:
         )
 
     def _partition_by_pauses(self, duration_s: float) -> Fault:
-        """A substitute where networks cannot be cut: to the others, daemons that stand still are as far away as daemons
-        behind a cut. They do not go on among themselves, though."""
+        """A substitute where networks cannot be cut: daemons that stand still are as unreachable for the others as
+        daemons behind a cut. But they do not go on among themselves."""
         return self._pause("partition-by-pauses", self._group(), duration_s, with_trainers=False)
 
     def _slow_link(self, duration_s: float) -> Fault:

@@ -1,17 +1,18 @@
-"""How much of the training is in the model. With each step a trainer adds one to a number that is part of the model, its
-entry in the ledger. What is averaged with the model, lost with it, or counted twice, is so there, too.
+"""Measures how much of the training is in the model. With each step a trainer adds one to a number that is part of the
+model, its entry in the ledger. The entry is averaged, lost or counted twice in the same way as the model.
 
-With as many replicas as before, the entries' sum grows by every step that ended in the model. A replica that dies takes
-its entry out of the sum, and one that joins brings a copy of another's. Neither is training. So what the replicas have
-on average takes the place of an entry that goes or comes: of a replica that dies, that is lost which the others had not
-yet of it. One that had fallen behind leaves them ahead of what they were together: its share in the loss is negative.
+While the replicas stay the same, the sum of the entries grows by every step that ended in the model. A replica that
+dies takes its entry out of the sum, and a replica that joins brings a copy of another's entry. Neither is training. So
+an entry that goes or comes counts as the mean of the others. When a replica dies, the part of its entry that the others
+had not yet received is lost. If it had fallen behind, the others are ahead of the former mean, and the loss is
+negative.
 """
 
 from __future__ import annotations
 
 from typing import Dict
 
-Entries = Dict[str, float]  # by name, of all replicas that are there
+Entries = Dict[str, float]  # by name, for all present replicas
 
 
 def _mean(entries: Entries) -> float:
@@ -23,15 +24,16 @@ class Ledger:
         self._of_those_gone = 0.0
 
     def went(self, name: str, entries: Entries) -> float:
-        """This replica, still among the entries, has died. Returns the steps that are lost with it."""
+        """This replica, which is still among the entries, has died. Returns the steps that are lost with it."""
         self._of_those_gone += _mean(entries)
         return entries[name] - _mean(entries)
 
     def came(self, name: str, entries: Entries, steps: float) -> None:
-        """This replica, now among the entries, has joined and done so many steps since, as each of the others will have."""
+        """This replica, which is now among the entries, has joined and done this many steps since, as the others will
+        have."""
         others = {other: entry for other, entry in entries.items() if other != name}
         self._of_those_gone -= _mean(others) - steps
 
     def steps(self, entries: Entries) -> float:
-        """How many steps are in the model, up to a constant."""
+        """The number of steps in the model, up to a constant."""
         return sum(entries.values()) + self._of_those_gone

@@ -1,4 +1,4 @@
-"""One node of a run: its daemon, its trainer, its disk, and what is known of them."""
+"""One node of a run: its daemon, its trainer, its disk, and their last known state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Member:
         self.board = Board(self.node.folder / "board")
         self.job: Dict[str, Any] = {}
         self.status: Dict[str, Any] = {}
-        # Set by faults: whether each is meant to run now.
+        # Faults set these: whether each should run now.
         self.daemon_up = True
         self.trainer_up = True
         self._cluster = cluster
@@ -46,7 +46,7 @@ class Member:
         self.node.launch()
 
     def answers(self) -> bool:
-        """Takes in what the daemon says of itself; it may be starting, stopped or gone."""
+        """Reads the daemon's report on itself. The daemon may be starting, stopped or gone."""
         if not self.daemon_up or not self.node.running():
             return False
         try:
@@ -68,7 +68,7 @@ class Member:
         return self.status.get("node", "")
 
     def private_bytes(self) -> int:
-        """Memory of the daemon that is not shared with its client."""
+        """The daemon's memory that is not shared with its client."""
         try:
             with open(f"/proc/{self.node.program.pid}/status", encoding="ascii") as status:
                 fields = dict(line.split(":", 1) for line in status)
@@ -97,7 +97,7 @@ class Member:
         return Path(self.node.options["node"]["state_dir"])
 
     def mount_small_disk(self) -> None:
-        """Where the state is to be. Raises OSError."""
+        """Mounts the disk where the state will be. Raises OSError."""
         self.state.mkdir(mode=0o700)
         options = f"size={DISK_BYTES},mode=0700".encode()
         if _libc.mount(b"tmpfs", os.fsencode(self.state), b"tmpfs", 0, options) != 0:
@@ -116,7 +116,7 @@ class Member:
         (self.state / "filler").unlink(missing_ok=True)
 
     def unexpected_end(self) -> Optional[str]:
-        """What has ended without being told to, with the end of its log."""
+        """Names a program that has ended without being told to, with the end of its log."""
         for up, program, what in (
             (self.daemon_up, self.node.program, "gossamerd"),
             (self.trainer_up, self.trainer, "its trainer"),

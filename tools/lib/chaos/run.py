@@ -1,5 +1,5 @@
-"""The course of a run: everybody starts, trains undisturbed, trains while one fault follows another, and trains
-undisturbed again. Looks at all of it a few times a second, from one thread.
+"""The course of a run: all members start, train undisturbed, train while one fault follows another, and train
+undisturbed again. Looks at everything a few times a second, from one thread.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from .member import Member
 from .trainer import BATCH
 
 START_TIMEOUT_S = 120.0
-# How long all nodes may need to be together again after the last fault.
+# All nodes must be together again within this time after the last fault.
 MENDING_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.2
-# The daemons are asked how they are this often, unless something is waited for.
+# The daemons are asked for their state this often, unless something is waited for.
 ASK_EVERY_S = 2.0
 
 
 class ChaosError(RuntimeError):
-    """Something happened that no fault explains."""
+    """Something has happened that no fault explains."""
 
 
 @dataclass
 class Stretch:
-    """Training over some time, of all trainers together."""
+    """The training over some time, by all trainers together."""
 
     steps_done: float = 0.0
     steps_in_model: float = 0.0
-    seconds: float = 0.0  # summed over the trainers, whether they were there or not
-    steps_undisturbed: float = 0.0  # of those that no fault kept from training, and their seconds
+    seconds: float = 0.0  # summed over all trainers, whether they were there or not
+    steps_undisturbed: float = 0.0  # steps of trainers that no fault kept from training, and their seconds
     seconds_undisturbed: float = 0.0
     wall_s: float = 0.0
-    longest_step_s: float = 0.0  # of the trainers that are there at its end, and were never made to stand still
+    longest_step_s: float = 0.0  # of trainers that are there at the end and were never stopped
 
     def rate(self) -> float:
-        """Steps that ended in the model, per second and trainer."""
+        """The steps that ended in the model, per second and trainer."""
         return self.steps_in_model / self.seconds if self.seconds else 0.0
 
     def rate_undisturbed(self) -> float:
-        """Steps done, per second and trainer that no fault kept from training."""
+        """The steps done, per second and trainer that no fault kept from training."""
         return self.steps_undisturbed / self.seconds_undisturbed if self.seconds_undisturbed else 0.0
 
 
@@ -79,18 +79,18 @@ class Run:
         self.outcome = Outcome()
         self.ongoing: Optional[Fault] = None
         self._unclean: List[Member] = []
-        self._paused: List[Member] = []  # whose trainers have stood still: in a step, maybe
+        self._paused: List[Member] = []  # members whose trainers have been stopped, perhaps within a step
         self._ledger = Ledger()
         self._in_ledger: List[Member] = []
-        self._in_model_before: Optional[float] = None  # the stretch
+        self._in_model_before: Optional[float] = None  # at the beginning of the stretch
         self._seen: Dict[str, Tuple[float, float, bool]] = {}  # name: (time, steps, whether in order)
         self._asked_s = 0.0
-        self._counted: Dict[Tuple[str, str], int] = {}  # (node, counter): when last asked
+        self._counted: Dict[Tuple[str, str], int] = {}  # (node, counter): value when last asked
 
     # --- the course
 
     def start(self) -> None:
-        """The daemons run already."""
+        """Call this when the daemons run."""
         for member in self.members:
             member.start_trainer()
 
@@ -136,7 +136,7 @@ class Run:
         stretch.longest_step_s = max((member.board["longest_step_s"] for member in unpaused), default=0.0)
 
     def _mend(self) -> None:
-        """The last fault is undone, and all are together again."""
+        """Waits, after the last fault is undone, until all are together again."""
         deadline = time.monotonic() + MENDING_TIMEOUT_S
         while self.ongoing is not None and time.monotonic() < deadline:
             self._follow_fault()
@@ -163,7 +163,7 @@ class Run:
         when = f"{now - self.outcome.faults_begun_s:7.1f} s  "
         self.view.say(when + self.view.styled(RED, fault.kind) + f"  {names}, for {fault.duration_s:.1f} s")
         for victim in fault.victims:
-            self._count(victim)  # they may be about to begin at zero
+            self._count(victim)  # they may soon begin at zero
         fault.do()
         for victim in fault.victims:
             if fault.stops_trainers and victim.trainer_up:
@@ -195,7 +195,7 @@ class Run:
             self._unclean = []
 
     def _look_for_detection(self, fault: Fault) -> None:
-        """Who of the others has noticed that the victims are gone."""
+        """Finds out which of the others have noticed that the victims are gone."""
         lost = {victim.id for victim in fault.victims}
         for member in self.members:
             if member in fault.victims or member.name in fault.detected_s:
@@ -205,7 +205,7 @@ class Run:
                 fault.detected_s[member.name] = time.monotonic() - fault.begun_s
 
     def _is_whole(self, member: Member) -> bool:
-        """Linked to all others, and its trainer takes part."""
+        """Whether it is linked to all others and its trainer takes part."""
         return (
             member.trains()
             and member.answers()
@@ -226,7 +226,7 @@ class Run:
         return {member.name: member.board["ledger"] for member in self._in_ledger}
 
     def _keep_ledger(self) -> None:
-        """Whose trainer takes part again has joined since the last look."""
+        """A member whose trainer takes part again has joined since the last look."""
         for member in self.members:
             if member not in self._in_ledger and member.trains():
                 self._in_ledger.append(member)
@@ -260,7 +260,7 @@ class Run:
                 self._count(member)
 
     def _count(self, member: Member) -> None:
-        """Adds what has been counted since this node was last asked. A new daemon or replica counts from zero."""
+        """Adds what this node has counted since it was last asked. A new daemon or replica counts from zero."""
         if not member.answers():
             return
         for counter, source in (
@@ -280,7 +280,7 @@ class Run:
 
     def _show(self, headline: str) -> None:
         if not self.view.live:
-            return  # the faults are what is worth a line
+            return  # only faults are worth a line
         rows = []
         for member in self.members:
             row = Row(member.name, alive=member.daemon_up)

@@ -1,4 +1,4 @@
-"""What came of it, for people and as JSON."""
+"""The results of a run, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from demo.view import bytes_text
 from .run import Outcome
 from .trainer import BATCH
 
-# The stretches without faults, before and after, must be as fast as each other but for this: otherwise the machine has
-# changed meanwhile, and what faults cost cannot be told from that.
+# The stretches before and after the faults must be equally fast, within this share. Otherwise the machine has changed
+# in between, and the cost of the faults cannot be measured.
 MOST_DIFFERENCE = 0.05
 
 

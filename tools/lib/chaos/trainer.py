@@ -1,11 +1,10 @@
 """One training process: `python -m chaos.trainer DATA BOARD SEED SHARE`, attached to the daemon at $GOSSAMER_SOCKET
 until it is ended.
 
-The demonstration's network for handwritten digits, on the part of the images that is in the file DATA. It computes for
-SHARE of the time, counted by the processor time of its thread: it waits after each step for as long as that asks for, and
-makes up for nothing. So it has a processor of its own, as it were, a slow one: gossip in a step costs it steps, and what
-a dead or starved node does not do no other does in its place. When it begins again after its death it takes the job's
-model from others.
+It trains the demonstration's network for handwritten digits, on the images in the file DATA. It computes for SHARE of
+the time, measured by the processor time of its thread: after each step it waits for as long as that demands, and never
+catches up. It thus behaves like a slow processor of its own: gossip in a step costs it steps, and no other trainer does
+the work of a dead or starved node. When it begins again after its death it takes the job's model from the others.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ JOB = "chaos"
 LEARNING_RATE = 0.05
 BATCH = 128
 SCORE_EVERY_S = 2.0
-# Elements that share one step of the codec (docs/design.md).
+# The elements that share one step of the codec (docs/design.md).
 BLOCK = 256
-# Beyond it, a number of 32 bits no longer counts one by one.
+# Beyond this, a float of 32 bits can no longer count in ones.
 MOST_STEPS = 1 << 23
 
 
 def add_ledger(learner: Learner) -> np.ndarray:
-    """This replica's entry in the ledger (ledger.py): the first element of a block that holds nothing else, so that no
-    weight shares its step with a number that grows."""
+    """Adds this replica's entry in the ledger (ledger.py). It is the first element of a block that holds nothing else,
+    so that no weight shares its step with a number that grows."""
     elements = sum(array.size for array in learner.weights.values())
     learner.weights["ledger"] = np.zeros(2 * BLOCK, np.float32)
     first = -elements % BLOCK
@@ -41,7 +40,7 @@ def add_ledger(learner: Learner) -> np.ndarray:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that ends this one
     data_path, board_path, seed, share = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     data = np.load(data_path)
     shard, held_out = Digits(data["images"], data["labels"]), Digits(data["held_out_images"], data["held_out_labels"])

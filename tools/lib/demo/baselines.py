@@ -1,7 +1,7 @@
-"""What the trainers would have reached without gossip: each alone with its own images, and one with all of them.
+"""The accuracy of the trainers without gossip: each alone with its own images, and one with all of them.
 
-The same network, learning rates, batch size and number of steps; no daemon. Run after the training, so that it takes no
-time from it.
+The same network, learning rates, batch size and number of steps; no daemon. It runs after the training, so that it
+takes no time from it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _train(orders: plan.Plan, images: data.Digits, held_out: data.Digits, steps:
 
 
 def measure(orders: plan.Plan, fast_steps: int) -> Baselines:
-    """`fast_steps`: what a trainer at full speed did in the whole run."""
+    """`fast_steps` is the number of steps of a trainer at full speed in the whole run."""
     split = data.split(orders.seed, orders.nodes)
     alone = []
     for node in range(orders.nodes):

@@ -44,7 +44,7 @@ class Split:
 
 
 def split(seed: int, parts: int) -> Split:
-    # Imported here because it takes its time, and not every program that uses these images reads them from there.
+    # Imported here because it is slow, and not every program that uses these images loads them.
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -54,7 +54,7 @@ def split(seed: int, parts: int) -> Split:
     held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
 
     to_sort = int(SORTED_SHARE * len(rest))
-    rank = random.permutation(CLASSES)  # in which order the digits are dealt
+    rank = random.permutation(CLASSES)  # the order in which the digits are dealt
     by_digit = rest[:to_sort][np.argsort(rank[digits.labels[rest[:to_sort]]], kind="stable")]
     shards = [
         digits.of(np.concatenate(pair))

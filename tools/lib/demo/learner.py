@@ -1,4 +1,4 @@
-"""Picks the learner. Both kinds have attach(job), step(batch, learning_rate), accuracy(digits) and `run`."""
+"""Chooses the learner. Both kinds have attach(job), step(batch, learning_rate), accuracy(digits) and `run`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def make_learner(seed: int, torch: bool) -> Any:
-    # Imported here because PyTorch is an option, and takes its time.
+    # Imported here because PyTorch is optional, and slow to import.
     if torch:
         from .learner_torch import Learner
     else:

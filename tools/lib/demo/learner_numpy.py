@@ -1,4 +1,4 @@
-"""A small neural network in plain NumPy, and how it joins others: what a user of the Python SDK writes.
+"""A small neural network in plain NumPy, and how it joins others. A user of the Python SDK writes code like this.
 
 64 pixels -> 128 -> 64 -> 10 digits, 17,226 parameters, stochastic gradient descent on the cross entropy.
 """
@@ -55,7 +55,7 @@ class Learner:
         return float((self._forward(digits.images)[-1].argmax(axis=1) == digits.labels).mean())
 
     def _forward(self, images: np.ndarray) -> list:
-        """What goes into each layer, and the last one's output."""
+        """The input of each layer, and the output of the last one."""
         values = [images]
         for layer in range(self.layers):
             output = values[-1] @ self.weights[f"w{layer}"] + self.weights[f"b{layer}"]

@@ -1,4 +1,4 @@
-"""One node of the demonstration: its daemon, its trainer, and what both have said so far."""
+"""One node of the demonstration: its daemon, its trainer, and the reports of both so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATE_WINDOW_S = 3.0
 
 
 class MemberError(RuntimeError):
-    """A daemon or a trainer did what it should not; the message holds the end of its log."""
+    """A daemon or a trainer has failed; the message holds the end of its log."""
 
 
 def _end_of(text: str, lines: int = 15) -> str:
@@ -56,14 +56,14 @@ class Member:
         self.trainer.process.stdin.flush()
 
     def kill(self) -> None:
-        """The daemon and its trainer, as when the machine loses power."""
+        """Ends the daemon and its trainer, as when the machine loses power."""
         self.killed = True
         self.row.alive = False
         self.node.kill()
         self.trainer.kill()
 
     def let_go(self) -> None:
-        """The trainer detaches and ends."""
+        """Makes the trainer detach and end."""
         self.trainer.process.stdin.close()
 
     def said(self, event: str) -> bool:
@@ -78,7 +78,7 @@ class Member:
             raise MemberError(f"{self.name}: the trainer ended by itself:\n{_end_of(self.trainer.log_text())}")
 
     def listen(self) -> None:
-        """Takes in what the trainer has reported."""
+        """Reads the trainer's reports."""
         if self.trainer is None or self.trainer.process.stdout.closed:
             return
         self._unread += self.trainer.process.stdout.read() or b""
@@ -96,7 +96,7 @@ class Member:
             self.row.steps_per_s = (last - first) / (last_s - first_s) if last_s > first_s else 0.0
 
     def ask(self) -> None:
-        """Takes in what the daemon says; the last answers stay if there is none."""
+        """Asks the daemon. If it does not answer, the last answers stay."""
         if self.killed or not self.node.running():
             return
         try:
@@ -110,5 +110,5 @@ class Member:
             self.row.exchanges, self.row.age_samples = self.job["exchanges"], self.job["age_samples"]
 
     def step_times(self) -> np.ndarray:
-        """(n, 3): what the trainer noted of each step; see Trainer.step()."""
+        """(n, 3): the trainer's times of each step; see Trainer.step()."""
         return np.load(Path(self._orders.step_times_file))

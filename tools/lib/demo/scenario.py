@@ -18,7 +18,7 @@ from .member import Member, MemberError
 from .view import View
 
 START_TIMEOUT_S = 60.0
-# How long the daemons may take, after the last step, to finish the exchanges under way.
+# After the last step, the daemons may take this long to finish the exchanges under way.
 SETTLE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 15.0
 ASK_EVERY_S = 0.5
@@ -26,11 +26,11 @@ ASK_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left when the training is over; the members' programs may have ended."""
+    """The state when the training is over; the members' programs may have ended."""
 
     members: List[Member]  # founders, then the joiner
     killed_s: float  # on the monotonic clock
-    unclean: List[str]  # what did not stop as it should
+    unclean: List[str]  # what did not stop properly
 
 
 class Scenario:
@@ -125,7 +125,7 @@ class Scenario:
                 raise MemberError(f"{member.name}: its daemon has never answered with what it knows of the job")
 
     def _stop(self) -> List[str]:
-        """The trainers detach, then the daemons stop. What went wrong, in words."""
+        """The trainers detach, then the daemons stop. Returns what went wrong, in words."""
         unclean = []
         for member in self.present():
             member.let_go()

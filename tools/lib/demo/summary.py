@@ -20,12 +20,12 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True)
 class Steps:
-    """Times of whole training steps, gossip included and pauses not, over all trainers that saw the end. None: there
-    were no such steps."""
+    """Times of whole training steps with gossip and without pauses, over all trainers that were there at the end. None:
+    there were no such steps."""
 
     median_ms: Optional[float]
     longest_ms: Optional[float]
-    longest_after_kill_ms: Optional[float]  # in the AFTERMATH_S after it
+    longest_after_kill_ms: Optional[float]  # in the AFTERMATH_S after the kill
 
 
 def _ms(value: Optional[float], width: int) -> str:
@@ -33,7 +33,7 @@ def _ms(value: Optional[float], width: int) -> str:
 
 
 def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
-    """What a founder at full speed did; where none is left, what the slow one did at the others' pace."""
+    """The steps of a founder at full speed; where none is left, the slow one's steps at the others' pace."""
     survivors = [member for member in outcome.members[: orders.nodes] if not member.killed]
     return max(
         round(member.row.steps * plan.STEPS_PER_S / orders.steps_per_s(member.index)) for member in survivors
@@ -41,7 +41,7 @@ def fast_steps(orders: plan.Plan, outcome: Outcome) -> int:
 
 
 def step_times(outcome: Outcome, uninterrupted_only: bool = False) -> Steps:
-    """`uninterrupted_only`: of the steps during which the kernel did not give the core to another program."""
+    """`uninterrupted_only`: only steps during which the kernel did not give the core to another program."""
     steps = np.concatenate([member.step_times() for member in outcome.members if not member.killed])
     if uninterrupted_only:
         steps = steps[steps[:, 2] == 0]
@@ -55,7 +55,7 @@ def step_times(outcome: Outcome, uninterrupted_only: bool = False) -> Steps:
 
 
 def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[str, Any]:
-    """Accuracies and bytes are those of the nodes that saw the end; see README.md."""
+    """Accuracies and bytes are those of the nodes that were there at the end; see README.md."""
     present = [member for member in outcome.members if not member.killed]
     jobs = [member.job for member in outcome.members if member.job]
     accuracies = [member.row.accuracy for member in present]

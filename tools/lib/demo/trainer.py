@@ -1,9 +1,9 @@
-"""One training process of the demonstration: `python -m demo.trainer ORDERS`, ORDERS being JSON.
+"""One training process of the demonstration: `python -m demo.trainer ORDERS`, where ORDERS is JSON.
 
-Reports on standard output, one JSON object a line. When it is ready it waits for a line on standard input: the moment,
-on the monotonic clock that all processes of a machine share, until which to train. Then it attaches and trains on its own
-part of the images, at most so many steps a second. At the end it keeps its model attached, so that its daemon can finish
-what is under way, until standard input ends; or it trains on, if told to.
+It reports on standard output, one JSON object a line. When it is ready it reads a line from standard input, which says
+until when to train, on the monotonic clock that all processes of a machine share. Then it attaches and trains on its
+own part of the images, with at most so many steps a second. At the end it keeps its model attached until standard input
+ends, so that its daemon can finish the exchanges under way; or it trains on, if the orders say so.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WARM_UP_STEPS = 20
 class Orders:
     plan: plan.Plan
     node: int
-    step_times_file: str  # where to leave them, one row a step: see Trainer.step()
-    train_on: bool  # after the end, until it is ended
+    step_times_file: str  # a file for the times, one row for each step: see Trainer.step()
+    train_on: bool  # trains on after the end, until it is ended
 
     def to_json(self) -> str:
         return json.dumps({**self.__dict__, "plan": self.plan.as_dict()})
@@ -58,7 +58,7 @@ class Trainer:
         self.step_times: list = []
 
     def warm_up(self) -> None:
-        """The first steps of a process load code and fill caches; they are done on a model that is thrown away."""
+        """The first steps of a process load code and fill caches, so they are done on a model that is thrown away."""
         other = make_learner(0, self.orders.plan.torch)
         for _ in range(WARM_UP_STEPS):
             other.step(self.batch(), 0.01)
@@ -68,8 +68,8 @@ class Trainer:
         return self.shard.of(self.random.integers(len(self.shard), size=plan.BATCH))
 
     def step(self) -> None:
-        """One training step, gossip included. Noted: when it began [s, monotonic], what it took [ms], and how often the
-        kernel gave the core to something else meanwhile."""
+        """One training step with gossip. It notes when the step began [s, monotonic], how long it took [ms], and how
+        often the kernel gave the core to another thread in that time."""
         run = self.learner.run
         batch = self.batch()
         rate = self.orders.plan.learning_rate(run.global_clock)
@@ -85,14 +85,14 @@ class Trainer:
         while due < until_s:
             time.sleep(max(0.0, due - time.monotonic()))
             self.step()
-            # After a pause of the whole machine, go on from here instead of catching up in a burst.
+            # After a pause of the whole machine, training goes on from here instead of catching up in a burst.
             due = max(due + self.pause_s, time.monotonic() - self.pause_s)
             if time.monotonic() >= next_report:
                 self.report("training")
                 next_report = time.monotonic() + REPORT_EVERY_S
 
     def train_on(self) -> None:
-        """Nobody listens any more: no reports, nothing recorded. Ends with the process."""
+        """Trains without reports and records, because nobody listens any more. Ends with the process."""
         while True:
             time.sleep(self.pause_s)
             self.step()

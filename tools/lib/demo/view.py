@@ -79,7 +79,7 @@ class View:
         self._replace(lines, keep=final)
 
     def styled(self, style: str, text: str) -> str:
-        """A piece of a line, or a line of the table, where it is shown on a terminal."""
+        """A piece of a line, or a line of the table, with this style if it is shown on a terminal."""
         if not self.live:
             return text
         # A line that wrapped would spoil the count of lines to go back.

@@ -1,4 +1,4 @@
-"""Runs the soak and makes sure that nothing of it is left but its output, however it ends."""
+"""Runs the soak and makes sure that only its output is left, however it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .party import Client, Party, forget_ended  # noqa: E402
 from .samples import Samples  # noqa: E402
 
 SETTINGS = {"gossip": {"period_ms": options.period_ms}, "node": {"io_threads": 1}}
-# On every second daemon the clients are of one job, which is one replica then; on the others of two.
+# On every second daemon the clients share one job, and so one replica; on the others they have two.
 JOBS = ("first", "second")
 START_TIMEOUT_S = 120.0
 TURN_S = 0.05
@@ -34,7 +34,7 @@ TELL_EVERY_S = 60.0
 
 
 class SoakError(RuntimeError):
-    """Something ended by itself."""
+    """A program has ended by itself."""
 
 
 def say(text: str) -> None:
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def make_parties(cluster: Cluster) -> List[Party]:
-    """The last one is the guest, with the fewest clients that one has."""
+    """The last party is the guest, with as few clients as any."""
     elements = int(options.parameters / options.clients)
     parties = []
     for index in range(options.daemons + 1):
@@ -56,7 +56,7 @@ def make_parties(cluster: Cluster) -> List[Party]:
         parties.append(party)
         if index < options.daemons:
             party.up = True
-            party.node.start()  # the next ones dial those that have started
+            party.node.start()  # later ones dial those that have started
     return parties
 
 

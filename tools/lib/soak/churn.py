@@ -1,5 +1,5 @@
-"""What comes and goes: each event takes something away and brings it back after a while. Daemons that stay only ever
-lose clients; the others leave in order or by kill -9, alone or with their clients; one comes with new keys each time.
+"""The events of a soak: each takes something away and brings it back after a while. Daemons that stay only lose
+clients. The others leave in order or by kill -9, alone or with their clients; one comes with new keys each time.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Callable, List, Optional, Sequence
 
 from .party import Client, Party
 
-# How long it is away, in seconds; and how long all may take to be together again after that.
+# How long it is away, in seconds, and how long all may take until they are together again.
 AWAY_S = (2.0, 6.0)
 GUEST_STAYS_S = (15.0, 30.0)
 BACK_TIMEOUT_S = 60.0
 
 
 class LateError(RuntimeError):
-    """Something did not come back."""
+    """Something has not come back."""
 
 
 class Event:
-    """Runs through its stages: each is a time to wait for, or something that must become true."""
+    """An event runs through stages: each is a time to wait for, or a condition to wait for."""
 
     def __init__(self, kind: str, party: Party, stages: Sequence[Callable[[], Optional[float]]], now: float):
         self.kind = kind
         self.party = party
         self.begun_s = now
-        self.back_s: Optional[float] = None  # from being brought back until taking part
+        self.back_s: Optional[float] = None  # time from being brought back until taking part
         self._stages = list(stages)
         self._next_s = now
 
     def go_on(self, now: float) -> bool:
-        """Whether it is over. A stage returns how long to wait until the next one; None: ask it again."""
+        """Returns whether it is over. A stage returns how long to wait until the next one; None: ask it again."""
         while self._stages and now >= self._next_s:
             wait_s = self._stages[0]()
             if wait_s is None:
@@ -64,7 +64,7 @@ class Churn:
         self._bag: List[str] = []
 
     def turn(self, now: float) -> None:
-        """Goes on with what is under way, and begins the next if it is time. Raises LateError."""
+        """Continues the events under way, and begins the next if it is time. Raises LateError."""
         for event in list(self._ongoing):
             if event.go_on(now):
                 self._ongoing.remove(event)
@@ -88,7 +88,7 @@ class Churn:
     # --- what can happen
 
     def _free(self, stays: Optional[bool]) -> Optional[Party]:
-        """One that nothing happens to now."""
+        """A party to which nothing happens now."""
         busy = {event.party for event in self._ongoing}
         free = [party for party in self._parties if party not in busy and stays in (None, party.stays)]
         return self._random.choice(free) if free else None

@@ -13,7 +13,7 @@ from processes import Program
 
 
 class Client:
-    """One training process; each has a folder of its own, which outlives it."""
+    """One training process. Each has a folder of its own, which outlives it."""
 
     def __init__(self, party: "Party", index: int, job: str, elements: int, step_ms: float, seed: int):
         self.name = f"{party.name}.{index + 1}"
@@ -21,7 +21,7 @@ class Client:
         self.folder = party.folder / f"client-{index + 1}"
         self.folder.mkdir()
         self.program: Optional[Program] = None
-        self.up = False  # whether it is meant to run
+        self.up = False  # whether it should run
         self._party = party
         self._arguments = [str(self.folder), job, str(elements), f"{step_ms:g}", str(seed)]
         self.board = Board(self.folder / "board", clear=True)
@@ -44,7 +44,7 @@ class Client:
 
 
 class Party:
-    """`stays`: its daemon runs throughout, and is what is judged."""
+    """`stays`: its daemon runs throughout, and is judged."""
 
     def __init__(self, cluster: Cluster, name: str, stays: bool):
         self.cluster = cluster
@@ -74,13 +74,13 @@ class Party:
             client.kill()
 
     def leave(self) -> None:
-        """The daemon hands over what was learned here, and ends; over() ends the clients then."""
+        """The daemon hands over what was learned here and ends; over() then ends the clients."""
         self.up = False
         tool = [str(self.cluster.build / "bin" / "gossamerctl"), "--socket", str(self.node.control_socket)]
         self._leaving = Program([*tool, "leave", "--timeout", "5"], self.folder / "leave.log")
 
     def over(self) -> bool:
-        """Whether daemon and clients have ended; the clients are told to when the daemon has."""
+        """Whether the daemon and the clients have ended. The clients are told to end when the daemon has ended."""
         if self.node.running() or (self._leaving is not None and self._leaving.running()):
             return False
         for client in self.clients:
@@ -89,12 +89,12 @@ class Party:
         return not any(client.program.running() for client in self.clients)
 
     def become_a_stranger(self) -> None:
-        """The next daemon has keys and an address that nobody has seen."""
+        """The next daemon has new keys and a new address."""
         shutil.rmtree(self.folder / "state", ignore_errors=True)
         self.node.options["overlay"]["listen"] = "tcp://127.0.0.1:0"
 
     def unexpected_end(self) -> Optional[str]:
-        """What has ended without being told to, with the end of its log."""
+        """Names a program that has ended without being told to, with the end of its log."""
         watched = [(self.up, self.node.program, f"{self.name}: gossamerd")]
         watched += [(client.up, client.program, f"{client.name}: the training process") for client in self.clients]
         for up, program, what in watched:
@@ -108,6 +108,7 @@ class Party:
 
 
 def forget_ended(cluster: Cluster, keep: Sequence[Client]) -> None:
-    """The cluster knows every training process that it ever started; a soak starts thousands."""
+    """Makes the cluster forget ended programs: it keeps every program that it ever started, and a soak starts
+    thousands."""
     running = {client.program for client in keep}
     cluster.trainers[:] = [program for program in cluster.trainers if program in running or program.running()]

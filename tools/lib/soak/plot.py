@@ -1,4 +1,4 @@
-"""One SVG file with a chart for each thing that was looked at, over time."""
+"""One SVG file with a chart over time for each measured quantity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 WIDTH, HEIGHT = 900, 150
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 28, 24
-# Of so many pieces of time each line shows the least and the most.
+# Time is cut into this many pieces, and each line shows the least and the most in each.
 PIECES = 400
 COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8f5aa5", "#b98b00", "#4f6d7a", "#d1495b", "#00798c")
 Line = Tuple[Sequence[float], Sequence[float]]

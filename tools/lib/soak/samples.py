@@ -1,5 +1,5 @@
-"""What is looked at, and when: each daemon's memory, descriptors and threads, what it says of itself, and how long it and
-gossamerctl take to say it. Written to CSV files as it comes.
+"""The measurements: each daemon's memory, descriptors and threads, its report on itself, and how long it and
+gossamerctl take to answer. They are written to CSV files at once.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ from cluster import DaemonError, ask
 
 from .party import Party
 
-# Every daemon is looked at this often; gossamerctl is started this often, for one daemon after the other.
+# Every daemon is measured this often. gossamerctl is started this often, for one daemon after the other.
 LOOK_EVERY_S = 2.0
 ANSWER_EVERY_S = 0.5
-# A program that does nothing: what starting gossamerctl would take at least.
+# A program that does nothing, whose time is the least that starting gossamerctl can take.
 NOTHING = "/usr/bin/true"
 TOOL_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
 class Look:
-    """At one daemon. Memory in bytes."""
+    """The measurements of one daemon. Memory is in bytes."""
 
     at_s: float
     daemon: str
     pid: int
-    private: int  # resident, and not shared with its clients
-    shared: int  # resident, of its clients' memory
-    heap: int  # of the private memory, what is in use
+    private: int  # resident memory that is not shared with its clients
+    shared: int  # resident part of its clients' memory
+    heap: int  # the part of the private memory that is in use
     descriptors: int
     threads: int
-    answer_ms: float  # of the control socket, asked for the status
+    answer_ms: float  # time until the control socket answered "status"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How long `gossamerctl status` took from start to end, and a program that does nothing right before it."""
+    """How long `gossamerctl status` took from start to end, and how long a program that does nothing took right before
+    it."""
 
     at_s: float
     daemon: str
@@ -62,7 +63,7 @@ class Samples:
         self._answers_csv = self._csv(folder / "gossamerctl.csv", Answer)
         self._next_look_s = self._next_answer_s = 0.0
         self._turn = 0
-        self._answering: Set[int] = set()  # the daemons that have answered once: from then on they must
+        self._answering: Set[int] = set()  # the daemons that have answered once, and from then on must answer
 
     def turn(self, parties: Sequence[Party], now: float) -> None:
         there = [party for party in parties if party.up and party.node.running()]
@@ -95,7 +96,7 @@ class Samples:
         except DaemonError:
             if pid in self._answering:
                 raise
-            return  # it is just starting
+            return  # it is still starting
         answer_ms = 1000 * (time.perf_counter() - begin)
         self._answering.add(pid)
         process = of_process(pid)
@@ -122,7 +123,7 @@ class Samples:
 
 
 def timed(command: List[str]) -> Tuple[float, int]:
-    """Milliseconds, and the exit status."""
+    """Returns milliseconds and the exit status."""
     begin = time.perf_counter()
     nothing = subprocess.DEVNULL
     status = subprocess.run(
@@ -132,7 +133,7 @@ def timed(command: List[str]) -> Tuple[float, int]:
 
 
 def of_process(pid: int) -> Optional[Dict[str, int]]:
-    """Nothing if it has ended."""
+    """Nothing if the process has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             values = dict(line.split(":", 1) for line in status)

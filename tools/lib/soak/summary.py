@@ -1,4 +1,4 @@
-"""What came of it: the table, the verdicts, the plot and the JSON object."""
+"""The results: the table, the verdicts, the plot and the JSON object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MB = 1e6
 
 
 class Steps:
-    """What the clients wrote: once a second the middle and the longest time that a step spent in Gossamer."""
+    """The clients' records: for each second, the median and the longest time that a step spent in Gossamer."""
 
     def __init__(self, parties: Sequence[Party], begun_s: float):
         rows: List[List[float]] = []
@@ -26,7 +26,8 @@ class Steps:
         for path in (client.folder / STEPS_FILE for party in parties for client in party.clients):
             for line in path.read_text(encoding="ascii").splitlines() if path.exists() else []:
                 values = [float(value) for value in line.split(",")] if line.count(",") == 3 else []
-                if len(values) == 4 and values[0] >= begun_s:  # the last line of one that was killed may be cut off
+                # the last line of a client that was killed may be cut off
+                if len(values) == 4 and values[0] >= begun_s:
                     rows.append([values[0] - begun_s, values[2] / 1000, values[3] / 1000])
                     self.count += int(values[1])
         rows.sort()
@@ -34,7 +35,7 @@ class Steps:
 
 
 def judge(samples: Samples, end_s: float) -> Tuple[Dict[str, Dict[str, float]], Dict[str, float], List[Verdict]]:
-    """Of each daemon that stayed, of the answers, and what is not flat."""
+    """Judges each daemon that stayed, and the answers. Returns the figures, and what is not flat."""
     looks: List[Look] = after_warm_up(samples.looks, end_s)
     answers: List[Answer] = after_warm_up(samples.answers, end_s)
     daemons: Dict[str, Dict[str, float]] = {}

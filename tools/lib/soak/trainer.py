@@ -1,8 +1,8 @@
 """One training process: `python -m soak.trainer FOLDER JOB ELEMENTS STEP_MS SEED`, attached to the daemon at
 $GOSSAMER_SOCKET until it is ended; SIGTERM lets it say goodbye.
 
-It "trains" towards a model of its own, a piece in each step, so that the replicas of a job always differ and the mean of
-them is what all tend to. Besides its board it writes, once a second, how long its steps spent in Gossamer.
+It "trains" towards a model of its own, a piece in each step, so that the replicas of a job always differ, and all tend
+to the mean of these models. Besides its board it writes, once a second, how long its steps spent in Gossamer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import gossamer
 from board import Board
 
 TELL_EVERY_S = 1.0
-# In each step one of so many pieces of the model is trained: the machine is shared with many others.
+# Each step trains one of this many pieces of the model, because many share the machine.
 PIECES = 16
 LEARNING_RATE = 0.05
 STEPS_FILE = "steps.csv"
@@ -33,14 +33,14 @@ def _end(*_: Any) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that ends this one
     signal.signal(signal.SIGTERM, _end)
     folder, job, elements, step_s = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]) / 1000
     random = np.random.default_rng(int(sys.argv[5]))
     board = Board(folder / "board", writer=True, clear=True)
     board["started_s"] = time.monotonic()
     goal, model = np.float32(random.standard_normal()), np.zeros(elements, np.float32)
-    # The first of several to come back decides nothing: whoever attaches later pulls the job's model.
+    # The first of several clients that come back decides nothing: a client that attaches later pulls the job's model.
     run = gossamer.attach({"model": model}, job=job, wait=False)
     pieces = np.array_split(model, min(PIECES, elements))
     told_s, durations = time.monotonic(), []

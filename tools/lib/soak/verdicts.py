@@ -1,9 +1,9 @@
-"""What "flat" means, and whether it was. Of the daemons that stayed throughout; of all of them for the time to an answer.
+"""The meaning of "flat", and the verdicts, for each daemon that stayed throughout, and for the answers of all.
 
-Memory and descriptors breathe: a model's fragment is held here and given back there. So time is cut into bins, and what a
-bin had at least, when little was under way, is what must not grow. A straight line is laid through these by the median of
-all slopes between two of them (Theil 1950, Sen 1968), which a few odd bins do not move, with the interval that Sen gives
-for it: growth is what is above the bound at the lower end of that interval.
+Memory and descriptors vary: a model's fragment is held here and given back there. So time is cut into bins, and the
+least value in each bin, when little was under way, must not grow. A straight line is laid through these values by the
+median of all slopes between two of them (Theil 1950, Sen 1968), which a few odd bins do not move, with the interval
+that Sen gives for it. If the lower end of that interval is above the bound, the value grows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from .samples import Answer, Look
 
-# The first part of the time is for warming up: allocators take what each thread needs, links find their windows.
+# The first part of the time is for warming up: allocators take memory for each thread, and links find their windows.
 WARM_UP_SHARE = 0.2
 BINS = 30
 LEAST_BINS = 6
-# A normal deviate: of flat memory, one line in two hundred and fifty is called growing.
+# A normal deviate: one flat line in two hundred and fifty is called growing.
 CONFIDENCE_DEVIATE = 2.65
-# Allowed growth in an hour; in the whole time, as what grows by less cannot be told from tables that fill, buffers that are
-# kept, and a link more; and in the whole time as a share of the level.
+# Allowed growth: in an hour; in the whole time, because smaller growth cannot be told from filling tables, kept buffers
+# and one more link; and in the whole time as a share of the level.
 ALLOWED = {
     "heap": (2 << 20, 1 << 20, 0.0),
     "private": (8 << 20, 16 << 20, 0.10),
@@ -31,17 +31,17 @@ ALLOWED = {
     "threads": (0, 0.5, 0.0),
 }
 WORDS = {"heap": "its memory in use", "private": "its resident memory"}
-# An answer is there within this; on a machine that is busy with other things, within so many times what a program that
-# does nothing takes.
+# An answer takes at most this long. On a busy machine it takes at most this many times as long as a program that does
+# nothing.
 ANSWER_MS = 100.0
 ANSWER_TIMES_NOTHING = 10.0
-# And the middle one takes no longer at the end than this many times what it took at first, both measured so.
+# The median time at the end is at most this many times the median at first, both measured in that way.
 ANSWER_SLOWER = 2.0
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Of a line, per hour, and the interval that it is in; and the line's height in the middle."""
+    """The slope of a line per hour, with its interval, and the line's height in the middle."""
 
     per_hour: float
     least: float
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def slope_of(times_s: Sequence[float], values: Sequence[float], bins: int = BINS) -> Optional[Slope]:
-    """Through what each bin had at least; nothing where there are too few bins with a value."""
+    """The slope through the least value of each bin; nothing where too few bins have a value."""
     times, heights = np.asarray(times_s, float), np.asarray(values, float)
     if len(times) == 0:
         return None
@@ -98,7 +98,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def of_daemon(looks: Sequence[Look]) -> Tuple[Dict[str, float], List[Verdict]]:
-    """Of one that stayed, after the warm-up."""
+    """Judges a daemon that stayed, after the warm-up."""
     name = looks[0].daemon
     times = [look.at_s for look in looks]
     figures: Dict[str, float] = {}
@@ -127,7 +127,7 @@ def of_daemon(looks: Sequence[Look]) -> Tuple[Dict[str, float], List[Verdict]]:
 
 
 def of_answers(answers: Sequence[Answer], looks: Sequence[Look]) -> Tuple[Dict[str, float], List[Verdict]]:
-    """`looks` at all daemons; after the warm-up, both."""
+    """Judges the answers and the `looks` at all daemons, after the warm-up."""
     figures: Dict[str, float] = {}
     columns = {
         "tool": [answer.tool_ms for answer in answers],

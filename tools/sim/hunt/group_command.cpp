@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint64_t most_seeds_of_sabotage = 40;
 
-struct Options {
+struct GroupHuntOptions {
   std::uint64_t first = 1;
   std::uint64_t count = 100;
   bool sabotage = false;
 };
 
-void hunt(const Options& options) {
+void hunt(const GroupHuntOptions& options) {
   GroupOutcome all;
   for (std::uint64_t seed = options.first; seed < options.first + options.count; ++seed) {
     try {
@@ -60,7 +60,7 @@ void sabotage() {
 }  // namespace
 
 void add_groups_command(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GroupHuntOptions>();
   CLI::App* command = app.add_subcommand("groups", "Hunts among nodes with several clients, whose daemons die.");
   command->add_option("--first", options->first, "The first seed (default 1).");
   command->add_option("--count", options->count, "How many seeds (default 100).");

@@ -35,7 +35,7 @@ constexpr TimeUs calm_us = 40 * us_per_s;
 struct Client {
   std::array<std::array<std::vector<float>, 3>, fragments> buffers;
   std::array<FragmentParts, fragments> words;
-  std::array<std::array<std::optional<gossip::Receipt>, 2>, fragments> receipts;
+  std::array<std::array<std::optional<gossip::CopyReceipt>, 2>, fragments> receipts;
   std::array<float, fragments> x{};  ///< all elements of a fragment are equal
   double trained = 0;
   std::uint64_t clock = 0;
@@ -66,9 +66,9 @@ struct Kept {
 
 class Scenario;
 
-class Member : public gossip::Member {
+class SimMember : public gossip::Member {
  public:
-  Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
+  SimMember(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   [[nodiscard]] std::uint64_t own_clock() const override { return client_.clock; }
   [[nodiscard]] bool is_attached() const override { return true; }
@@ -89,11 +89,11 @@ class Member : public gossip::Member {
     client_.words[f] = owned;
     return true;
   }
-  [[nodiscard]] std::optional<gossip::Receipt> receipt(std::uint32_t f, std::uint32_t generation) const override {
+  [[nodiscard]] std::optional<gossip::CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const override {
     const auto& noted = client_.receipts[f][generation % 2];
     return noted && noted->generation == generation ? noted : std::nullopt;
   }
-  void store_receipt(std::uint32_t f, const gossip::Receipt& receipt) override {
+  void store_receipt(std::uint32_t f, const gossip::CopyReceipt& receipt) override {
     client_.receipts[f][receipt.generation % 2] = receipt;
   }
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override {
@@ -157,7 +157,7 @@ class Life : public gossip::ReplicaMemory,
   void lacking(gossip::Member& member, std::uint32_t lacking) override {
     if (lacking > 0) return;
     member.set_joined();
-    static_cast<Member&>(member).client().running = true;
+    static_cast<SimMember&>(member).client().running = true;
   }
   void lacks_room() override { throw std::runtime_error("no room for the copy"); }
 
@@ -176,14 +176,14 @@ class Life : public gossip::ReplicaMemory,
   void run_if_all_are_back();
 
  public:
-  std::vector<std::shared_ptr<Member>> members;  // the first is the one in whose memory the replica may be
+  std::vector<std::shared_ptr<SimMember>> members;  // the first is the one in whose memory the replica may be
   std::unique_ptr<gossip::Replica> replica;
   std::unique_ptr<gossip::Executor> executor_;
   gossip::Executor& executor;
   gossip::Group group;
 };
 
-struct Node {
+struct GroupNode {
   std::deque<Client> clients;
   Kept kept;
   bool daemon = true;
@@ -212,13 +212,13 @@ class Scenario {
   GroupFault fault_;
   gossip::Random random;
   Schedule schedule;
-  std::deque<Node> nodes;
+  std::deque<GroupNode> nodes;
   std::unique_ptr<Network> network;
   std::uint64_t numbers = 0;  ///< of clients' sessions
   GroupOutcome outcome;
 
  private:
-  void add_client(Node& node, float model);
+  void add_client(GroupNode& node, float model);
   void step(std::size_t i, std::size_t c);
   void serve(std::size_t i, std::size_t c, std::uint32_t f);
   void begin_daemon(std::size_t i);
@@ -235,7 +235,7 @@ class Scenario {
 
 // --- a life ---------------------------------------------------------------------------------------------------------
 
-Member::Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number)
+SimMember::Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number)
     : client_(scenario.nodes[node].clients[index]), index_(index), number_(number) {
   begin({client_.words.begin(), client_.words.end()}, !client_.running, client_.place_count);
 }
@@ -262,7 +262,7 @@ Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::Exch
       node_(node),
       kept_(scenario.nodes[node].kept),
       began_us_(scenario.schedule.now_us()),
-      members{std::make_shared<Member>(scenario, node, first, ++scenario.numbers)},
+      members{std::make_shared<SimMember>(scenario, node, first, ++scenario.numbers)},
       replica(replica_of(scenario, node, members[0]->client(), counter)),
       executor_(std::make_unique<gossip::Executor>(*replica, *this, *this)),
       executor(*executor_),
@@ -299,7 +299,7 @@ void Life::remember() {
 }
 
 void Life::add(std::size_t index) {
-  const auto member = std::make_shared<Member>(scenario_, node_, index, ++scenario_.numbers);
+  const auto member = std::make_shared<SimMember>(scenario_, node_, index, ++scenario_.numbers);
   awaited_ = std::max(awaited_, replica->phase() == Phase::joining && !member->joins() ? member->were() : 0);
   for (std::uint32_t f = 0; f < fragments; ++f)
     numbers_[f] = std::max(numbers_[f], member->last_noted(f));
@@ -389,7 +389,7 @@ Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random
       schedule, gossip::Random(random.next()), count,
       PathConditions{.latency_us = between(random, 200, 20'000), .jitter_us = between(random, 0, 20'000)});
   for (std::size_t i = 0; i < count; ++i) {
-    Node& node = nodes.emplace_back();
+    GroupNode& node = nodes.emplace_back();
     const auto model = static_cast<float>(between(random, -8, 8));
     begun_with_.push_back(model);
     for (auto& two : node.kept.buffers)
@@ -401,7 +401,7 @@ Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random
   }
 }
 
-void Scenario::add_client(Node& node, float model) {
+void Scenario::add_client(GroupNode& node, float model) {
   Client& client = node.clients.emplace_back();
   client.x.fill(model);
   client.slowness = static_cast<int>(between(random, 1, 4));
@@ -419,7 +419,7 @@ void Scenario::in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)>
 }
 
 void Scenario::begin_daemon(std::size_t i) {
-  Node& node = nodes[i];
+  GroupNode& node = nodes[i];
   node.daemon = true;
   // As the daemon: from the time of day, so that a restart never names an exchange again.
   node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(schedule.now_us()) + 1);
@@ -432,7 +432,7 @@ void Scenario::begin_daemon(std::size_t i) {
 
 /// As Job::make() and Job::add(): who cannot begin the job, while another may, comes again.
 void Scenario::attach(std::size_t i, std::size_t c) {
-  Node& node = nodes[i];
+  GroupNode& node = nodes[i];
   const bool gathered = std::ranges::all_of(node.kept.copies, [](const auto& copy) { return copy.has_value(); });
   const bool holder = gathered || !node.kept.holder || *node.kept.holder == c;
   const bool refused =
@@ -467,7 +467,7 @@ void Scenario::link(std::size_t i) {
 }
 
 void Scenario::kill(std::size_t i) {
-  Node& node = nodes[i];
+  GroupNode& node = nodes[i];
   if (!node.daemon) return;
   ++outcome.deaths;
   ++node.life_number;
@@ -512,7 +512,7 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
 
 bool Scenario::all_run() const {
   return std::ranges::all_of(nodes,
-                             [](const Node& node) { return std::ranges::all_of(node.clients, &Client::running); });
+                             [](const GroupNode& node) { return std::ranges::all_of(node.clients, &Client::running); });
 }
 
 void Scenario::step(std::size_t i, std::size_t c) {
@@ -588,7 +588,7 @@ void Scenario::judge() {
   double scale = 1;
   std::array<double, fragments> found{};
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    Node& node = nodes[i];
+    GroupNode& node = nodes[i];
     if (!node.life || node.life->members.size() != node.clients.size())
       throw std::runtime_error(fmt::format("node {}: not all clients are back", i));
     Life& life = *node.life;

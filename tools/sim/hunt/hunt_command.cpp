@@ -37,7 +37,7 @@ struct Tally {
   TimeUs virtual_us = 0;
   double waited = 0;
 
-  void add(const Outcome& outcome) {
+  void add(const HuntOutcome& outcome) {
     ++seeds;
     events += outcome.events;
     faults += outcome.faults;
@@ -85,12 +85,12 @@ Swarm swarm_of(std::uint64_t seed, const HuntOptions& options) {
   return swarm;
 }
 
-Outcome run_seed(std::uint64_t seed, const HuntOptions& options, std::FILE* story) {
+HuntOutcome run_seed(std::uint64_t seed, const HuntOptions& options, std::FILE* story) {
   const Swarm swarm = swarm_of(seed, options);
   const std::string replay = fmt::format("gossamer-sim --replay {}{}", seed,
                                          options.nodes != 0 ? fmt::format(" --nodes {}", options.nodes) : "");
   std::snprintf(replay_hint, sizeof replay_hint, "replay: %s --trace\n", replay.c_str());
-  const Outcome outcome = run_scenario(swarm, story);
+  const HuntOutcome outcome = run_scenario(swarm, story);
   if (!outcome.violation.empty()) {
     fmt::print("seed {}: VIOLATION {}\n{}\nthe events that led there:\n{}replay: {} --trace\n", seed, outcome.violation,
                describe(swarm), outcome.explanation, replay);
@@ -124,7 +124,7 @@ int hunt(const HuntOptions& options) {
   Tally tally;
   bool sound = true;
   while (sound) {
-    const Outcome outcome = run_seed(seed, options, nullptr);
+    const HuntOutcome outcome = run_seed(seed, options, nullptr);
     tally.add(outcome);
     sound = outcome.violation.empty();
     if (seed == last || (options.minutes > 0 && seconds() >= 60 * options.minutes)) break;
@@ -137,7 +137,7 @@ int hunt(const HuntOptions& options) {
 int replay(const HuntOptions& options) {
   const std::uint64_t seed = seed_of(options.replay, "--replay");
   fmt::print("seed {}: {}\n", seed, describe(swarm_of(seed, options)));
-  const Outcome outcome = run_seed(seed, options, options.trace ? stdout : nullptr);
+  const HuntOutcome outcome = run_seed(seed, options, options.trace ? stdout : nullptr);
   fmt::print("{} events, {} faults, {} exchanges, {:.3f} s of virtual time, trace hash {:016x}\n", outcome.events,
              outcome.faults, outcome.exchanges, static_cast<double>(outcome.virtual_us) / us_per_s, outcome.hash);
   return outcome.violation.empty() ? 0 : 1;
@@ -148,7 +148,7 @@ bool finds(const SabotageRule& rule) {
   constexpr double patience_s = 60;
   const std::clock_t begin = std::clock();
   const auto seconds = [&] { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC; };
-  Outcome outcome;
+  HuntOutcome outcome;
   while (!found_by_its_oracle(rule, outcome) && seconds() < patience_s) {
     outcome = run_sabotage(rule, outcome.seed + 1);
     if (outcome.violation.empty() || found_by_its_oracle(rule, outcome)) continue;

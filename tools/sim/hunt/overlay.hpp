@@ -13,13 +13,13 @@
 
 namespace gossamer::sim {
 
-class Overlay {
+class HuntOverlay {
  public:
-  explicit Overlay(Cluster& cluster, Network& network, Schedule& schedule)
+  explicit HuntOverlay(Cluster& cluster, Network& network, Schedule& schedule)
       : cluster_(cluster), network_(network), schedule_(schedule) {}
-  Overlay(const Overlay&) = delete;
-  Overlay& operator=(const Overlay&) = delete;
-  virtual ~Overlay() = default;
+  HuntOverlay(const HuntOverlay&) = delete;
+  HuntOverlay& operator=(const HuntOverlay&) = delete;
+  virtual ~HuntOverlay() = default;
 
   /// Looks once, and goes on looking.
   virtual void begin() = 0;

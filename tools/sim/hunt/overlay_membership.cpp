@@ -20,7 +20,7 @@ constexpr std::size_t more_contacts = 2;
 
 OverlayMembership::OverlayMembership(OverlayMembershipOptions options, Cluster& cluster, Network& network,
                                      Schedule& schedule, std::uint64_t seed)
-    : Overlay(cluster, network, schedule),
+    : HuntOverlay(cluster, network, schedule),
       options_(options),
       random_(seed),
       members_(schedule, network, options.membership, random_.next()) {

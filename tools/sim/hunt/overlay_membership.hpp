@@ -24,7 +24,7 @@ struct OverlayMembershipOptions {
   TimeUs redial_us = 50'000;         ///< and up to twice that
 };
 
-class OverlayMembership final : public Overlay {
+class OverlayMembership final : public HuntOverlay {
  public:
   OverlayMembership(OverlayMembershipOptions options, Cluster& cluster, Network& network, Schedule& schedule,
                     std::uint64_t seed);

@@ -6,7 +6,7 @@ namespace gossamer::sim {
 
 OverlayOracle::OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule,
                              std::uint64_t seed)
-    : Overlay(cluster, network, schedule), options_(options), random_(seed) {}
+    : HuntOverlay(cluster, network, schedule), options_(options), random_(seed) {}
 
 void OverlayOracle::begin() {
   look();

@@ -18,7 +18,7 @@ struct OracleOptions {
   TimeUs redial_us = 50'000;         ///< and up to twice that
 };
 
-class OverlayOracle final : public Overlay {
+class OverlayOracle final : public HuntOverlay {
  public:
   OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule, std::uint64_t seed);
 

@@ -14,10 +14,10 @@ constexpr TimeUs looks_in_bound = 64;
 
 }  // namespace
 
-Progress::Progress(const Cluster& cluster, const Network& network, TimeUs bound_us)
+ProgressOracle::Progress(const Cluster& cluster, const Network& network, TimeUs bound_us)
     : cluster_(cluster), network_(network), bound_us_(bound_us) {}
 
-void Progress::on(const Cluster::Event& event) {
+void ProgressOracle::on(const Cluster::Event& event) {
   grow();
   switch (event.kind) {
     case Kind::answered:
@@ -40,28 +40,28 @@ void Progress::on(const Cluster::Event& event) {
   }
 }
 
-void Progress::set_finite(std::size_t i, bool finite) {
+void ProgressOracle::set_finite(std::size_t i, bool finite) {
   grow();
   nodes_[i].finite = finite;
   nodes_[i].well_since_us = cluster_.now_us();
 }
 
-void Progress::grow() {
+void ProgressOracle::grow() {
   while (nodes_.size() < cluster_.size())
     nodes_.push_back({.exchanged_us = std::vector<TimeUs>(cluster_.fragments())});
 }
 
-bool Progress::well(std::size_t i) const {
+bool ProgressOracle::well(std::size_t i) const {
   const Cluster::Node& node = cluster_.node(i);
   return nodes_[i].finite && node.replica && node.replica->state() == ReplicaState::running && !node.paused &&
          node.client.alive && !node.client.stalled;
 }
 
-bool Progress::joined(std::size_t i, std::size_t j) const {
+bool ProgressOracle::joined(std::size_t i, std::size_t j) const {
   return cluster_.linked(i, j) && network_.connected(i, j) && network_.connected(j, i);
 }
 
-void Progress::look() {
+void ProgressOracle::look() {
   const TimeUs now_us = cluster_.now_us();
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     NodeState& state = nodes_[i];
@@ -74,7 +74,7 @@ void Progress::look() {
   }
 }
 
-void Progress::look_at(std::size_t i, std::size_t j) {
+void ProgressOracle::look_at(std::size_t i, std::size_t j) {
   TimeUs& joined_since_us = joined_since_us_[{i, j}];
   if (!joined(i, j)) joined_since_us = cluster_.now_us();
   const TimeUs since_us = std::max({joined_since_us, nodes_[i].well_since_us, nodes_[j].well_since_us});
@@ -83,7 +83,7 @@ void Progress::look_at(std::size_t i, std::size_t j) {
 }
 
 /// Node i has had a healthy partner in j since then.
-void Progress::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
+void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);
     longest_us_ = std::max(longest_us_, waited_us);

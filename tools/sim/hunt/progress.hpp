@@ -14,10 +14,10 @@
 
 namespace gossamer::sim {
 
-class Progress {
+class ProgressOracle {
  public:
   /// `bound_us`: see allowed_us() of hunt/scenario.hpp.
-  Progress(const Cluster& cluster, const Network& network, TimeUs bound_us);
+  ProgressOracle(const Cluster& cluster, const Network& network, TimeUs bound_us);
 
   /// Throws Violation.
   void on(const Cluster::Event& event);

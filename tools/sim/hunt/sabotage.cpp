@@ -366,13 +366,13 @@ const SabotageRule* sabotage_called(const std::string& name) {
   return found == std::end(rules) ? nullptr : found;
 }
 
-Outcome run_sabotage(const SabotageRule& rule, std::uint64_t seed) {
+HuntOutcome run_sabotage(const SabotageRule& rule, std::uint64_t seed) {
   Swarm swarm = draw_swarm(seed);
   rule.prepare(swarm);
   return run_scenario(swarm, nullptr, rule.make(swarm));
 }
 
-bool found_by_its_oracle(const SabotageRule& rule, const Outcome& outcome) {
+bool found_by_its_oracle(const SabotageRule& rule, const HuntOutcome& outcome) {
   return outcome.violation.find(": " + std::string(rule.oracle)) != std::string::npos;
 }
 

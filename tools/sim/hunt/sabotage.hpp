@@ -28,8 +28,8 @@ struct SabotageRule {
 [[nodiscard]] const SabotageRule* sabotage_called(const std::string& name);
 
 /// The seed's run with the rule broken.
-[[nodiscard]] Outcome run_sabotage(const SabotageRule& rule, std::uint64_t seed);
+[[nodiscard]] HuntOutcome run_sabotage(const SabotageRule& rule, std::uint64_t seed);
 /// The violation is the one that the rule's breaking leads to.
-[[nodiscard]] bool found_by_its_oracle(const SabotageRule& rule, const Outcome& outcome);
+[[nodiscard]] bool found_by_its_oracle(const SabotageRule& rule, const HuntOutcome& outcome);
 
 }  // namespace gossamer::sim

@@ -226,7 +226,7 @@ class World {
     cluster_.full_probability = swarm.full;
   }
 
-  Outcome run();
+  HuntOutcome run();
 
  private:
   using Event = Cluster::Event;
@@ -241,7 +241,7 @@ class World {
     if (sabotage_.options) sabotage_.options(options);
     return options;
   }
-  std::unique_ptr<Overlay> make_overlay();
+  std::unique_ptr<HuntOverlay> make_overlay();
   void populate();
   void faults();
   void mend();
@@ -285,9 +285,9 @@ class World {
   Cluster cluster_;
   Invariants invariants_;
   ExchangeRules exchange_rules_;
-  Progress progress_;
+  ProgressOracle progress_;
   Trace trace_;
-  std::unique_ptr<Overlay> overlay_;
+  std::unique_ptr<HuntOverlay> overlay_;
   std::deque<Trainer> trainers_;
   std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
   std::optional<std::size_t> mourned_;  ///< is not restarted
@@ -311,7 +311,7 @@ gossip::MembershipOptions membership_options(const Swarm& swarm) {
   return options;
 }
 
-std::unique_ptr<Overlay> World::make_overlay() {
+std::unique_ptr<HuntOverlay> World::make_overlay() {
   const std::uint64_t seed = random_.next();
   OracleOptions oracle;
   oracle.link_timeout_us = drawn_us(random_, 100'000, 1e6) + 2 * swarm_.path.latency_us;
@@ -730,8 +730,8 @@ void World::drain() {
                   {.node = busy});
 }
 
-Outcome World::run() {
-  Outcome outcome{.seed = swarm_.seed};
+HuntOutcome World::run() {
+  HuntOutcome outcome{.seed = swarm_.seed};
   try {
     populate();
     faults();
@@ -762,7 +762,7 @@ Outcome World::run() {
 
 }  // namespace
 
-Outcome run_scenario(const Swarm& swarm, std::FILE* story, const Sabotage& sabotage) {
+HuntOutcome run_scenario(const Swarm& swarm, std::FILE* story, const Sabotage& sabotage) {
   World world(swarm, story, sabotage);
   return world.run();
 }

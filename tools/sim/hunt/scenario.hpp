@@ -58,7 +58,7 @@ struct Swarm {
 /// In a line or two.
 [[nodiscard]] std::string describe(const Swarm& swarm);
 
-struct Outcome {
+struct HuntOutcome {
   std::uint64_t seed = 0;
   std::uint64_t hash = 0;
   std::uint64_t events = 0;
@@ -81,6 +81,6 @@ struct Sabotage {
 };
 
 /// `story`: where every event is written; null: nowhere.
-[[nodiscard]] Outcome run_scenario(const Swarm& swarm, std::FILE* story = nullptr, const Sabotage& sabotage = {});
+[[nodiscard]] HuntOutcome run_scenario(const Swarm& swarm, std::FILE* story = nullptr, const Sabotage& sabotage = {});
 
 }  // namespace gossamer::sim

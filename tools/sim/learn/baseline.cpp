@@ -91,7 +91,7 @@ std::unique_ptr<Baseline> make_baseline(std::string_view method, const Populatio
   return nullptr;
 }
 
-Run run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment) {
+LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment) {
   const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
   Population nodes(workload, experiment);
   const auto baseline = make_baseline(method, nodes);
@@ -104,7 +104,7 @@ Run run_baseline(std::string_view method, const Workload& workload, const Experi
   if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::nan)
     throw UsageError("'" + std::string(method) + "' knows the attacks extremes, flipped, ascent, old and dissensus");
   Attacker attacker(experiment.attack, nodes.models.front(), experiment.seed + 4);
-  Run run{.method = std::string(method)};
+  LearningRun run{.method = std::string(method)};
   std::vector<std::span<const float>> models;
   const auto look = [&] { models.assign(nodes.models.begin(), nodes.models.end() - (attacked ? 1 : 0)); };
   const auto record = [&] {

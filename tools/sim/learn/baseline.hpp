@@ -65,7 +65,7 @@ class Baseline {
 
 /// Throws UsageError for an unknown method. Of the attacks, those by the model alone: after each round the last node
 /// puts its lie in place of its model, and only the others are measured.
-[[nodiscard]] Run run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
+[[nodiscard]] LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
 
 /// Rounds each block to 2^(bits−1) − 1 levels of its largest magnitude, to nearest: contractive for any input. CHOCO's
 /// quantiser here. Nothing at 32 bits.

@@ -21,7 +21,7 @@ constexpr std::size_t max_nodes = 1'024;
 constexpr double reached_error = 1e-6;  // what the table counts rounds to
 constexpr double kilo = 1e3;
 
-struct Options {
+struct ConsensusCommandOptions {
   ConsensusOptions consensus;
   std::string methods = "schedule:ring,schedule:one-peer-exponential,schedule:base,gossip:q8,gossip:q4,choco:q8";
   std::string csv_file;
@@ -64,7 +64,7 @@ void write_file(const std::string& path, const std::string& contents) {
   if (!file.flush()) throw UsageError("cannot write " + path);
 }
 
-void run(const Options& options) {
+void run(const ConsensusCommandOptions& options) {
   if (options.consensus.nodes > max_nodes) throw UsageError(fmt::format("--nodes takes 2 to {}", max_nodes));
   std::vector<ConsensusCurve> curves;
   std::istringstream stream(options.methods);
@@ -89,7 +89,7 @@ void run(const Options& options) {
 
 void add_consensus_command(CLI::App& app) {
   auto* command = app.add_subcommand("consensus", "Averages random vectors, without learning.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConsensusCommandOptions>();
   command->add_option("--nodes", options->consensus.nodes, "(25)");
   command->add_option("--elements", options->consensus.elements, "of a vector (1024)");
   command->add_option("--rounds", options->consensus.rounds, "(60)");

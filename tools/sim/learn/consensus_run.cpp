@@ -28,9 +28,9 @@ Vectors random_vectors(const ConsensusOptions& options) {
 }
 
 /// Mean square distance of vectors from the mean that they had at first.
-class Error {
+class ConsensusError {
  public:
-  explicit Error(const Vectors& initial) : mean_(initial.front().size()) {
+  explicit ConsensusError(const Vectors& initial) : mean_(initial.front().size()) {
     for (const auto& vector : initial) {
       for (std::size_t e = 0; e < mean_.size(); ++e)
         mean_[e] += vector[e] / static_cast<double>(initial.size());
@@ -74,7 +74,7 @@ ConsensusCurve run_schedule(std::string_view name, const ConsensusOptions& optio
   if (gossip::schedule_period(rule, options.nodes) == 0)
     throw UsageError("the partner rule " + std::string(name) + " has no schedule");
   const Vectors initial = random_vectors(options);
-  const Error error(initial);
+  const ConsensusError error(initial);
   std::vector<std::vector<double>> x;
   for (const auto& vector : initial)
     x.emplace_back(vector.begin(), vector.end());
@@ -114,7 +114,7 @@ ConsensusCurve run_rounds(const ConsensusOptions& options, Experiment experiment
   // Made when all are equal: what neighbours hold of each other says nothing of the vectors that come now.
   const auto round = make_round(nodes);
   const Vectors initial = random_vectors(options);
-  const Error error(initial);
+  const ConsensusError error(initial);
   nodes.models = initial;
   ConsensusCurve curve;
   for (std::size_t n = 0; n <= options.rounds; ++n) {
@@ -166,7 +166,7 @@ ConsensusCurve run_replicas(Codec codec, const ConsensusOptions& options) {
                    .seed = options.seed + 2},
                   schedule, network);
   const Vectors initial = random_vectors(options);
-  const Error error(initial);
+  const ConsensusError error(initial);
   const Graph graph = make_graph(options.topology, options.nodes);
   for (const auto& vector : initial)
     cluster.start_daemon(cluster.add_node(vector), false);

@@ -1,6 +1,6 @@
 // Handwritten digits: 1,797 pictures of 8 × 8 grey values in 10 classes (Alpaydin & Kaynak 1998, UCI "Optical
-// Recognition of Handwritten Digits", the test part, as scikit-learn ships it). A sixth is held out, the same for every
-// seed. Small enough to run hundreds of times, real enough that shards of one label hurt.
+// Recognition of Handwritten DigitsData", the test part, as scikit-learn ships it). A sixth is held out, the same for
+// every seed. Small enough to run hundreds of times, real enough that shards of one label hurt.
 //
 // One thread.
 
@@ -29,7 +29,7 @@ struct Examples {
   std::vector<float> inputs;
   std::vector<std::uint8_t> labels;
 };
-struct Digits {
+struct DigitsData {
   Examples train;
   Examples held_out;
 };
@@ -69,9 +69,9 @@ bool parse_line(std::string_view line, Examples& out) {
   return false;
 }
 
-Digits read_digits(const std::string& path) {
+DigitsData read_digits(const std::string& path) {
   const std::string text = decompressed(path);
-  Digits digits;
+  DigitsData digits;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -146,7 +146,7 @@ class DigitsWorkload final : public Workload {
   }
 
  private:
-  Digits digits_;
+  DigitsData digits_;
   mutable Classifier classifier_;  // its scratch memory
 };
 

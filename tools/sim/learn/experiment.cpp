@@ -14,14 +14,14 @@ std::optional<OuterRule> outer_rule_named(std::string_view name) {
   return std::nullopt;
 }
 
-const Record* first_with_accuracy(const Run& run, double accuracy) {
+const Record* first_with_accuracy(const LearningRun& run, double accuracy) {
   for (const Record& record : run.records) {
     if (record.accuracy >= accuracy) return &record;
   }
   return nullptr;
 }
 
-double stationary_loss(const Run& run) {
+double stationary_loss(const LearningRun& run) {
   const std::size_t begin = run.records.size() / 3;
   double sum = 0;
   for (std::size_t n = begin; n < run.records.size(); ++n)
@@ -29,7 +29,7 @@ double stationary_loss(const Run& run) {
   return sum / static_cast<double>(run.records.size() - begin);
 }
 
-const Record* first_with_loss(const Run& run, double loss) {
+const Record* first_with_loss(const LearningRun& run, double loss) {
   for (const Record& record : run.records) {
     if (record.loss <= loss) return &record;
   }
@@ -58,7 +58,7 @@ Record evaluate(const Workload& workload, std::span<const std::span<const float>
           .consensus = std::sqrt(square / static_cast<double>(elements * models.size()))};
 }
 
-void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, Run& run) {
+void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, LearningRun& run) {
   run.worst_accuracy = std::numeric_limits<double>::infinity();
   run.worst_loss = 0;
   for (const auto model : models) {

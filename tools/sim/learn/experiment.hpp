@@ -74,7 +74,7 @@ struct Record {
   std::vector<std::uint64_t> clocks = {};
 };
 
-struct Run {
+struct LearningRun {
   std::string method = {};
   std::vector<Record> records = {};
   double worst_accuracy = 0;  ///< of a single node's model at the end
@@ -86,16 +86,16 @@ struct Run {
 };
 
 /// The first record that has reached the accuracy, or loss; null if none has.
-[[nodiscard]] const Record* first_with_accuracy(const Run& run, double accuracy);
-[[nodiscard]] const Record* first_with_loss(const Run& run, double loss);
+[[nodiscard]] const Record* first_with_accuracy(const LearningRun& run, double accuracy);
+[[nodiscard]] const Record* first_with_loss(const LearningRun& run, double loss);
 
 /// Mean over the records after the first third.
-[[nodiscard]] double stationary_loss(const Run& run);
+[[nodiscard]] double stationary_loss(const LearningRun& run);
 
 /// Evaluates the mean of `models`, which are of one length.
 [[nodiscard]] Record evaluate(const Workload& workload, std::span<const std::span<const float>> models);
 /// Fills worst_accuracy and worst_loss.
-void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, Run& run);
+void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, LearningRun& run);
 
 /// The trainer of each node.
 [[nodiscard]] std::vector<Trainer> make_trainers(const Workload& workload, const Experiment& experiment);

@@ -54,9 +54,9 @@ class GossipRun {
     }
   }
 
-  Run run() {
+  LearningRun run() {
     const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
-    Run result{.method = "gossip"};
+    LearningRun result{.method = "gossip"};
     const std::uint64_t between = std::max<std::uint64_t>(1, experiment_.samples / experiment_.evaluations);
     std::uint64_t next = 0;
     result.records.push_back(measure());
@@ -110,7 +110,7 @@ class GossipRun {
     return record;
   }
 
-  void add_counters(Run& run) const {
+  void add_counters(LearningRun& run) const {
     using Counters = gossip::ReplicaCounters;
     Counters& sums = run.counters;
     sums.initiated = cluster_.count(&Counters::initiated);
@@ -146,7 +146,7 @@ class GossipRun {
 
 }  // namespace
 
-Run run_gossip(const Workload& workload, const Experiment& experiment) {
+LearningRun run_gossip(const Workload& workload, const Experiment& experiment) {
   if (experiment.nodes < 2) throw UsageError("gossip takes at least 2 nodes");
   return GossipRun(workload, experiment).run();
 }

@@ -8,6 +8,6 @@
 namespace gossamer::sim {
 
 /// Throws UsageError for an experiment that cannot be run.
-[[nodiscard]] Run run_gossip(const Workload& workload, const Experiment& experiment);
+[[nodiscard]] LearningRun run_gossip(const Workload& workload, const Experiment& experiment);
 
 }  // namespace gossamer::sim

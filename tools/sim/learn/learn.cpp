@@ -200,9 +200,9 @@ Variant variant(const LearnOptions& options, const std::string& text) {
 }
 
 /// One run for each seed.
-std::vector<Run> run_variant(const Variant& variant, const Workload& workload) {
+std::vector<LearningRun> run_variant(const Variant& variant, const Workload& workload) {
   Experiment experiment = complete(variant.options);
-  std::vector<Run> runs;
+  std::vector<LearningRun> runs;
   if (variant.method == "gossip" && experiment.outer_rule == OuterRule::nesterov)
     throw UsageError("gossip's outer optimiser is none or delayed");
   for (std::size_t n = 0; n < variant.options.seeds; ++n, ++experiment.seed) {
@@ -227,8 +227,8 @@ void run_learn(const LearnOptions& options) {
   for (const std::string& method : split(options.methods))
     variants.push_back(variant(options, method));
   if (variants.empty()) throw UsageError("--method names at least one method");
-  std::vector<std::vector<Run>> runs;
-  std::vector<Run> first;  // of each variant: what is drawn
+  std::vector<std::vector<LearningRun>> runs;
+  std::vector<LearningRun> first;  // of each variant: what is drawn
   for (const Variant& one : variants) {
     runs.push_back(run_variant(one, *workload));
     first.push_back(runs.back().front());
@@ -238,7 +238,7 @@ void run_learn(const LearnOptions& options) {
   if (!options.csv_file.empty()) write_file(options.csv_file, learn_csv(first));
   if (!options.plot_file.empty()) write_file(options.plot_file, learn_svg(heading, first));
   if (options.json) {
-    std::vector<Run> all;
+    std::vector<LearningRun> all;
     for (const auto& of_one : runs)
       all.insert(all.end(), of_one.begin(), of_one.end());
     std::fputs(learn_json(all, targets).c_str(), stdout);

@@ -21,9 +21,9 @@ double samples_per_node(const Record& record) {
 }
 
 template <class X, class Y>
-Chart chart_of(std::string title, Axis x_axis, Axis y_axis, std::span<const Run> runs, X x, Y y) {
+Chart chart_of(std::string title, Axis x_axis, Axis y_axis, std::span<const LearningRun> runs, X x, Y y) {
   Chart chart{std::move(title), std::move(x_axis), std::move(y_axis), {}};
-  for (const Run& run : runs) {
+  for (const LearningRun& run : runs) {
     Series& series = chart.series.emplace_back();
     series.name = run.method;
     series.colour = chart.series.size() - 1;
@@ -34,9 +34,9 @@ Chart chart_of(std::string title, Axis x_axis, Axis y_axis, std::span<const Run>
 }
 
 /// Every node's line if they are few and of one run; else the slowest and the fastest of each run.
-Chart clock_chart(std::span<const Run> runs) {
+Chart clock_chart(std::span<const LearningRun> runs) {
   Chart chart{"Clocks of the nodes (slowest and fastest)", {"virtual time (s)", false}, {"samples", false}, {}};
-  for (const Run& run : runs) {
+  for (const LearningRun& run : runs) {
     const std::size_t nodes = run.records.front().clocks.size();
     const bool each = runs.size() == 1 && nodes <= nodes_with_own_line;
     for (std::size_t line = 0; line < (each ? nodes : 2); ++line) {
@@ -63,25 +63,25 @@ std::string share(double value) {
   return std::isfinite(value) ? fmt::format("{:.4f}", value) : "-";
 }
 
-struct Moments {
+struct MomentsOfRuns {
   double mean = 0;
   double deviation = 0;  ///< of a sample; 0 for one
 };
 
 template <class Value>
-Moments moments(const std::vector<Run>& runs, Value value) {
-  Moments result;
+MomentsOfRuns moments(const std::vector<LearningRun>& runs, Value value) {
+  MomentsOfRuns result;
   const auto count = static_cast<double>(runs.size());
-  for (const Run& run : runs)
+  for (const LearningRun& run : runs)
     result.mean += value(run) / count;
   double square = 0;
-  for (const Run& run : runs)
+  for (const LearningRun& run : runs)
     square += (value(run) - result.mean) * (value(run) - result.mean);
   if (runs.size() > 1) result.deviation = std::sqrt(square / (count - 1));
   return result;
 }
 
-const Record* reached(const Run& run, const Targets& targets) {
+const Record* reached(const LearningRun& run, const Targets& targets) {
   if (targets.accuracy > 0) return first_with_accuracy(run, targets.accuracy);
   if (targets.loss > 0) return first_with_loss(run, targets.loss);
   return nullptr;
@@ -89,15 +89,15 @@ const Record* reached(const Run& run, const Targets& targets) {
 
 }  // namespace
 
-std::string learn_csv(std::span<const Run> runs) {
+std::string learn_csv(std::span<const LearningRun> runs) {
   std::string out = "method,time_s,samples,bytes_per_node,loss,accuracy,consensus_rms";
   std::size_t nodes = 0;
-  for (const Run& run : runs)
+  for (const LearningRun& run : runs)
     nodes = std::max(nodes, run.records.front().clocks.size());
   for (std::size_t node = 0; node < nodes; ++node)
     out += fmt::format(",clock_{}", node);
   out += '\n';
-  for (const Run& run : runs) {
+  for (const LearningRun& run : runs) {
     for (const Record& record : run.records) {
       out += fmt::format("{},{:.6f},{},{:.0f},{:.9g},{:.6f},{:.6g}", run.method, record.time_s, record.samples,
                          record.bytes, record.loss, record.accuracy, record.consensus);
@@ -110,7 +110,7 @@ std::string learn_csv(std::span<const Run> runs) {
   return out;
 }
 
-std::string learn_svg(const std::string& heading, std::span<const Run> runs) {
+std::string learn_svg(const std::string& heading, std::span<const LearningRun> runs) {
   const auto time = [](const Record& record) { return record.time_s; };
   const auto loss = [](const Record& record) { return record.loss; };
   const Axis time_axis{"virtual time (s)", false};
@@ -129,7 +129,7 @@ std::string learn_svg(const std::string& heading, std::span<const Run> runs) {
   return render_svg(heading, charts);
 }
 
-std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& targets) {
+std::string learn_table(std::span<const std::vector<LearningRun>> runs, const Targets& targets) {
   std::size_t width = 10;
   for (const auto& of_one : runs)
     width = std::max(width, of_one.front().method.size());
@@ -137,26 +137,27 @@ std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& t
       fmt::format("{:<{}} {:>17} {:>15} {:>8} {:>9} {:>10} {:>9} {:>6} {:>8} {:>7}\n", "method", width, "loss",
                   "accuracy", "worst", "time (s)", "MB a node", "consensus", "wide", "training", "wall s");
   for (const auto& of_one : runs) {
-    const auto last = [](const Run& run) { return run.records.back(); };
-    const Moments loss = moments(of_one, [&](const Run& run) { return last(run).loss; });
-    const Moments accuracy = moments(of_one, [&](const Run& run) { return last(run).accuracy; });
+    const auto last = [](const LearningRun& run) { return run.records.back(); };
+    const MomentsOfRuns loss = moments(of_one, [&](const LearningRun& run) { return last(run).loss; });
+    const MomentsOfRuns accuracy = moments(of_one, [&](const LearningRun& run) { return last(run).accuracy; });
     const auto mean = [&](auto value) { return moments(of_one, value).mean; };
     out += fmt::format(
         "{:<{}} {:>8.5f} ±{:>7.5f} {:>7} ±{:>6} {:>8} {:>9.2f} {:>10.4f} {:>9.2e} {:>5.1f}% {:>7.1f}% {:>7.2f}\n",
         of_one.front().method, width, loss.mean, loss.deviation, share(accuracy.mean), share(accuracy.deviation),
-        share(mean([](const Run& run) { return run.worst_accuracy; })),
-        mean([&](const Run& run) { return last(run).time_s; }),
-        mean([&](const Run& run) { return last(run).bytes / mega; }),
-        mean([&](const Run& run) { return last(run).consensus; }),
-        100 * mean([](const Run& run) { return run.wide_share; }),
-        100 * mean([](const Run& run) { return run.computing; }), mean([](const Run& run) { return run.wall_s; }));
+        share(mean([](const LearningRun& run) { return run.worst_accuracy; })),
+        mean([&](const LearningRun& run) { return last(run).time_s; }),
+        mean([&](const LearningRun& run) { return last(run).bytes / mega; }),
+        mean([&](const LearningRun& run) { return last(run).consensus; }),
+        100 * mean([](const LearningRun& run) { return run.wide_share; }),
+        100 * mean([](const LearningRun& run) { return run.computing; }),
+        mean([](const LearningRun& run) { return run.wall_s; }));
   }
   if (targets.stationary_loss > 0) {
     out += "\nstationary variance of the mean, times the nodes, over that of one node in theory:\n";
     for (const auto& of_one : runs) {
       const auto nodes = static_cast<double>(of_one.front().records.front().clocks.size());
-      const Moments ratio =
-          moments(of_one, [&](const Run& run) { return stationary_loss(run) * nodes / targets.stationary_loss; });
+      const MomentsOfRuns ratio = moments(
+          of_one, [&](const LearningRun& run) { return stationary_loss(run) * nodes / targets.stationary_loss; });
       out += fmt::format("{:<{}} {:.4f} ±{:.4f}\n", of_one.front().method, width, ratio.mean, ratio.deviation);
     }
   }
@@ -164,27 +165,28 @@ std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& t
   out += fmt::format("\nto {}:\n", targets.accuracy > 0 ? fmt::format("an accuracy of {}", targets.accuracy)
                                                         : fmt::format("a loss of {}", targets.loss));
   for (const auto& of_one : runs) {
-    std::vector<Run> arrived;
+    std::vector<LearningRun> arrived;
     std::copy_if(of_one.begin(), of_one.end(), std::back_inserter(arrived),
-                 [&](const Run& run) { return reached(run, targets) != nullptr; });
+                 [&](const LearningRun& run) { return reached(run, targets) != nullptr; });
     if (arrived.size() < of_one.size()) {
       out += fmt::format("{:<{}} not reached by {} of {}\n", of_one.front().method, width,
                          of_one.size() - arrived.size(), of_one.size());
       continue;
     }
-    const Moments time = moments(arrived, [&](const Run& run) { return reached(run, targets)->time_s; });
+    const MomentsOfRuns time = moments(arrived, [&](const LearningRun& run) { return reached(run, targets)->time_s; });
     const auto mean = [&](auto value) { return moments(arrived, value).mean; };
-    out += fmt::format("{:<{}} {:>9.3f} ±{:>6.3f} s {:>10.0f} samples {:>11.4f} MB a node\n", of_one.front().method,
-                       width, time.mean, time.deviation,
-                       mean([&](const Run& run) { return static_cast<double>(reached(run, targets)->samples); }),
-                       mean([&](const Run& run) { return reached(run, targets)->bytes / mega; }));
+    out +=
+        fmt::format("{:<{}} {:>9.3f} ±{:>6.3f} s {:>10.0f} samples {:>11.4f} MB a node\n", of_one.front().method, width,
+                    time.mean, time.deviation,
+                    mean([&](const LearningRun& run) { return static_cast<double>(reached(run, targets)->samples); }),
+                    mean([&](const LearningRun& run) { return reached(run, targets)->bytes / mega; }));
   }
   return out;
 }
 
-std::string learn_json(std::span<const Run> runs, const Targets& targets) {
+std::string learn_json(std::span<const LearningRun> runs, const Targets& targets) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Run& run : runs) {
+  for (const LearningRun& run : runs) {
     const Record& last = run.records.back();
     nlohmann::json entry = {{"method", run.method},
                             {"loss", last.loss},

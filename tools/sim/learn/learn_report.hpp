@@ -20,10 +20,10 @@ struct Targets {
 
 /// One line a record: method, virtual time, samples and bytes, loss and accuracy of the mean model, consensus distance,
 /// and the clock of every node (samples; nothing for nodes that a run does not have).
-[[nodiscard]] std::string learn_csv(std::span<const Run> runs);
-[[nodiscard]] std::string learn_svg(const std::string& heading, std::span<const Run> runs);
+[[nodiscard]] std::string learn_csv(std::span<const LearningRun> runs);
+[[nodiscard]] std::string learn_svg(const std::string& heading, std::span<const LearningRun> runs);
 /// Each entry of `runs` holds a method's runs with different seeds: means, and deviations from seed to seed.
-[[nodiscard]] std::string learn_table(std::span<const std::vector<Run>> runs, const Targets& targets);
-[[nodiscard]] std::string learn_json(std::span<const Run> runs, const Targets& targets);
+[[nodiscard]] std::string learn_table(std::span<const std::vector<LearningRun>> runs, const Targets& targets);
+[[nodiscard]] std::string learn_json(std::span<const LearningRun> runs, const Targets& targets);
 
 }  // namespace gossamer::sim

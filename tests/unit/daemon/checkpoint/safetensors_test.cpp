@@ -44,10 +44,10 @@ std::string length_of(std::uint64_t bytes) {
 }  // namespace
 
 TEST_CASE("a header is read as it was written") {
-  const std::vector<Tensor> tensors{{"a.weight", "F32", {2, 3}, 0, 24},
-                                    {"b \"quoted\" \\ é", "F32", {}, 24, 28},
-                                    {"none", "F32", {0, 7}, 28, 28},
-                                    {"c", "BF16", {5}, 28, 38}};
+  const std::vector<SafetensorsTensor> tensors{{"a.weight", "F32", {2, 3}, 0, 24},
+                                               {"b \"quoted\" \\ é", "F32", {}, 24, 28},
+                                               {"none", "F32", {0, 7}, 28, 28},
+                                               {"c", "BF16", {5}, 28, 38}};
   const Metadata metadata{{"format", "pt"}, {"note", "a \"b\"\n"}};
   const auto bytes = header_bytes(tensors, metadata);
   REQUIRE(bytes);
@@ -138,7 +138,7 @@ TEST_CASE("a file that is none of the format is refused by its first bytes") {
 }
 
 TEST_CASE("a header that no reader would take is not written") {
-  const std::vector<Tensor> tensors(2'000'000, Tensor{"a tensor", "F32", {1, 2, 3, 4}, 0, 96});
+  const std::vector<SafetensorsTensor> tensors(2'000'000, SafetensorsTensor{"a tensor", "F32", {1, 2, 3, 4}, 0, 96});
   const auto bytes = header_bytes(tensors, {});
   REQUIRE_FALSE(bytes);
   CHECK_THAT(bytes.error(), Contains("2000000 tensors"));

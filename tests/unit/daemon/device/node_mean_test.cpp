@@ -1,4 +1,4 @@
-// The mean among clients on several GPUs of a node: over the played plug-in, whose GPUs have memories of their own that
+// The mean among clients on several GPUs of a node: over the fake plug-in, whose GPUs have memories of their own that
 // neither the host nor another of them can touch, and whose communicator hangs and fails as it is told.
 
 #include "daemon/device/node_mean.hpp"
@@ -9,15 +9,15 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "daemon/device/fake_gpus.hpp"
 #include "daemon/device/nccl_collectives.hpp"
-#include "daemon/device/played_gpus.hpp"
 #include "gossip/group/local_group.hpp"
 #include "gossip/random.hpp"
 
 using namespace gossamer;
 using namespace gossamer::device;
-using gossamer::device::played::played_counts;
-using gossamer::device::played::PlayedGpus;
+using gossamer::device::fake::fake_counts;
+using gossamer::device::fake::FakeGpus;
 using gossip::ClientFragment;
 using gossip::LocalGroup;
 using gossip::LocalMeanOutcome;
@@ -58,7 +58,7 @@ class Gpus {
  public:
   explicit Gpus(int count, const SumLimits& limits = calm) {
     be("");
-    const auto plugin = Plugin::load(GOSSAMER_PLAYED_PLUGIN);
+    const auto plugin = Plugin::load(GOSSAMER_FAKE_PLUGIN);
     if (!plugin) FAIL(plugin.error());
     auto collectives = std::make_unique<NcclCollectives>();
     for (int gpu = 0; gpu < count; ++gpu) {
@@ -110,7 +110,7 @@ class Gpus {
   }
 
  private:
-  PlayedGpus machine_;
+  FakeGpus machine_;
   std::vector<std::shared_ptr<CudaDevice>> devices_;
   std::shared_ptr<NodeSums> sums_;
 };
@@ -123,7 +123,7 @@ Values random_values(Random& random, std::size_t count) {
 }
 
 /// One client of a random task, in the host's memory and on its GPU.
-struct Played {
+struct MeanClient {
   int gpu = 0;
   ClientFragment host, there;
   Values snapshot, base, base_correction, correction;
@@ -134,11 +134,11 @@ struct Played {
 struct RandomTask {
   RandomTask(const Gpus& gpus, Random& random, std::size_t count) : y(random_values(random, count)) {
     clients.resize(1 + random.next() % 8);
-    for (Played& client : clients)
+    for (MeanClient& client : clients)
       make(gpus, random, client);
   }
 
-  void make(const Gpus& gpus, Random& random, Played& client) const {
+  void make(const Gpus& gpus, Random& random, MeanClient& client) const {
     const std::size_t count = y.size();
     client.gpu = static_cast<int>(random.next() % static_cast<std::uint64_t>(gpus.count()));
     client.snapshot = random_values(random, count);
@@ -175,7 +175,7 @@ struct RandomTask {
   /// most γ Σ|terms|, with γ = k u / (1 − k u) for k additions and u = 2^-24 (Higham 2002, 4.2).
   [[nodiscard]] double bound(const Values& before, std::size_t e, int gpus) const {
     double total = std::abs(static_cast<double>(before[e]));
-    for (const Played& client : clients) {
+    for (const MeanClient& client : clients) {
       if (client.host.take != Take::progress) continue;
       const float from =
           client.host.base_correction == nullptr ? client.base[e] : client.base[e] + client.base_correction[e];
@@ -187,7 +187,7 @@ struct RandomTask {
   }
 
   Values y;
-  std::vector<Played> clients;
+  std::vector<MeanClient> clients;
 };
 
 }  // namespace
@@ -205,7 +205,7 @@ TEST_CASE("the mean among clients on several GPUs is that of one, but for the or
     const Floats y_there = gpus.holding(0, task.y);
     const Values before = task.y;
     std::vector<ClientFragment> host, there;
-    for (const Played& client : task.clients) {
+    for (const MeanClient& client : task.clients) {
       host.push_back(client.host);
       there.push_back(client.there);
     }
@@ -391,9 +391,9 @@ TEST_CASE("whatever becomes of a node's communicator, what each client learned c
   CHECK(counted.failed > 0);
   CHECK(counted.through_host > 0);
   CHECK(counted.summed > counted.through_host);
-  CHECK(played_counts().communicators == 0);
-  CHECK(played_counts().pinned == 0);
-  CHECK(played_counts().allocations == 0);
+  CHECK(fake_counts().communicators == 0);
+  CHECK(fake_counts().pinned == 0);
+  CHECK(fake_counts().allocations == 0);
 }
 
 TEST_CASE("a GPU that is lost takes its own clients with it, and the others go on", "[node-mean]") {
@@ -485,7 +485,7 @@ TEST_CASE("a GPU has several users, and leaves the communicator with the last", 
   CHECK(gpus.add_up({0, 1}, 1) == Result::not_ready);
   gpus.sums().remove(0);
   gpus.wait_for_ranks(0);
-  CHECK(played_counts().communicators == 0);
+  CHECK(fake_counts().communicators == 0);
 }
 
 TEST_CASE("a sum that hangs holds up only who asked for it, and no longer than it may take", "[node-mean]") {
@@ -536,9 +536,9 @@ TEST_CASE("a call of the communicator's that does not return holds nobody up, no
   }
   SECTION("it does not, and the daemon ends") {
     gpus.end_sums();
-    CHECK(played_counts().contexts == 2);
+    CHECK(fake_counts().contexts == 2);
     gpus.be("");
   }
   gpus_there = nullptr;  // the thread has still the GPUs
-  wait_until([] { return played_counts().contexts == 0; });
+  wait_until([] { return fake_counts().contexts == 0; });
 }

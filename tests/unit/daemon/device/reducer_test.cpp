@@ -24,10 +24,10 @@ struct Play {
   std::vector<std::vector<Rank>> made = {};
 };
 
-class PlayedCollective final : public Collective {
+class FakeCollective final : public Collective {
  public:
-  explicit PlayedCollective(Play& play) : play_(play) { ++play_.alive; }
-  ~PlayedCollective() override { --play_.alive; }
+  explicit FakeCollective(Play& play) : play_(play) { ++play_.alive; }
+  ~FakeCollective() override { --play_.alive; }
 
   State progress() override {
     if (!came_about_) {
@@ -55,7 +55,7 @@ class PlayedCollective final : public Collective {
     elements_ = elements;
     return State::under_way;
   }
-  std::string why() const override { return "played"; }
+  std::string why() const override { return "fake"; }
 
  private:
   Play& play_;
@@ -64,12 +64,12 @@ class PlayedCollective final : public Collective {
   std::size_t elements_ = 0;
 };
 
-class PlayedCollectives final : public Collectives {
+class FakeCollectives final : public Collectives {
  public:
-  explicit PlayedCollectives(Play& play) : play_(play) {}
+  explicit FakeCollectives(Play& play) : play_(play) {}
   std::unique_ptr<Collective> make(std::span<const Rank> ranks) override {
     play_.made.emplace_back(ranks.begin(), ranks.end());
-    return std::make_unique<PlayedCollective>(play_);
+    return std::make_unique<FakeCollective>(play_);
   }
 
  private:
@@ -78,7 +78,7 @@ class PlayedCollectives final : public Collectives {
 
 struct Node {
   Play play;
-  PlayedCollectives collectives{play};
+  FakeCollectives collectives{play};
   ReducerLimits limits;
   LocalReducer reducer{collectives, limits};
   TimeUs now_us = 0;
@@ -281,7 +281,7 @@ TEST_CASE("an error of a sum is told, and the communicator made anew", "[reducer
   node.play.reduce_fails = true;
   node.reduce();
   CHECK(node.tick() == Reduced::failed);
-  CHECK(node.reducer.trouble() == "played");
+  CHECK(node.reducer.trouble() == "fake");
   CHECK(node.ready().empty());
   node.play.reduce_fails = false;
   (void)node.tick(node.limits.pause_us);

@@ -70,7 +70,8 @@ TEST_CASE("what a program did is not the GPU's illness") {
 
 TEST_CASE("figures that are not as they should be") {
   CHECK(ailments_with([](Gpu& gpu) { gpu.lost = true; }).front().health == Health::ill);
-  CHECK_THAT(ailments_with([](Gpu& gpu) { gpu.unreadable = "no"; }).front().text, Contains("tells nothing of it: no"));
+  CHECK_THAT(ailments_with([](Gpu& gpu) { gpu.unreadable = "no"; }).front().text,
+             Contains("tells nothing about it: no"));
   CHECK_THAT(ailments_with([](Gpu& gpu) { gpu.remap_failed = true; }).front().advice, Contains("replaced"));
   CHECK(ailments_with([](Gpu& gpu) { gpu.remap_pending = true; }).front().health == Health::warning);
   CHECK_THAT(ailments_with([](Gpu& gpu) { gpu.ecc_uncorrected = 4; }).front().text, Contains("4 memory errors"));

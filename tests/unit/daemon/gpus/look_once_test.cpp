@@ -2,7 +2,7 @@
 
 #include "daemon/gpus/monitor.hpp"
 #include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/gpus/played.hpp"
+#include "tests/unit/daemon/gpus/fake_driver.hpp"
 
 using namespace gossamer::gpus;
 using namespace gossamer::gpus::test;
@@ -10,8 +10,8 @@ using Catch::Matchers::Contains;
 using namespace std::chrono_literals;
 
 TEST_CASE("a look tells what a monitor would") {
-  const PlayedMachine machine("driver 550\n" + whole_gpu(0) + "gpu lost=1\n");
-  const GpuReport report = look_once(PLAYED_NVML, patience);
+  const FakeDriver machine("driver 550\n" + whole_gpu(0) + "gpu lost=1\n");
+  const GpuReport report = look_once(FAKE_NVML, patience);
   CHECK(report.state == "watched");
   CHECK(report.driver == "550");
   REQUIRE(report.gpus.size() == 2);
@@ -21,12 +21,12 @@ TEST_CASE("a look tells what a monitor would") {
 
 TEST_CASE("a look without a driver, without a GPU, and at a driver that hangs or crashes") {
   CHECK_THAT(look_once("/nonexistent/libnvidia-ml.so.1", patience).note, Contains("no driver"));
-  const PlayedMachine machine("driver 550\n");
-  CHECK(look_once(PLAYED_NVML, patience).note == "the driver sees no GPU");
+  const FakeDriver machine("driver 550\n");
+  CHECK(look_once(FAKE_NVML, patience).note == "the driver sees no GPU");
   machine.become("hang\n");
-  const GpuReport stuck = look_once(PLAYED_NVML, 50ms);
+  const GpuReport stuck = look_once(FAKE_NVML, 50ms);
   CHECK(stuck.state == "stuck");
   CHECK_THAT(stuck.note, Contains("has not answered"));
   machine.become("crash\n");
-  CHECK_THAT(look_once(PLAYED_NVML, patience).note, Contains("ended the process that looked"));
+  CHECK_THAT(look_once(FAKE_NVML, patience).note, Contains("ended the process that looked"));
 }

@@ -2,7 +2,7 @@
 
 #include "daemon/gpus/monitor.hpp"
 #include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/gpus/played.hpp"
+#include "tests/unit/daemon/gpus/fake_driver.hpp"
 
 using namespace gossamer::gpus;
 using namespace gossamer::gpus::test;
@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-MonitorOptions quick(const std::string& library = PLAYED_NVML) {
+MonitorOptions quick(const std::string& library = FAKE_NVML) {
   return {.library = library, .period = 10ms, .retry = 10ms, .patience = 60s, .stop_patience = 60s};
 }
 
@@ -28,7 +28,7 @@ bool has_xids(const GpuMonitor& monitor, const std::vector<std::uint32_t>& codes
 }  // namespace
 
 TEST_CASE("what is watched is as new as the driver's figures") {
-  const PlayedMachine machine("driver 550\n" + whole_gpu(0));
+  const FakeDriver machine("driver 550\n" + whole_gpu(0));
   const GpuMonitor monitor(quick());
   REQUIRE(becomes_true([&] { return monitor.report().state == "watched"; }));
   CHECK(monitor.report().driver == "550");
@@ -37,7 +37,7 @@ TEST_CASE("what is watched is as new as the driver's figures") {
 }
 
 TEST_CASE("errors are counted, and make a GPU ill") {
-  const PlayedMachine machine(whole_gpu(0) + "xid 0 31\n");
+  const FakeDriver machine(whole_gpu(0) + "xid 0 31\n");
   const GpuMonitor monitor(quick());
   REQUIRE(becomes_true([&] { return has_xids(monitor, {31}); }));
   CHECK(monitor.report().gpus.front().health == Health::sound);
@@ -53,7 +53,7 @@ TEST_CASE("errors of more kinds than are remembered leave the latest") {
   std::string xids;
   for (std::size_t i = 0; i < max_xid_kinds + 3; ++i)
     xids += "xid 0 " + std::to_string(200 + i) + "\n";
-  const PlayedMachine machine(whole_gpu(0) + xids);
+  const FakeDriver machine(whole_gpu(0) + xids);
   const GpuMonitor monitor(quick());
   CHECK(becomes_true([&] {
     const GpuReport report = monitor.report();
@@ -63,7 +63,7 @@ TEST_CASE("errors of more kinds than are remembered leave the latest") {
 }
 
 TEST_CASE("after one GPU was lost, errors of the others are heard") {
-  const PlayedMachine machine(whole_gpu(0) + whole_gpu(1));
+  const FakeDriver machine(whole_gpu(0) + whole_gpu(1));
   const GpuMonitor monitor(quick());
   REQUIRE(becomes_true([&] { return monitor.report().gpus.size() == 2; }));
   machine.become("gone\n");
@@ -76,7 +76,7 @@ TEST_CASE("after one GPU was lost, errors of the others are heard") {
 }
 
 TEST_CASE("a driver that is loaded later, and unloaded") {
-  const PlayedMachine machine("init 9\n");
+  const FakeDriver machine("init 9\n");
   const GpuMonitor monitor(quick());
   REQUIRE(becomes_true([&] { return monitor.report().note.find("Driver Not Loaded") != std::string::npos; }));
   CHECK(monitor.report().state == "none");
@@ -87,7 +87,7 @@ TEST_CASE("a driver that is loaded later, and unloaded") {
 }
 
 TEST_CASE("a driver that hangs does not keep whoever asks, nor the end") {
-  const PlayedMachine machine(whole_gpu(0));
+  const FakeDriver machine(whole_gpu(0));
   MonitorOptions options = quick();
   options.patience = 20ms;
   options.stop_patience = 20ms;

@@ -2,16 +2,16 @@
 
 #include "daemon/gpus/nvml.hpp"
 #include "tests/unit/catch.hpp"
-#include "tests/unit/daemon/gpus/played.hpp"
+#include "tests/unit/daemon/gpus/fake_driver.hpp"
 
 using namespace gossamer::gpus;
 using Catch::Matchers::Contains;
-using gossamer::gpus::test::PlayedMachine;
+using gossamer::gpus::test::FakeDriver;
 using gossamer::gpus::test::whole_gpu;
 
 namespace {
 
-std::vector<Gpu> read(const char* library = PLAYED_NVML) {
+std::vector<Gpu> read(const char* library = FAKE_NVML) {
   auto nvml = Nvml::open(library);
   REQUIRE(nvml);
   auto gpus = nvml->read();
@@ -22,8 +22,8 @@ std::vector<Gpu> read(const char* library = PLAYED_NVML) {
 }  // namespace
 
 TEST_CASE("all that a driver tells of a GPU") {
-  const PlayedMachine machine("driver 550.90\n" + whole_gpu(0));
-  auto nvml = Nvml::open(PLAYED_NVML);
+  const FakeDriver machine("driver 550.90\n" + whole_gpu(0));
+  auto nvml = Nvml::open(FAKE_NVML);
   REQUIRE(nvml);
   CHECK(nvml->driver() == "550.90");
   const auto gpus = nvml->read();
@@ -52,7 +52,7 @@ TEST_CASE("all that a driver tells of a GPU") {
 }
 
 TEST_CASE("machines with no GPU, one and eight") {
-  const PlayedMachine machine("");
+  const FakeDriver machine("");
   CHECK(read().empty());
   machine.become(whole_gpu(0));
   CHECK(read().size() == 1);
@@ -69,7 +69,7 @@ TEST_CASE("machines with no GPU, one and eight") {
 }
 
 TEST_CASE("what a GPU does not have is absent") {
-  const PlayedMachine machine("gpu uuid=GPU-0 name=Old total=1000 used=1\n");
+  const FakeDriver machine("gpu uuid=GPU-0 name=Old total=1000 used=1\n");
   const Gpu gpu = read().front();
   CHECK(gpu.memory_total_bytes == 1000U);
   CHECK_FALSE(gpu.utilisation_ratio);
@@ -82,8 +82,8 @@ TEST_CASE("what a GPU does not have is absent") {
 }
 
 TEST_CASE("a driver that is too old for some functions") {
-  const PlayedMachine machine("driver 390.1\n" + whole_gpu(0));
-  auto nvml = Nvml::open(PLAYED_OLD_NVML);
+  const FakeDriver machine("driver 390.1\n" + whole_gpu(0));
+  auto nvml = Nvml::open(FAKE_OLD_NVML);
   REQUIRE(nvml);
   nvml->listen();
   CHECK_FALSE(nvml->tells_events());
@@ -97,7 +97,7 @@ TEST_CASE("a driver that is too old for some functions") {
 }
 
 TEST_CASE("pages and rows that wait to be replaced") {
-  const PlayedMachine machine(
+  const FakeDriver machine(
       "gpu uuid=GPU-0 total=1 used=0 rows=1 pending=1\ngpu uuid=GPU-1 total=1 used=0 retired=1\n"
       "gpu uuid=GPU-2 total=1 used=0 rows=1 failed=1\n");
   const auto gpus = read();
@@ -106,7 +106,7 @@ TEST_CASE("pages and rows that wait to be replaced") {
 }
 
 TEST_CASE("the instances of a GPU that is divided") {
-  const PlayedMachine machine("gpu uuid=GPU-0 total=1 used=0 mig=MIG-a,MIG-b\n" + whole_gpu(1));
+  const FakeDriver machine("gpu uuid=GPU-0 total=1 used=0 mig=MIG-a,MIG-b\n" + whole_gpu(1));
   const auto gpus = read();
   CHECK(gpus[0].mig);
   CHECK(gpus[0].mig_uuids == std::vector<std::string>{"MIG-a", "MIG-b"});
@@ -114,8 +114,8 @@ TEST_CASE("the instances of a GPU that is divided") {
 }
 
 TEST_CASE("a GPU that falls off the bus keeps its name, and its neighbours are read") {
-  const PlayedMachine machine(whole_gpu(0) + whole_gpu(1));
-  auto nvml = Nvml::open(PLAYED_NVML);
+  const FakeDriver machine(whole_gpu(0) + whole_gpu(1));
+  auto nvml = Nvml::open(FAKE_NVML);
   REQUIRE(nvml->read());
   machine.become("gpu lost=1\n" + whole_gpu(1));
   const auto gpus = nvml->read().value();
@@ -127,15 +127,15 @@ TEST_CASE("a GPU that falls off the bus keeps its name, and its neighbours are r
 }
 
 TEST_CASE("a GPU that wants a reset is told with the driver's reason") {
-  const PlayedMachine machine("gpu uuid=GPU-0 fault=16\n");
+  const FakeDriver machine("gpu uuid=GPU-0 fault=16\n");
   const Gpu gpu = read().front();
   CHECK_FALSE(gpu.lost);
   CHECK_THAT(gpu.unreadable, Contains("GPU requires reset"));
 }
 
 TEST_CASE("a driver that is unloaded ends the reading, not the process") {
-  const PlayedMachine machine(whole_gpu(0));
-  auto nvml = Nvml::open(PLAYED_NVML);
+  const FakeDriver machine(whole_gpu(0));
+  auto nvml = Nvml::open(FAKE_NVML);
   REQUIRE(nvml->read());
   machine.become("gone\n");
   CHECK_FALSE(nvml->read());
@@ -144,13 +144,13 @@ TEST_CASE("a driver that is unloaded ends the reading, not the process") {
 TEST_CASE("libraries that are none, and drivers that do not answer, say what is wrong") {
   CHECK_THAT(Nvml::open("/nonexistent/libnvidia-ml.so.1").error(), Contains("no driver of NVIDIA's"));
   CHECK_THAT(Nvml::open("libm.so.6").error(), Contains("not NVIDIA's management library"));
-  const PlayedMachine machine("init 9\n");
-  CHECK_THAT(Nvml::open(PLAYED_NVML).error(), Contains("Driver Not Loaded (NVML 9)"));
+  const FakeDriver machine("init 9\n");
+  CHECK_THAT(Nvml::open(FAKE_NVML).error(), Contains("Driver Not Loaded (NVML 9)"));
 }
 
 TEST_CASE("errors come with the GPU that they are of") {
-  const PlayedMachine machine(whole_gpu(0) + whole_gpu(1) + "xid 1 79\n");
-  auto nvml = Nvml::open(PLAYED_NVML);
+  const FakeDriver machine(whole_gpu(0) + whole_gpu(1) + "xid 1 79\n");
+  auto nvml = Nvml::open(FAKE_NVML);
   nvml->listen();
   REQUIRE(nvml->tells_events());
   const auto event = nvml->wait_for_xid(gossamer::gpus::test::patience);

@@ -21,7 +21,7 @@ NodeId node(std::uint8_t number) {
 }  // namespace
 
 TEST_CASE("a fragment is settled once it agrees with as many as there are, up to three") {
-  Agreement agreement;
+  EndAgreement agreement;
   CHECK(agreement.settled(0));
   CHECK_FALSE(agreement.settled(1));
   agreement.observe(node(1), 0, true);
@@ -36,7 +36,7 @@ TEST_CASE("a fragment is settled once it agrees with as many as there are, up to
 }
 
 TEST_CASE("a difference from anyone starts it again, and agreeing with one that still trains does not count") {
-  Agreement agreement;
+  EndAgreement agreement;
   agreement.observe(node(1), 0, true);
   agreement.observe(node(2), 0, false);
   CHECK_FALSE(agreement.settled(2));

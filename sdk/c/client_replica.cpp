@@ -1,0 +1,260 @@
+#include "sdk/c/client_replica.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "sdk/c/fused_pass.hpp"
+#include "sdk/layout/hash.hpp"
+#include "sdk/layout/names.hpp"
+
+namespace gossamer::client {
+namespace {
+
+using layout::Dtype;
+using layout::Role;
+
+/// Keeps every offset in bytes far from overflow. It is far beyond max_fragments · max_fragment_elements.
+constexpr std::uint64_t max_elements = std::uint64_t{1} << 48;
+
+constexpr std::uint32_t dtype_count = 10;
+constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16", "bfloat16", "int8",
+                                                  "int16",   "int32",   "int64",   "uint8",    "bool"};
+
+[[nodiscard]] std::string quoted(const ClientTensor& tensor) {
+  return "tensor '" + tensor.name + "'";
+}
+
+[[nodiscard]] Result<void> check_mixable(const ClientTensor& tensor) {
+  if (tensor.role == Role::local || layout::is_mixable(tensor.dtype)) return {};
+  const std::string dtype = dtype_names[static_cast<std::uint32_t>(tensor.dtype)];
+  if (tensor.dtype == Dtype::f16) {
+    return fail(GOSSAMER_UNSUPPORTED,
+                quoted(tensor) + " is " + dtype +
+                    ", whose range is too small to average in. Keep the parameters in float32 and compute in 16 bits " +
+                    "with your framework's mixed precision (autocast), or register the float32 master copy; " +
+                    "bfloat16 is averaged as it is");
+  }
+  return fail(GOSSAMER_UNSUPPORTED,
+              quoted(tensor) + " is " + dtype + ", which cannot be averaged: register it with the role local");
+}
+
+[[nodiscard]] Result<void> check_data(const ClientTensor& tensor, const void* data) {
+  if (tensor.role == Role::local || tensor.elements == 0) return {};
+  if (data == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has no data: the pointer is NULL");
+  if (reinterpret_cast<std::uintptr_t>(data) % element_bytes(tensor.dtype) != 0) {
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " is not aligned to its element size");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+      return sizeof(double);
+    case Dtype::bf16:
+      return sizeof(Bfloat16);
+    default:
+      return sizeof(float);
+  }
+}
+
+Result<ClientReplica> ClientReplica::create(std::span<const gossamer_tensor> tensors, std::uint32_t fragment_elements) {
+  if (tensors.size() > layout::max_tensors) {
+    return fail(GOSSAMER_BAD_ARGUMENT, std::to_string(tensors.size()) + " tensors; at most " +
+                                           std::to_string(layout::max_tensors) + " are supported");
+  }
+  ClientReplica replica;
+  replica.tensors_.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (auto added = replica.add_tensor(tensors[i], i); !added) return std::unexpected(added.error());
+  }
+  if (auto named = replica.check_names(); !named) return std::unexpected(named.error());
+  if (auto apart = replica.check_overlap(); !apart) return std::unexpected(apart.error());
+  if (auto chosen = replica.choose_fragments(fragment_elements); !chosen) return std::unexpected(chosen.error());
+  replica.cut_pieces();
+  return replica;
+}
+
+Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::size_t index) {
+  const std::string position = "tensor number " + std::to_string(index);
+  if (description.name == nullptr || !layout::is_tensor_name(description.name)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, position + " needs a name of 1 to " + std::to_string(layout::max_name_bytes) +
+                                           " bytes of UTF-8 without control characters");
+  }
+  ClientTensor tensor{.name = description.name, .dtype = {}, .role = {}, .shape = {}};
+  if (description.dtype >= dtype_count) {
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has the unknown dtype " + std::to_string(description.dtype));
+  }
+  if (description.role > static_cast<std::uint32_t>(Role::local)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has the unknown role " + std::to_string(description.role));
+  }
+  if (description.dimensions > layout::max_dimensions || (description.dimensions > 0 && description.shape == nullptr)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " must have a shape of at most " +
+                                           std::to_string(layout::max_dimensions) + " dimensions");
+  }
+  if (description.reserved != 0 || description.reserved_more[0] != 0 || description.reserved_more[1] != 0) {
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + ": the reserved fields must be zero");
+  }
+  tensor.dtype = static_cast<Dtype>(description.dtype);
+  tensor.role = static_cast<Role>(description.role);
+  tensor.elements = 1;
+  for (std::uint32_t d = 0; d < description.dimensions; ++d) {
+    const std::uint64_t size = description.shape[d];
+    tensor.shape.push_back(size);
+    if (size != 0 && tensor.elements > max_elements / size) {
+      return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has more elements than any machine's memory");
+    }
+    tensor.elements *= size;
+  }
+  if (auto mixable = check_mixable(tensor); !mixable) return mixable;
+  if (auto usable = check_data(tensor, description.data); !usable) return usable;
+  tensor.data = description.data;
+  if (tensor.role != Role::local) {
+    tensor.first_element = elements_;
+    elements_ += tensor.elements;
+    if (elements_ > max_elements) return fail(GOSSAMER_BAD_ARGUMENT, "the model is larger than any machine's memory");
+  }
+  tensors_.push_back(std::move(tensor));
+  return {};
+}
+
+Result<void> ClientReplica::check_names() const {
+  std::vector<std::string_view> names;
+  names.reserve(tensors_.size());
+  for (const ClientTensor& tensor : tensors_)
+    names.push_back(tensor.name);
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  if (twice == names.end()) return {};
+  return fail(GOSSAMER_BAD_ARGUMENT, "two tensors are called '" + std::string(*twice) + "': names must be unique");
+}
+
+Result<void> ClientReplica::check_overlap() const {
+  std::vector<const ClientTensor*> mixed;
+  for (const ClientTensor& tensor : tensors_) {
+    if (tensor.role != Role::local && tensor.elements > 0) mixed.push_back(&tensor);
+  }
+  const auto begin_of = [](const ClientTensor* t) { return reinterpret_cast<std::uintptr_t>(t->data); };
+  std::ranges::sort(mixed, {}, begin_of);
+  for (std::size_t i = 1; i < mixed.size(); ++i) {
+    const ClientTensor& before = *mixed[i - 1];
+    if (begin_of(&before) + before.elements * element_bytes(before.dtype) > begin_of(mixed[i])) {
+      return fail(GOSSAMER_BAD_ARGUMENT, quoted(before) + " and " + quoted(*mixed[i]) +
+                                             " share memory, so corrections would be added twice: register it once");
+    }
+  }
+  return {};
+}
+
+Result<void> ClientReplica::choose_fragments(std::uint32_t fragment_elements) {
+  if (elements_ == 0) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "no tensor with the role param or buffer has any element: nothing to train");
+  }
+  if (fragment_elements == 0) {
+    const std::uint64_t whole = std::bit_ceil(std::min<std::uint64_t>(elements_, layout::default_fragment_elements));
+    fragment_elements = std::max(static_cast<std::uint32_t>(whole), layout::min_fragment_elements);
+  }
+  if (!std::has_single_bit(fragment_elements) || fragment_elements < layout::min_fragment_elements ||
+      fragment_elements > layout::max_fragment_elements) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "fragment_elements is " + std::to_string(fragment_elements) +
+                                           "; it must be a power of two from " +
+                                           std::to_string(layout::min_fragment_elements) + " to " +
+                                           std::to_string(layout::max_fragment_elements));
+  }
+  const std::uint64_t count = (elements_ + fragment_elements - 1) / fragment_elements;
+  if (count > layout::max_fragments) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the model has " + std::to_string(count) + " fragments, more than " +
+                                           std::to_string(layout::max_fragments) + ": choose larger fragment_elements");
+  }
+  fragment_elements_ = fragment_elements;
+  return {};
+}
+
+void ClientReplica::cut_pieces() {
+  first_piece_ = {0};
+  std::uint64_t position = 0;  // in the replica
+  for (std::uint32_t index = 0; index < tensors_.size(); ++index) {
+    if (tensors_[index].role == Role::local) continue;
+    std::uint64_t done = 0;
+    while (done < tensors_[index].elements) {
+      const auto offset = static_cast<std::uint32_t>(position % fragment_elements_);
+      const auto count = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(tensors_[index].elements - done, fragment_elements_ - offset));
+      pieces_.push_back({.tensor = index, .fragment_offset = offset, .count = count, .tensor_offset = done});
+      done += count;
+      position += count;
+      const bool fragment_ends = position % fragment_elements_ == 0 || position == elements_;
+      if (fragment_ends) first_piece_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+    }
+  }
+}
+
+void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
+                          std::uint32_t dither) const {
+  const auto pass = [mode](auto* x, const float* c, float* s, std::size_t count, auto... random) {
+    switch (mode) {
+      case Correction::none:
+        return publish(x, s, count);
+      case Correction::add:
+        return add_and_publish(x, c, s, count, random...);
+      case Correction::replace:
+        return replace_and_publish(x, c, s, count, random...);
+    }
+  };
+  for (const Piece& piece : pieces(fragment)) {
+    const ClientTensor& tensor = tensors_[piece.tensor];
+    const float* c = correction + piece.fragment_offset;
+    float* s = snapshot + piece.fragment_offset;
+    if (tensor.dtype == Dtype::f64) {
+      pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
+    } else if (tensor.dtype == Dtype::bf16) {
+      pass(static_cast<Bfloat16*>(tensor.data) + piece.tensor_offset, c, s, piece.count,
+           dither + piece.fragment_offset);
+    } else {
+      pass(static_cast<float*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
+    }
+  }
+}
+
+bool ClientReplica::finite() const {
+  return std::ranges::all_of(tensors_, [](const ClientTensor& tensor) {
+    if (tensor.role == Role::local) return true;
+    const auto all = [&tensor](const auto* values) {
+      return std::all_of(values, values + tensor.elements,
+                         [](const auto& value) { return std::isfinite(element::snapshot_of(value)); });
+    };
+    if (tensor.dtype == Dtype::f64) return all(static_cast<const double*>(tensor.data));
+    if (tensor.dtype == Dtype::bf16) return all(static_cast<const Bfloat16*>(tensor.data));
+    return all(static_cast<const float*>(tensor.data));
+  });
+}
+
+Result<void> ClientReplica::set_data(std::size_t index, void* data) {
+  if (index >= tensors_.size()) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "there is no tensor number " + std::to_string(index) + "; the run has " +
+                                           std::to_string(tensors_.size()));
+  }
+  if (auto usable = check_data(tensors_[index], data); !usable) return usable;
+  tensors_[index].data = data;
+  return {};
+}
+
+std::uint64_t ClientReplica::fragment_bytes(std::uint32_t fragment) const {
+  const std::uint64_t first = std::uint64_t{fragment} * fragment_elements_;
+  return std::min<std::uint64_t>(fragment_elements_, elements_ - first) * sizeof(float);
+}
+
+std::uint64_t ClientReplica::layout_hash() const {
+  std::vector<layout::TensorDescription> descriptions;
+  descriptions.reserve(tensors_.size());
+  for (const ClientTensor& tensor : tensors_) {
+    descriptions.push_back({.name = tensor.name, .dtype = tensor.dtype, .role = tensor.role, .shape = tensor.shape});
+  }
+  return layout::layout_hash(fragment_elements_, descriptions);
+}
+
+}  // namespace gossamer::client

@@ -1,0 +1,572 @@
+#include "sdk/c/client_run.hpp"
+
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "sdk/c/fused_pass.hpp"
+#include "sdk/c/training_time.hpp"
+#include "sdk/layout/names.hpp"
+
+namespace gossamer::client {
+namespace {
+
+constexpr std::uint64_t default_step_budget_bytes = std::uint64_t{16} << 20;
+/// gossamer_wait_ready() and gossamer_finish() look again after this time, which is short beside the time that a
+/// fragment takes over any network.
+constexpr std::chrono::microseconds ready_poll_interval{500};
+/// gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait at most this long for the GPU, which is longer
+/// than any training step.
+constexpr std::chrono::milliseconds settle_limit{10'000};
+
+/// A signal ends the wait early; the caller then looks again at once.
+void wait_to_look_again() {
+  const timespec interval{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(ready_poll_interval).count()};
+  nanosleep(&interval, nullptr);
+}
+
+[[nodiscard]] gossamer_state known_state(std::uint32_t state) {
+  return state <= GOSSAMER_QUARANTINED ? static_cast<gossamer_state>(state) : GOSSAMER_DETACHED;
+}
+
+[[nodiscard]] std::uint64_t step_budget_of(const gossamer_options& options) {
+  return options.step_budget_bytes == 0 ? default_step_budget_bytes : options.step_budget_bytes;
+}
+
+[[nodiscard]] Result<Placed> place_on_host(const ClientReplica& replica, const gossamer_options& options) {
+  auto memory = RunMemory::create(replica, options.job, options.initial_clock_samples,
+                                  static_cast<gossamer_memory>(options.memory));
+  if (!memory) return std::unexpected(memory.error());
+  return Placed{std::move(*memory), nullptr};
+}
+
+[[nodiscard]] Result<Placed> place_on_device(const ClientReplica& replica, const gossamer_options& options) {
+  auto opened = DevicePass::open(replica, options.stream, step_budget_of(options));
+  if (!opened) return std::unexpected(opened.error());
+  std::unique_ptr<DevicePass> device = std::move(*opened);
+  if (auto shared = device->share(layout::device_bytes(plan_for(replica))); !shared)
+    return std::unexpected(shared.error());
+  auto created = RunMemory::create_for_device(replica, options.job, options.initial_clock_samples,
+                                              device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
+  if (!created) return std::unexpected(created.error());
+  RunMemory memory = std::move(*created);
+  auto published = device->use(memory);
+  if (published) published = device->publish_all(replica, options.initial_clock_samples);
+  if (published) {
+    memory.complete();
+    return Placed{std::move(memory), std::move(device)};
+  }
+  // The memory is never unmapped while a kernel may still write to it. Otherwise the device releases it before it is
+  // unmapped.
+  if (const auto idle = device->idle(); idle && !*idle) {
+    device->abandon();
+    memory.abandon();
+  }
+  device.reset();
+  return std::unexpected(published.error());
+}
+
+[[nodiscard]] Result<Placed> place(const ClientReplica& replica, const gossamer_options& options) {
+  return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
+}
+
+}  // namespace
+
+void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
+  if (target == nullptr || target_bytes == 0) return;
+  const std::size_t length = std::min(text.size(), target_bytes - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
+                     FileDescriptor doorbell, const gossamer_options& options)
+    : replica_(std::move(replica)),
+      open_tensors_(std::move(open_tensors)),
+      memory_(std::move(placed.memory)),
+      device_(std::move(placed.device)),
+      guard_(std::move(guard)),
+      doorbell_(std::move(doorbell)),
+      layout_hash_(memory_.header().layout_hash),
+      step_budget_bytes_(step_budget_of(options)),
+      clock_(options.initial_clock_samples),
+      attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
+                  options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
+                  handover()) {}
+
+Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& options,
+                                                   std::span<const gossamer_tensor> tensors) {
+  if (options.job == nullptr || !layout::is_job_name(options.job)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the job needs a name of 1 to " + std::to_string(layout::max_job_bytes) +
+                                           " letters, digits, '.', '_' or '-', not starting with '.'");
+  }
+  if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
+  if (options.memory > GOSSAMER_MEMORY_LEAN || options.device > GOSSAMER_CUDA) {
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "memory is none of gossamer_memory, or device none of gossamer_device, that this library knows");
+  }
+  if (options.device == GOSSAMER_HOST && options.stream != nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "a stream is given, but device says that the tensors are in host memory");
+  if (options.device == GOSSAMER_CUDA && options.memory == GOSSAMER_MEMORY_LEAN)
+    return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
+  if (options.initial_clock_samples > layout::max_clock_samples)
+    return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
+  auto replica = ClientReplica::create(tensors, options.fragment_elements);
+  if (!replica) return std::unexpected(replica.error());
+  auto open_tensors = OpenTensors::enter(*replica, options.job);
+  if (!open_tensors) return std::unexpected(open_tensors.error());
+  auto placed = place(*replica, options);
+  if (!placed) return std::unexpected(placed.error());
+  auto guard = ForkGuard::create();
+  if (!guard) return std::unexpected(guard.error());
+  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell) return fail_errno("could not create an eventfd");
+  auto run = std::make_unique<ClientRun>(std::move(*replica), std::move(*open_tensors), std::move(*placed),
+                                         std::move(*guard), std::move(doorbell), options);
+  if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
+  return run;
+}
+
+/// Time is measured only when something is due, because measuring costs as much as many idle steps.
+Result<void> ClientRun::serve_due_timed() {
+  if (finishing_ != 0) take_finishing_back();
+  const TrainingTime time;
+  const std::uint64_t publications_before = publications_;
+  auto result = serve_due(step_budget_bytes_);
+  if (publications_ == publications_before) return result;
+  serving_ns_ += time.taken_ns();
+  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of passes that have ended since the last step
+  memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
+  return result;
+}
+
+Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
+  if (device_ != nullptr) {
+    const auto ready = tend_device();
+    if (!ready) return std::unexpected(ready.error());
+    if (!*ready) return {};
+    device_->begin();
+  }
+  std::uint64_t seen = seen_due_sequence_.load(std::memory_order_acquire);
+  const std::uint32_t due = memory_.header().due_sequence.load(std::memory_order_acquire);
+  std::uint64_t served_bytes = 0;
+  bool more_due = false;
+  bool impossible = false;
+  bool not_loaded = false;
+  bool no_memory = false;
+  const std::uint32_t count = replica_.fragment_count();
+  const std::uint32_t start = next_fragment_;
+  for (std::uint32_t i = 0; i < count && !more_due; ++i) {
+    const std::uint32_t fragment = (start + i) % count;
+    const std::uint64_t bytes = replica_.fragment_bytes(fragment);
+    // One fragment is always allowed, so that a small budget delays fragments but never starves them.
+    if (served_bytes > 0 && bytes > budget_bytes - std::min(budget_bytes, served_bytes)) {
+      more_due = true;
+      next_fragment_ = fragment;
+      break;
+    }
+    const Served served = serve_fragment(fragment);
+    if (served == Served::fragment) served_bytes += bytes;
+    impossible = impossible || served == Served::impossible;
+    not_loaded = not_loaded || served == Served::not_loaded;
+    no_memory = no_memory || served == Served::no_memory;
+  }
+  DevicePass::Launch launch;
+  if (served_bytes > 0 && device_ == nullptr) ring_doorbell();
+  if (served_bytes > 0 && device_ != nullptr) {
+    launch = device_->launch();
+    count_launched(launch);
+    more_due = more_due || launch.left > 0;
+  }
+  // If the attachment's thread has asked for another look in the meantime, its value stays.
+  seen_due_sequence_.compare_exchange_strong(seen, more_due || not_loaded || no_memory ? look_again : due,
+                                             std::memory_order_relaxed);
+  if (launch.problem) return std::unexpected(*launch.problem);
+  if (impossible) {
+    return fail(GOSSAMER_BAD_MEMORY,
+                "gossamerd left an impossible word in shared memory; its fragment is left alone. Training goes on; "
+                "restart gossamerd, and report this if it was not tampered with");
+  }
+  if (no_memory) {
+    return fail(GOSSAMER_NO_MEMORY,
+                "there is no memory for a fragment that gossamerd wants; it stays due. Training goes on");
+  }
+  if (not_loaded) return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
+  return {};
+}
+
+ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
+  layout::FragmentEntry& entry = memory_.fragment(fragment);
+  layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
+  if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
+  if (!word.with_client || word.serving) return Served::nothing;
+  // From here on the daemon cannot recall the fragment. If it has just done so, it will hand the fragment over again.
+  std::uint64_t due = word.pack();
+  word.serving = true;
+  if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
+  const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
+  if (served != Served::fragment) {
+    word.serving = false;  // the word is as it was: nothing has been touched
+    entry.word.store(word.pack(), std::memory_order_release);
+  }
+  return served;
+}
+
+ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
+  layout::FragmentEntry& entry = memory_.fragment(fragment);
+  const ClientReplica::Correction mode = !word.correction_valid ? ClientReplica::Correction::none
+                                         : word.replace         ? ClientReplica::Correction::replace
+                                                                : ClientReplica::Correction::add;
+  if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
+  if (mode != ClientReplica::Correction::replace && !load(fragment)) return Served::not_loaded;
+  const std::uint8_t snapshot = word.spare();
+  dither_ = mix(dither_ + 1);
+  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot),
+                 dither_);
+  entry.publication_clock.store(clock_, std::memory_order_relaxed);
+  memory_.header().publications.store(++publications_, std::memory_order_relaxed);
+  ++word.generation;
+  word.publication = snapshot;
+  word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
+  entry.word.store(word.pack(), std::memory_order_release);
+  if (mode != ClientReplica::Correction::none) store(fragment);
+  return Served::fragment;
+}
+
+ClientRun::Served ClientRun::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
+  dither_ = mix(dither_ + 1);
+  memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
+  device_->add(replica_, fragment, word, dither_);
+  return Served::fragment;
+}
+
+void ClientRun::count_launched(const DevicePass::Launch& launch) {
+  if (device_->failed()) give_device_up();
+  if (launch.launched == 0) return;
+  publications_ += launch.launched;
+  memory_.header().publications.store(publications_, std::memory_order_relaxed);
+  attachment_.watch();
+}
+
+/// The daemon is told, because it would otherwise wait for words that nobody will store.
+void ClientRun::give_device_up() {
+  if (given_up_) return;
+  given_up_ = true;
+  attachment_.end(device_->failure().error().message);
+}
+
+/// Called before fragments are served. False: none can be served now.
+Result<bool> ClientRun::tend_device() {
+  Result<bool> ready = true;
+  if (device_->failed()) {
+    ready = device_->failure();
+  } else if (attachment_.wants_host_memory()) {
+    ready = move_to_host_memory();
+  }
+  if (device_->failed()) give_device_up();
+  if (!ready || !*ready) seen_due_sequence_.store(look_again, std::memory_order_relaxed);
+  return ready;
+}
+
+/// The fragments' buffers move to the run's memory unchanged. Nobody is attached during the move, and nothing waits.
+/// True when it is done.
+Result<bool> ClientRun::move_to_host_memory() {
+  const auto idle = device_->idle();
+  if (!idle || !*idle) return idle;
+  if (!device_->moves()) {
+    if (auto begun = device_->begin_move(); !begun) return std::unexpected(begun.error());
+    return false;
+  }
+  device_->end_move();
+  memory_.header().buffers_in = static_cast<std::uint64_t>(layout::BuffersIn::memory);
+  attachment_.offer_host_memory();
+  return true;
+}
+
+/// Finds out whether the device has failed; a step finds out when it launches.
+Result<void> ClientRun::look_at_device() {
+  if (device_ == nullptr || device_->idle()) return {};
+  give_device_up();
+  return device_->failure();
+}
+
+/// Waits until all launched passes have ended, or the limit is over. At the limit, the program's stream has not reached
+/// them yet.
+Result<void> ClientRun::settle() {
+  if (device_ == nullptr) return {};
+  const auto settled = device_->settle(settle_limit);
+  if (device_->failed()) give_device_up();
+  if (!settled) return std::unexpected(settled.error());
+  return {};
+}
+
+DeviceHandover ClientRun::handover() {
+  if (device_ == nullptr) return {};
+  return {.under_way = &device_->words_under_way(),
+          .memory = device_->take_descriptor(),
+          .offer = device_->shares() ? device_->offer() : layout::DeviceOffer{},
+          .plan = memory_.plan(),
+          .why_pinned = device_->why()};
+}
+
+/// Memory that the device may still use after the limit is never unmapped.
+void ClientRun::serve_the_last() {
+  if (device_ == nullptr) {
+    (void)serve_due(UINT64_MAX);
+    return;
+  }
+  const auto until = std::chrono::steady_clock::now() + settle_limit;
+  while (serve_due(UINT64_MAX) && seen_due_sequence_.load(std::memory_order_relaxed) == look_again &&
+         std::chrono::steady_clock::now() < until)
+    wait_to_look_again();
+  (void)settle();
+  ring_doorbell();
+  attachment_.end_thread();
+  const auto idle = device_->idle();
+  if (!idle || *idle) return;  // a device that has failed does nothing more
+  device_->abandon();
+  memory_.abandon();
+}
+
+Result<void> ClientRun::set_tensor_data(std::size_t index, void* data) {
+  if (device_ != nullptr && index < replica_.tensors().size()) {
+    if (auto usable = device_->check(replica_.tensors()[index], data); !usable) return usable;
+  }
+  void* const before = index < replica_.tensors().size() ? replica_.tensors()[index].data : nullptr;
+  if (auto set = replica_.set_data(index, data); !set) return set;
+  auto moved = open_tensors_->move(replica_.tensors()[index], before, data);
+  if (!moved) (void)replica_.set_data(index, before);
+  return moved;
+}
+
+/// Maps the buffers that the pass over a fragment of lean memory reads and writes.
+bool ClientRun::prepare(std::uint32_t fragment, const layout::Word& word) const {
+  const std::uint64_t bytes = replica_.fragment_bytes(fragment);
+  if (word.correction_valid && !memory_.prepare(fragment, word.correction, bytes, false)) return false;
+  return memory_.prepare(fragment, word.spare(), bytes, true);
+}
+
+bool ClientRun::load(std::uint32_t fragment) const {
+  if (load_ == nullptr) return true;
+  return std::ranges::all_of(replica_.pieces(fragment), [this](const ClientReplica::Piece& piece) {
+    return load_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count) == 0;
+  });
+}
+
+/// This comes after the word, so that no correction is added twice whatever happens here.
+void ClientRun::store(std::uint32_t fragment) const {
+  if (store_ == nullptr) return;
+  for (const ClientReplica::Piece& piece : replica_.pieces(fragment))
+    store_(transfer_context_, piece.tensor, piece.tensor_offset, piece.count);
+}
+
+Result<void> ClientRun::set_stream(void* stream) {
+  if (device_ == nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "the run's tensors are in host memory, where nothing is launched on a stream");
+  device_->set_stream(stream);
+  return {};
+}
+
+Result<void> ClientRun::set_transfer(gossamer_load load, gossamer_store store, void* context) {
+  if ((load == nullptr) != (store == nullptr)) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "load and store go together: give both, or neither");
+  }
+  if (device_ != nullptr && load != nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, "load and store are for tensors in host memory; the run's are on a GPU");
+  load_ = load;
+  store_ = store;
+  transfer_context_ = context;
+  return {};
+}
+
+void ClientRun::ring_doorbell() {
+  const std::uint64_t one = 1;
+  // This can fail only when the counter is full, and then the daemon was told long ago.
+  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
+}
+
+bool ClientRun::is_ready(const AttachmentStatus& status) const {
+  const std::uint32_t state = memory_.header().state.load(std::memory_order_acquire);
+  return status.attached && (state == GOSSAMER_RUNNING || state == GOSSAMER_QUARANTINED);
+}
+
+Result<void> ClientRun::wait_ready(std::int64_t timeout_ms) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    const AttachmentStatus status = attachment_.status();
+    // asked before serving, so that fragments that were due when the run became ready are served
+    const bool ready = is_ready(status);
+    if (auto served = serve_due(UINT64_MAX); !served) return served;
+    if (ready) return settle();
+    if (auto sound = look_at_device(); !sound) return sound;
+    if (status.rejected_for_good) return fail(GOSSAMER_REJECTED, status.message);
+    if (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms)) {
+      if (status.rejected) return fail(GOSSAMER_BUSY, status.message);
+      if (!status.attached) return fail(GOSSAMER_NO_DAEMON, status.message);
+      return fail(GOSSAMER_TIMEOUT, "attached, but the model has not been agreed on with the other nodes yet");
+    }
+    wait_to_look_again();
+  }
+}
+
+void ClientRun::info(gossamer_run_info& info) const {
+  const AttachmentStatus status = attachment_.status();
+  const layout::Header& header = memory_.header();
+  info.state = status.attached ? known_state(header.state.load(std::memory_order_acquire)) : GOSSAMER_DETACHED;
+  info.attached = status.attached;
+  info.clock_samples = clock_;
+  info.global_clock_samples = global_clock();
+  info.steps = steps_;
+  info.exchanges = header.exchanges.load(std::memory_order_relaxed);
+  info.publications = publications_;
+  info.neighbours = header.neighbours.load(std::memory_order_relaxed);
+  info.fragments_pulled = header.fragments_pulled.load(std::memory_order_relaxed);
+  info.fragments = replica_.fragment_count();
+  info.fragment_elements = replica_.fragment_elements();
+  info.elements = replica_.elements();
+  info.layout_hash = layout_hash_;
+  info.attachments = status.attachments;
+  std::ranges::copy(status.node_id, info.node_id);
+  copy_text(status.message, info.message, sizeof info.message);
+  info.bytes_sent = header.bytes_sent.load(std::memory_order_relaxed);
+  info.bytes_received = header.bytes_received.load(std::memory_order_relaxed);
+  const auto consensus = std::bit_cast<double>(header.consensus.load(std::memory_order_relaxed));
+  info.consensus = std::isfinite(consensus) && consensus > 0 ? consensus : 0;
+  info.age_samples = header.age_samples.load(std::memory_order_relaxed);
+  info.unresolved = header.unresolved.load(std::memory_order_relaxed);
+  info.quarantines = header.quarantines.load(std::memory_order_relaxed);
+  info.period_us = header.period_us.load(std::memory_order_relaxed);
+  info.pulled_bytes = header.pulled_bytes.load(std::memory_order_relaxed);
+  info.serving_ns = serving_ns_;
+  const std::uint64_t place = status.attached ? header.place.load(std::memory_order_relaxed) : 0;
+  info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
+  info.window_bytes = memory_.window_bytes();
+  info.path = device_ == nullptr ? GOSSAMER_PATH_HOST : device_->shares() ? GOSSAMER_PATH_DEVICE : GOSSAMER_PATH_PINNED;
+  info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
+}
+
+std::uint64_t ClientRun::global_clock() const {
+  const std::uint64_t told = memory_.header().global_clock.load(std::memory_order_relaxed);
+  global_clock_ = std::max({global_clock_, clock_, std::min(told, layout::max_clock_samples)});
+  return global_clock_;
+}
+
+Result<void> ClientRun::set_cursor(std::span<const std::byte> cursor) {
+  if (cursor.size() > layout::max_cursor_bytes) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes; at most " +
+                                           std::to_string(layout::max_cursor_bytes) +
+                                           " travel with the model: keep positions in it, not data");
+  }
+  layout::Header& header = memory_.header();
+  job_cursor_then_ = header.job_cursor.load(std::memory_order_relaxed);
+  layout::store_slot(header.own_cursor, memory_.own_cursor(), cursor);
+  return {};
+}
+
+Result<void> ClientRun::get_cursor(std::span<std::byte> buffer, std::size_t& length) const {
+  const layout::Header& header = memory_.header();
+  const bool from_job = header.job_cursor.load(std::memory_order_acquire) != job_cursor_then_;
+  const std::vector<std::byte> cursor = from_job ? layout::load_slot(header.job_cursor, memory_.job_cursor())
+                                                 : layout::load_slot(header.own_cursor, memory_.own_cursor());
+  length = cursor.size();
+  if (buffer.data() == nullptr) return {};
+  if (cursor.size() > buffer.size()) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "the cursor has " + std::to_string(cursor.size()) + " bytes, the buffer " +
+                                           std::to_string(buffer.size()));
+  }
+  std::ranges::copy(cursor, buffer.begin());
+  return {};
+}
+
+std::vector<std::byte> ClientRun::members() const {
+  const AttachmentStatus status = attachment_.status();
+  if (status.attached) {
+    std::vector<std::byte> ids = layout::load_slot(memory_.header().members, memory_.members());
+    if (!ids.empty() && ids.size() % sizeof status.node_id == 0) return ids;
+  }
+  if (status.attachments == 0) return {};
+  const auto own = std::as_bytes(std::span(status.node_id));
+  return {own.begin(), own.end()};
+}
+
+void ClientRun::take_finishing_back() {
+  finishing_ = 0;
+  memory_.header().finishing.store(0, std::memory_order_release);
+  ring_doorbell();
+}
+
+gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
+  gossamer_finish_info info{};
+  spoiled = false;
+  info.members = 1;
+  info.saver = 1;
+  info.clock_samples = global_clock();
+  const layout::Header& header = memory_.header();
+  const auto answer = layout::FinishAnswer::unpack(header.finish_answer.load(std::memory_order_acquire));
+  if (status.attached && answer.number == finishing_) {
+    const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
+    info.agreed = answer.agreed;
+    info.saver = answer.saver;
+    spoiled = answer.spoiled;
+    info.members = answer.members;
+    info.distance = distance >= 0 ? distance : 0;
+  } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
+    info.agreed = 1;  // there is nobody to agree with
+  }
+  return info;
+}
+
+Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& info) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  if (finishing_ == 0) {
+    last_finishing_ = std::max<std::uint32_t>(last_finishing_ + 1, 1);
+    finishing_ = last_finishing_;
+    memory_.header().finishing.store(finishing_, std::memory_order_release);
+    ring_doorbell();
+  }
+  while (true) {
+    bool spoiled = false;
+    // asked before serving, so that fragments that are due by then are served
+    info = finish_so_far(attachment_.status(), spoiled);
+    auto served = serve_due(UINT64_MAX);
+    if (served) served = look_at_device();
+    const bool over = info.agreed != 0 || spoiled ||
+                      (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
+    if (!served || over) {
+      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step ends finishing
+      return served ? end_finish(info, spoiled) : served;
+    }
+    wait_to_look_again();
+  }
+}
+
+/// A replica without a partner has its model checked by nobody else, so it is checked here before the program is told
+/// to save it.
+Result<void> ClientRun::end_finish(gossamer_finish_info& info, bool spoiled) {
+  if (auto settled = settle(); !settled) return settled;
+  if (spoiled || (info.saver != 0 && device_ == nullptr && !replica_.finite())) {
+    info.agreed = info.saver = 0;
+    info.distance = std::numeric_limits<double>::infinity();
+    return fail(GOSSAMER_NOT_FINITE,
+                "the model holds NaN or infinity, so it is not the one to save, and the others finish without it: take "
+                "a checkpoint, or the model that they save");
+  }
+  if (info.agreed != 0) return {};
+  return fail(GOSSAMER_TIMEOUT, "the replicas in reach have not all finished, or do not agree yet");
+}
+
+void ClientRun::abandon() {
+  attachment_.abandon();
+  if (device_ != nullptr) device_->abandon();
+  memory_.abandon();
+}
+
+}  // namespace gossamer::client

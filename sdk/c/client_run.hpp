@@ -1,0 +1,145 @@
+// A run: a replica, the memory that it shares with the daemon, and the attachment that keeps a daemon at work on that
+// memory. gossamer.cpp calls it for the program, from one thread at a time.
+//
+// The hot path is step(): with nothing due it stores the clock and the number of steps, and compares one word with the
+// last value seen.
+
+#pragma once
+
+#include <gossamer.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sdk/c/attachment.hpp"
+#include "sdk/c/client_replica.hpp"
+#include "sdk/c/device_pass.hpp"
+#include "sdk/c/error.hpp"
+#include "sdk/c/fork_guard.hpp"
+#include "sdk/c/open_tensors.hpp"
+#include "sdk/c/run_memory.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::client {
+
+/// Copies as much of `text` as fits, and ends it with a zero.
+void copy_text(const std::string& text, char* target, std::size_t target_bytes);
+
+/// The memory of a run, and its device if it has one.
+struct Placed {
+  RunMemory memory;
+  std::unique_ptr<DevicePass> device;
+};
+
+class ClientRun {
+ public:
+  /// If `placed.device` is null, the tensors are in host memory. Otherwise it works in `placed.memory`, where every
+  /// fragment has been published.
+  ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
+            FileDescriptor doorbell, const gossamer_options& options);
+
+  [[nodiscard]] static Result<std::unique_ptr<ClientRun>> open(const gossamer_options& options,
+                                                               std::span<const gossamer_tensor> tensors);
+  [[nodiscard]] Result<void> step(std::uint64_t samples);
+  [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
+  [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data);
+  [[nodiscard]] Result<void> set_stream(void* stream);
+  [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
+  void info(gossamer_run_info& info) const;
+  [[nodiscard]] Result<void> set_cursor(std::span<const std::byte> cursor);
+  [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
+  [[nodiscard]] std::vector<std::byte> members() const;
+  [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
+  /// Serves what is still due, for the end of a run.
+  void serve_the_last();
+  /// Gives up everything that a forked child does not have, without touching it.
+  void abandon();
+  [[nodiscard]] bool in_child() const { return guard_.in_child(); }
+
+  /// Turns a result into a status and keeps its message.
+  gossamer_status report(const Result<void>& result) {
+    if (result) return GOSSAMER_OK;
+    last_error_ = result.error().message;
+    return result.error().status;
+  }
+  [[nodiscard]] const char* last_error() const { return last_error_.c_str(); }
+
+ private:
+  /// Larger than any due_sequence; it means "look at every fragment at the next step".
+  static constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
+
+  enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
+
+  [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
+  [[nodiscard]] Result<void> serve_due_timed();
+  [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
+  [[nodiscard]] Served serve(std::uint32_t fragment, layout::Word word);
+  [[nodiscard]] Served add_to_pass(std::uint32_t fragment, const layout::Word& word);
+  [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
+  [[nodiscard]] bool load(std::uint32_t fragment) const;
+  void store(std::uint32_t fragment) const;
+  [[nodiscard]] DeviceHandover handover();
+  [[nodiscard]] Result<bool> tend_device();
+  [[nodiscard]] Result<bool> move_to_host_memory();
+  void count_launched(const DevicePass::Launch& launch);
+  void give_device_up();
+  [[nodiscard]] Result<void> look_at_device();
+  [[nodiscard]] Result<void> settle();
+  void ring_doorbell();
+  [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
+  void take_finishing_back();
+  [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
+  [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
+  [[nodiscard]] std::uint64_t global_clock() const;
+
+  ClientReplica replica_;
+  std::unique_ptr<OpenTensors> open_tensors_;
+  RunMemory memory_;
+  std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
+  bool given_up_ = false;               ///< the device has failed, and the daemon was left
+  ForkGuard guard_;
+  FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
+  const std::uint64_t layout_hash_;  ///< this copy counts, because the daemon could write the shared one
+  const std::uint64_t step_budget_bytes_;
+  std::uint64_t clock_;  ///< in samples; this copy counts, because the daemon could write the shared one
+  std::uint64_t steps_ = 0;
+  std::uint64_t publications_ = 0;
+  std::uint64_t serving_ns_ = 0;
+  std::uint32_t dither_ = std::random_device()();  ///< the dither of the last pass
+  std::uint32_t next_fragment_ = 0;                ///< the next search for due fragments starts here
+  /// The value of due_sequence when every fragment was last looked at, or look_again, which the attachment's thread
+  /// sets.
+  std::atomic<std::uint64_t> seen_due_sequence_{look_again};
+  std::uint32_t finishing_ = 0;       ///< Header::finishing as it was last stored
+  std::uint32_t last_finishing_ = 0;  ///< the last number that was not 0
+  /// Header::job_cursor when the program set its own cursor; a later value is newer
+  std::uint64_t job_cursor_then_ = 0;
+  mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back
+  std::string last_error_;
+  gossamer_load load_ = nullptr;  ///< set together with store_ if the values are elsewhere
+  gossamer_store store_ = nullptr;
+  void* transfer_context_ = nullptr;
+  Attachment attachment_;  ///< last: its thread uses the members above
+};
+
+inline Result<void> ClientRun::step(std::uint64_t samples) {
+  if (samples > layout::max_clock_samples - clock_) [[unlikely]]
+    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
+  clock_ += samples;
+  ++steps_;
+  layout::Header& header = memory_.header();
+  header.clock.store(clock_, std::memory_order_relaxed);
+  header.steps.store(steps_, std::memory_order_relaxed);
+  const std::uint32_t due = header.due_sequence.load(std::memory_order_acquire);
+  if (due == seen_due_sequence_.load(std::memory_order_relaxed)) [[likely]]
+    return {};
+  return serve_due_timed();
+}
+
+}  // namespace gossamer::client

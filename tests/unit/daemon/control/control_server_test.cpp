@@ -1,0 +1,207 @@
+// The control socket: answers, and everything malformed.
+
+#include "daemon/control/control_server.hpp"
+
+#include "daemon/control/control_commands.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <random>
+
+#include "tests/unit/catch.hpp"
+#include "tests/unit/daemon/support.hpp"
+#include "tests/unit/daemon/test_client.hpp"
+
+using namespace gossamer::daemon;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Serving {
+  explicit Serving(std::chrono::milliseconds timeout = 10s) {
+    auto opened = ControlServer::open(
+        loop, path,
+        [this](const json& request, bool from_owner) {
+          if (!table.empty()) return answer_from(table, request, from_owner);
+          return echo(request);
+        },
+        log.logger, timeout);
+    REQUIRE(opened);
+    server = std::move(*opened);
+  }
+
+  [[nodiscard]] json echo(const json& request) {
+    ++requests;
+    return {{"echo", request["command"]}, {"big", std::string(request.value("big", 0u), 'b')}};
+  }
+
+  [[nodiscard]] UniqueFd connect() const { return test::connect_to(path, SOCK_STREAM); }
+
+  /// Sends, then reads one line; nothing if the server closed instead.
+  [[nodiscard]] std::optional<json> ask(const UniqueFd& socket, const std::string& bytes) {
+    REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    return line(socket);
+  }
+  [[nodiscard]] std::optional<json> line(const UniqueFd& socket) {
+    std::string text;
+    bool closed = false;
+    REQUIRE(test::run_until(loop, [&] {
+      char part[4096];
+      ssize_t got = 0;
+      while ((got = ::recv(socket.get(), part, sizeof part, MSG_DONTWAIT)) > 0)
+        text.append(part, static_cast<std::size_t>(got));
+      closed = got == 0 || errno != EAGAIN;
+      return closed || (!text.empty() && text.back() == '\n');
+    }));
+    if (text.empty()) return std::nullopt;
+    return json::parse(text);
+  }
+
+  test::TemporaryFolder folder;
+  std::string path = (folder.path() / "control.sock").string();
+  asio::io_context loop;
+  test::TestLog log;
+  int requests = 0;
+  std::vector<ControlCommand> table;  // empty: everything is answered by echo()
+  std::unique_ptr<ControlServer> server;
+};
+
+}  // namespace
+
+TEST_CASE("a connection asks as often as it likes") {
+  Serving daemon;
+  const UniqueFd socket = daemon.connect();
+  CHECK(daemon.ask(socket, "{\"command\": \"a\"}\n")->at("echo") == "a");
+  CHECK(daemon.ask(socket, "{\"command\": \"b\", \"big\": 1000000}\n")->at("big").get<std::string>().size() ==
+        1'000'000);
+  // In pieces.
+  const std::string request = "{\"command\": \"c\"}\n";
+  for (std::size_t i = 0; i + 1 < request.size(); ++i)
+    REQUIRE(::send(socket.get(), &request[i], 1, MSG_NOSIGNAL) == 1);
+  CHECK(daemon.ask(socket, "\n")->at("echo") == "c");
+  CHECK(daemon.requests == 3);
+}
+
+TEST_CASE("what changes the cluster is for root and the daemon's user") {
+  Serving daemon;
+  const auto echo = [&](const json& request) { return daemon.echo(request); };
+  daemon.table = {{"invite", CommandFor::owners, echo}, {"status", CommandFor::everyone, echo}};
+  const auto unknown = daemon.ask(daemon.connect(), "{\"command\": \"dance\"}\n");
+  CHECK(unknown->at("error") ==
+        "command \"dance\" is not known; there are status, and for root and the user that "
+        "gossamerd runs as invite");
+  CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
+  if (::geteuid() != 0) return;  // no other user can be imitated
+  std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(daemon.path, std::filesystem::perms::all);
+  constexpr uid_t nobody = 65534;
+  REQUIRE(::seteuid(nobody) == 0);
+  const UniqueFd socket = daemon.connect();
+  REQUIRE(::seteuid(0) == 0);
+  const auto refused = daemon.ask(socket, "{\"command\": \"invite\"}\n");
+  REQUIRE(refused);
+  CHECK_THAT(refused->at("error").get<std::string>(), Contains("sudo"));
+  CHECK(daemon.ask(socket, "{\"command\": \"status\"}\n")->at("echo") == "status");
+  CHECK(daemon.requests == 2);
+}
+
+TEST_CASE("several requests at once are answered one after the other") {
+  Serving daemon;
+  const UniqueFd socket = daemon.connect();
+  const std::string two = "{\"command\": \"a\"}\n{\"command\": \"b\"}\n";
+  REQUIRE(::send(socket.get(), two.data(), two.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(two.size()));
+  std::string text;
+  CHECK(test::run_until(daemon.loop, [&] {
+    char part[4096];
+    const ssize_t got = ::recv(socket.get(), part, sizeof part, MSG_DONTWAIT);
+    if (got > 0) text.append(part, static_cast<std::size_t>(got));
+    return std::ranges::count(text, '\n') == 2;
+  }));
+  CHECK_THAT(text, Contains("\"echo\":\"a\"") && Contains("\"echo\":\"b\""));
+}
+
+TEST_CASE("what is no request is answered with what is wrong") {
+  Serving daemon;
+  const struct {
+    std::string line;
+    const char* message;
+  } cases[] = {
+      {"\n", "not JSON"},
+      {"status\n", "not JSON"},
+      {"{\"command\": \"status\"\n", "not JSON"},
+      {std::string("\xff\xfe\0\n", 4), "not JSON"},
+      {"[]\n", "an object with a string"},
+      {"{}\n", "an object with a string"},
+      {"{\"command\": 1}\n", "an object with a string"},
+      {"{\"command\": \"x\", \"big\": \"much\"}\n", "cannot be answered"},
+      {std::string(30'000, '[') + "\n", "not JSON"},
+      {std::string(30'000, '[') + std::string(30'000, ']') + "\n", "an object with a string"},
+  };
+  const UniqueFd socket = daemon.connect();
+  for (const auto& [line, message] : cases) {
+    CAPTURE(line.substr(0, 40));
+    const auto answer = daemon.ask(socket, line);
+    REQUIRE(answer);
+    CHECK_THAT(answer->at("error").get<std::string>(), Contains(message));
+  }
+  CHECK(daemon.ask(socket, "{\"command\": \"still\"}\n")->at("echo") == "still");
+}
+
+TEST_CASE("a line without end is cut off with an answer") {
+  Serving daemon;
+  const UniqueFd socket = daemon.connect();
+  const auto answer = daemon.ask(socket, std::string(max_control_line_bytes, 'x'));
+  REQUIRE(answer);
+  CHECK_THAT(answer->at("error").get<std::string>(), Contains("at most 65536 bytes"));
+  CHECK_FALSE(daemon.line(socket));
+  CHECK(daemon.server->clients() == 0);
+}
+
+TEST_CASE("who says nothing, or does not read, is dropped") {
+  Serving daemon(30ms);
+  const UniqueFd silent = daemon.connect();
+  CHECK_FALSE(daemon.line(silent));
+  const UniqueFd deaf = daemon.connect();
+  const std::string request = "{\"command\": \"a\", \"big\": 4000000}\n";
+  REQUIRE(::send(deaf.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.requests == 1; }));
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.server->clients() == 0; }));
+}
+
+TEST_CASE("connections are bounded, and nothing leaks") {
+  Serving daemon;
+  const std::size_t descriptors = test::open_descriptors();
+  {
+    std::vector<UniqueFd> open;
+    for (std::size_t i = 0; i < max_control_clients; ++i) {
+      open.push_back(daemon.connect());
+      CHECK(test::run_until(daemon.loop, [&] { return daemon.server->clients() == i + 1; }));
+    }
+    const UniqueFd one_more = daemon.connect();
+    const auto answer = daemon.line(one_more);
+    REQUIRE(answer);
+    CHECK_THAT(answer->at("error").get<std::string>(), Contains("too many"));
+  }
+  CHECK(test::run_until(daemon.loop, [&] { return daemon.server->clients() == 0; }));
+  CHECK(test::open_descriptors() == descriptors);
+}
+
+TEST_CASE("random bytes are answered or dropped") {
+  Serving daemon;
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const UniqueFd socket = daemon.connect();
+    std::string bytes(1 + random() % 300, '\0');
+    for (char& byte : bytes)
+      byte = static_cast<char>(random());
+    bytes += '\n';
+    REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    char byte = 0;
+    CHECK(test::run_until(daemon.loop, [&] { return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) >= 0; }));
+  }
+  CHECK(daemon.requests == 0);
+}

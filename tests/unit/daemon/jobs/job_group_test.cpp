@@ -1,0 +1,157 @@
+// Several clients of one job at one daemon: its own code, with its workers, beside trainers in threads of their own
+// that serve what is due at their own speeds. Steps are multiples of a power of two, so that the mean of four is exact.
+
+#include <array>
+#include <memory>
+
+#include "tests/unit/daemon/jobs/played_job.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using test::Daemon;
+using test::step;
+using test::steps;
+using test::Trainer;
+
+TEST_CASE("clients of a job that train at their own speeds end at the mean of what they learned, exactly") {
+  using std::chrono::microseconds;
+  Trainer fast(2, microseconds(20));
+  Trainer middle(9, microseconds(100));
+  Trainer slow(-5, microseconds(700));
+  Trainer late(0, microseconds(50));
+  Daemon daemon;
+  const std::vector<Trainer*> all = {&fast, &middle, &slow, &late};
+  daemon.attach(fast);
+  daemon.attach(middle);  // while the first one joins
+  daemon.attach(slow);
+  daemon.attach(late);
+  for (Trainer* trainer : all) {
+    trainer->may_train = false;  // until all take part: before, their shares would be larger
+    trainer->start();
+  }
+  daemon.run_until([&] { return std::all_of(all.begin(), all.end(), [](Trainer* t) { return t->running(); }); });
+  for (Trainer* trainer : all)
+    trainer->may_train = true;
+  daemon.run_until([&] { return std::all_of(all.begin(), all.end(), [](Trainer* t) { return t->trained(); }); });
+  const float expected = 2 + static_cast<float>(steps) * step;
+  const auto at_expected = [&](Trainer* trainer) { return trainer->published() == Approx(expected).epsilon(1e-6); };
+  daemon.run_until([&] { return std::all_of(all.begin(), all.end(), at_expected); },
+                   [&] {
+                     std::string text;
+                     for (Trainer* t : all)
+                       text += std::to_string((t->published() - 2) * 1024) + " clock " +
+                               std::to_string(t->memory().header().clock.load()) + "; ";
+                     return text;
+                   });
+  CHECK(daemon.status().processes.size() == 4);
+  CHECK(daemon.status().clock == Approx(static_cast<double>(steps)).margin(4));
+}
+
+TEST_CASE("daemons die among several clients of a job: what these learned counts once at most, and most of it does") {
+  std::array<Trainer, 3> trainers{
+      {{1, std::chrono::microseconds(100)}, {5, std::chrono::microseconds(250)}, {9, std::chrono::microseconds(150)}}};
+  test::train_while_daemons_die(trainers);
+}
+
+TEST_CASE("a client of a job goes in the middle, whoever it is, and another comes") {
+  const std::size_t leaver = GENERATE(0, 1);
+  Daemon daemon;
+  std::array<Trainer, 2> first{{{1, std::chrono::microseconds(50)}, {7, std::chrono::microseconds(80)}}};
+  std::vector<std::shared_ptr<ClientSession>> sessions;
+  for (Trainer& trainer : first)
+    sessions.push_back(daemon.attach(trainer));
+  for (Trainer& trainer : first)
+    trainer.start();
+  Trainer& stays = first[1 - leaver];
+  daemon.run_until([&] { return first[leaver].memory().header().clock.load() > steps / 4; });
+  first[leaver].stop();
+  daemon.detach(sessions[leaver]);
+  Trainer late(-50, std::chrono::microseconds(50));
+  daemon.attach(late);
+  late.start();
+  daemon.run_until([&] { return stays.trained() && late.trained(); });
+  daemon.run_until([&] { return std::abs(stays.published() - late.published()) < step; });
+  CHECK(stays.published() > 1 + steps * step * 0.5F);
+  CHECK(stays.published() < 1 + steps * step * 2);
+}
+
+namespace {
+
+/// Two clients of which the second trains, and the daemon has handed it everything again.
+struct OneTrains {
+  OneTrains() {
+    rests.may_train = false;
+    daemon.attach(rests);
+    session = daemon.attach(trains);
+    daemon.run_until([&] {
+      rests.turn();
+      trains.turn();
+      return trains.memory().header().clock.load() > 2;
+    });
+    daemon.run_until([&] {
+      rests.turn();
+      return trains.all_due();
+    });
+  }
+  [[nodiscard]] float expected() const {
+    return 1 + static_cast<float>(trains.memory().header().clock.load()) * step / 2;
+  }
+
+  Trainer rests{1, std::chrono::microseconds(0)};
+  Trainer trains{1, std::chrono::microseconds(0)};
+  Daemon daemon;
+  std::shared_ptr<ClientSession> session;
+};
+
+}  // namespace
+
+TEST_CASE("what a client of a job publishes before it goes stays, also if the daemon hears first that it is gone") {
+  OneTrains job;
+  job.trains.turn();
+  job.daemon.detach(job.session);
+  job.daemon.run_until(
+      [&] {
+        job.rests.turn();
+        return job.rests.published() == job.expected();
+      },
+      [&] { return std::to_string(job.rests.published()) + " and not " + std::to_string(job.expected()); });
+}
+
+TEST_CASE("what a client of a job publishes while its session is broken counts once when it is back") {
+  OneTrains job;
+  job.daemon.detach(job.session);
+  job.trains.turn();
+  job.trains.may_train = false;
+  job.daemon.run_until([&] { return job.daemon.try_attach_again(job.trains).has_value(); });
+  int still = 0;
+  job.daemon.run_until(
+      [&] {
+        job.rests.turn();
+        job.trains.turn();
+        const bool exact = job.rests.published() == job.expected() && job.trains.published() == job.expected();
+        still = exact ? still + 1 : 0;
+        return still > 100;
+      },
+      [&] { return std::to_string(job.rests.published()) + " and not " + std::to_string(job.expected()); });
+}
+
+TEST_CASE("a daemon that ends while its clients come back leaves word of all of them") {
+  std::array<Trainer, 3> trainers{
+      {{1, std::chrono::microseconds(50)}, {1, std::chrono::microseconds(50)}, {1, std::chrono::microseconds(50)}}};
+  {
+    Daemon daemon;
+    for (Trainer& trainer : trainers) {
+      daemon.attach(trainer);
+      trainer.start();
+    }
+    daemon.run_until(
+        [&] { return std::all_of(trainers.begin(), trainers.end(), [](auto& t) { return t.running(); }); });
+  }
+  Daemon successor(true);
+  successor.attach(trainers[1]);
+  successor.attach(trainers[2]);
+  int turns = 0;
+  successor.run_until([&] { return ++turns > 10; });
+  for (const Trainer& trainer : trainers)
+    CHECK(trainer.memory().header().place.load() >> 32 == 3);
+}

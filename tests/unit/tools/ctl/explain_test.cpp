@@ -1,0 +1,213 @@
+// What gossamerctl explain finds in two looks at a daemon: each cause by the numbers that show it, and none where all
+// is well.
+
+#include "tools/ctl/explain.hpp"
+
+#include "daemon/report/status.hpp"
+#include "daemon/report/watch.hpp"
+#include "tests/unit/catch.hpp"
+
+using namespace gossamer;
+using namespace gossamer::ctl;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::string own_id(32, '0');
+const std::string its_id(32, 'a');
+const std::string third_id = "ab" + std::string(30, 'c');
+
+/// Two nodes beside this one, with whom all is well.
+struct Scene {
+  Scene() {
+    node.node = own_id;
+    node.name = "left";
+    node.state = "running";
+    job.job = "digits";
+    job.state = "running";
+    job.neighbours = 2;
+    job.fragments = 4;
+    job.clock = job.global_clock = 10'000;
+    job.exchanges = 500;
+    job.blocks = 1000;
+    job.period_s = 0.06;
+    job.mixing_per_s = 5;
+    job.spectral_gap = 0.2;
+    job.wanted_period_s = 0.05;
+    for (const std::string& id : {its_id, third_id}) {
+      daemon::PeerStatus peer;
+      peer.node = id;
+      peer.name = id == its_id ? "right" : "third";
+      peer.up = true;
+      peer.round_trip_ms = 12;
+      peer.least_round_trip_ms = 10;
+      peer.goodput_mbit_s = 900;
+      peers.push_back(peer);
+      daemon::ClusterMemberStatus member;
+      member.node = id;
+      member.name = peer.name;
+      member.state = "alive";
+      members.push_back(member);
+      daemon::PartnerStatus partner;
+      partner.node = id;
+      partner.state = "running";
+      partner.linked = true;
+      partner.clock = 9'900;
+      partner.exchanges = 100;
+      partner.busy = 10;
+      partner.exchanged_s = 0.1;
+      partner.consensus = 0.01;
+      job.partners.push_back(partner);
+    }
+  }
+  [[nodiscard]] Look look(double at_s) const {
+    return {.at_s = at_s,
+            .node = daemon::status_answer(node).at("node"),
+            .peers = daemon::peers_answer(peers).at("peers"),
+            .members = daemon::members_answer(members).at("members"),
+            .jobs = daemon::jobs_answer({job}).at("jobs")};
+  }
+  /// What the daemon's watch makes of the minute before, in which everything was counted.
+  [[nodiscard]] std::vector<daemon::FindingStatus> watched() const {
+    Scene before = *this;
+    before.job.exchanges = before.job.unresolved = before.job.blocks = before.job.wide_blocks = 0;
+    for (daemon::PartnerStatus& partner : before.job.partners) {
+      partner.exchanges = std::min<std::uint64_t>(partner.exchanges, 1);
+      partner.busy = 0;
+    }
+    return daemon::judge({.at_s = 100, .peers = before.peers, .jobs = {before.job}},
+                         {.at_s = 160, .peers = peers, .jobs = {job}});
+  }
+  /// Four seconds in which this node trains 400 samples a second, and the other so many.
+  [[nodiscard]] std::vector<Finding> explained(const std::string& id, double its_per_s = 400) const {
+    Scene earlier = *this;
+    earlier.job.clock -= 1600;
+    earlier.job.partners[0].clock -= static_cast<std::uint64_t>(4 * its_per_s);
+    Scene later = *this;
+    later.node.findings = watched();
+    return explain(earlier.look(10), later.look(14), id);
+  }
+
+  daemon::NodeStatus node;
+  daemon::JobStatus job;
+  std::vector<daemon::PeerStatus> peers;
+  std::vector<daemon::ClusterMemberStatus> members;
+};
+
+/// The one finding that is not well, as "topic: text -> advice"; all of them if there are several.
+std::string trouble(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings)
+    if (finding.grade != Grade::ok) text += finding.topic + ": " + finding.text + " -> " + finding.advice + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("explain finds nothing where all is well") {
+  const Scene scene;
+  CHECK(trouble(scene.explained(own_id)).empty());
+  const auto findings = scene.explained(its_id);
+  CHECK(trouble(findings).empty());
+  CHECK_THAT(as_text(findings, false), Contains("it trains 400 samples/s, this node 400") && Contains("900 Mbit/s"));
+  CHECK_THAT(as_text(findings, false), Contains("0.01 from this node's"));
+  CHECK_THAT(as_text(scene.explained(own_id), false), Contains("halve the differences between replicas in 139 ms"));
+}
+
+TEST_CASE("explain tells why a node is behind") {
+  Scene scene;
+  scene.job.partners[0].clock = 5'000;
+  CHECK_THAT(
+      trouble(scene.explained(its_id, 100)),
+      Contains(
+          "behind by 5000 of 10000 samples (50 %); it trains 100 samples/s, this node 400 -> its machine is slower"));
+  CHECK_THAT(trouble(scene.explained(its_id, 0)), Contains("stands still"));
+  CHECK(trouble(scene.explained(its_id, 390)).empty());  // it came later
+}
+
+TEST_CASE("explain tells why a node is silent") {
+  Scene scene;
+  scene.peers[0].up = false;
+  scene.peers[0].note = "nobody answers\x1b[2J";
+  scene.members[0].state = "suspected";
+  scene.members[0].heard_s = 7;
+  const std::string found = trouble(scene.explained(its_id));
+  CHECK_THAT(found,
+             Contains("link: down: nobody answers?[2J") && Contains("suspected, last heard from directly 7.0 s ago"));
+  CHECK_THAT(found, !Contains("job"));  // of which nothing is known without a link
+  scene.peers.erase(scene.peers.begin());
+  scene.members.erase(scene.members.begin());
+  CHECK_THAT(trouble(scene.explained(its_id)), Contains("not in the cluster that this node knows"));
+}
+
+TEST_CASE("explain tells what is wrong with a link") {
+  Scene scene;
+  scene.peers[0].round_trip_ms = 180;
+  scene.peers[0].goodput_mbit_s = 5;
+  scene.peers[0].queued_bytes = 4'000'000;
+  const std::string found = trouble(scene.explained(its_id));
+  CHECK_THAT(found,
+             Contains("latency: heartbeats to right take 180 ms, 170 ms of it in queues") && Contains("for 0.0 s"));
+  CHECK_THAT(found, Contains("queue: 4 MB wait to be sent to right, 6.4 s at the 5 Mbit/s"));
+  CHECK(trouble(scene.explained(third_id)).empty());
+}
+
+TEST_CASE("explain tells what is wrong between two replicas") {
+  const auto found = [](auto change) {
+    Scene scene;
+    change(scene.job.partners[0]);
+    return trouble(scene.explained(its_id));
+  };
+  CHECK_THAT(found([](auto& partner) { partner.state = "absent"; }), Contains("does not run this job"));
+  CHECK_THAT(found([](auto& partner) { partner.state = "other layout"; }), Contains("another model under this name"));
+  CHECK(found([](auto& partner) { partner.state = "joining"; }).empty());
+  CHECK_THAT(found([](auto& partner) { partner.busy = 300; }), Contains("asked more than it can answer"));
+  CHECK_THAT(found([](auto& partner) { partner.consensus = 0.05; }),
+             Contains("job digits: right drifts: its model is 0.05 of the norm from this node's, the others 0.01"));
+  const auto sick = [](auto& partner) { partner.quarantined_fragments = 2; };
+  CHECK_THAT(found(sick), Contains("job digits: it holds NaN or infinity in 2 of 4 fragments"));
+  Scene with_nan;
+  sick(with_nan.job.partners[0]);
+  CHECK_THAT(trouble(with_nan.explained(own_id)), Contains("right holds NaN or infinity in 2 of 4 fragments"));
+  CHECK(trouble(with_nan.explained(third_id)).empty());
+  // Said of that node only.
+  Scene scene;
+  scene.job.partners[0].consensus = 0.05;
+  CHECK(trouble(scene.explained(third_id)).empty());
+  CHECK(trouble(scene.explained(own_id)).empty());
+  // What stands still for the moment is told, and is no trouble.
+  scene = Scene();
+  scene.job.partners[0].exchanges = 0;
+  CHECK_THAT(as_text(scene.explained(its_id), false), Contains("no exchange with it yet"));
+}
+
+TEST_CASE("explain tells what slows this node down") {
+  Scene scene;
+  scene.job.period_s = 4;
+  scene.job.period_limit = "bandwidth_share";
+  scene.job.unresolved = 40;
+  scene.job.wide_blocks = 300;
+  scene.node.limits_near = "clients: 60 of 64";
+  scene.node.health = 2;
+  const std::string found = trouble(scene.explained(own_id));
+  CHECK_THAT(found, Contains("every 4.0 s instead of 50 ms") && Contains("of 540 exchanges, 40 have an outcome"));
+  CHECK_THAT(found, Contains("its share of the network: a larger [gossip] bandwidth_share"));
+  CHECK_THAT(found, Contains("30 % of all blocks") && Contains("60 of 64") && Contains("3 times as patient"));
+  scene.job.processes = {{.pid = 71, .state = "quarantined"}, {.pid = 72, .state = "running"}};
+  CHECK_THAT(trouble(scene.explained(own_id)), Contains("the model of process 71 holds NaN") && !Contains("72"));
+  scene.job.state = "quarantined";
+  scene.job.neighbours = 0;
+  scene.peers.clear();
+  CHECK_THAT(trouble(scene.explained(own_id)),
+             Contains("NaN or infinity") && Contains("no other replica") && Contains("links: none"));
+}
+
+TEST_CASE("explain finds a node by its name or the beginning of its id") {
+  const Look look = Scene().look(0);
+  CHECK(find_node(look, "") == own_id);
+  CHECK(find_node(look, "left") == own_id);
+  CHECK(find_node(look, "right") == its_id);
+  CHECK(find_node(look, "ab") == third_id);
+  CHECK_THAT(find_node(look, "a").error(), Contains("say more of the id") && Contains("third") && !Contains("left"));
+  CHECK_THAT(find_node(look, "nobody").error(), Contains("no node is called nobody; known are:") && Contains("left"));
+}

@@ -18,8 +18,6 @@ namespace {
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
-/// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
-constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
 /// The option that holds the period up, as it is called in the configuration; empty: none does.
 const char* period_limit_name(gossip::Cadence::Limit limit) {
@@ -110,7 +108,6 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       clients_{client},
       memory_(client, client->session().kept(), counter.next()),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
-      copying_(replica_.fragment_count()),
       started_us_(host.now_us()) {
   group_.set_first(memory_.first());
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
@@ -163,23 +160,18 @@ void Job::start() {
   // says so all the time, or a successor would take it for a newcomer.
   if (memory_.first()->joins()) {
     memory_.first()->memory().set_state(layout::RunState::joining);
-    if (host_.checkpoints() != nullptr) return search_checkpoints();
+    return beginning_.search();
   }
   begin();
 }
 
 /// From here on the others are told of the job. Neighbours linked already are met here.
 void Job::begin() {
-  const ClientMemory& memory = memory_.first()->memory();
   // Founders agree by what they would begin with.
-  const std::uint64_t clock =
-      std::max(memory_.first()->clock(), candidates_.empty() ? 0 : candidates_.front().description.clock);
+  const std::uint64_t clock = std::max(memory_.first()->clock(), beginning_.candidate_clock());
   replica_.set_clock(clock);
   if (memory_.first()->joins()) {
-    std::vector<std::uint32_t> blocks;
-    for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
-      blocks.push_back(memory.block_count(f));
-    joining_.emplace(gossip::JoiningOptions{}, host_.id(), key(), clock, std::move(blocks));
+    beginning_.join(clock);
   } else {
     await_those_with(*memory_.first());
   }
@@ -320,7 +312,7 @@ void Job::woken(const ClientSession& session) {
     }
   }
   run_if_joined();
-  watch_finishing();
+  ending_.watch(clients_, host_.now_us());
 }
 
 void Job::published(JobClient& client, std::uint32_t f) {
@@ -333,7 +325,7 @@ void Job::published(JobClient& client, std::uint32_t f) {
 void Job::read_clock() {
   for (const auto& client : clients_)
     group_.observe_clock(*client);
-  if (!joining_ && !restoring_) replica_.set_clock(clock());
+  if (!beginning_.is_under_way()) replica_.set_clock(clock());
 }
 
 std::uint64_t Job::clock() const {
@@ -368,9 +360,7 @@ bool Job::detached(const ClientSession& session) {
 }
 
 void Job::drain() {
-  joining_.reset();
-  searching_ = false;
-  restoring_.reset();
+  beginning_.stop();
   tell_state(layout::RunState::draining);
   if (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)) return;
   decide([&](Actions& out) { replica_.enter(gossip::Phase::stopping, out); });
@@ -385,9 +375,7 @@ void Job::set_drained(bool drained) {
 void Job::leave(TimeUs deadline_us) {
   if (ended_ || leaving_) return;
   leaving_ = true;
-  joining_.reset();
-  searching_ = false;
-  restoring_.reset();
+  beginning_.stop();
   tell_state(layout::RunState::draining);
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
@@ -466,15 +454,15 @@ void Job::lacks_memory(int error) {
 
 void Job::link_up(const NodeId& node) {
   linked_.insert(node);
-  if (searching_) return;  // all are met when it begins
+  if (beginning_.is_searching()) return;  // all are met when it begins
   decide([&](Actions& out) { replica_.link_up(node, out); });
-  decide_joining([&](gossip::Joining::Actions& out) { joining_->link_up(node, host_.now_us(), out); });
+  beginning_.link_up(node);
 }
 
 void Job::link_down(const NodeId& node) {
   linked_.erase(node);
   replica_.link_down(node);
-  decide_joining([&](gossip::Joining::Actions& out) { joining_->link_down(node, host_.now_us(), out); });
+  beginning_.link_down(node);
 }
 
 void Job::node_dead(const NodeId& node) {
@@ -483,7 +471,7 @@ void Job::node_dead(const NodeId& node) {
 
 void Job::received(const NodeId& from, Message&& message) {
   const TimeUs now_us = host_.now_us();
-  if (auto* reply = std::get_if<PullReply>(&message)) return pulled(from, std::move(*reply));
+  if (auto* reply = std::get_if<PullReply>(&message)) return beginning_.pulled(from, std::move(*reply));
   const auto* told = std::get_if<JobInfo>(&message);
   const std::optional<JobInfo> info = told == nullptr ? std::nullopt : std::optional(*told);
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) payload_bytes_received_ += payload_bytes(*request);
@@ -491,7 +479,7 @@ void Job::received(const NodeId& from, Message&& message) {
   decide([&](Actions& out) { replica_.received(from, std::move(message), now_us, out); });
   if (!info) return;
   warn_of_strangers();
-  decide_joining([&](gossip::Joining::Actions& out) { joining_->info(from, *info, now_us, out); });
+  beginning_.info(from, *info);
 }
 
 void Job::warn_of_strangers() {
@@ -514,128 +502,10 @@ void Job::warn_of_clock() {
       name(), claim->node.brief(), claim->clock);
 }
 
-// --- joining ------------------------------------------------------------------------------------------------------
-
-template <class Feed>
-void Job::decide_joining(Feed feed) {
-  if (!joining_ || ended_) return;
-  gossip::Joining::Actions actions;
-  feed(actions);
-  for (const auto& ask : actions.ask)
-    host_.send(ask.to, ask.message);  // asked again by time if it is lost
-  for (const auto& take : actions.take) {
-    decide([&](Actions& out) { replica_.hand_over_taken(take.fragment, out); });
-    pulled_bytes_ += take.values.size();
-  }
-  if (actions.take.empty() && !actions.finished) return;
-  memory_.first()->memory().set_fragments_pulled(joining_->fragments_pulled());
-  if (!actions.finished) return;
-  const std::uint32_t pulled = joining_->fragments_pulled();
-  if (pulled > 0) {
-    // The model has seen as many samples as its donors say, whatever the client had trained before on its own.
-    const std::uint64_t own = memory_.first()->memory().clock();
-    memory_.first()->memory().set_clock_base(joining_->clock() - std::min(joining_->clock(), own));
-    memory_.first()->take_cursor(joining_->cursor());
-    host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", name(), pulled_bytes_,
-                     static_cast<double>(host_.now_us() - started_us_) / us_per_s);
-    if (!candidates_.empty() && candidates_.front().imported) {
-      host_.log().warn(
-          "job {}: {} was not taken over, since other nodes run the job already: stop the training "
-          "processes of the job on all nodes, and start those of this node first",
-          name(), candidates_.front().file->path().string());
-    }
-    candidates_.clear();
-  } else if (!candidates_.empty()) {
-    restoring_ = std::make_shared<Restoring>(Restoring{.candidates = std::exchange(candidates_, {})});
-    joining_.reset();
-    return restore_next();
-  } else {
-    host_.log().info("job {}: begins with this client's model", name());
-  }
-  joining_.reset();
-  run_if_joined();
-}
-
-/// Copies the values to where the client will read them, on a worker, and checks them there.
-void Job::pulled(const NodeId& from, PullReply&& reply) {
-  const std::uint32_t f = reply.fragment;
-  if (!joining_ || f >= copying_.size() || copying_[f]) return;
-  gossip::FragmentBuffers& buffers = replica_.buffers(f);
-  if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
-  const std::size_t size_bytes = buffers.block_count() * block_elements * sizeof(float);
-  if (reply.reason != RefuseReason::none || reply.values.size() != size_bytes)
-    return finish_pull(from, std::move(reply));
-  if (!replica_.begin_taking(f)) return hold_back(from, std::move(reply));
-  struct Outcome {
-    int memory_error = 0;
-    bool good = false;
-    std::string device_failure = {};
-  };
-  copying_[f] = true;
-  float* target = buffers.begin_replace();
-  const Bytes values = reply.values;
-  const std::uint64_t hash = reply.hash;
-  const bool taken = host_.workers().submit(
-      [values, hash, target, f, blocks = buffers.block_count(), &device = buffers.device(), self = shared_from_this()] {
-        const ClientMemory& memory = self->memory_.first()->memory();
-        if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Outcome{.memory_error = error};
-        // Summed in place they stay as they are: it is to know whether they are finite.
-        const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
-                          device.upload(target, values.as<float>()) &&
-                          device.sum({.publication = target}, blocks, target);
-        return Outcome{.good = good, .device_failure = good ? "" : device.failure()};
-      },
-      [self = shared_from_this(), from, reply = std::move(reply)](Outcome outcome) mutable {
-        const std::uint32_t f = reply.fragment;
-        self->copying_[f] = false;
-        if (self->ended_) return;
-        self->replica_.end_taking(f, {.there = outcome.memory_error == 0});
-        if (outcome.memory_error != 0) {
-          self->lacks_memory(outcome.memory_error);
-          return self->hold_back(from, std::move(reply));
-        }
-        if (!outcome.device_failure.empty()) {
-          self->host_.log().warn("job {}: fragment {} of the model could not be written to the client's memory: {}",
-                                 self->name(), reply.fragment, outcome.device_failure);
-          reply.reason = RefuseReason::not_finite;
-        } else if (!outcome.good) {
-          self->host_.log().warn("job {}: node {} sent fragment {} damaged or with NaN: asking another node",
-                                 self->name(), from.brief(), reply.fragment);
-          reply.reason = RefuseReason::not_finite;
-        }
-        self->finish_pull(from, std::move(reply));
-      });
-  GOSSAMER_CHECK(taken);
-}
-
-void Job::finish_pull(const NodeId& from, PullReply&& reply) {
-  decide_joining([&](gossip::Joining::Actions& out) { joining_->pulled(from, reply, host_.now_us(), out); });
-}
-
-/// Values that lean memory has no room for yet. A few are asked for at once; one that is let fall is asked for again.
-void Job::hold_back(const NodeId& from, PullReply&& reply) {
-  if (pulls_held_back_.size() < memory_.first()->memory().window_fragments())
-    pulls_held_back_.emplace_back(from, std::move(reply));
-}
-
-void Job::take_held_back() {
-  std::vector<std::pair<NodeId, PullReply>> replies;
-  replies.swap(pulls_held_back_);
-  for (auto& [from, reply] : replies)
-    pulled(from, std::move(reply));
-}
-
-bool Job::replaces_pending() {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
-    if (replica_.buffers(f).parts().replace) return true;
-  }
-  return std::find(copying_.begin(), copying_.end(), true) != copying_.end();
-}
-
 /// Runs once the model is agreed on and the client has taken all of it over.
 void Job::run_if_joined() {
-  if (searching_ || joining_ || restoring_ || ended_) return;
-  if (replica_.state() != ReplicaState::joining || replaces_pending()) return;
+  if (beginning_.is_under_way() || ended_) return;
+  if (replica_.state() != ReplicaState::joining || beginning_.replaces_pending()) return;
   if (awaits_clients()) return;
   replica_.set_clock(memory_.first()->clock());
   joined_us_ = host_.now_us();
@@ -644,11 +514,39 @@ void Job::run_if_joined() {
   tell_of_group();
   decide([&](Actions& out) { replica_.enter(gossip::Phase::running, out); });
   memory_.first()->set_joined();
-  settle_import();
+  beginning_.settle_import();
   tell_clients();
   memory_.first()->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
   host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.neighbours().partners());
+}
+
+// --- what the clients are told -----------------------------------------------------------------------------------
+
+/// A program's own, unless all are from before the model was taken over: of several, that of the client which has
+/// trained most.
+std::vector<std::byte> Job::cursor() const {
+  const JobClient* furthest = nullptr;
+  for (const auto& client : clients_) {
+    if (!client->has_own_cursor()) continue;
+    if (furthest == nullptr || client->clock() > furthest->clock()) furthest = client.get();
+  }
+  if (furthest != nullptr) return furthest->memory().own_cursor();
+  return clients_.empty() ? std::vector<std::byte>{} : clients_.front()->memory().job_cursor();
+}
+
+void Job::tell_place(JobClient& client) {
+  const auto index = static_cast<std::uint32_t>(
+      std::find_if(clients_.begin(), clients_.end(), [&](const auto& one) { return one.get() == &client; }) -
+      clients_.begin());
+  // Those that are waited for count: this daemon may die before they are back.
+  client.memory().set_place(index, std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_));
+  client.tell_members(replica_.neighbours().members());
+}
+
+void Job::tell_places() {
+  for (const auto& client : clients_)
+    tell_place(*client);
 }
 
 // --- time and status ----------------------------------------------------------------------------------------------
@@ -656,17 +554,8 @@ void Job::run_if_joined() {
 void Job::tick(bool settled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
-  if (searching_) stop_searching(now_us);
   read_clock();
-  if (joining_) {
-    for (const auto& [node, round_trip_us] : host_.round_trips_us())
-      joining_->set_round_trip(node, round_trip_us);
-  }
-  decide_joining([&](gossip::Joining::Actions& out) {
-    joining_->tick(settled || now_us - started_us_ > settle_timeout_us, now_us, out);
-  });
-  take_held_back();
-  if (restoring_ && restoring_->waits_for_room) restore_next();
+  beginning_.tick(settled);
   if (awaited_clients_ > 0) run_if_joined();
   measure_time_taken(now_us);
   for (const NodeId& node : linked_)
@@ -674,13 +563,13 @@ void Job::tick(bool settled) {
   decide([&](Actions& out) { replica_.tick(now_us, out); });
   tick_group();
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
-  watch_finishing();
+  ending_.watch(clients_, host_.now_us());
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
 }
 
 void Job::tick_group() {
   const TimeUs period_us = replica_.pace().period_us();
-  group_.tick(all_stopped_ ? std::min(period_us, gossip::finish_wait_us) : period_us, runs());
+  group_.tick(ending_.all_stopped() ? std::min(period_us, gossip::finish_wait_us) : period_us, runs());
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
     memory_.set_first(nullptr);  // gone, and its memory is not needed any more
@@ -717,7 +606,7 @@ void Job::tell_clients() {
       .unresolved = counters.unresolved,
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
-      .pulled_bytes = pulled_bytes_};
+      .pulled_bytes = beginning_.pulled_bytes()};
   for (const auto& client : clients_) {
     ClientMemory& memory = client->memory();
     memory.set_global_clock(global_clock_);
@@ -811,10 +700,9 @@ JobStatus Job::status() const {
   status.payload_bytes_received = payload_bytes_received_;
   status.age_samples = static_cast<double>(replica_.age_samples());
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
-  status.fragments_pulled = joining_ ? joining_->fragments_pulled()
-                                     : static_cast<std::uint32_t>(pulled_bytes_ > 0 ? description_.fragments : 0);
-  status.donors = joining_ ? joining_->donors() : 0;
-  status.pulled_bytes = pulled_bytes_;
+  status.fragments_pulled = beginning_.fragments_pulled();
+  status.donors = beginning_.donors();
+  status.pulled_bytes = beginning_.pulled_bytes();
   status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;
   status.fragments_handed_over = replica_.fragments().handed_over();
   status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
@@ -862,7 +750,7 @@ JobStatus Job::status() const {
     if (const std::string& error = checkpoint_writing_->latest().error; !error.empty())
       status.note = "no checkpoint was written: " + error;
     const std::string trouble = host_.checkpoints()->trouble_text();
-    if (!trouble.empty() && (checkpoint_writing_->under_way() || restoring_)) status.note = trouble;
+    if (!trouble.empty() && (checkpoint_writing_->under_way() || beginning_.is_restoring())) status.note = trouble;
   }
   if (const auto& stranger = replica_.neighbours().layout_stranger()) {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());

@@ -26,49 +26,21 @@
 #include "daemon/clients/reply_records.hpp"
 #include "daemon/config/config.hpp"
 #include "daemon/device/node_mean.hpp"
-#include "daemon/jobs/checkpoint_search.hpp"
 #include "daemon/jobs/checkpoint_writing.hpp"
-#include "daemon/jobs/gpu_sums.hpp"
+#include "daemon/jobs/job_beginning.hpp"
 #include "daemon/jobs/job_client.hpp"
+#include "daemon/jobs/job_ending.hpp"
 #include "daemon/jobs/job_memory.hpp"
 #include "daemon/report/status.hpp"
-#include "daemon/system/workers.hpp"
 #include "gossip/check.hpp"
-#include "gossip/replica/joining.hpp"
 
 namespace gossamer::daemon {
-
-/// What a job asks of its node.
-class JobHost {
- public:
-  virtual ~JobHost() = default;
-  [[nodiscard]] virtual NodeId id() const = 0;
-  [[nodiscard]] virtual TimeUs now_us() const = 0;
-  /// Since when the daemon has been there for clients, by the same clock.
-  [[nodiscard]] virtual TimeUs began_us() const = 0;
-  /// False if it cannot be sent now: no link, or its queue is full.
-  virtual bool send(const NodeId& to, const Message& message) = 0;
-  /// Nodes linked now.
-  [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
-  /// To those nodes, as measured; a node to which it is not known yet is left out.
-  [[nodiscard]] virtual std::map<NodeId, TimeUs> round_trips_us() const = 0;
-  /// What the network takes of one job, as measured; 0: not known.
-  [[nodiscard]] virtual double capacity_bytes_s() const = 0;
-  [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
-  [[nodiscard]] virtual Workers& workers() = 0;
-  [[nodiscard]] virtual spdlog::logger& log() = 0;
-  /// Null: none are kept.
-  [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
-  /// Null: what is on several GPUs is summed through the host's memory.
-  [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
-  /// What people call the node.
-  [[nodiscard]] virtual std::string node_name() const { return {}; }
-};
 
 class Job : public std::enable_shared_from_this<Job>,
             private CheckpointSource,
             private gossip::ReplicaHost,
-            private gossip::GroupHost {
+            private gossip::GroupHost,
+            private BeginningHost {
  public:
   /// Refused if the client's words do not make sense.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
@@ -108,7 +80,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void received(const NodeId& from, Message&& message);
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
   /// False: where it stands is not known yet, and nobody is to be told anything.
-  [[nodiscard]] bool has_begun() const { return !searching_; }
+  [[nodiscard]] bool has_begun() const { return !beginning_.is_searching(); }
   /// See gossip::Replica: what one client's replica has answered, the next one's must not.
   void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.book().replies().add_seen(seen); }
   void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
@@ -188,47 +160,25 @@ class Job : public std::enable_shared_from_this<Job>,
   void tick_group();
   void set_first(std::shared_ptr<JobClient> client);
 
-  // --- what the job begins with (job_checkpoint.cpp)
-  struct Restoring {
-    std::vector<CheckpointCandidate> candidates;  // the first is the one that is tried
-    std::uint32_t next = 0;                       // fragment
-    // Into lean memory the file is read twice: to check it, and then to hand each fragment over as there is room.
-    bool checked = false;
-    bool waits_for_room = false;
-  };
-  void begin();
-  void search_checkpoints();
-  void searched(CheckpointsFound&& found);
-  void stop_searching(TimeUs now_us);
-  void restore_next();
-  void restore_failed(const std::string& why);
-  void restored();
-  void settle_import();
+  // --- BeginningHost
+  [[nodiscard]] std::shared_ptr<void> keep() override { return shared_from_this(); }
+  [[nodiscard]] bool is_gone() const override { return ended_ || client_gone(); }
+  void search_over() override { begin(); }
+  void model_decided() override { run_if_joined(); }
+  void warn_of_memory(int error) override { lacks_memory(error); }
 
+  void begin();
   // --- CheckpointSource
   bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) override;
   [[nodiscard]] checkpoint::Description describe() const override;
 
-  template <class Feed>
-  void decide_joining(Feed feed);
-  void pulled(const NodeId& from, PullReply&& reply);
-  void finish_pull(const NodeId& from, PullReply&& reply);
-  void hold_back(const NodeId& from, PullReply&& reply);
-  void take_held_back();
   void run_if_joined();
   void read_clock();
   /// Of the replica, in samples.
   [[nodiscard]] std::uint64_t clock() const;
-  [[nodiscard]] bool replaces_pending();
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_place(JobClient& client);
   void tell_places();
-  void watch_finishing();
-  void answer_finishing(JobClient& client);
-  [[nodiscard]] bool is_left_out(const JobClient& client) const;
-  [[nodiscard]] std::set<std::uint64_t> left_out() const;
-  [[nodiscard]] bool is_even() const;
-  [[nodiscard]] std::uint64_t first_sound_client() const;
   void tell_clients();
   void tell_run_state(JobClient& client);
   [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
@@ -248,9 +198,8 @@ class Job : public std::enable_shared_from_this<Job>,
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};
-  std::optional<gossip::Joining> joining_;
-  std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
-  std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
+  JobBeginning beginning_{*this, host_, description_, memory_, replica_, executor_};
+  JobEnding ending_{replica_, executor_, group_};
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;
   std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
@@ -261,21 +210,12 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs joined_us_ = 0;
   TimeUs told_clients_us_ = 0;
   TimeUs time_taken_at_us_ = 0;
-  std::uint64_t pulled_bytes_ = 0;
   std::uint64_t global_clock_ = 0;     // the largest told
   std::optional<NodeId> disbelieved_;  // warned of
-  bool all_stopped_ = false;           // no client trains
-  bool finishing_ = false;             // and the replica has been told
-  TimeUs finishing_seen_us_ = 0;
-  std::optional<std::uint64_t> saver_;  // the client, once it is over
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;
   std::set<NodeId> linked_;
   std::shared_ptr<CheckpointWriting> checkpoint_writing_;
-  bool searching_ = false;                       // for checkpoints; it begins when that is over
-  std::vector<CheckpointCandidate> candidates_;  // that it may begin with, until it is decided who begins
-  std::shared_ptr<Restoring> restoring_;
-  bool import_pending_ = false;  // it begins with the imported file
 };
 
 }  // namespace gossamer::daemon

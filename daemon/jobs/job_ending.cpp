@@ -1,0 +1,86 @@
+#include "daemon/jobs/job_ending.hpp"
+
+#include <algorithm>
+
+namespace gossamer::daemon {
+
+namespace {
+
+/// A program that stops and trains in turns makes its node say so to the neighbours no more often than this.
+constexpr TimeUs finishing_period_us = 5 * us_per_ms;
+
+}  // namespace
+
+void JobEnding::watch(const Clients& clients, TimeUs now_us) {
+  if (clients.empty() || now_us - seen_us_ < finishing_period_us) return;
+  seen_us_ = now_us;
+  bool again = false;
+  for (const auto& client : clients) {
+    const bool news = client->look_at_finishing();
+    again = again || (news && !is_left_out(*client));
+  }
+  const bool nobody = left_out(clients).size() == clients.size();
+  const bool all = std::ranges::all_of(
+      clients, [&](const auto& client) { return client->finishing() != 0 || (!nobody && is_left_out(*client)); });
+  if (training_ == Training::finishing && (again || !all)) {
+    saver_.reset();
+    set_finishing(false, now_us);
+  }
+  if (training_ != Training::finishing) training_ = all ? Training::stopped : Training::go_on;
+  if (training_ == Training::stopped && is_even(clients)) set_finishing(true, now_us);
+  for (const auto& client : clients) {
+    if (client->finishing() != 0) answer(*client, clients);
+  }
+}
+
+void JobEnding::set_finishing(bool on, TimeUs now_us) {
+  training_ = on ? Training::finishing : Training::stopped;
+  executor_.decide([&](gossip::Actions& out) { replica_.set_finishing(on, now_us, out); });
+}
+
+bool JobEnding::is_left_out(const JobClient& client) const {
+  return group_.is_quarantined(client) && client.waits_for_nothing();
+}
+
+std::set<std::uint64_t> JobEnding::left_out(const Clients& clients) const {
+  std::set<std::uint64_t> numbers;
+  for (const auto& client : clients) {
+    if (is_left_out(*client)) numbers.insert(client->number());
+  }
+  return numbers;
+}
+
+/// All clients that are not left out hold the same.
+bool JobEnding::is_even(const Clients& clients) const {
+  return !group_.is_shared() || group_.local().even(left_out(clients));
+}
+
+void JobEnding::answer(JobClient& client, const Clients& clients) {
+  gossip::FinishReport report = replica_.finish_report();
+  const bool over = training_ == Training::finishing && report.over && is_even(clients);
+  // Once it is over the first client may be gone before the others have heard.
+  if (over && !saver_) saver_ = first_sound(clients);
+  const bool first = client.number() == saver_.value_or(first_sound(clients));
+  // The node's copy is without what a quarantined client publishes.
+  const bool quarantined = group_.is_quarantined(client);
+  if (quarantined) {
+    report = gossip::spoiled_report(report.members);
+    report.spoiled = is_left_out(client) || group_.local().even();  // with all that the clients have published since
+  }
+  client.answer_finishing(
+      {.number = client.finishing(),
+       .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, gossip::max_members_told)),
+       .agreed = over && !quarantined,
+       .saver = report.saver && first,
+       .spoiled = report.spoiled},
+      report.distance);
+}
+
+/// Of several clients, the first that is not quarantined; else the first.
+std::uint64_t JobEnding::first_sound(const Clients& clients) const {
+  const auto sound =
+      std::ranges::find_if(clients, [this](const auto& client) { return !group_.is_quarantined(*client); });
+  return (sound == clients.end() ? clients.front() : *sound)->number();
+}
+
+}  // namespace gossamer::daemon

@@ -54,10 +54,9 @@ class NodeSums {
     std::size_t capacity = 0;  ///< the array has room for this many elements
   };
   enum class Result {
-    done,    ///< all parts hold the sum, with the same bits
-    failed,  ///< the parts are gone
-    /// the parts are unchanged: there is no communicator of all these GPUs now, or it was never this sum's turn
-    not_ready,
+    done,       ///< all parts hold the sum, with the same bits
+    failed,     ///< the parts are gone
+    not_ready,  ///< the parts are unchanged: no communicator of all these GPUs, or no turn in time
   };
   /// Waits for the sum. Each device has one part at most.
   [[nodiscard]] Result add_up(std::vector<Part>& parts, std::size_t elements);

@@ -114,8 +114,7 @@ void GpuMonitor::Shared::watch(Nvml& nvml) {
       const auto event = in_driver([&] { return nvml.wait_for_xid(std::min(event_patience, options.period)); });
       if (!event) continue;
       note(*event);
-      // an error also changes the GPU's figures, so they are read soon
-      next = std::min(next, Clock::now() + event_patience);
+      next = std::min(next, Clock::now() + event_patience);  // an error changes the figures, too
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
     if (!nvml.tells_events() && left.count() > 0 && !pause(left)) return;

@@ -66,11 +66,9 @@ struct NodeStatus {
   std::uint64_t payload_bytes_received = 0;
   std::uint64_t messages_rejected = 0;   ///< messages that were malformed or out of bounds
   std::uint64_t admissions_refused = 0;  ///< connections refused for a wrong or missing cluster key
-  /// connections to the listening port that did not complete the CURVE handshake
-  std::uint64_t handshakes_failed = 0;
-  /// connections to the listening port that were not admitted in time, or were too many
-  std::uint64_t strangers_closed = 0;
-  std::uint64_t link_attempts = 0;  ///< links that this node has dialled
+  std::uint64_t handshakes_failed = 0;   ///< connections that did not complete the CURVE handshake
+  std::uint64_t strangers_closed = 0;    ///< connections that were not admitted in time, or were too many
+  std::uint64_t link_attempts = 0;       ///< links that this node has dialled
   std::uint64_t link_attempts_failed = 0;
   std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
   std::vector<FindingStatus> findings;  ///< what the watch finds now
@@ -204,22 +202,17 @@ struct JobStatus {
   std::uint64_t outer_steps = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   double consensus = 0;           ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
-  /// exchanges alone bring replicas closer by the factor e^−this each second; 0: not known
-  double mixing_per_s = 0;
-  /// share by which replicas come closer between two exchanges of a fragment at this node; 0: not known
-  double spectral_gap = 0;
+  double mixing_per_s = 0;        ///< exchanges alone bring replicas closer by e^−this each second; 0: not known
+  double spectral_gap = 0;        ///< the share of differences that goes between two exchanges here; 0: not known
   std::vector<std::uint32_t> tracer_rounds;  ///< the latest rounds, the present one last (gossip/replica/tracer.hpp)
   double period_s = 0;                       ///< time between two exchanges of a fragment that the node starts
-  /// as configured; period_s is longer where the shares of time and network demand it
-  double wanted_period_s = 0;
-  std::string period_limit;  ///< the option that makes period_s longer; empty: none
-  /// sum over exchanges of the most that quantisation added, relative to the difference; each is 0 to 1
-  double codec_error_sum = 0;
+  double wanted_period_s = 0;                ///< as configured; period_s may be longer to keep to the shares
+  std::string period_limit;                  ///< the option that makes period_s longer; empty: none
+  double codec_error_sum = 0;  ///< sum over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;          ///< sum over exchanges of the age of the partner's values, in publication intervals
   double fragment_idle_s = 0;  ///< time since the last exchange of the fragment that has waited longest
-  /// exchanges by the age of the partner's values: up to 1, 2, 4, 8, 16, 64 intervals, and older
-  std::vector<std::uint64_t> ages;
-  std::uint64_t gpu_means = 0;               ///< means of a fragment over clients on several GPUs of the node
+  std::vector<std::uint64_t> ages;  ///< exchanges by the values' age: up to 1, 2, 4, 8, 16, 64 intervals, and older
+  std::uint64_t gpu_means = 0;      ///< means of a fragment over clients on several GPUs of the node
   std::uint64_t gpu_means_through_host = 0;  ///< means of these that were summed in host memory, without NCCL
   std::uint64_t gpu_means_failed = 0;        ///< means that failed because some client was out of reach
   std::uint64_t checkpoints_written = 0;

@@ -38,8 +38,7 @@ class OpenTensors {
   [[nodiscard]] bool overlaps(std::uintptr_t begin, std::uintptr_t end) const;
 
   const std::string job_;
-  // begin and end; while tensors swap places, one range may be in it twice
-  std::multimap<std::uintptr_t, std::uintptr_t> ranges_;
+  std::multimap<std::uintptr_t, std::uintptr_t> ranges_;  // begin, end; one twice while tensors swap
   OpenTensors* next_ = nullptr;
 };
 

@@ -189,8 +189,7 @@ struct alignas(64) FragmentEntry {
   std::atomic<std::uint64_t> word;
   /// written by the client: Header::clock when it published; stored before the word
   std::atomic<std::uint64_t> publication_clock;
-  /// written by the daemon: for publications with even and with odd generations
-  Receipt receipts[2];
+  Receipt receipts[2];  ///< by the daemon: for publications with even and odd generations
   std::uint64_t reserved[2];
 };
 static_assert(sizeof(FragmentEntry) == 64);
@@ -247,10 +246,9 @@ struct Header {
   std::uint64_t names_bytes;
   std::uint64_t fragments_offset;
   std::uint64_t buffers_offset;
-  std::uint64_t buffer_stride;  ///< in bytes: fragment_elements · 4
-  char job[64];                 ///< zero-terminated
-  /// 0: all buffers have pages. Otherwise the memory is lean, and at most this much of the buffers has pages
-  std::uint64_t window_bytes;
+  std::uint64_t buffer_stride;     ///< in bytes: fragment_elements · 4
+  char job[64];                    ///< zero-terminated
+  std::uint64_t window_bytes;      ///< 0: all buffers have pages. Otherwise lean: at most this much has pages
   std::uint64_t buffers_in;        ///< a BuffersIn
   std::uint64_t reserved_once[2];  ///< must be 0
 
@@ -283,15 +281,13 @@ struct Header {
   std::atomic<std::uint64_t> bytes_received;          ///< payload of the job's exchanges that this daemon has received
   std::atomic<std::uint64_t> consensus;               ///< a double: see gossip::Replica::consensus()
   std::atomic<std::uint64_t> age_samples;             ///< samples trained since the oldest publication
-  /// exchanges whose outcome at the other end cannot be known any more
-  std::atomic<std::uint64_t> unresolved;
-  std::atomic<std::uint64_t> quarantines;      ///< times a fragment was found to hold NaN or infinity
-  std::atomic<std::uint64_t> period_us;        ///< time between two exchanges of a fragment that the node begins
-  std::atomic<std::uint64_t> pulled_bytes;     ///< bytes of the model that were pulled while joining
-  std::atomic<std::uint64_t> finish_distance;  ///< a double; stored before finish_answer
-  std::atomic<std::uint64_t> finish_answer;    ///< a FinishAnswer to the number in `finishing`
-  /// low half: the index of this client among the job's clients here; high half: their number
-  std::atomic<std::uint64_t> place;
+  std::atomic<std::uint64_t> unresolved;              ///< exchanges whose outcome at the other end is unknown for good
+  std::atomic<std::uint64_t> quarantines;             ///< times a fragment was found to hold NaN or infinity
+  std::atomic<std::uint64_t> period_us;               ///< time between two exchanges of a fragment that the node begins
+  std::atomic<std::uint64_t> pulled_bytes;            ///< bytes of the model that were pulled while joining
+  std::atomic<std::uint64_t> finish_distance;         ///< a double; stored before finish_answer
+  std::atomic<std::uint64_t> finish_answer;           ///< a FinishAnswer to the number in `finishing`
+  std::atomic<std::uint64_t> place;        ///< low half: this client's index among the job's here; high: their number
   std::atomic<std::uint64_t> reserved[3];  ///< must be 0
 };
 static_assert(sizeof(Header) <= page_bytes);

@@ -41,8 +41,7 @@ struct Command {
   const char* name;
   const char* text;
   std::string (*table)(const nlohmann::json& answer, bool colour);
-  /// the daemon's command, if it has another name
-  const char* asks = nullptr;
+  const char* asks = nullptr;                                           ///< the daemon's command, if not this name
   nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< derives this command's answer from that
 };
 constexpr Command commands[] = {

@@ -322,8 +322,7 @@ void Launcher::turn() {
     if (queue != nullptr && !queue->is_empty()) polled.push_back({queue->fd(), POLLOUT, 0});
   for (Client& client : clients_) {
     for (Stream& stream : client.streams) {
-      // the client notices as it would with an output of its own
-      if (stream.queue->is_broken()) stream.reading.reset();
+      if (stream.queue->is_broken()) stream.reading.reset();  // as with its own output
       if (stream.reading && !stream.queue->is_full()) polled.push_back({stream.reading.get(), POLLIN, 0});
     }
   }

@@ -18,8 +18,7 @@
 namespace gossamer::ctl {
 
 struct PlacementRequest {
-  /// all, none, or a list of indexes, INDEX:INSTANCE, and UUIDs or their beginnings
-  std::optional<std::string> gpus;
+  std::optional<std::string> gpus;       ///< all, none, or a list of indexes, INDEX:INSTANCE, UUIDs or beginnings
   std::optional<std::uint32_t> clients;  ///< number of clients without GPUs
   std::uint32_t per_gpu = 1;
   std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES of this process

@@ -235,7 +235,7 @@ class Scenario {
 
 // --- a life ---------------------------------------------------------------------------------------------------------
 
-SimMember::Member(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number)
+SimMember::SimMember(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number)
     : client_(scenario.nodes[node].clients[index]), index_(index), number_(number) {
   begin({client_.words.begin(), client_.words.end()}, !client_.running, client_.place_count);
 }

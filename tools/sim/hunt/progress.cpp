@@ -14,7 +14,7 @@ constexpr TimeUs looks_in_bound = 64;
 
 }  // namespace
 
-ProgressOracle::Progress(const Cluster& cluster, const Network& network, TimeUs bound_us)
+ProgressOracle::ProgressOracle(const Cluster& cluster, const Network& network, TimeUs bound_us)
     : cluster_(cluster), network_(network), bound_us_(bound_us) {}
 
 void ProgressOracle::on(const Cluster::Event& event) {

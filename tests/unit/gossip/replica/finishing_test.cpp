@@ -7,7 +7,7 @@
 #include "catch.hpp"
 
 using namespace gossamer;
-using gossip::Agreement;
+using gossip::EndAgreement;
 using gossip::finish_tolerance;
 
 namespace {

@@ -1,4 +1,5 @@
-// These numbers bound what peer/ takes from the network and keeps. docs/reference/wire.md shows them; a test holds the two equal.
+// These numbers bound what peer/ takes from the network and keeps. docs/reference/wire.md shows them; a test holds the
+// two equal.
 
 #pragma once
 

@@ -49,7 +49,7 @@ enum class AttachStatus : std::uint32_t {
   accepted = 0,
   version_differs = 1,  ///< the version of the handshake or of the shared memory
   bad_layout = 2,       ///< the memory does not hold what it must; `message` says which part
-  job_busy = 3,         ///< the job's first client has just left while it joined; try again
+  job_busy = 3,         ///< the job cannot take this client now; `message` says why; try again
   limit_reached = 4,    ///< the limit on memory, jobs or clients
   stopping = 5,         ///< the daemon is going down; try again
   no_device = 6,        ///< the daemon cannot work in that GPU's memory: offer buffers in the memfd instead

@@ -83,7 +83,8 @@ class Tutorial(unittest.TestCase):
             self.assertEqual(last[1], "True", said)
             self.assertGreaterEqual(float(last[2]), LEAST_ACCURACY)
             ends.append(last[3])
-        self.assertEqual(ends[0], ends[1], "the norms of the two models")
+        # The replicas agree to a ten-thousandth of the norm, so the last digit that is printed may differ.
+        self.assertAlmostEqual(float(ends[0]), float(ends[1]), delta=0.002, msg="the norms of the two models")
 
 
 if __name__ == "__main__":

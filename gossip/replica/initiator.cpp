@@ -10,15 +10,13 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr int last_follow_up = 2;            // the follow-up in f32, which leaves no block out
-constexpr std::size_t schedule_window = 64;  // startable fragments among which the oldest is chosen
-constexpr TimeUs others_turn_divisor = 2;    // divides a fragment's age where the only partner is to begin
-constexpr TimeUs quarantine_rest_us =
-    10 * us_per_s;  // how long a partner is not asked for a fragment that holds NaN there
-constexpr TimeUs last_exchange_wait_us =
-    20 * us_per_ms;                              // longest wait of a fragment between two exchanges for handover
-constexpr double fast_link_bytes_per_s = 125e6;  // 1 Gbit/s
-constexpr int quiet_rounds_least = 16;           // exchanges in a row without a difference, before a fragment rests
+constexpr int last_follow_up = 2;                         // the follow-up in f32, which leaves no block out
+constexpr std::size_t schedule_window = 64;               // startable fragments among which the oldest is chosen
+constexpr TimeUs others_turn_divisor = 2;                 // divides a fragment's age where the only partner is to begin
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // a partner with NaN in a fragment is not asked for this long
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time between a fragment's exchanges for handover
+constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
+constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
 constexpr int quiet_doublings_most = 16;
 constexpr TimeUs quiet_most_us = 5 * us_per_s;
 
@@ -521,8 +519,7 @@ void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
 
 void Initiator::send_again(Actions& out) {
   for (const auto& [to, ack] : data_.book.take_unsent()) {
-    if (data_.neighbours.is_linked(to))
-      out.send.push_back({to, ack});  // otherwise the reply is repeated when the link is back
+    if (data_.neighbours.is_linked(to)) out.send.push_back({to, ack});  // otherwise the reply is repeated on a new link
   }
   for (Fragment& fragment : data_.fragments) {
     // A request is not repeated if the first copy was answered: a partner that has lost its memory would answer again.

@@ -67,8 +67,7 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
   if (fragment.done || (!late && fragment.donor != from)) return;
   if (reply.reason != RefuseReason::none || reply.job != job_ ||
       reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
-    if (!late)
-      pull_failed(fragment, now_us);  // not available there now; if it is leaving, its next JobInfo will say so
+    if (!late) pull_failed(fragment, now_us);  // not available now; if it is leaving, its next JobInfo will say so
   } else {
     if (fragment.donor) release(fragment);
     neighbours_[from].failed_pulls = 0;

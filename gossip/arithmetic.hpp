@@ -170,8 +170,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return sign_extended(static_cast<std::uint32_t>(own) - static_cast<std::uint32_t>(sent), bits);
 }
 
-/// Outcome of a lattice block from the integer sums of |D| and D². A mean square beyond fp32 becomes the largest fp32
-/// number.
+/// Outcome of a lattice block from the integer sums of |D| and D². The mean square is at most the largest fp32 number.
 [[nodiscard]] GOSSAMER_ANYWHERE inline BlockOutcome lattice_outcome(std::uint32_t sum_abs, std::uint32_t sum_square,
                                                                     int exponent) {
   constexpr int log2_block = 8;

@@ -50,7 +50,7 @@ struct ExchangeRequest {
   std::uint32_t fragment = 0;
   Codec codec = Codec::q8;
   std::uint64_t seed = 0;      ///< both ends derive the dither from it
-  std::uint8_t min_shift = 1;  ///< from the initiator's mixing budget: its weight is at most 2^-min_shift
+  std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
   float clip = 0;  ///< the initiator moves by at most half of this, in the 2-norm over all; 0: any distance

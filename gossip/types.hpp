@@ -67,8 +67,7 @@ struct JobKey {
   return codec == Codec::f32 ? "f32" : codec == Codec::q8 ? "q8" : "q4";
 }
 
-/// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector that a kernel filled. A copy shares
-/// them.
+/// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector that a kernel filled. Copies share.
 struct Bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> data;

@@ -77,8 +77,8 @@ struct Clip {
 /// ‖s·D‖ over the blocks in range.
 [[nodiscard]] double norm_of(std::span<const BlockOutcome> outcomes);
 
-/// Smallest a ≥ 1 with 2^-a · norm ≤ threshold / 2. A threshold of 0 means none; the result is then 1. The result may
-/// exceed max_shift_bound.
+/// Smallest a ≥ 1 with 2^-a · norm ≤ threshold / 2. Threshold 0 means none; the result is then 1. It may exceed
+/// max_shift_bound.
 [[nodiscard]] int clip_shift(double norm, float threshold);
 
 /// The lower of two thresholds. 0 means that there is no threshold.

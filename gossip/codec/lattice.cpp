@@ -159,8 +159,7 @@ HWY_INLINE WordVector dither_words(const Block<count>& block, WordVector keyed, 
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// Rounds values that fit an int32 to nearest even. Highway's handling of values that do not fit costs four
-/// instructions.
+/// Rounds values that fit an int32 to nearest even. Highway's care for others costs four instructions.
 HWY_INLINE IntVector nearest_int(FloatVector value) {
 #if HWY_TARGET == HWY_AVX3
   return IntVector{_mm512_cvtps_epi32(value.raw)};
@@ -191,8 +190,7 @@ HWY_INLINE IntVector dithered(const Block<count>& block, std::size_t n, WordVect
   return hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(Ints(), dither)));
 }
 
-/// Encodes the vector `skipped` elements after n, where `keyed` is. Returns the low bits of its indices at
-/// `index_position`.
+/// Encodes the vector `skipped` elements after n; `keyed` is for n. Returns its indices' low bits at `index_position`.
 template <int bits, std::size_t count>
 HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                     WordVector& check, IntVector& largest) {
@@ -204,7 +202,7 @@ HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, Wo
 }
 
 /// Decodes the received bits at `index_position` against the same vector. With a = k_j − sent, whose low bits are D,
-/// the high part of k_i = k_j − D is (a + half the range) >> bits. So half the range is added with the dither, and the
+/// the high part of k_i = k_j − D is (a + half the range) >> bits. So half the range is added with the dither; the
 /// result is D + half the range.
 template <int bits, std::size_t count>
 HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
@@ -219,8 +217,7 @@ HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, Wo
   return hn::BitCast(words, apart);
 }
 
-/// The check from the sums of its terms. They are added in 64 bits: in 32, some compilers' headers would overflow an
-/// int.
+/// The check from the sums of its terms. They are added in 64 bits: some compilers' headers would overflow 32.
 HWY_INLINE std::uint16_t check_of(WordVector sums) {
   const hn::Repartition<std::uint64_t, Floats> wide_words;
   const auto pairs = hn::BitCast(wide_words, sums);

@@ -54,8 +54,7 @@ namespace gossamer::gossip {
                               std::span<std::byte> differences, std::span<BlockOutcome> outcomes);
 
 /// Computes the outcomes again from differences: what the initiator learns from a reply. `wide` is the reply's bitmap
-/// (empty: none). False if a difference is not finite, which is only possible for f32. Such a reply must not be
-/// applied.
+/// (empty: none). False if a difference is not finite (only possible for f32). Such a reply must not be applied.
 bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
                  std::span<const std::byte> wide, std::span<BlockOutcome> outcomes);
 

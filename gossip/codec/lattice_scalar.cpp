@@ -1,8 +1,7 @@
 // The lattice codec one element at a time, as gossip/codec/lattice.hpp describes it. Tests compare the SIMD kernels of
 // gossip/codec/lattice.cpp with these functions bit for bit, and the kernels call them where no SIMD target fits.
 //
-// These are pure functions over the caller's memory; any thread. Rounding is to nearest even, the default of every
-// thread here.
+// These are pure functions over the caller's memory; any thread. Rounding is to nearest even, every thread's default.
 
 #include <cmath>
 #include <cstring>

@@ -4,8 +4,7 @@
 // The code is written for a *warp*, and there are two kinds. On the device a warp is 32 threads, a lane's value is in a
 // register, and reductions are shuffles (DeviceWarp, gossip/cuda/kernels.cuh). HostWarp below goes through the lanes
 // one after the other. With it everything except the launches and the shuffles is tested bit for bit on machines
-// without a GPU. All lanes of a warp call a function that takes a warp, and none may return from it before the last
-// reduction.
+// without a GPU. All lanes must call a function that takes a warp; none may return before its last reduction.
 //
 // Each value is read from memory once (floats four at a time) and kept in registers.
 //
@@ -18,8 +17,7 @@
 namespace gossamer::gossip::cuda {
 
 inline constexpr unsigned half_block = static_cast<unsigned>(block_elements) / 2;
-/// Number of lanes for one block of a lattice codec. Each lane has four elements of each half; their nibbles share
-/// bytes.
+/// Number of lanes for one block of a lattice codec. Each has four elements of each half, which share bytes for q4.
 inline constexpr unsigned warp_lanes = 32;
 inline constexpr unsigned lane_elements = static_cast<unsigned>(block_elements) / warp_lanes;
 /// For fp32 differences there is one lane for each partial sum, so that the sums are added in the fixed order.
@@ -396,7 +394,7 @@ GOSSAMER_ANYWHERE inline void apply_lane(const std::uint8_t* differences, float 
 // ---- the outer optimiser
 
 /// The arrays of an outer step in the device's memory (gossip/exchange/outer.hpp). `left_out`: pairs of first and last,
-/// ascending, without overlap.
+/// ascending.
 struct OuterArrays {
   FragmentView y;
   const float* in = nullptr;
@@ -437,8 +435,8 @@ struct OuterElement {
           parts::magnitude_of(x) < parts::infinity_bits && parts::magnitude_of(x + step.push) < parts::infinity_bits};
 }
 
-/// Writes an element after all were found finite. An element that is no longer finite is left unchanged; only the
-/// client can have changed it.
+/// Writes an element after all were found finite. One that the client has changed to a value that is not finite stays
+/// as it is.
 GOSSAMER_ANYWHERE inline void write_outer_element(const OuterArrays& outer, std::uint32_t e) {
   const OuterElement element = outer_element(outer, e);
   const float push = element.finite && !is_left_out(outer, e) ? element.step.push : 0.0F;

@@ -7,8 +7,7 @@
 // held for it. A call returns when its result is there.
 //
 // The processor fails only for lack of memory; another device can be lost at any time. A call that fails returns false,
-// like a call that found a number that is not finite, and none of its results may be committed. failure() then gives
-// the reason.
+// like one that finds a number that is not finite; nothing of it may be committed. failure() then gives the reason.
 
 #pragma once
 
@@ -42,8 +41,7 @@ class Device {
   /// Their values are undefined. Null if there is no room; the device is then unchanged.
   [[nodiscard]] virtual Floats allocate(std::size_t elements) const = 0;
   [[nodiscard]] virtual bool clear(float* memory, std::size_t elements) const = 0;
-  /// copy() works within the device, upload() and download() between it and the host. The first argument is written,
-  /// and its length counts.
+  /// copy() works within the device, upload() and download() between it and the host. The first argument is written.
   [[nodiscard]] virtual bool copy(float* to, const float* from, std::size_t elements) const = 0;
   [[nodiscard]] virtual bool upload(float* to, std::span<const float> from) const = 0;
   [[nodiscard]] virtual bool download(std::span<float> to, const float* from) const = 0;

@@ -54,8 +54,7 @@ bool bit(std::span<const std::byte> bitmap, std::size_t index) {
   return (std::to_integer<unsigned>(bitmap[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// Largest |y| of each listed block. It shows how coarse a step the magnitudes alone may need. Zeros if the device
-/// fails.
+/// Largest |y| of each listed block. It shows how coarse a step magnitudes alone need. Zeros if the device fails.
 std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32_t> blocks) {
   std::vector<float> largest(blocks.size());
   FrameBuffer values(blocks.size() * block_elements * sizeof(float));
@@ -226,8 +225,7 @@ float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std:
   return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
 }
 
-/// The shift that clipping asks for. If no allowed shift is enough, nothing is moved; for f32 the differences are
-/// reduced.
+/// The shift that clipping asks for. If no allowed shift is enough, nothing is moved; f32 differences are scaled.
 int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
                   std::span<BlockOutcome> outcomes, std::vector<bool>& coarse) {
   const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
@@ -286,8 +284,8 @@ bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint3
   return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), small);
 }
 
-/// Writes one half of an exchange beside the present correction. False if the device failed or has no room: nothing
-/// counts then.
+/// Writes one half of an exchange beside the present correction. False: the device failed or has no room, and nothing
+/// counts.
 bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
             std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
   const auto target = fragment.buffers.begin_commit();

@@ -1,8 +1,8 @@
 // The work of one exchange: the initiator encodes a request, the responder answers, the initiator concludes.
 //
 // Each task is a value that holds all it needs except the fragment's memory. run() has the fragment's device do the
-// arithmetic (gossip/exchange/device.hpp), on a worker thread while the fragment is held for it. Replica decides what
-// to do with the result.
+// arithmetic (gossip/exchange/device.hpp), on a worker thread while the fragment is held for it. Replica uses the
+// result.
 
 #pragma once
 

@@ -1,5 +1,4 @@
-// One fragment's memory at one node: which of its three shared buffers is the publication and which the correction, and
-// the private memory beside them.
+// One fragment's memory at one node: its three shared buffers with their roles, and the private memory.
 //
 //   publication  s, the client's last snapshot
 //   correction   c, what the client is to add (or, if `replace`, to take over)

@@ -40,8 +40,7 @@ class MixingBudget {
   float answered_ = 0;  // since the node's own request was encoded
 };
 
-/// Added to the shift for values from an old state: 0 up to an age of 4 of the replica's own publication intervals,
-/// then 1, and 2 from 16 on.
+/// Added to the shift for old values: 0 up to 4 of the replica's own publication intervals, then 1, and 2 from 16 on.
 [[nodiscard]] int age_shift(const Age& age);
 
 /// Added to the shift for quantisation noise. Mixing with weight w leaves (1 − 2w)² + 4w²·v of the expected squared

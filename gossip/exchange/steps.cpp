@@ -37,7 +37,7 @@ float mean_magnitude(std::span<const float> block) {
   return std::isfinite(sum) ? sum / block_elements : 0.0F;
 }
 
-/// Writes the mean magnitudes of these blocks; blocks that cannot be read keep their old value. Returns how many were
+/// Writes the mean magnitudes of these blocks; blocks that cannot be read keep their old value. Returns the number
 /// read.
 std::size_t mean_magnitudes(const FragmentView& y, const Device& device, std::span<const std::uint32_t> blocks,
                             std::span<float> means) {

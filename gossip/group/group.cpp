@@ -240,8 +240,8 @@ Group::Mean Group::mean_of(std::uint32_t f, const LocalGroup::Work& work) {
   return mean;
 }
 
-/// The number of the copy that a change beginning now makes. Before begin() it stays the old number, since no client's
-/// progress is taken in before that.
+/// The number of the copy that a change beginning now makes. It is the old one before begin(): no progress is taken in
+/// then.
 std::uint64_t Group::number_of_change(std::uint32_t f) const {
   const auto copy = copies_.copy(f);
   return !has_begun() && copy ? copy->number : copies_.number(f);

@@ -2,8 +2,8 @@
 // each client and the replica, which is then in the node's own memory.
 //
 // LocalGroup decides when each client is asked for a fragment, and what of it is taken into the copy. Group carries
-// this out: it notes receipts, runs the arithmetic over held fragments, and offers fragments. The order lets a daemon
-// that takes over continue exactly:
+// this out: it notes receipts, runs the arithmetic over held fragments, and offers fragments. The order lets a later
+// daemon continue exactly:
 //
 //   receipts are noted → the clients' progress is taken into y → the copy with it counts (one store) →
 //   corrections are written, over the data that shows the progress → each client is offered its own
@@ -72,13 +72,11 @@ class Group {
       : replica_(replica), executor_(executor), copies_(copies), host_(host) {}
 
   // --- the beginning
-  /// Takes over the copies that a former daemon made. `clock`: the node's clock. False: the device has no room for
-  /// them.
+  /// Takes over the copies that a former daemon made. `clock`: the node's clock. False: the device has no room.
   [[nodiscard]] bool take_copies_over(std::uint64_t clock);
   /// The client whose memory holds the replica, as far as it is not gathered. Call it before anything is published.
   void set_first(std::shared_ptr<Member> member) { first_ = std::move(member); }
-  /// The replica has just joined, with these clients: from now on copies get numbers that no earlier daemon gave.
-  /// `clock`: of the first client.
+  /// The replica has just joined, with these clients: copy numbers are new from now on. `clock`: of the first client.
   void begin(const Members& members, std::uint64_t clock);
 
   // --- who takes part, after begin()
@@ -88,8 +86,7 @@ class Group {
   void add(const std::shared_ptr<Member>& member, std::uint64_t clock);
   /// Its last publication is still taken in. If it had the fragment, nobody waits for it any more.
   void remove(const Member& member);
-  /// A client has published, and its word is accepted. True if the replica is to be told: the fragment is in its
-  /// memory.
+  /// A client has published, and its word is accepted. True: the fragment is in its memory, so tell the replica.
   bool published(Member& member, std::uint32_t f);
   void observe_clock(const Member& member);
   /// True if the last publication of a client that has gone is still to be taken in.

@@ -128,8 +128,7 @@ std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   return static_cast<std::size_t>(count);
 }
 
-/// The client's share of the mean. For progress from an earlier daemon's time, clients that have not come back count as
-/// well.
+/// The client's share of the mean. For progress under an earlier daemon, absent clients count as well.
 float LocalGroup::weight_of(const Client& client, const Slot& slot, std::size_t in_mean) {
   const std::size_t sharing = slot.of_before ? std::max<std::size_t>(client.were, in_mean) : in_mean;
   return 1.0F / static_cast<float>(std::max<std::size_t>(sharing, 1));

@@ -6,8 +6,8 @@
 // does not have it already. The round is over when all of them have published, or after twice the time that the first
 // took: a slow or stopped client delays nobody, and its progress is taken in when it comes. Each publication adds its
 // progress, divided by the number of clients, to y (gossip/exchange/local_mean.hpp). So y is the mean of what they have
-// learned, whatever their speed. A client that joins takes y over first and counts from then on. When a client goes,
-// its published progress stays.
+// learned, whatever their speed. A client that joins takes y over first and counts from then on. When it goes, its
+// published progress stays.
 //
 // A client's memory can be out of reach of a task (it is on another GPU that did not answer). Then the client counts as
 // if the task had not named it: its publication is still to be taken in, and it is offered nothing until it can be.
@@ -164,8 +164,7 @@ class LocalGroup {
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
   static void begin_taking(Client& client, Slot& slot);
   static void end_taking(Client& client, Slot& slot, bool reached);
-  /// True if a client that takes part was given fewer changes than y has. `idle`: only clients that could be given it
-  /// now.
+  /// True if a client that takes part was given fewer changes than y has. `idle`: and could be given it now.
   [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without = {}) const;
   void forget_gone();
 

@@ -17,8 +17,7 @@ constexpr std::size_t reconnects_per_tick = 4;
 constexpr std::size_t joins_at_once = 3;
 constexpr TimeUs expire_interval_us = 10 * us_per_s;
 
-/// True if a node's own word counts more than a claim about it. A node at the last incarnation cannot count further and
-/// wins a draw.
+/// True if a node's own word counts more than a claim about it. At the last incarnation it wins a draw.
 bool outweighs(std::uint64_t own, std::uint64_t claimed) {
   return own > claimed || own == last_incarnation;
 }
@@ -116,8 +115,7 @@ std::vector<std::size_t> Membership::some_members(std::size_t count) {
 
 // ---------------------------------------------------------------------------------------------------------- sending
 
-/// A node that is accused is told so with every message, so that it can refute (Lifeguard's buddy system, section
-/// IV-C).
+/// An accused node is told so with every message, so that it can refute (Lifeguard's buddy system, section IV-C).
 std::optional<Rumour> Membership::claim_about(const NodeId& node) const {
   Rumour rumour{.spread = false, .subject = {.node = node}};
   if (const Member* member = find(node)) {
@@ -377,8 +375,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
       ++counters_.implausible;
       return;
     }
-    // Nodes that declare a death have heard nothing for longer than the shortest suspicion. This node has heard
-    // something.
+    // Nodes that declare a death have heard nothing for the shortest suspicion; this node has heard something.
     if (now_us - member->last_heard_us < bounds().min_us * 3 / 4) {
       ++counters_.deaths_doubted;
       member->urgent = true;
@@ -530,8 +527,7 @@ void Membership::on(const NodeId& from, const Sync& body, const MembershipMessag
     return;
   }
   hear_alive(body.sender, !partial_, 0, now_us, out);
-  if (message.partial)
-    taken_for_neighbour(from, now_us, out);  // a node with a partial view sends this only to its neighbours
+  if (message.partial) taken_for_neighbour(from, now_us, out);  // a partial view is sent to neighbours only
   if (Member* member = member_of(from); message.partial && member != nullptr) {
     member->watchers.clear();
     for (const SyncEntry& entry : body.entries) {
@@ -700,8 +696,7 @@ void Membership::synchronise(TimeUs now_us, Actions& out) {
   if (reachable(member.record)) send(MemberRecord(member.record), make_sync(true), out);
 }
 
-/// Tries the addresses of members that were declared dead, and contacts that no member has. So a divided cluster grows
-/// together again.
+/// Tries the addresses of lost members, and contacts that no member has. This rejoins a divided cluster.
 void Membership::reconnect(TimeUs now_us, Actions& out) {
   std::size_t tried = 0;
   for (Lost& lost : lost_) {

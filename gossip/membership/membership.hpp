@@ -137,8 +137,7 @@ class Membership {
 
   struct Member {
     MemberRecord record = {};
-    /// Incarnation of the record that brought the address. Every message tells its sender's incarnation, few its
-    /// address.
+    /// Incarnation of the address's record. Every message tells its sender's incarnation, few its address.
     std::uint64_t addressed_at = 0;
     TimeUs last_heard_us = 0;  ///< from the member itself
     bool suspected = false;

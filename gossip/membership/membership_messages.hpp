@@ -56,8 +56,7 @@ struct Rumour {
   NodeId accuser = {};        ///< the node that suspects; only if claim is suspected
 };
 
-/// "Are you there?" The answer is an Ack of the same sequence. `neighbour`: the receiver is in the sender's active
-/// view.
+/// "Are you there?" The answer is an Ack of the same sequence. `neighbour`: it is in the sender's active view.
 struct Ping {
   std::uint32_t sequence = 0;
   bool neighbour = false;

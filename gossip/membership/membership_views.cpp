@@ -216,8 +216,7 @@ void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_u
   if (considers_gone(record.node)) {
     const std::uint64_t gone = heard_.find(record.node)->incarnation;
     if (record.incarnation == gone && now_us >= next_introduction_us_) {
-      // The sender holds the node alive and does not know the claim of its death; the node may not know it either. A
-      // message tells the node.
+      // The sender does not know the claim that the node is dead; the node may not know it either and is told.
       next_introduction_us_ = now_us + options_.probe_interval_us;
       if (!record.dial_only) send(record, Ping{++sequence_}, out);
     }

@@ -18,7 +18,7 @@ inline constexpr TimeUs max_heard_us = 600 * us_per_s;
 
 /// Each piece is sent a bounded number of times. The pieces sent least often come first, the newest of them before the
 /// others (Das et al. 2002, section 4.1). Newer news about a subject replaces older, but accusations by different nodes
-/// are kept together.
+/// coexist.
 class RumourQueue {
  public:
   [[nodiscard]] bool empty() const { return items_.empty(); }
@@ -51,8 +51,8 @@ class RumourQueue {
   std::uint64_t order_ = 0;
 };
 
-/// The last claim about each node that is not kept as a member. It tells old news from new, so that a record of a dead
-/// node does not bring it back.
+/// The last claim about each node that is not kept as a member. It tells old news from new: a record of a dead node
+/// does not revive it.
 class HeardClaims {
  public:
   struct Heard {

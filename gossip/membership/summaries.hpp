@@ -30,8 +30,7 @@ class SummaryTable {
 
   /// Takes in a neighbour's message. The newest summary of each node is kept.
   void hear(const Summaries& said, TimeUs now_us);
-  /// The message for one neighbour: `own`, which gets its number here, and others chosen by chance as far as there is
-  /// room.
+  /// The message for one neighbour: `own`, which is numbered here, and others by chance as far as there is room.
   [[nodiscard]] Summaries say(NodeSummary own, TimeUs now_us, Random& random);
   /// The summaries of other nodes, by id, none older than summary_lifetime_us; `age_ms` is as of now.
   [[nodiscard]] std::vector<NodeSummary> others(TimeUs now_us) const;

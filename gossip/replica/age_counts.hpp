@@ -1,6 +1,5 @@
 // A histogram of the ages of exchanged values. An age is counted in publication intervals of the replica itself, so
-// that replicas of any speed can be compared. From 4 and 16 intervals on, values weigh less (age_shift() in
-// gossip/exchange/mixing.hpp).
+// that replicas of any speed can be compared. From 4 and 16 intervals on, values weigh less (age_shift()).
 //
 // The histogram is only shown to people; no decision uses it.
 

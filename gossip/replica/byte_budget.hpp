@@ -29,8 +29,7 @@ class ByteBudget {
     const double debt = rate_ <= 0 ? 0 : -level(now_us);
     return debt <= 0 ? now_us : now_us + static_cast<TimeUs>(debt / rate_ * us_per_s) + 1;
   }
-  /// True if something may be done that another node waits for. The debt may then be as large as a full bucket, or
-  /// `debt_bytes` if that is more.
+  /// True if something may be done that another node waits for. The debt may be a full bucket, or `debt_bytes` if more.
   [[nodiscard]] bool open_in_debt(TimeUs now_us, std::size_t debt_bytes = 0) const {
     return rate_ <= 0 || level(now_us) >= -std::max(burst_bytes(), static_cast<double>(debt_bytes));
   }

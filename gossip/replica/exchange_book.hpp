@@ -13,8 +13,8 @@
 
 namespace gossamer::gossip {
 
-/// Numbers exchanges. A node has one counter and never resets it. It starts from the time of day, so that numbers also
-/// rise over a restart.
+/// Numbers exchanges. A node has one counter and never resets it. It starts from the time of day and so rises over
+/// restarts.
 class ExchangeCounter {
  public:
   explicit ExchangeCounter(std::uint64_t first) : next_(first) {}
@@ -44,8 +44,7 @@ class ExchangeBook {
   [[nodiscard]] const ReplyCache& replies() const { return replies_; }
 
   // --- exchanges begun
-  /// Takes over the list of exchanges that a former daemon gave up. Nothing else is known of exchanges before this
-  /// replica's.
+  /// Takes over the exchanges that a former daemon gave up. Nothing else is known of earlier exchanges.
   void remember(const GivenUp& given_up) { given_up_ = given_up; }
   [[nodiscard]] const GivenUp& given_up() const { return given_up_; }
   /// This end will never commit its half of the exchange. The responder may have committed the other half.

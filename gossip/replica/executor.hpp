@@ -85,8 +85,8 @@ class ReplicaHost {
   virtual void lacks_memory(int error) = 0;
   /// Work begins.
   virtual void begun(const Actions::Run&) {}
-  /// Work on the fragment is over, and its results are stored. `done`: an exchange took place. `commit`: there was
-  /// something to commit.
+  /// Work on the fragment is over, and its results are stored. `done`: an exchange took place. `commit`: something was
+  /// committed.
   virtual void over(std::uint32_t /*f*/, bool /*done*/, bool /*commit*/) {}
   /// Everything that followed from one event has been carried out, except recalls.
   virtual void turned() {}

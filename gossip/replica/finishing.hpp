@@ -36,8 +36,7 @@ inline constexpr std::size_t max_members_told = 65'535;
 
 class EndAgreement {
  public:
-  /// An exchange found this distance. `finishes`: the partner has stopped training, so that its values stay where they
-  /// are.
+  /// An exchange found this distance. `finishes`: the partner has stopped training, so that its values stay.
   void observe(const NodeId& partner, double relative_distance, bool finishes) {
     last_distance_ = relative_distance;
     if (!(relative_distance < finish_tolerance)) {

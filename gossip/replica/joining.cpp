@@ -110,8 +110,7 @@ void Joining::forget(const NodeId& node) {
 
 void Joining::pull_overdue(Fragment& fragment, TimeUs now_us) {
   Neighbour& donor = neighbours_[*fragment.donor];
-  // The time that this fragment took counts, not the donor's present patience: fragments asked for together are overdue
-  // together.
+  // The time that this fragment took counts, not the donor's present patience: several may be overdue at once.
   donor.patience_us =
       std::max(donor.patience_us, std::min(2 * (now_us - fragment.asked_us), options_.pull_timeout_most_us));
   fragment.late.insert(*fragment.donor);

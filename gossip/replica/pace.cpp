@@ -8,8 +8,8 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Exchanges that may begin for each fragment and period. It is a little above one, so that a node that keeps to the
-/// period is never delayed.
+/// Exchanges that may begin for each fragment and period. It is above one, so that a node within its period is never
+/// delayed.
 constexpr double begins_a_turn = 1.1;
 constexpr double most_taken = 0.5;  ///< part of the period that an exchange's own time may count for
 

@@ -62,13 +62,13 @@ class Pace {
   /// Periods from now until the next exchange, if the present one was due at `due_at`. `jitter`: about one period.
   [[nodiscard]] double rest_periods(double due_at, double jitter, TimeUs now_us) const;
   /// Number of exchanges that the node may begin now over all fragments, so that they are spread over the period.
-  /// Negative if too many were begun.
+  /// Negative: too many were begun.
   [[nodiscard]] double may_begin(TimeUs now_us) const;
   void count_begins(double count, TimeUs now_us);
 
   // --- bytes
-  /// True if an own exchange may be begun. `fragment_bytes`: its size. `hurry`: the node leaves or finishes, and
-  /// exceeds its share of the network.
+  /// True if an own exchange may be begun. `fragment_bytes`: its size. `hurry`: the node leaves or finishes; the share
+  /// does not count.
   [[nodiscard]] bool may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const;
   [[nodiscard]] bool may_answer(std::size_t debt_bytes, TimeUs now_us) const {
     return budget_.open_in_debt(now_us, debt_bytes);

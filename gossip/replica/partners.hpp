@@ -7,8 +7,7 @@
 // pair is served. Otherwise it still spreads exchanges evenly over partners. Schedules speed up consensus and are never
 // needed for it: where a schedule names nobody in reach, the choice is random.
 //
-// Replica calls this when it starts an exchange (on the loop's thread); simulations and tests call it as well. Pure;
-// any thread.
+// Replica calls this when it starts an exchange (on the loop's thread); simulations and tests do as well. Pure.
 
 #pragma once
 

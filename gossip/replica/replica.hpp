@@ -86,14 +86,14 @@ class Replica {
 
   // --- lean memory
   /// At most `window` fragments, 2 or more, have memory at once. Fragments that are not empty have memory already. Call
-  /// it before anything else.
+  /// this first.
   void keep_lean(std::size_t window);
   [[nodiscard]] bool lean() const { return client_.is_lean(); }
   /// Number of fragments whose buffers have memory; 0 in resident memory.
   [[nodiscard]] std::size_t provided_fragments() const { return client_.provided().size(); }
 
   // --- values taken over: pulled from others, or restored
-  /// Holds the fragment, and keeps its room, until end_taking(). False: there is no room now. The caller provides the
+  /// Holds the fragment, and keeps its room, until end_taking(). False: there is no room now. The caller provides
   /// memory.
   [[nodiscard]] bool begin_taking(std::uint32_t f) { return client_.begin_taking(f); }
   void end_taking(std::uint32_t f, const Provided& result) { client_.end_taking(f, result); }

@@ -72,8 +72,7 @@ class ReplyCache {
   /// Orphans replies beyond their lifetime, and drops the oldest orphans. Returns the exchanges of dropped replies:
   /// nobody will know what has become of them.
   std::vector<ExchangeId> expire(TimeUs now_us);
-  /// The initiator's daemon is dead, or counters below `before` belong to an earlier replica of it: orphans those
-  /// replies.
+  /// The initiator's daemon is dead, or counters below `before` belong to an earlier replica of it: orphans them.
   void orphan(const NodeId& initiator, std::uint64_t before);
   /// The initiator's replica is gone for good, so nobody can say what became of exchanges with counters below `before`.
   /// Returns the exchanges whose replies are dropped.

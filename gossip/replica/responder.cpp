@@ -60,8 +60,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
                              Actions& out) {
   if (is_known(from, request, now_us, out)) return;
   const RefuseReason reason = objection(request);
-  // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask the
-  // other.
+  // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask.
   if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
     data_.fragments[request.fragment].quarantined_at.erase(from);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);

@@ -1,5 +1,4 @@
-// The exchanges that others begin with this node: the answer to each request, and the end of answers whose initiator is
-// gone.
+// The exchanges that others begin with this node: the answers, and the end of answers whose initiator is gone.
 //
 //   request → answer (decode, weigh, commit) → reply sent and kept → acknowledgement
 //                                                          └ never taken: undone

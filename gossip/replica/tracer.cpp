@@ -10,8 +10,7 @@ namespace {
 
 /// A mean square below this is rounding: the values differ by 1e-14 of their initial size.
 constexpr double equal_square = 1e-28;
-/// Two replicas that meet twice in a row are equal although others may not be. So many equal meetings are not by
-/// chance.
+/// Two replicas that meet twice in a row are equal, others may not be. This many equal meetings are not by chance.
 constexpr std::uint32_t equal_enough = 8;
 /// A round lasts at least this long: all neighbours may be equal while others are not, and are met only now and then.
 constexpr std::uint32_t least_round_exchanges = 256;
@@ -108,8 +107,7 @@ void Tracer::observe(double square, TimeUs now_us) {
       std::erase_if(seen_.points, [&](const Point& point) { return point.exchange % seen_.stride != 0; });
     }
   }
-  // Half of the round's exchanges must find equal values: other values that come over a narrow way may stay away for a
-  // while.
+  // Half of the round's exchanges must find equal values: others may come late over a narrow way.
   const std::uint32_t enough = std::max(equal_enough, seen_.exchanges / 2);
   const bool equal = seen_.equal_in_a_row >= enough && seen_.exchanges >= least_round_exchanges;
   if (!equal && seen_.exchanges < most_tracer_exchanges) return;

@@ -20,8 +20,7 @@
 // (daemon/report/watch.hpp).
 //
 // With a lattice codec, exchanges move less of a difference that is mostly noise (gossip/exchange/mixing.hpp), and the
-// same share of the numbers. So where replicas agree and nobody trains, the estimate is low and says nothing about the
-// cluster.
+// same share of the numbers. So where replicas agree and nobody trains, the estimate is low and tells nothing.
 //
 // The estimate does not show what concerns single blocks (wide blocks that a follow-up had to average). It does not
 // show a part of the cluster that no exchange reaches; only the round does. It is shown to people and no decision uses

@@ -66,7 +66,7 @@ struct FragmentView {
   }
 };
 
-/// What the responder learned of one block. Means beyond fp32 become the largest fp32 number.
+/// The responder's findings about one block. Means beyond fp32 become the largest fp32 number.
 struct BlockOutcome {
   float mean_abs = 0;     ///< mean of |s·D|, in the model's units
   float mean_square = 0;  ///< mean of (s·D)²

@@ -101,7 +101,7 @@ struct ExchangeReply {
   std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
 };
 
-/// What is known of the initiator's half, after the responder has committed its own.
+/// The knowledge about the initiator's half, after the responder has committed its own.
 enum class Outcome : std::uint8_t {
   taken = 0,    ///< it is committed, and outlives the daemon
   never = 1,    ///< it is not committed and never will be: the responder is to undo its half
@@ -201,7 +201,7 @@ inline constexpr std::size_t max_summary_name_bytes = 63;
 /// Older summaries are not passed on.
 inline constexpr std::uint32_t max_summary_age_ms = 3'600'000;
 
-/// What a node said of itself, `age_ms` ago. Each node that passes it on adds to the age.
+/// A node's report about itself, `age_ms` ago. Each node that passes it on adds to the age.
 struct NodeSummary {
   NodeId node = {};
   std::uint64_t incarnation = 0;  ///< identifies the node's life

@@ -41,7 +41,7 @@ struct ClientFragment {
   const Device* device = nullptr;
 };
 
-/// What the task found about one client.
+/// A task's findings about one client.
 struct LocalMeanOutcome {
   bool finite = true;    ///< false: no progress was taken and no correction written
   bool moved = false;    ///< progress other than zero was taken

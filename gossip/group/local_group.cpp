@@ -187,7 +187,7 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
   GOSSAMER_CHECK(slot.due);
   if (slot.awaited && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.due = slot.awaited = false;
-  if (slot.apart) return;  // from before it joined: it takes y over nevertheless
+  if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
   if (slot.replacing) {    // it has published what it was given
     slot.replacing = false;
     --client.lacking;

@@ -1,4 +1,4 @@
-// What a replica decides, as values. gossip/replica/executor.hpp carries the decisions out and states their order.
+// The decisions of a replica, as values. gossip/replica/executor.hpp carries the decisions out and states their order.
 
 #pragma once
 
@@ -44,7 +44,7 @@ struct Actions {
   };
 
   std::vector<Store> store;
-  std::vector<std::uint32_t> due;  ///< fragments that the client now has: store their parts
+  std::vector<std::uint32_t> due;  ///< fragments that the client is given now: store their parts
   std::vector<Run> run;
   std::vector<Send> send;
   std::vector<std::uint32_t> recall;  ///< take back unless the client is serving it, then call Replica::recalled()

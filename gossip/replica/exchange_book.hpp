@@ -1,4 +1,4 @@
-// What a replica remembers of its exchanges, so that each counts at both ends or at neither, whatever dies. It keeps
+// A replica's memory of its exchanges, so that each counts at both ends or at neither, whatever dies. It keeps
 // the replies given and the outcomes of the exchanges begun. Part of it outlives the daemon: see Actions::Store.
 //
 // Owned by a replica, on its thread.

@@ -62,7 +62,7 @@ class EndAgreement {
   double last_distance_ = 0;
 };
 
-/// What a program is told about its finish.
+/// The report to a program about its finish.
 struct FinishReport {
   bool over = false;        ///< everyone in reach agrees
   double distance = 0;      ///< the largest of the fragments' last relative distances

@@ -101,14 +101,13 @@ struct Waiting {
   enum class Gather : std::uint8_t { no, now, with_publication };
   enum class Wish : std::uint8_t { nothing, publication };
 
-  std::optional<Publication> publication = {};  ///< the client published while the fragment was held
-  std::deque<UndoTask> undo = {};               ///< halves to undo
-  Gather gather = Gather::no;                   ///< its move into the node's own memory
-  std::optional<Request> request = {};          ///< another node's; waits for a publication or for a recall
-  std::optional<std::uint64_t> copy_clock =
-      {};                         ///< for a checkpoint: the least clock of the publication, see Replica::copy()
-  std::deque<NodeId> pulls = {};  ///< joiners that wait for the fragment
-  TimeUs pulls_since_us = 0;      ///< since when the first of them waits
+  std::optional<Publication> publication = {};   ///< the client published while the fragment was held
+  std::deque<UndoTask> undo = {};                ///< halves to undo
+  Gather gather = Gather::no;                    ///< its move into the node's own memory
+  std::optional<Request> request = {};           ///< another node's; waits for a publication or for a recall
+  std::optional<std::uint64_t> copy_clock = {};  ///< checkpoint: the least clock, see Replica::copy()
+  std::deque<NodeId> pulls = {};                 ///< joiners that wait for the fragment
+  TimeUs pulls_since_us = 0;                     ///< since when the first of them waits
   Start start = Start::none;
   Wish wish = Wish::nothing;  ///< what the client is asked for
 };
@@ -186,10 +185,9 @@ struct Fragment {
   float disagreement = 0;               ///< mean of `steps`, which a task may be changing while the fragment is held
   TimeUs exchanged_us = 0;              ///< when the last exchange ended
   Role exchanged_as = Role::responder;  ///< in that exchange
-  std::optional<NodeId> wide_at =
-      {};                            ///< initiator of the last exchange that was told of wide blocks: it may follow up
-  std::uint64_t exchange_clock = 0;  ///< this node's clock at the last exchange
-  double exchange_interval = 0;      ///< smoothed samples between exchanges
+  std::optional<NodeId> wide_at = {};   ///< last initiator, if told of wide blocks: it may follow up
+  std::uint64_t exchange_clock = 0;     ///< this node's clock at the last exchange
+  double exchange_interval = 0;         ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
   TimeUs outer_us = 0;                           ///< when its last outer step was

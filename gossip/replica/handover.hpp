@@ -1,4 +1,4 @@
-// What a replica that leaves still has to do for one fragment, so that its training is not lost.
+// The remaining handover of one fragment by a replica that leaves, so that its training is not lost.
 //
 // An exchange with weight 2^-shift moves that share of the leaver's difference to its partner. With n replicas, the
 // leaver's share in their mean is 1/n. Once it has kept no more than that of its difference alone, the mean of those

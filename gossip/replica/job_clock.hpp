@@ -34,7 +34,7 @@ inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 inline constexpr std::uint64_t max_lead = 64;
 inline constexpr std::uint64_t free_lead_samples = std::uint64_t{1} << 16;
 
-/// True if a replica's claim of `clock` is believable where the furthest other replica stands at `furthest_other`.
+/// True if a replica's claim of `clock` is believable where `furthest_other` is the largest other clock.
 [[nodiscard]] constexpr bool is_believable(std::uint64_t clock, std::uint64_t furthest_other) {
   return clock <= max_clock_samples &&
          (furthest_other >= max_clock_samples / max_lead || clock <= max_lead * furthest_other + free_lead_samples);

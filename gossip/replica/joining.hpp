@@ -21,7 +21,7 @@
 namespace gossamer::gossip {
 
 struct JoiningOptions {
-  TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not say where it stands is passed over
+  TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not report its state is passed over
   TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment that has not come after this is asked for elsewhere
   /// After each delay the donor is given twice as long for the next fragment, up to this: its link may be slow.
   TimeUs pull_timeout_most_us = 640 * us_per_s;
@@ -52,7 +52,7 @@ class Joining {
     bool finished = false;  ///< the model is agreed on: run
   };
 
-  /// A neighbour is in reach. It is asked where it stands.
+  /// A neighbour is in reach. It is asked for its state.
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
   void info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out);

@@ -56,7 +56,7 @@ class Neighbours {
   Neighbour* link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced);
   void link_down(const NodeId& node);
   void erase(const NodeId& node);
-  /// It has told where it stands.
+  /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
   News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
   void set_rates(double bytes_per_s);

@@ -40,7 +40,7 @@ class Pace {
   void set_options(const ReplicaOptions& options, TimeUs now_us);
   /// Most exchanges that the node may have under way at once.
   void set_in_flight(std::size_t most) { in_flight_ = most; }
-  /// What the node's network can carry, in bytes per second; 0: not known.
+  /// The capacity of the node's network, in bytes per second; 0: not known.
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
 
   // --- the period

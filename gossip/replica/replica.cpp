@@ -50,7 +50,7 @@ bool Replica::enter(Phase phase, Actions& out) {
   ++data_.stir;
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < data_.fragments.count(); ++f)
-    client_.offer_if_wanted(f, out);  // from an earlier phase
+    client_.offer_if_wanted(f, out);  // what an earlier daemon had still to offer
   return true;
 }
 

@@ -1,4 +1,4 @@
-// What a replica reports to people about itself and its partners. No decision uses it.
+// The reports of a replica about itself and its partners, for people. No decision uses it.
 
 #pragma once
 
@@ -49,8 +49,7 @@ struct PartnerReport {
   std::uint64_t wide_blocks = 0;  ///< how many of them were wide
   std::uint64_t unresolved = 0;   ///< exchanges that one end committed, with nothing known of the other
   double age_intervals = 0;       ///< smoothed age of the values it brings, in its publication intervals
-  std::uint32_t quarantined_fragments =
-      0;  ///< fragments that it refused because they hold NaN there, and may still hold it
+  std::uint32_t quarantined_fragments = 0;  ///< fragments with NaN at that node, as last heard
 };
 
 }  // namespace gossamer::gossip

@@ -1,4 +1,4 @@
-// What a responder remembers of the exchanges it has answered, so that each request is committed exactly once.
+// A responder's memory of the exchanges it has answered, so that each request is committed exactly once.
 //
 // A reply is kept until the initiator says what has become of it. A repeated request gets the same reply, and nothing
 // is committed a second time. After that only a floor of the counters is kept for each initiator. Counters rise, so a

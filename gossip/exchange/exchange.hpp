@@ -19,7 +19,7 @@ struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
   OuterState* outer = nullptr;              ///< only OuterTask looks at it
-  const Device& device = buffers.device();  ///< computes on the buffers, which are its memory
+  const Device& device = buffers.device();  ///< holds the buffers and computes on them
 };
 
 /// Sums over an exchange's blocks, for mixing, metrics and the link's factor.

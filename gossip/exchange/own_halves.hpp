@@ -20,7 +20,7 @@ inline constexpr std::uint32_t commits_modulus = 1U << 23;
 struct OwnHalf {
   static constexpr std::uint32_t never = commits_modulus;
 
-  std::uint64_t counter = 0;      ///< of the exchange; 0: none
+  std::uint64_t counter = 0;      ///< names the exchange; 0: none
   std::uint32_t commits = never;  ///< they contain it once the fragment's count of commits has reached this
 
   [[nodiscard]] bool taken(std::uint32_t now) const { return commits != never && reached(now, commits); }

@@ -14,7 +14,7 @@ namespace {
 constexpr float prime_fraction = 1.0F / 32;
 constexpr float floor_fraction = 0x1p-16F;  // of the fragment's mean magnitude
 constexpr int zeros_limit = 10;             // limit for a fragment of zeros without any exchange: it has no scale
-constexpr float mean_smoothing = 0.25F;     // of one observation
+constexpr float mean_smoothing = 0.25F;     // weight of one observation
 constexpr float wide_growth = 2.0F;         // a block out of range disagreed more than was expected
 constexpr float tail_growth = 1.5F;         // further growth at each time out of range
 constexpr float tail_decay = 0.99F;         // at each time in range: about one in forty may be out of range

@@ -62,7 +62,7 @@ void Group::begin(const Members& members, std::uint64_t clock) {
 }
 
 void Group::begin_sharing(const Members& members, std::uint64_t clock) {
-  if (local_) {  // as a former daemon left it
+  if (local_) {  // copies of a former daemon were taken over
     local_->advance_clock(clock);
     add_with_standing(first_);
   } else {
@@ -124,7 +124,7 @@ void Group::tell_readiness(Member& member) {
 
 bool Group::published(Member& member, std::uint32_t f) {
   if (!replica_.buffers(f).gathered() && &member == first_.get()) {
-    if (is_shared()) member.note_copy(f, copies_.number(f) + 1, false);  // it is about to be gathered, without this
+    if (is_shared()) member.note_copy(f, copies_.number(f) + 1, false);  // the copy being gathered lacks it
     return true;
   }
   if (!is_shared()) return false;

@@ -28,7 +28,7 @@ struct Actions {
     std::uint32_t place;  ///< the reply's record, which outlives the daemon, has this place
     AnswerTask task;
   };
-  struct Snapshot {  ///< read y for a joiner, or for this node itself: see Replica::copy()
+  struct Snapshot {  ///< read y for a joiner, or for this node's checkpoint: see Replica::copy()
     NodeId to;
   };
   struct Provide {};  ///< take memory for the fragment's buffers
@@ -52,7 +52,7 @@ struct Actions {
 
 /// The results of work, for Replica::finished().
 struct Provided {
-  bool there;  ///< false: there is no memory to be had
+  bool there;  ///< false: no memory is available
 };
 struct Gathered {
   bool finite;  ///< false: y holds NaN or infinity, or there is no room; it stays where it was

@@ -32,9 +32,9 @@ enum class ExchangePart : std::uint8_t { proper, follow_up };
 /// The work that a fragment can be held for.
 namespace stage {
 struct Idle {};
-struct Encoding {};    ///< a request of the node's own
-struct Concluding {};  ///< its reply is committed
-struct Answering {     ///< another's request
+struct Encoding {};    ///< of a request of the node's own
+struct Concluding {};  ///< the reply to that request is committed
+struct Answering {     ///< another node's request
   NodeId initiator;
   std::uint32_t place;  ///< of the record of the reply
   ExchangePart part;
@@ -118,12 +118,12 @@ enum class Pending : std::uint16_t {
   own = 1U << 1U,          ///< an exchange of the node's own is under way
   publication = 1U << 2U,  ///< a publication waits to be taken
   undo = 1U << 3U,         ///< a half is to be undone
-  request = 1U << 4U,      ///< another's request waits
+  request = 1U << 4U,      ///< another node's request waits
   copy = 1U << 5U,         ///< a checkpoint waits
   pull = 1U << 6U,         ///< a joiner waits
   start = 1U << 7U,        ///< an exchange of the node's own is about to begin
   wish = 1U << 8U,         ///< the client is to publish
-  correction = 1U << 9U,   ///< the client is to be given something
+  correction = 1U << 9U,   ///< a correction or values wait for the client
   client = 1U << 10U,      ///< the client has it
 };
 class PendingSet {

@@ -146,7 +146,7 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   std::optional<std::uint32_t> oldest;
   TimeUs oldest_age_us = 0;
   std::size_t seen = 0;
-  // The search goes on behind the last fragment: those have waited longest, and a look at all would take long.
+  // The search begins behind the last fragment chosen: those have waited longest, and a look at all would take long.
   for (std::size_t i = 0; i < count && seen < schedule_window; ++i) {
     const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
     const Fragment& fragment = data_.fragments[f];

@@ -49,7 +49,7 @@ class Joining {
   struct Actions {
     std::vector<Ask> ask;
     std::vector<Take> take;
-    bool finished = false;  ///< the model is agreed on: run
+    bool finished = false;  ///< the model is complete: run
   };
 
   /// A neighbour is in reach. It is asked for its state.

@@ -41,8 +41,8 @@ class Replica {
   [[nodiscard]] ReplicaState state() const { return state_of(data_.phase); }
   /// Enters a phase other than leaving, and tells the neighbours. False: that phase cannot follow the present one.
   bool enter(Phase phase, Actions& out);
-  /// The node is about to leave. Only the exchanges for handover are still begun, so that the other nodes keep this
-  /// node's training (gossip/replica/handover.hpp). None is begun after `deadline_us`, and a client that does not
+  /// The node is about to leave. Nothing new is begun or answered except the exchanges for handover, so that others
+  /// keep its training (gossip/replica/handover.hpp). None is begun after `deadline_us`, and a client that does not
   /// publish is waited for until half of that time is over. A replica that has not joined has no training to pass on.
   void leave(TimeUs now_us, TimeUs deadline_us, Actions& out);
   /// The handover is complete, or no node is left to take part. Exchanges may still be under way: see idle().

@@ -6,8 +6,8 @@
 // does not have it already. The round is over when all of them have published, or after twice the time that the first
 // took: a slow or stopped client delays nobody, and its progress is taken in when it comes. Each publication adds its
 // progress, divided by the number of clients, to y (gossip/exchange/local_mean.hpp). So y is the mean of what they have
-// learned, whatever their speed. A client that joins takes y over first and counts from then on. When it goes, its
-// published progress stays.
+// learned, whatever their speed. A client that joins takes y over first and counts from then on. When a client
+// goes, its published progress stays.
 //
 // A client's memory can be out of reach of a task (it is on another GPU that did not answer). Then the client counts as
 // if the task had not named it: its publication is still to be taken in, and it is offered nothing until it can be.

@@ -18,7 +18,7 @@
 // The caller ticks it every tick_us. A gap of pause_us or more between ticks counts as a pause of this node, after
 // which it refutes and does not accuse. One owner, one thread.
 //
-// membership.cpp        claims that are heard, and their effects
+//   membership.cpp        claims that are heard, and their effects
 //   membership_probe.cpp  the failure detector
 //   membership_views.cpp  partial views
 

@@ -192,7 +192,7 @@ void Group::gathered(std::uint32_t f, bool was_due, std::uint64_t number, bool f
     Member& first = *first_;
     if (!was_due || first.due(f)) first.note_copy(f, number, false);  // the copy contains what it had published
     local_->gathered(f, with_client ? std::optional(first.number()) : std::nullopt, false, host_.replica_now_us());
-    if (with_client && !first.due(f)) {  // published meanwhile: the replica still has the older publication
+    if (with_client && !first.due(f)) {  // published meanwhile: the replica has still to take this publication
       local_->published(first.number(), f, host_.replica_now_us());
       local_->end(f);
     }

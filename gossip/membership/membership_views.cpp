@@ -23,8 +23,8 @@ constexpr TimeUs uncrowded_shuffles = 10;
 
 }  // namespace
 
-/// A newcomer learns it from nodes that accept it as a neighbour. Of the others, a node that knows many members follows
-/// nodes that know more. In a cluster that has become small again each node finds this out by itself.
+/// A newcomer learns that the cluster is large from nodes that accept it as a neighbour. Of the others, a node that
+/// knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
   if (2 * members_.size() > options_.full_view_limit) return true;

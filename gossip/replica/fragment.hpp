@@ -32,7 +32,7 @@ enum class ExchangePart : std::uint8_t { proper, follow_up };
 /// The work that a fragment can be held for.
 namespace stage {
 struct Idle {};
-struct Encoding {};    ///< of a request of the node's own
+struct Encoding {};    ///< this node's own request is encoded
 struct Concluding {};  ///< the reply to that request is committed
 struct Answering {     ///< another node's request
   NodeId initiator;
@@ -112,7 +112,7 @@ struct Waiting {
   Wish wish = Wish::nothing;  ///< what the client is asked for
 };
 
-/// A reason why a fragment is busy, or why something waits for it.
+/// A reason why a fragment is busy, or a thing that waits for it.
 enum class Pending : std::uint16_t {
   work = 1U << 0U,         ///< it is held
   own = 1U << 1U,          ///< an exchange of the node's own is under way

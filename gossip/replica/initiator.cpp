@@ -28,7 +28,7 @@ bool rests_at(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
 
 }  // namespace
 
-// --- beginning an exchange -----------------------------------------------------------------------------------------
+// --- beginning an exchange ----------------------------------------------------------------------------------------
 
 void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
   if (data_.leaving) return start_last_exchanges(now_us, out);
@@ -94,7 +94,7 @@ void Initiator::begin_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (const auto partner = choose_partner(fragment, now_us)) begin(f, *partner, now_us, out);
 }
 
-/// Starts them in the order of the fragments, within a bounded look.
+/// Starts exchanges in the order of the fragments, within a bounded look.
 void Initiator::start_last_exchanges(TimeUs now_us, Actions& out) {
   Leaving& leaving = *data_.leaving;
   const std::uint32_t count = data_.fragments.count();
@@ -138,7 +138,7 @@ bool Initiator::may_spend(TimeUs now_us) const {
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
 }
 
-// --- choice of fragment and partner --------------------------------------------------------------------------------
+// --- choice of fragment and partner -------------------------------------------------------------------------------
 
 std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   const std::size_t count = data_.fragments.count();
@@ -500,7 +500,7 @@ void Initiator::expire(TimeUs now_us) {
   }
 }
 
-/// No repeat is begun towards the end of an exchange's lifetime: only one end would commit a later answer.
+/// No repeat is sent towards the end of an exchange's lifetime: only one end would commit an answer after it.
 void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
   const ReplicaOptions& options = data_.options;
   for (Fragment& fragment : data_.fragments) {

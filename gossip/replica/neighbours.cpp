@@ -121,7 +121,7 @@ std::vector<NodeId> Neighbours::members() const {
   return members;
 }
 
-// --- what exchanges teach about them -------------------------------------------------------------------------------
+// --- what exchanges teach about them ------------------------------------------------------------------------------
 
 void Neighbours::note_busy(const NodeId& node, TimeUs now_us) {
   Neighbour* neighbour = find(node);

@@ -401,7 +401,7 @@ void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_u
   }
 }
 
-// --- its model for others ------------------------------------------------------------------------------------------
+// --- its model for others -----------------------------------------------------------------------------------------
 
 void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out) {
   PullReply answer{.job = data_.description.job, .fragment = request.fragment};

@@ -1,13 +1,13 @@
-// What is computed for one element and for one block, in every implementation: the scalar definition of the codec
+// The arithmetic for one element and for one block, for all implementations. The codec's scalar definition
 // (gossip/codec/lattice_scalar.cpp), the outer optimiser, the mean among a node's clients, and the CUDA kernels
-// (gossip/cuda/block.hpp) all call these functions, so that there is nothing in which they could differ. Only the SIMD
-// kernels of gossip/codec/lattice.cpp write the same out in vectors, and are held to these bit for bit by tests.
+// (gossip/cuda/block.hpp) all call these functions, so they cannot differ. Only the SIMD kernels of
+// gossip/codec/lattice.cpp repeat them for vectors; tests require the same bits of them.
 //
-// C++17 and nothing of the standard library but <cmath> on the host, since device code is compiled by older compilers.
-// Compiled without contraction to fused multiply-add everywhere (-ffp-contract=off, -fmad=false), and denormal numbers
-// are kept.
+// This is C++17 and uses only <cmath> of the standard library, on the host, since older compilers compile device code.
+// It is always compiled without contraction to fused multiply-add (-ffp-contract=off, -fmad=false), and denormal
+// numbers are kept.
 //
-// Pure functions, any thread.
+// These are pure functions; any thread.
 
 #pragma once
 
@@ -26,23 +26,23 @@ namespace gossamer {
 /// Elements that share one quantiser step. All fragment memory is a whole number of blocks, padded with zeros.
 inline constexpr std::size_t block_elements = 256;
 
-/// How values travel. The number is what goes on the wire.
+/// The form in which values travel. The number goes on the wire.
 enum class Codec : std::uint8_t {
   f32 = 0,  ///< absolute values one way, exact difference back; 4 bytes an element
   q8 = 1,   ///< low 8 bits of the lattice index; 1 byte an element
   q4 = 2,   ///< low 4 bits; half a byte an element
 };
 
-/// Bits of a lattice index that travel; 32 for f32.
+/// Number of bits of a lattice index that travel; 32 for f32.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr int codec_bits(Codec codec) {
   return codec == Codec::f32 ? 32 : codec == Codec::q8 ? 8 : 4;
 }
-/// Bytes that one block takes in a value or difference frame.
+/// Number of bytes of one block in a value or difference frame.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::size_t codec_block_bytes(Codec codec) {
   return block_elements * static_cast<std::size_t>(codec_bits(codec)) / 8;
 }
 
-/// Step exponents e (s = 2^e) that are accepted; they keep every scaled quantity a normal fp32 number.
+/// Accepted step exponents e (s = 2^e). They keep every scaled quantity a normal fp32 number.
 inline constexpr int min_step_exponent = -100;
 inline constexpr int max_step_exponent = 100;
 
@@ -51,10 +51,10 @@ namespace gossip {
 /// Fractional bits of the fixed-point value that the dither is added to.
 inline constexpr int dither_bits = 11;
 inline constexpr std::uint32_t dither_mask = (1U << dither_bits) - 1;
-/// |k| stays under 2^index_bits.
+/// |k| is less than 2^index_bits.
 inline constexpr int index_bits = 20;
 
-/// Where y is: the publication, plus the correction unless that is null.
+/// The arrays that give y: the publication, plus the correction if that is not null.
 struct FragmentView {
   const float* publication = nullptr;  ///< never null
   const float* correction = nullptr;
@@ -66,11 +66,11 @@ struct FragmentView {
   }
 };
 
-/// What the responder learned of one block. Means beyond fp32 become its largest number.
+/// The responder's findings about one block. Means beyond fp32 become the largest fp32 number.
 struct BlockOutcome {
   float mean_abs = 0;     ///< mean of |s·D|, in the model's units
   float mean_square = 0;  ///< mean of (s·D)²
-  bool wide = false;      ///< out of range: its D are zero and the means say nothing
+  bool wide = false;      ///< out of range: its D are zero and the means are meaningless
 };
 
 /// 32 random bits for an element: a counter-based hash of (seed, index), the same at both ends.
@@ -87,7 +87,7 @@ namespace parts {
 
 /// fp32 values are summed in this many lanes, element n in lane n mod sum_lanes, whatever the width of the SIMD unit.
 inline constexpr std::size_t sum_lanes = 16;
-/// Bits of a float without its sign; everything from `infinity_bits` up is infinite or NaN.
+/// Bits of a float without its sign. From `infinity_bits` on they mean infinity or NaN.
 inline constexpr std::uint32_t magnitude_mask = 0x7fffffffU;
 inline constexpr std::uint32_t infinity_bits = 0x7f800000U;
 inline constexpr int float_bias = 127;
@@ -98,7 +98,7 @@ inline constexpr float largest_fixed_point = 2147481600.0F;  // 2^31 − 2^dithe
 /// A step in units of the last place of the largest magnitude that it allows: 2^(float_fraction_bits + 1 − index_bits).
 inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - index_bits);
 
-/// A float's bits, without its sign: ordered like magnitudes.
+/// A float's bits without its sign. They have the same order as magnitudes.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t magnitude_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value) & magnitude_mask;
 }
@@ -112,12 +112,12 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return exponent < min_step_exponent ? min_step_exponent : exponent > max_step_exponent ? max_step_exponent : exponent;
 }
 
-/// The bits of s · (2^index_bits − 1): a magnitude from here on is out of the exponent's range.
+/// The bits of s · (2^index_bits − 1). Magnitudes from here on are out of the exponent's range.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t limit_bits(int exponent) {
   return (static_cast<std::uint32_t>(exponent + index_bits + float_bias) << float_fraction_bits) - step_ulps;
 }
 
-/// smallest_exponent() from the bits of a finite magnitude. Denormal numbers and zero end at the lower bound.
+/// smallest_exponent() from the bits of a finite magnitude. Denormal numbers and zero give the lower bound.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr int smallest_exponent_of(std::uint32_t magnitude) {
   const int biased = static_cast<int>((magnitude + step_ulps) >> float_fraction_bits);
   return clamped_exponent(biased - float_bias + 1 - index_bits);
@@ -130,7 +130,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return static_cast<std::int8_t>(accepted < smallest ? smallest : accepted);
 }
 
-/// Rounds to nearest even; the value fits an int32.
+/// Rounds to nearest even. The value must fit an int32.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t nearest_int(float value) {
 #ifdef __CUDA_ARCH__
   return __float2int_rn(value);
@@ -139,7 +139,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
 #endif
 }
 
-/// t + (r & mask) for a finite value: the lattice index k with dither_bits more bits below it.
+/// t + (r & mask) for a finite value: the lattice index k, with dither_bits more bits below it.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t dithered(float value, int exponent, std::uint32_t word) {
   const float scaled = value * power_of_two(dither_bits - exponent);
   const float raised = scaled < -largest_fixed_point ? -largest_fixed_point : scaled;
@@ -152,7 +152,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return dithered(value, exponent, word) >> dither_bits;
 }
 
-/// What an index adds to its block's check.
+/// The term that an index adds to its block's check.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t check_term(std::int32_t index, int bits, std::uint32_t word) {
   return static_cast<std::uint32_t>(index >> bits) * word;
 }
@@ -160,18 +160,17 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return static_cast<std::uint16_t>(sum >> 16);
 }
 
-/// The number that the low `bits` of a word are in two's complement.
+/// The low `bits` of a word, read as a number in two's complement.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::int32_t sign_extended(std::uint32_t word, int bits) {
   return static_cast<std::int32_t>(word << (32 - bits)) >> (32 - bits);
 }
 
-/// D from the responder's own index and the bits sent: the nearest index that is congruent to them lies D below.
+/// D from the responder's own index and the received bits: D is the distance down to the nearest congruent index.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::int32_t index_difference(std::int32_t own, std::int32_t sent, int bits) {
   return sign_extended(static_cast<std::uint32_t>(own) - static_cast<std::uint32_t>(sent), bits);
 }
 
-/// Outcome of a lattice block from the integer sums of |D| and D². A mean square beyond fp32 becomes its largest
-/// number.
+/// Outcome of a lattice block from the integer sums of |D| and D². The mean square is at most the largest fp32 number.
 [[nodiscard]] GOSSAMER_ANYWHERE inline BlockOutcome lattice_outcome(std::uint32_t sum_abs, std::uint32_t sum_square,
                                                                     int exponent) {
   constexpr int log2_block = 8;
@@ -191,7 +190,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return outcome;
 }
 
-/// Outcome of an f32 block from the sums of |D| and D². Sums beyond fp32 become its largest number.
+/// Outcome of an f32 block from the sums of |D| and D². Sums beyond fp32 become the largest fp32 number.
 [[nodiscard]] GOSSAMER_ANYWHERE inline BlockOutcome f32_outcome(float sum_abs, float sum_square) {
   constexpr float share = 1.0F / static_cast<float>(block_elements);
   BlockOutcome outcome;
@@ -200,7 +199,7 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return outcome;
 }
 
-/// What a commit multiplies D by.
+/// The factor of D in a commit.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr float commit_weight(int sign, int exponent, int shift) {
   return static_cast<float>(sign) * power_of_two(exponent - shift);
 }
@@ -222,10 +221,10 @@ struct OuterStep {
 
 /// Magnitudes from 2^120 on count as infinite: sums and differences of smaller ones stay finite.
 inline constexpr std::uint32_t too_large_bits = 0x7b800000U;
-/// What y never reaches, whatever is added.
+/// A magnitude that y never reaches, whatever is added.
 inline constexpr std::uint32_t beyond_y_bits = 0x7d800000U;  // 2^124
 
-/// y with a client's progress taken in. The client may change its arrays meanwhile: y stays finite nevertheless.
+/// y with a client's progress taken in. The client may change its arrays meanwhile; y stays finite nevertheless.
 [[nodiscard]] GOSSAMER_ANYWHERE inline float with_progress(float y, float weight, float moved) {
   const float sum = y + weight * moved;
   return magnitude_of(sum) < beyond_y_bits ? sum : y;

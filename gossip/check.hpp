@@ -1,5 +1,5 @@
-// Our own invariants: checked in every build. A broken one is a fault of the program, not of its input, and ends it
-// with a message, since going on would put wrong numbers into other nodes' models.
+// Checks of the program's own invariants, in every build. A broken invariant is a fault of the program, not of its
+// input. It ends the program with a message, since going on would put wrong numbers into other nodes' models.
 
 #pragma once
 

@@ -1,7 +1,6 @@
-// What nodes say to each other about a job, as values. peer/ turns them into frames and back; gossip/ and the daemon
-// decide on them. A message that reaches gossip/ from peer/ has been checked against the limits named here (sizes of
-// frames, enumerations, bounds); whether it fits the job at hand (layout, fragment, block count) is checked by the
-// receiver, which alone knows.
+// Messages between nodes about a job, as values. peer/ turns them into frames and back; gossip/ and the daemon decide
+// on them. A message that comes to gossip/ from peer/ has been checked against the limits named here (sizes of frames,
+// enumerations, bounds). Only the receiver can check whether it fits the job (layout, fragment, block count).
 
 #pragma once
 
@@ -25,13 +24,13 @@ struct ExchangeId {
 inline constexpr std::uint8_t min_shift_bound = 1;
 inline constexpr std::uint8_t max_shift_bound = 12;
 
-/// How far a replica's copy lags its client, for the mixing rate.
+/// How far a replica's publication is behind its client. It affects the mixing weight.
 struct Age {
   std::uint64_t samples = 0;  ///< samples trained since the publication that the values come from
   std::uint64_t cadence = 0;  ///< samples this replica usually trains between two publications (0: not known yet)
 };
 
-/// Numbers that are averaged along with fragment 0, to see how fast: gossip/replica/tracer.hpp.
+/// Numbers that are averaged along with fragment 0, to measure the rate of mixing: gossip/replica/tracer.hpp.
 inline constexpr std::size_t tracer_values = 4;
 inline constexpr double max_tracer_value = 1e3;
 struct TracerValues {
@@ -54,7 +53,7 @@ struct ExchangeRequest {
   std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
-  float clip = 0;  ///< the initiator moves by half of this at most, in the 2-norm over all; 0: any distance
+  float clip = 0;  ///< the initiator moves by at most half of this, in the 2-norm over all; 0: any distance
   std::uint32_t block_count = 0;  ///< blocks included (n)
   Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
   Bytes side = {};
@@ -63,16 +62,16 @@ struct ExchangeRequest {
 };
 
 enum class ReplyStatus : std::uint8_t {
-  done = 0,     ///< the responder has committed; the initiator must, too
+  done = 0,     ///< the responder has committed; the initiator must commit as well
   busy = 1,     ///< nothing was committed; try another partner
-  refused = 2,  ///< nothing was committed and the same request will not be taken; `reason` says why
+  refused = 2,  ///< nothing was committed, and a repeat will not be accepted; `reason` says why
 };
 
-/// Why a request was refused. Not an error of the network: each is counted and shown.
+/// The reason of a refusal. It is not an error of the network; each reason is counted and shown.
 enum class RefuseReason : std::uint8_t {
   none = 0,
   unknown_job = 1,     ///< no such job here
-  layout_differs = 2,  ///< the job's name is known, its layout is another
+  layout_differs = 2,  ///< the job's name is known, but its layout differs
   bad_request = 3,     ///< fragment index, block list or frame sizes do not fit the layout
   not_finite = 4,      ///< NaN or infinity in the values sent
   quarantined = 5,     ///< the responder's own fragment holds NaN or infinity
@@ -81,9 +80,9 @@ enum class RefuseReason : std::uint8_t {
 };
 inline constexpr std::uint8_t max_refuse_reason = 7;
 
-/// Responder to initiator. `wide` and `asked` concern only lattice codecs.
+/// Responder to initiator. `wide` and `asked` are only for lattice codecs.
 ///   wide:        bitmap over the n included blocks, in their order; empty: none is wide
-///   asked:       n × i8, the step exponents the responder would rather see (meaningful where wide); empty if none is
+///   asked:       n × i8, the step exponents that the responder wants (meaningful where wide); empty if none is wide
 ///   differences: n × codec_block_bytes(codec): D = k_j − k_i, or fp32 y_j − y_i for f32; zeros where wide
 struct ExchangeReply {
   std::uint64_t counter = 0;
@@ -99,13 +98,13 @@ struct ExchangeReply {
   Bytes wide = {};
   Bytes asked = {};
   Bytes differences = {};
-  std::optional<TracerValues> tracer = {};  ///< the responder's, before both commit 2^-shift of the difference
+  std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
 };
 
-/// The responder has committed its half of an exchange. Of the initiator's half this is known:
+/// The knowledge about the initiator's half, after the responder has committed its own.
 enum class Outcome : std::uint8_t {
-  taken = 0,    ///< it is committed, and survives the daemon
-  never = 1,    ///< it is not, and will not be: the responder is to undo its half
+  taken = 0,    ///< it is committed, and outlives the daemon
+  never = 1,    ///< it is not committed and never will be: the responder is to undo its half
   unknown = 2,  ///< nobody can tell any more
 };
 inline constexpr std::uint8_t max_outcome = 2;
@@ -116,34 +115,34 @@ struct ExchangeAck {
   Outcome outcome = Outcome::taken;
 };
 
-/// Responder to initiator: what has become of this exchange? Its acknowledgement is long overdue. Answered by an
-/// ExchangeAck, unless the initiator is still at it.
+/// Responder to initiator: what has become of this exchange? Its acknowledgement is long overdue. The answer is an
+/// ExchangeAck, unless the exchange is still under way.
 struct ExchangeInquiry {
   std::uint64_t counter = 0;
   JobKey job = {};
   std::uint32_t fragment = 0;
 };
 
-/// Where a replica stands, as its neighbours need to know it.
+/// The state of a replica, as its neighbours need to know it.
 enum class ReplicaState : std::uint8_t {
   absent = 0,    ///< no client of this job here
-  joining = 1,   ///< a client is attached and its model is still to be agreed on or pulled
+  joining = 1,   ///< a client is attached; its model is not yet chosen or not yet pulled
   running = 2,   ///< trains and gossips
-  draining = 3,  ///< about to leave: answers nothing new
+  draining = 3,  ///< about to leave: starts and answers nothing new
 };
 
 inline constexpr std::size_t max_job_name_bytes = 63;
 
-/// How far a replica has come in finishing: its program has stopped training, and waits for the replicas to agree.
+/// The stage of finishing: the program has stopped training, and waits until the replicas hold one model.
 enum class Finishing : std::uint8_t {
   no = 0,       ///< trains
-  begun = 1,    ///< exchanges until it agrees with those that finish, too
+  begun = 1,    ///< exchanges until it agrees with the other finishing replicas
   settled = 2,  ///< agrees with those it has met
-  over = 3,     ///< so do all that it knows of: its program has been told
+  over = 3,     ///< all replicas that it knows of agree: its program has been told
 };
 inline constexpr std::uint8_t max_finishing = 3;
 
-/// Bytes of a cursor: what a program keeps of its place in the data. Opaque.
+/// Largest size of a cursor: a program's note of its place in the data. Nobody else reads it.
 inline constexpr std::size_t max_cursor_bytes = 4096;
 
 /// Sent when a replica changes state, when a link comes up, and as the answer to a JobQuery.
@@ -156,26 +155,26 @@ struct JobInfo {
   std::uint32_t fragments = 0;
   std::uint32_t fragment_elements = 0;
   Finishing finishing = Finishing::no;
-  /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: of an older node,
-  /// whose are over where it is absent.
+  /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: sent by an older
+  /// version, whose exchanges are over once it is absent.
   std::uint64_t first_exchange = 0;
-  /// A fragment of it holds NaN or infinity: those that finish do so without it.
+  /// A fragment of it holds NaN or infinity: the others finish without it.
   bool quarantined = false;
 };
 
-/// "Where do you stand with this job?" Always answered with a JobInfo.
+/// "What is the state of this job at your node?" The answer is always a JobInfo.
 struct JobQuery {
   JobKey job = {};
 };
 
-/// Ask for a fragment's present values, to join.
+/// A joiner asks for a fragment's present values.
 struct PullRequest {
   JobKey job = {};
   std::uint32_t fragment = 0;
 };
 
-/// `values`: the whole fragment in fp32 with its padding, and the hash of those bytes (XXH3-64). Empty when not given.
-/// `cursor`: the giver's, with fragment 0; it is as of `clock`, the values may be a little older. Empty: none.
+/// `values`: the whole fragment in fp32 with its padding; `hash`: the XXH3-64 of these bytes. Empty when not given.
+/// `cursor`: the giver's, with fragment 0. It belongs to `clock`; the values may be a little older. Empty: none.
 struct PullReply {
   JobKey job = {};
   std::uint32_t fragment = 0;
@@ -186,7 +185,7 @@ struct PullReply {
   std::vector<std::byte> cursor = {};
 };
 
-/// How a job of a node stands, for people (gossip/membership/summaries.hpp).
+/// A summary of one job at one node, for people (gossip/membership/summaries.hpp).
 struct JobSummary {
   std::string name = {};
   ReplicaState state = ReplicaState::absent;
@@ -199,14 +198,14 @@ struct JobSummary {
 inline constexpr std::size_t max_summaries = 32;  ///< in one message
 inline constexpr std::size_t max_summary_jobs = 4;
 inline constexpr std::size_t max_summary_name_bytes = 63;
-/// What is older is not passed on.
+/// Older summaries are not passed on.
 inline constexpr std::uint32_t max_summary_age_ms = 3'600'000;
 
-/// What a node said of itself, `age_ms` ago, as those who passed it on have added up.
+/// A node's report about itself, `age_ms` ago. Each node that passes it on adds to the age.
 struct NodeSummary {
   NodeId node = {};
-  std::uint64_t incarnation = 0;  ///< of the node's life
-  std::uint64_t number = 0;       ///< in that life; the larger is the newer
+  std::uint64_t incarnation = 0;  ///< identifies the node's life
+  std::uint64_t number = 0;       ///< counts within that life; the larger is the newer
   std::uint32_t age_ms = 0;
   std::string name = {};
   std::uint32_t neighbours = 0;
@@ -218,7 +217,7 @@ struct Summaries {
   std::vector<NodeSummary> nodes = {};  ///< at most max_summaries
 };
 
-/// Bytes of a message's frames beside its header: what the codec determines.
+/// Size of a message's frames without its header. It depends on the codec.
 [[nodiscard]] inline std::size_t payload_bytes(const ExchangeRequest& request) {
   return request.blocks.size() + request.side.size() + request.values.size();
 }
@@ -229,7 +228,7 @@ struct Summaries {
 using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, ExchangeInquiry, JobInfo, JobQuery,
                              PullRequest, PullReply, Summaries>;
 
-/// Bytes of a request's side frame for n blocks: exponents, a pad byte if n is odd, and but for f32 checks.
+/// Size of a request's side frame for n blocks: exponents, a pad byte if n is odd, and checks unless the codec is f32.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {
   return (blocks + 1) / 2 * 2 + (codec == Codec::f32 ? 0 : 2 * blocks);
 }

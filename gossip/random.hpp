@@ -1,5 +1,5 @@
-// The random source of every decision: a small generator whose seed main (or a simulation) chooses, so that one seed
-// replays everything. Not for secrets. One owner, one thread.
+// The random source of every decision: a small generator. main (or a simulation) chooses its seed, so that one seed
+// replays everything. It must not be used for secrets. One owner, one thread.
 
 #pragma once
 

@@ -1,12 +1,12 @@
-// Averages that forget: each new value counts for a quarter, so that about the last seven matter.
+// Smoothed averages: each new value counts for a quarter, so that about the last seven values matter.
 //
-// Pure, any thread.
+// Pure; any thread.
 
 #pragma once
 
 namespace gossamer::gossip {
 
-/// The average with `value` taken in. The first value (`average` 0: nothing measured yet) stands for itself.
+/// The average with `value` taken in. If `average` is 0 (nothing measured yet), the result is `value`.
 [[nodiscard]] constexpr double smoothed(double average, double value) {
   constexpr double weight = 0.25;
   return average == 0 ? value : average + weight * (value - average);

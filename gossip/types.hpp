@@ -1,6 +1,6 @@
-// The small nouns every room shares: who a node is, which job, which codec, what time.
+// The basic types that all folders share: the identity of a node, the key of a job, the codec, and time.
 //
-// Called from everywhere, any thread: values only.
+// These are values only, used everywhere; any thread.
 
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace gossamer {
 
-/// Monotonic time in microseconds. Read once per turn of a loop and passed down; never read by gossip/.
+/// Monotonic time in microseconds. It is read once per turn of a loop and passed down; gossip/ never reads a clock.
 using TimeUs = std::int64_t;
 inline constexpr TimeUs us_per_ms = 1'000;
 inline constexpr TimeUs us_per_s = 1'000'000;
 
 /// Elements in a fragment unless a job says otherwise.
 inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
-/// Upper bound on a fragment: bounds every message and every allocation made for one.
+/// Upper bound on a fragment. It bounds every message and every allocation for a fragment.
 inline constexpr std::uint32_t max_fragment_elements = 1u << 22;
 inline constexpr std::uint32_t max_fragment_blocks = max_fragment_elements / block_elements;
 /// Upper bound on the fragments of one job (2^22 elements each: 10^11 parameters).
@@ -37,7 +37,7 @@ struct NodeId {
 
   friend auto operator<=>(const NodeId&, const NodeId&) = default;
 
-  /// Eight hexadecimal digits: what logs and tables show.
+  /// Eight hexadecimal digits, for logs and tables.
   [[nodiscard]] std::string brief() const { return hex(4); }
   /// All 32 hexadecimal digits.
   [[nodiscard]] std::string full() const { return hex(bytes.size()); }
@@ -55,7 +55,7 @@ struct NodeId {
   }
 };
 
-/// What must agree for two replicas to gossip: the job's name and the layout of its model, both as 64-bit hashes.
+/// The key that must be equal for two replicas to gossip: hashes (64 bits) of the job's name and of its model's layout.
 struct JobKey {
   std::uint64_t name_hash = 0;
   std::uint64_t layout_hash = 0;
@@ -67,7 +67,7 @@ struct JobKey {
   return codec == Codec::f32 ? "f32" : codec == Codec::q8 ? "q8" : "q4";
 }
 
-/// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector a kernel filled. Copying shares.
+/// Read-only bytes with shared ownership: a received ZeroMQ frame, or a vector that a kernel filled. Copies share.
 struct Bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> data;
@@ -92,7 +92,7 @@ struct Bytes {
 template <>
 struct std::hash<gossamer::NodeId> {
   std::size_t operator()(const gossamer::NodeId& id) const noexcept {
-    std::size_t value = 0;  // the id is itself a hash: its first bytes are uniform
+    std::size_t value = 0;  // the id is itself a hash, so its first bytes are uniform
     for (std::size_t i = 0; i < sizeof value; ++i)
       value = value << 8 | id.bytes[i];
     return value;

@@ -1,7 +1,7 @@
-// Memory for a frame that a kernel is about to fill, then handed on as Bytes, to ZeroMQ in the end, without a copy.
+// Memory for a frame that a kernel is about to fill. It is then passed on as Bytes, finally to ZeroMQ, without a copy.
 //
-// Unlike a vector's it is not zeroed first, which would cost an eighth of an exchange's computing: whoever asks for it
-// writes every byte before it is shared. It begins at a cache line. One owner until share(), any thread.
+// Unlike a vector it is not zeroed first, which would cost an eighth of an exchange's computing. So its user must write
+// every byte before it is shared. It begins at a cache line. One owner until share(), any thread.
 
 #pragma once
 
@@ -27,7 +27,7 @@ class FrameBuffer {
   [[nodiscard]] std::span<T> as() {
     return {reinterpret_cast<T*>(memory_.get()), size_bytes_ / sizeof(T)};
   }
-  /// The same memory, for reading from now on.
+  /// The same memory, from now on for reading only.
   [[nodiscard]] Bytes share() && {
     const std::span<const std::byte> all = bytes();
     return {std::shared_ptr<const void>(std::move(memory_)), all};

@@ -63,7 +63,7 @@ double norm_of(std::span<const BlockOutcome> outcomes) {
   double square = 0;
   for (const BlockOutcome& outcome : outcomes) {
     if (outcome.wide) continue;
-    // A sum of squares beyond fp32 says nothing: the sum of magnitudes is an upper bound on the norm.
+    // If the sum of squares is beyond fp32, the sum of magnitudes is used: it is an upper bound on the norm.
     const bool known = outcome.mean_square < std::numeric_limits<float>::max() / static_cast<float>(block_elements);
     const double sum = elements * outcome.mean_abs;
     square += known ? elements * outcome.mean_square : sum * sum;

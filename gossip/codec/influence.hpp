@@ -1,18 +1,18 @@
 // How far one partner may move a replica.
 //
-// Three bounds, from loose to tight. Every block has a *limit*: the largest difference that is taken for one at all, a
-// large multiple of the disagreement learned (BlockSteps::limit_exponent()). What a node has learned can be raised by
-// one partner only so far, as long as others do not confirm it (BlockSteps::observe()). And a fragment may *clip*:
-// self-centred clipping of He, Karimireddy & Jaggi (2022, arXiv 2202.01545, eq. 4 and 5), for pairs. There a node
-// averages with x_i + clip(x_j − x_i, τ_i), here both ends of a pair take the larger power of two of
+// There are three bounds, from loose to tight. Every block has a *limit*: the largest difference that is accepted at
+// all, a large multiple of the learned disagreement (BlockSteps::limit_exponent()). One partner can raise what a node
+// has learned only so far, as long as others do not confirm it (BlockSteps::observe()). And a fragment may *clip*: this
+// is the self-centred clipping of He, Karimireddy & Jaggi (2022, arXiv 2202.01545, eq. 4 and 5), for pairs. There a
+// node averages with x_i + clip(x_j − x_i, τ_i); here both ends of a pair take the largest power of two with
 //
 //   2^-a · ‖s·D‖ ≤ min(τ_i, τ_j) / 2
 //
-// so that both move by the same amount and the sum over honest replicas stays. τ is `clip` times the lower median,
-// over the partners that the fragment was last exchanged with, of the distance ‖s·D‖ found: a minority of partners
+// so that both move by the same amount and the sum over honest replicas is unchanged. τ is `clip` times a lower median:
+// that of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. A minority of partners
 // cannot move it, whatever they send and however often.
 //
-// Owned by Replica (the loop's thread); the functions are pure.
+// Owned by Replica (on the loop's thread); the functions are pure.
 
 #pragma once
 
@@ -23,18 +23,18 @@
 
 namespace gossamer::gossip {
 
-/// Partners that a fragment remembers the distance to: the latest ones.
+/// Number of partners (the latest ones) whose distance a fragment remembers.
 inline constexpr std::size_t remembered_partners = 16;
-/// With fewer partners there is no telling who is the odd one: nothing is clipped, and every partner is believed.
+/// With fewer partners nobody can tell which one is wrong: nothing is clipped, and every partner is believed.
 inline constexpr std::size_t witnesses_least = 3;
 
-/// Whom an exchange was with, in short, and whether there is anyone else to compare it with.
+/// The partner of an exchange in a short form, and whether there are others to compare it with.
 struct Witness {
   std::uint16_t partner = 0;
   bool alone = true;
 };
 
-/// The distances that one fragment's exchanges found, the last one for each partner.
+/// The distances that one fragment's exchanges found: the last one for each partner.
 class DistanceRecord {
  public:
   void observe(const NodeId& partner, double distance);
@@ -52,11 +52,11 @@ class DistanceRecord {
   std::size_t count_ = 0;
 };
 
-/// Powers of two by which the threshold is lower, at most, for a partner that always is far beyond it.
+/// Largest number of powers of two that lower the threshold for a partner that is always far beyond it.
 inline constexpr int extra_shift_most = 3;
 
-/// How far beyond the threshold one partner uses to be. Who always is far beyond it weighs less, within a bound: it may
-/// be an honest node that has been away for long.
+/// How far beyond the threshold one partner usually is. A partner that is always far beyond it weighs less, within a
+/// bound: it may be an honest node that was away for long.
 class ClipRecord {
  public:
   /// `excess`: the distance found over the threshold, before it is lowered for this partner.
@@ -65,22 +65,23 @@ class ClipRecord {
   [[nodiscard]] int extra_shift() const;
 
  private:
-  double excess_log2_ = 0;  // smoothed, of those above 1
+  double excess_log2_ = 0;  // smoothed, over excesses above 1
 };
 
-/// An end's threshold as a task is given it.
+/// The threshold of one end, as a task is given it.
 struct Clip {
-  float threshold = 0;  ///< τ; 0: not known, for want of partners to compare
-  float multiple = 0;   ///< then τ is this many times the distance that the estimates expect; 0: do not clip
+  float threshold = 0;  ///< τ; 0: not known, since there are too few partners to compare
+  float multiple = 0;   ///< τ is then this many times the distance that the estimates expect; 0: do not clip
 };
 
 /// ‖s·D‖ over the blocks in range.
 [[nodiscard]] double norm_of(std::span<const BlockOutcome> outcomes);
 
-/// Smallest a ≥ 1 with 2^-a · norm ≤ threshold / 2. A threshold of 0 stands for none: 1. May exceed max_shift_bound.
+/// Smallest a ≥ 1 with 2^-a · norm ≤ threshold / 2. Threshold 0 means none; the result is then 1. It may exceed
+/// max_shift_bound.
 [[nodiscard]] int clip_shift(double norm, float threshold);
 
-/// The lower of two thresholds, of which 0 stands for none.
+/// The lower of two thresholds. 0 means that there is no threshold.
 [[nodiscard]] float lower_threshold(float a, float b);
 
 }  // namespace gossamer::gossip

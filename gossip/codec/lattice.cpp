@@ -1,12 +1,12 @@
 // The lattice codec with SIMD: the kernels of gossip/codec/lattice.hpp for every target of Highway, chosen at run time.
-// They give the same bits as gossip/codec/lattice_scalar.cpp, which is where to read what they compute.
+// They give the same bits as gossip/codec/lattice_scalar.cpp, which is the readable version of the computation.
 //
-// A block is worked on and searched for its largest magnitude (finite? within the exponent's range?) in one pass. If
-// that turns out to be too large, the work is thrown away: the encoder does it again with a raised exponent, the
-// decoder marks the block wide. Vectors have at most 16 lanes, so that a block is always a whole number of groups of
-// four. No fused multiply-add and no reordering of fp32 sums anywhere: results do not depend on the target.
+// One pass works on a block and finds its largest magnitude (is it finite, and within the exponent's range?). If the
+// magnitude is too large, the work is thrown away: the encoder repeats it with a raised exponent, the decoder marks the
+// block wide. Vectors have at most 16 lanes, so that a block is always a whole number of groups of four. There is no
+// fused multiply-add and no reordering of fp32 sums, so results do not depend on the target.
 //
-// Pure functions over the caller's memory, any thread.
+// These are pure functions over the caller's memory; any thread.
 
 #include "gossip/codec/lattice.hpp"
 
@@ -49,10 +49,10 @@ using OctetVector = hn::Vec<Octets>;
 
 constexpr std::size_t half_block = block_elements / 2;
 
-/// How far ahead memory is asked for, in blocks: far enough for its latency, near enough for the first-level cache.
+/// Memory is requested this many blocks ahead: enough for its latency, and few enough for the first-level cache.
 constexpr std::size_t blocks_ahead = 8;
 
-/// Asks for `bytes` from `from` on. An address that cannot be read does no harm.
+/// Requests `bytes` from `from` on. An address that cannot be read does no harm.
 HWY_INLINE void prefetch(const void* from, std::size_t bytes) {
   constexpr std::size_t line_bytes = 64;
   const auto* const lines = static_cast<const std::byte*>(from);
@@ -109,7 +109,7 @@ HWY_INLINE IntVector copy_block(const Sources& y, std::size_t first, float* HWY_
   return y.count == 1 ? copy_block_of<1>(y, first, out, largest) : copy_block_of<2>(y, first, out, largest);
 }
 
-/// Asks for the block that is to be read `blocks_ahead` after number `index` of the list.
+/// Requests the block that is read `blocks_ahead` after number `index` of the list.
 HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> blocks, std::size_t index) {
   if (index + blocks_ahead >= blocks.size()) return;
   const std::size_t first = blocks[index + blocks_ahead] * block_elements;
@@ -119,8 +119,8 @@ HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> 
 
 // ---- the lattice
 
-/// A block in hand, in a view of `count` sources: its values, and what they are dithered and scaled with. All by value,
-/// since the bytes written meanwhile may alias anything.
+/// A block of a view with `count` sources: the sources, and the constants for dither and scaling. All members are
+/// values, since the bytes written meanwhile may alias anything.
 template <std::size_t count>
 struct Block {
   Block(const Sources& fragment, std::uint32_t block, std::uint64_t seed, int exponent)
@@ -135,12 +135,12 @@ struct Block {
 
   Sources y;
   std::uint32_t first_word;   ///< dither_word's first xor and shift for element 0 of the block
-  std::uint32_t second_word;  ///< the seed's upper half as the second shift leaves it
+  std::uint32_t second_word;  ///< the seed's upper half, after the second shift
   float scale;
 };
 
-/// Element numbers from n of a block on, mixed with the key: what dither_words() starts from. Shifts are linear over
-/// xor, so that those of the key are done once a block.
+/// The element numbers from n on, mixed with the key, as the input of dither_words(). Shifts are linear over xor, so
+/// the shifts of the key are done once a block.
 template <std::size_t count>
 HWY_INLINE WordVector keyed_elements(const Block<count>& block, std::size_t n) {
   const Words words;
@@ -148,7 +148,7 @@ HWY_INLINE WordVector keyed_elements(const Block<count>& block, std::size_t n) {
   return hn::Xor(numbers, hn::Set(words, static_cast<std::uint32_t>(n)));
 }
 
-/// dither_word() for the elements `skipped` after those of `keyed`, whose numbers have no bit in common with it.
+/// dither_word() for the elements `skipped` after those of `keyed`. Their numbers have no bit in common with `skipped`.
 template <std::size_t count>
 HWY_INLINE WordVector dither_words(const Block<count>& block, WordVector keyed, std::size_t skipped) {
   const Words words;
@@ -159,7 +159,7 @@ HWY_INLINE WordVector dither_words(const Block<count>& block, WordVector keyed, 
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// Rounds to nearest even values that fit an int32: Highway's care for those that do not would cost four instructions.
+/// Rounds values that fit an int32 to nearest even. Highway's care for others costs four instructions.
 HWY_INLINE IntVector nearest_int(FloatVector value) {
 #if HWY_TARGET == HWY_AVX3
   return IntVector{_mm512_cvtps_epi32(value.raw)};
@@ -170,7 +170,7 @@ HWY_INLINE IntVector nearest_int(FloatVector value) {
 #endif
 }
 
-/// Where k's lowest bit stands once dithered values are shifted right by `spare_bits`: at the second byte.
+/// Position of k's lowest bit after dithered values are shifted right by `spare_bits`: the second byte.
 constexpr int index_position = 8;
 constexpr int spare_bits = dither_bits - index_position;
 
@@ -181,7 +181,7 @@ HWY_INLINE WordVector check_terms(IntVector indices, WordVector word) {
   return hn::Mul(high, word);
 }
 
-/// The lattice indices of the vector at element n of a block, at `index_position`; raises `largest`.
+/// The lattice indices, at `index_position`, of the vector at element n of a block. Raises `largest`.
 template <std::size_t count>
 HWY_INLINE IntVector dithered(const Block<count>& block, std::size_t n, WordVector dither, IntVector& largest) {
   const FloatVector value = load_sum<count>(block.y, n);
@@ -190,7 +190,7 @@ HWY_INLINE IntVector dithered(const Block<count>& block, std::size_t n, WordVect
   return hn::ShiftRight<spare_bits>(hn::Add(fixed_point, hn::BitCast(Ints(), dither)));
 }
 
-/// Encodes the vector `skipped` elements after n, where `keyed` is: the low bits of its indices at `index_position`.
+/// Encodes the vector `skipped` elements after n; `keyed` is for n. Returns its indices' low bits at `index_position`.
 template <int bits, std::size_t count>
 HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                     WordVector& check, IntVector& largest) {
@@ -201,9 +201,9 @@ HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, Wo
   return hn::BitCast(Words(), index);
 }
 
-/// Decodes the bits sent, which stand at `index_position`, against such a vector. With a = k_j − sent, whose low bits
-/// are D, the high part of k_i = k_j − D is (a + half the range) >> bits: so half the range comes in with the dither,
-/// and the result is D + half the range.
+/// Decodes the received bits at `index_position` against the same vector. With a = k_j − sent, whose low bits are D,
+/// the high part of k_i = k_j − D is (a + half the range) >> bits. So half the range is added with the dither; the
+/// result is D + half the range.
 template <int bits, std::size_t count>
 HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                     WordVector sent, WordVector& check, IntVector& largest) {
@@ -217,7 +217,7 @@ HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, Wo
   return hn::BitCast(words, apart);
 }
 
-/// The check from the sums of its terms. Added up in 64 bits: in 32, some compilers' headers would overflow an int.
+/// The check from the sums of its terms. They are added in 64 bits: some compilers' headers would overflow 32.
 HWY_INLINE std::uint16_t check_of(WordVector sums) {
   const hn::Repartition<std::uint64_t, Floats> wide_words;
   const auto pairs = hn::BitCast(wide_words, sums);
@@ -228,7 +228,7 @@ HWY_INLINE std::uint16_t check_of(WordVector sums) {
 
 // ---- packing
 
-/// The second bytes of the words of four vectors, in order, with the bits of `flip` turned over.
+/// The second bytes of the words of four vectors, in order, with the bits of `flip` inverted.
 HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d, std::uint8_t flip) {
   const Octets octets;
   const Words words;
@@ -267,7 +267,7 @@ HWY_INLINE WordVector unpack(const std::uint8_t* HWY_RESTRICT block, std::size_t
   return hn::BitCast(Words(), hn::TableLookupBytesOr0(bytes, hn::LoadU(octets, spread + 4 * within)));
 }
 
-/// Two nibbles that stand at `index_position` of their words, as one byte there.
+/// Joins two nibbles at `index_position` of their words to one byte there.
 HWY_INLINE WordVector join_nibbles(WordVector low, WordVector high) {
   const auto low_nibble = hn::Set(Words(), 15U << index_position);
   return hn::OrAnd(hn::AndNot(low_nibble, hn::ShiftLeft<4>(high)), low, low_nibble);
@@ -275,7 +275,7 @@ HWY_INLINE WordVector join_nibbles(WordVector low, WordVector high) {
 
 // ---- encode
 
-/// Encodes the vector at n + skipped, or for q4 the two that share their bytes: the bytes, one in each word.
+/// Encodes the vector at n + skipped (for q4, the two vectors that share bytes). Returns the bytes, one in each word.
 template <Codec codec, std::size_t count>
 HWY_INLINE WordVector encode_bytes(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                    WordVector& check, IntVector& largest) {
@@ -285,7 +285,7 @@ HWY_INLINE WordVector encode_bytes(const Block<count>& block, std::size_t n, Wor
   return join_nibbles(low, encode_vector<bits>(block, n, keyed, half_block + skipped, check, largest));
 }
 
-/// Encodes a block into `out`: its check and its largest magnitude.
+/// Encodes a block into `out`. Returns its check, and sets its largest magnitude.
 template <Codec codec, std::size_t count>
 HWY_INLINE std::uint16_t encode_block(const Block<count>& block, std::uint8_t* HWY_RESTRICT out,
                                       std::uint32_t& largest_magnitude) {
@@ -325,7 +325,7 @@ bool encode_lattice(const FragmentView& view, std::span<const std::uint32_t> blo
     const std::int8_t raised = parts::raised_exponent(exponents[b], largest);
     if (largest < parts::limit_bits(raised)) {
       encode_with(raised);
-    } else {  // beyond every step: the definition clamps
+    } else {  // beyond every step: the scalar definition clamps
       (void)scalar::encode(codec, view, blocks.subspan(b, 1), seed, exponents.subspan(b, 1), checks.subspan(b, 1),
                            values.subspan(b * block_bytes, block_bytes));
     }
@@ -394,7 +394,7 @@ HWY_INLINE void add_differences(OctetVector packed, WordVector& abs, WordVector&
   }
 }
 
-/// Outcome from the sums of a block. Both are small: they are added up side by side in 64 bits.
+/// The outcome from the sums of a block. Both sums are small, so they are added side by side in 64 bits.
 HWY_INLINE BlockOutcome lattice_outcome(WordVector abs, WordVector square, int exponent) {
   const hn::Repartition<std::uint64_t, Floats> wide_words;
   const auto squares = hn::BitCast(wide_words, square);
@@ -414,7 +414,7 @@ HWY_INLINE BlockOutcome lattice_outcome_of(const std::uint8_t* HWY_RESTRICT diff
   return lattice_outcome(abs, square, exponent);
 }
 
-/// sum_of_lanes() of parts, with its order of additions.
+/// sum_of_lanes() of parts, with the same order of additions.
 HWY_INLINE float sum_of(const std::array<float, sum_lanes>& lanes) {
   const hn::CappedTag<float, 4> four;
   const auto first = hn::Add(hn::LoadU(four, lanes.data()), hn::LoadU(four, lanes.data() + 8));
@@ -424,8 +424,8 @@ HWY_INLINE float sum_of(const std::array<float, sum_lanes>& lanes) {
   return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
-/// Outcome of a block of f32 differences that `difference_at(n)` gives for the vector at element n; raises `largest` to
-/// the largest magnitude. Goes through the block lane by lane, which for 16 lanes is once.
+/// Outcome of a block of f32 differences, where `difference_at(n)` is the vector at element n. Raises `largest` to the
+/// largest magnitude. It goes through the block lane by lane, which for 16 lanes is a single pass.
 template <class DifferenceAt>
 HWY_INLINE BlockOutcome f32_outcome(DifferenceAt difference_at, IntVector& largest) {
   const Floats floats;
@@ -468,7 +468,7 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
 
 // ---- difference
 
-/// Decodes the bytes at n + skipped as encode_bytes() gave them: those of D + half the range.
+/// Decodes the bytes at n + skipped that encode_bytes() gave. Returns the bytes of D + half the range.
 template <Codec codec, std::size_t count>
 HWY_INLINE WordVector decode_bytes(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                    const std::uint8_t* HWY_RESTRICT sent, WordVector& check, IntVector& largest) {
@@ -482,7 +482,7 @@ HWY_INLINE WordVector decode_bytes(const Block<count>& block, std::size_t n, Wor
                       decode_vector<bits>(block, n, keyed, half_block + skipped, high, check, largest));
 }
 
-/// What decoding a block found besides its differences.
+/// The results of decoding a block, besides its differences.
 struct Decoded {
   std::uint16_t check;
   std::uint32_t largest;
@@ -590,7 +590,7 @@ HWY_INLINE void add_vector(FloatVector difference, float weight, std::size_t n, 
   hn::StoreU(hn::Add(before, hn::Mul(difference, hn::Set(floats, weight))), floats, out + n);
 }
 
-/// One block: `in` (or null) and `out` start at the block.
+/// Applies one block. `in` (or null) and `out` start at the block.
 template <Codec codec>
 HWY_INLINE void apply_block(const std::byte* differences, float weight, const float* in, float* out) {
   const Floats floats;
@@ -611,7 +611,7 @@ HWY_INLINE void apply_block(const std::byte* differences, float weight, const fl
   }
 }
 
-/// Blocks from `begin` to before `end` stay as they are.
+/// Keeps the blocks from `begin` to before `end` unchanged.
 HWY_INLINE void keep_blocks(std::size_t begin, std::size_t end, const float* in, float* out) {
   if (in == out || begin == end) return;
   const std::size_t bytes = (end - begin) * block_elements * sizeof(float);

@@ -1,7 +1,7 @@
-// What the implementations of the codec share beside the arithmetic itself (gossip/arithmetic.hpp): the order in which
-// lanes are summed, and the checks of arguments. Included by them only.
+// Shared code of the codec's implementations, beside the arithmetic (gossip/arithmetic.hpp): the order in which lanes
+// are summed, and the checks of arguments. Only they include it.
 //
-// Pure functions, any thread. A wrong argument is a fault of ours, not of a peer's: it ends the process.
+// These are pure functions; any thread. A wrong argument is this program's own fault and ends the process.
 
 #pragma once
 
@@ -20,7 +20,7 @@ namespace gossamer::gossip::parts {
   return exponent >= min_step_exponent && exponent <= max_step_exponent;
 }
 
-/// Sum of the lanes, always in the same order.
+/// The sum of the lanes, always in the same order.
 [[nodiscard]] inline float sum_of_lanes(std::array<float, sum_lanes> lanes) {
   for (std::size_t width = sum_lanes / 2; width > 0; width /= 2) {
     for (std::size_t lane = 0; lane < width; ++lane)

@@ -1,7 +1,7 @@
-// The lattice codec one element at a time: what gossip/codec/lattice.hpp says, in code. The SIMD kernels of
-// gossip/codec/lattice.cpp are tested against these functions bit for bit, and call them where no SIMD target fits.
+// The lattice codec one element at a time, as gossip/codec/lattice.hpp describes it. Tests compare the SIMD kernels of
+// gossip/codec/lattice.cpp with these functions bit for bit, and the kernels call them where no SIMD target fits.
 //
-// Pure functions over the caller's memory, any thread. Rounding is to nearest even, the default of every thread here.
+// These are pure functions over the caller's memory; any thread. Rounding is to nearest even, every thread's default.
 
 #include <cmath>
 #include <cstring>
@@ -60,7 +60,7 @@ BlockValues floats_of(std::span<const std::byte> block) {
   return values;
 }
 
-/// Outcome of a block from its packed differences; false if one is not finite.
+/// The outcome of a block from its packed differences. False if a difference is not finite.
 bool outcome_of(Codec codec, int exponent, std::span<const std::byte> block, BlockOutcome& outcome) {
   if (codec == Codec::f32) {
     const BlockValues values = floats_of(block);
@@ -84,7 +84,7 @@ bool outcome_of(Codec codec, int exponent, std::span<const std::byte> block, Blo
   return true;
 }
 
-/// D of a block into `difference`; false if the check fails.
+/// Writes D of a block into `difference`. False if the check fails.
 bool decode(const BlockValues& values, std::uint32_t first, std::uint64_t seed, int bits, int exponent,
             std::uint16_t check, std::span<const std::byte> sent, BlockDifferences& difference) {
   std::uint32_t sum = 0;

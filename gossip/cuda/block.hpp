@@ -1,15 +1,14 @@
-// The CUDA kernels' work on one block, as a warp does it: which lane has which elements, in which order lanes are
-// summed, what is written where. What is computed for an element is gossip/arithmetic.hpp.
+// The work of the CUDA kernels on one block, as a warp does it: the elements of each lane, the order in which lanes are
+// summed, and where results are written. The arithmetic for an element is in gossip/arithmetic.hpp.
 //
-// Written against a *warp*, of which there are two. On the device it is 32 threads, a value of each lane is a register,
-// and reductions are shuffles (DeviceWarp, gossip/cuda/kernels.cuh). HostWarp below goes through the lanes one after
-// the other, so that all but the launches and the shuffles runs, and is tested bit for bit, on machines without a GPU.
-// A function that takes a warp is called by all of its lanes and must not return in some of them before the last
-// reduction.
+// The code is written for a *warp*, and there are two kinds. On the device a warp is 32 threads, a lane's value is in a
+// register, and reductions are shuffles (DeviceWarp, gossip/cuda/kernels.cuh). HostWarp below goes through the lanes
+// one after the other. With it everything except the launches and the shuffles is tested bit for bit on machines
+// without a GPU. All lanes must call a function that takes a warp; none may return before its last reduction.
 //
-// Each value is read from memory once, four at a time where they are floats, and kept in registers.
+// Each value is read from memory once (floats four at a time) and kept in registers.
 //
-// C++17, host and device. Memory is the device's, aligned to 16 bytes. Pure functions over it.
+// This is C++17 for host and device. Memory is the device's, aligned to 16 bytes. These are pure functions over it.
 
 #pragma once
 
@@ -18,10 +17,10 @@
 namespace gossamer::gossip::cuda {
 
 inline constexpr unsigned half_block = static_cast<unsigned>(block_elements) / 2;
-/// Lanes that work on one block of a lattice codec; each has four elements of each half, whose nibbles share bytes.
+/// Number of lanes for one block of a lattice codec. Each has four elements of each half, which share bytes for q4.
 inline constexpr unsigned warp_lanes = 32;
 inline constexpr unsigned lane_elements = static_cast<unsigned>(block_elements) / warp_lanes;
-/// For fp32 differences there are as many lanes as partial sums, so that these are added up in the one order there is.
+/// For fp32 differences there is one lane for each partial sum, so that the sums are added in the fixed order.
 inline constexpr unsigned sum_lanes = static_cast<unsigned>(parts::sum_lanes);
 inline constexpr unsigned lane_terms = static_cast<unsigned>(block_elements) / sum_lanes;
 
@@ -29,7 +28,7 @@ struct alignas(16) Four {
   float at[4];
 };
 
-/// What a lane has of a block: elements 4·lane … + 3, and those half a block further.
+/// A lane's values of a block: elements 4·lane … + 3, and the same half a block further.
 struct LaneValues {
   Four half[2];
 };
@@ -63,7 +62,7 @@ struct HostWarp {
     for (unsigned lane = 0; lane < lane_count; ++lane)
       work(lane);
   }
-  /// For one lane only.
+  /// Runs `work` for one lane only.
   template <class Work>
   void once(Work work) const {
     work();
@@ -84,7 +83,7 @@ struct HostWarp {
       total += value;
     return total;
   }
-  /// The upper half of the lanes is added to the lower one, until one is left.
+  /// Adds the upper half of the lanes to the lower half until one lane is left.
   [[nodiscard]] static float ordered_sum(Each<float> values) {
     for (unsigned width = lane_count / 2; width > 0; width /= 2) {
       for (unsigned lane = 0; lane < width; ++lane)
@@ -137,12 +136,12 @@ GOSSAMER_ANYWHERE inline void add_four(Four& values, const float* more) {
   return most;
 }
 
-/// The numbers of a lane, as they are packed: for q8 four bytes of each half, for q4 four bytes in all.
+/// The packed numbers of a lane: for q8 four bytes of each half, for q4 four bytes in all.
 template <int bits>
 struct Packed {
   std::uint32_t word[bits / 4] = {};
 
-  /// Number n of the lane.
+  /// Sets number n of the lane.
   GOSSAMER_ANYWHERE void set(unsigned n, std::int32_t number) {
     if constexpr (bits == 8) {
       word[n / 4] |= (static_cast<std::uint32_t>(number) & 255U) << (8 * (n % 4));
@@ -168,7 +167,7 @@ struct Packed {
 
 // ---- the lattice codecs
 
-/// Encodes a block of y into `out`; false, in all lanes, if it is not finite.
+/// Encodes a block of y into `out`. False, in all lanes, if y is not finite.
 template <int bits, class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool encode_block(const Warp& warp, const FragmentView& y, std::uint32_t block,
                                                   std::uint64_t seed, std::int8_t* exponent, std::uint16_t* check,
@@ -217,7 +216,7 @@ template <class Warp, class EachMoments>
   return parts::lattice_outcome(abs, square, exponent);
 }
 
-/// What a lane decoded.
+/// The results of decoding in one lane.
 template <int bits>
 struct LaneDecoded {
   Packed<bits> differences;
@@ -242,7 +241,7 @@ template <int bits>
   return decoded;
 }
 
-/// Decodes a block against y; false, in all lanes, if y is not finite.
+/// Decodes a block against y. False, in all lanes, if y is not finite.
 template <int bits, class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool difference_block(const Warp& warp, const FragmentView& y, std::uint32_t block,
                                                       std::uint64_t seed, std::int8_t exponent, std::uint16_t check,
@@ -263,7 +262,7 @@ template <int bits, class Warp>
   return true;
 }
 
-/// The outcome again, from packed differences.
+/// Computes the outcome again from packed differences.
 template <int bits, class Warp>
 GOSSAMER_ANYWHERE void outcome_block(const Warp& warp, int exponent, const std::uint8_t* differences, bool wide,
                                      BlockOutcome* outcome) {
@@ -280,7 +279,7 @@ GOSSAMER_ANYWHERE void outcome_block(const Warp& warp, int exponent, const std::
 
 // ---- fp32 differences: lane l of sum_lanes has elements l, l + 16, …
 
-/// What a lane found of its elements.
+/// A lane's sums over its elements.
 struct LaneSums {
   float abs = 0;
   float square = 0;
@@ -304,7 +303,7 @@ template <class Warp, class EachSums>
   return largest < parts::infinity_bits;
 }
 
-/// y − sent; false if a difference is not finite.
+/// out = y − sent. False if a difference is not finite.
 template <class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool difference_block_f32(const Warp& warp, const FragmentView& y, std::uint32_t block,
                                                           const float* sent, float* out, BlockOutcome* outcome) {
@@ -334,9 +333,9 @@ template <class Warp>
   return outcome_of_sums(warp, sums, wide, outcome);
 }
 
-// ---- what has no reduction: a lane's part of a block
+// ---- work without a reduction: a lane's part of a block
 
-/// out = y; the largest magnitude of what the lane copied.
+/// out = y. Returns the largest magnitude that the lane copied.
 GOSSAMER_ANYWHERE inline std::uint32_t copy_lane(const FragmentView& y, std::size_t block, unsigned lane, float* out) {
   const LaneValues values = load_lane(y, block, lane);
   store_four(out + 4 * lane, values.half[0]);
@@ -344,7 +343,7 @@ GOSSAMER_ANYWHERE inline std::uint32_t copy_lane(const FragmentView& y, std::siz
   return largest_of(values);
 }
 
-/// Where in the ascending list a block is; `count` if it is not in it.
+/// The place of a block in the ascending list; `count` if it is not in the list.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t place_of(std::uint32_t block, const std::uint32_t* blocks,
                                                               std::uint32_t count) {
   std::uint32_t low = 0;
@@ -360,7 +359,7 @@ GOSSAMER_ANYWHERE inline std::uint32_t copy_lane(const FragmentView& y, std::siz
   return low < count && blocks[low] == block ? low : count;
 }
 
-/// D of four elements of a half of a block.
+/// D of four elements in one half of a block.
 template <Codec codec>
 [[nodiscard]] GOSSAMER_ANYWHERE Four differences_of(const std::uint8_t* block, unsigned lane, unsigned half) {
   if constexpr (codec == Codec::f32) {
@@ -394,8 +393,8 @@ GOSSAMER_ANYWHERE inline void apply_lane(const std::uint8_t* differences, float 
 
 // ---- the outer optimiser
 
-/// An outer step in the device's memory (gossip/exchange/outer.hpp). `left_out`: pairs of first and last, ascending,
-/// apart.
+/// The arrays of an outer step in the device's memory (gossip/exchange/outer.hpp). `left_out`: pairs of first and last,
+/// ascending.
 struct OuterArrays {
   FragmentView y;
   const float* in = nullptr;
@@ -422,7 +421,7 @@ struct OuterArrays {
   return low < outer.left_out_count && outer.left_out[2 * low] <= element;
 }
 
-/// An element's x and its step, and whether all is finite.
+/// An element's x and its step, and whether both are finite.
 struct OuterElement {
   float x;
   parts::OuterStep step;
@@ -436,8 +435,8 @@ struct OuterElement {
           parts::magnitude_of(x) < parts::infinity_bits && parts::magnitude_of(x + step.push) < parts::infinity_bits};
 }
 
-/// Writes an element after all were found to be finite. One that is not so any more, which can only be a client's
-/// doing, is left as it is.
+/// Writes an element after all were found finite. One that the client has changed to a value that is not finite stays
+/// as it is.
 GOSSAMER_ANYWHERE inline void write_outer_element(const OuterArrays& outer, std::uint32_t e) {
   const OuterElement element = outer_element(outer, e);
   const float push = element.finite && !is_left_out(outer, e) ? element.step.push : 0.0F;
@@ -456,12 +455,12 @@ struct ClientArrays {
   const float* base_correction = nullptr;
   float* correction = nullptr;
   float weight = 1;
-  std::uint8_t check = 0;     ///< whether it is finite is to be known
-  std::uint8_t progress = 0;  ///< what it did is taken
+  std::uint8_t check = 0;     ///< it is checked for NaN and infinity
+  std::uint8_t progress = 0;  ///< its progress is taken
   std::uint8_t replace = 0;
 };
 
-/// What was found of a client, as bits of one word: set by whoever finds it, in any order.
+/// Findings about a client, as bits of one word. Any thread may set them, in any order.
 inline constexpr std::uint32_t mean_not_finite = 1;
 inline constexpr std::uint32_t mean_moved = 2;
 inline constexpr std::uint32_t mean_differs = 4;
@@ -470,7 +469,7 @@ inline constexpr std::uint32_t mean_differs = 4;
   return parts::magnitude_of(client.snapshot[e]) < parts::too_large_bits;
 }
 
-/// y with the client's progress; `moved` becomes true if there was any.
+/// y with the client's progress. `moved` becomes true if there was any.
 [[nodiscard]] GOSSAMER_ANYWHERE inline float mean_taken(const ClientArrays& client, std::size_t e, float y,
                                                         bool& moved) {
   const float base = client.base[e];
@@ -480,7 +479,7 @@ inline constexpr std::uint32_t mean_differs = 4;
   return parts::with_progress(y, client.weight, progress);
 }
 
-/// Writes what the client is to add; true if it is not zero.
+/// Writes the client's correction. True if it is not zero.
 [[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_corrected(const ClientArrays& client, std::size_t e, float y) {
   client.correction[e] = client.replace != 0 ? y : y - client.snapshot[e];
   return client.replace != 0 || parts::magnitude_of(client.correction[e]) != 0;

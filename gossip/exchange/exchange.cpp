@@ -15,18 +15,18 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// What a responder asks for on a wide block: at least this much wider, at most that much. For one refused for its
-/// coarse step, `widen_least` above its own estimate.
+/// A responder asks for a wide block's exponent to be raised by at least widen_least and at most widen_most. For a
+/// block refused for its coarse step, it asks for `widen_least` above its own estimate.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
 
-/// Blocks that the magnitude of a fragment is estimated from.
+/// Number of blocks from which the magnitude of a fragment is estimated.
 constexpr std::size_t magnitude_blocks = 64;
 
-/// What rounding may add to a norm that was computed twice.
+/// Rounding may make a norm that is computed twice differ by this factor.
 constexpr double norm_tolerance = 1.001;
 
-/// The side frame: exponents, padding to even, and but for f32 checks.
+/// The side frame: exponents, padding to an even length, and checks unless the codec is f32.
 struct Side {
   std::span<const std::int8_t> exponents;
   std::span<const std::uint16_t> checks;
@@ -54,7 +54,7 @@ bool bit(std::span<const std::byte> bitmap, std::size_t index) {
   return (std::to_integer<unsigned>(bitmap[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// Largest |y| of each of these blocks: how coarse a step the magnitudes alone may need. Zeros if the device fails.
+/// Largest |y| of each listed block. It shows how coarse a step magnitudes alone need. Zeros if the device fails.
 std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32_t> blocks) {
   std::vector<float> largest(blocks.size());
   FrameBuffer values(blocks.size() * block_elements * sizeof(float));
@@ -66,15 +66,15 @@ std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32
   return largest;
 }
 
-/// Marks wide the blocks whose step gives a range beyond the responder's limits: their D become zero. Returns them, in
-/// the order of `blocks`: refused for their step, they say nothing of the disagreement.
+/// Marks as wide the blocks whose step gives a range beyond the responder's limits: their D become zero. Returns these
+/// blocks, in the order of `blocks`. They say nothing about the disagreement.
 std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment,
                                       std::span<const std::uint32_t> blocks, std::span<const std::int8_t> exponents,
                                       std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
   std::vector<bool> coarse(blocks.size());
   const Codec codec = task.request.codec;
   std::vector<std::uint32_t> beyond;
-  std::vector<std::size_t> place;  // of each, in `blocks`
+  std::vector<std::size_t> place;  // the place of each in `blocks`
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
     if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
@@ -102,7 +102,7 @@ float largest_difference(std::span<const float> block) {
   return largest;
 }
 
-/// The sum of magnitudes shows that no element is beyond 2^limit: saves a look at them.
+/// True if the sum of magnitudes already shows that no element is beyond 2^limit. This saves a look at each element.
 bool surely_within(const BlockOutcome& outcome, int limit) {
   return outcome.mean_abs * (2 * block_elements) < std::ldexp(1.0F, limit);
 }
@@ -113,7 +113,7 @@ void scale(std::span<float> differences, int halvings) {
     difference *= weight;
 }
 
-/// Scales f32 blocks with differences beyond either end's limit down by powers of two, and their outcomes with them.
+/// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
 void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> limits, std::span<float> differences,
                        std::span<BlockOutcome> outcomes) {
@@ -130,7 +130,7 @@ void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<
   }
 }
 
-/// False if a responder gave more than the request allowed: a block beyond its limit, or all of them beyond `clip`.
+/// False if the responder sent more than the request allowed: a block beyond its limit, or a norm beyond `clip`.
 bool within_bounds(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   if (task.clip > 0 && std::ldexp(norm_of(outcomes), -task.reply.shift) > norm_tolerance * task.clip / 2) return false;
   if (task.reply.codec != Codec::f32) return true;  // a lattice block is bounded by its step
@@ -143,7 +143,7 @@ bool within_bounds(const ConcludeTask& task, std::span<const BlockOutcome> outco
   return true;
 }
 
-/// Teaches the estimates all blocks but the coarse ones; returns the ratio that BlockSteps::observe gives.
+/// Teaches the estimates all blocks except the coarse ones. Returns the ratio that BlockSteps::observe gives.
 float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::span<const BlockOutcome> outcomes,
               const std::vector<bool>& coarse, float factor, const Witness& witness) {
   if (std::find(coarse.begin(), coarse.end(), true) == coarse.end()) {
@@ -159,7 +159,8 @@ float observe(BlockSteps& steps, std::span<const std::uint32_t> blocks, std::spa
   return steps.observe(telling, told, factor, witness);
 }
 
-/// Sums over elements: a bound s·|s·D| on the variance that quantisation adds, and (s·D)², of which it is part.
+/// Sums over elements: `variance` is a bound s·|s·D| on what quantisation adds, and `square` is (s·D)², which includes
+/// it.
 struct Noise {
   double variance = 0;
   double square = 0;
@@ -181,7 +182,7 @@ ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, 
   measure.coarse_blocks = static_cast<std::uint32_t>(std::count(coarse.begin(), coarse.end(), true));
   for (const BlockOutcome& outcome : outcomes) {
     if (outcome.wide) ++measure.wide_blocks;
-    measure.mean_abs += outcome.mean_abs;  // 0 where wide
+    measure.mean_abs += outcome.mean_abs;  // 0 for a wide block
   }
   const auto in_range = measure.blocks - measure.wide_blocks;
   if (in_range > 0) {
@@ -189,15 +190,15 @@ ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, 
     measure.distance = norm_of(outcomes) * std::sqrt(static_cast<double>(measure.blocks) / in_range);
     measure.telling = 2 * in_range >= measure.blocks;
   }
-  if (codec != Codec::f32) {  // its exponents are limits, not steps
+  if (codec != Codec::f32) {  // the exponents of f32 are limits, not steps
     const Noise noise = noise_of(exponents, outcomes);
     if (noise.square > 0) measure.codec_error = std::min(1.0, std::sqrt(noise.variance / noise.square));
   }
   return measure;
 }
 
-/// Root mean square of y over at most `magnitude_blocks` of the fragment's blocks, spread evenly: cheap beside the
-/// exchange, and near enough for a ratio. 0 if one of them is not to be had.
+/// Root mean square of y over at most `magnitude_blocks` blocks, spread evenly over the fragment. It is cheap next to
+/// the exchange, and precise enough for a ratio. 0 if one of the blocks cannot be read.
 double magnitude_of(HeldFragment fragment) {
   const std::size_t block_count = fragment.buffers.block_count();
   const std::size_t stride = (block_count + magnitude_blocks - 1) / magnitude_blocks;
@@ -212,19 +213,19 @@ double magnitude_of(HeldFragment fragment) {
   return std::sqrt(square / static_cast<double>(blocks.size() * block_elements));
 }
 
-/// False if every D is zero: the replicas agree here.
+/// False if every D is zero: the replicas agree in these blocks.
 bool differs(std::span<const BlockOutcome> outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), [](const BlockOutcome& o) { return o.mean_abs > 0; });
 }
 
-/// τ of one end, for these blocks.
+/// The threshold τ of one end, for these blocks.
 float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std::span<const std::uint32_t> blocks) {
   if (clip.threshold > 0 || !(clip.multiple > 0)) return clip.threshold;
   const double expected = clip.multiple * steps.expected_norm(factor, blocks);
   return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
 }
 
-/// The shift that clipping asks for. Where none that may be sent is enough, moves nothing, or for f32 less.
+/// The shift that clipping asks for. If no allowed shift is enough, nothing is moved; f32 differences are scaled.
 int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
                   std::span<BlockOutcome> outcomes, std::vector<bool>& coarse) {
   const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
@@ -239,7 +240,7 @@ int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> 
   return max_shift_bound;
 }
 
-/// Shift for the quantisation noise of these blocks (f32 has none).
+/// The shift for the quantisation noise of these blocks. f32 has none.
 int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes) {
   constexpr double half_pi = 1.5707963267948966;
   double normal = 0;
@@ -249,7 +250,7 @@ int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const Block
   return noise_shift(noise.variance, noise.square, normal);
 }
 
-/// The wide bitmap and the steps asked for, into the reply. Nothing if no block is wide.
+/// Writes the wide bitmap and the wanted steps into the reply. Writes nothing if no block is wide.
 void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                    std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
                    const std::vector<bool>& coarse, ExchangeReply& reply) {
@@ -270,8 +271,8 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
   reply.asked = Bytes::adopt(std::move(asked));
 }
 
-/// False if a number is larger than steps are made for: it is treated like one that is infinite. `values`: of f32, as
-/// encoded. A lattice block has the coarsest step where its magnitudes need it, or where the others' are so large.
+/// False if a number is larger than any step allows: it is treated like an infinite one. `values`: the encoded values
+/// of f32. A lattice block has the coarsest step where its own magnitudes, or the other end's, need it.
 bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint32_t> blocks,
                   std::span<const std::int8_t> exponents, FrameBuffer& values) {
   const auto small = [](float magnitude) { return std::fabs(magnitude) < largest_averaged; };
@@ -283,8 +284,8 @@ bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint3
   return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), small);
 }
 
-/// Writes one half of an exchange beside what is there. False if the device failed or has no room: then nothing is to
-/// count.
+/// Writes one half of an exchange beside the present correction. False: the device failed or has no room, and nothing
+/// counts.
 bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
             std::span<const std::int8_t> exponents, std::span<const std::byte> differences) {
   const auto target = fragment.buffers.begin_commit();
@@ -373,7 +374,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
     checks = {reinterpret_cast<std::uint16_t*>(side.data() + checks_offset(count)), count};
     fragment.steps.exponents(request.codec, range, factor, blocks, used);
     for (std::size_t i = 0; exponents.size() == count && i < count; ++i) {
-      // What a responder asks for is only taken as far as a responder's own steps would be.
+      // A step that a responder asked for is used only up to the limit for a responder's own steps.
       const int most = fragment.steps.limit_exponent(range, factor, blocks[i]) - (codec_bits(request.codec) - 1);
       used[i] = static_cast<std::int8_t>(std::clamp<int>(most, min_step_exponent, exponents[i]));
     }

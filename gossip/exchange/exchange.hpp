@@ -1,8 +1,8 @@
-// The work of one exchange: what the initiator computes to ask, the responder to answer, the initiator to conclude.
+// The work of one exchange: the initiator encodes a request, the responder answers, the initiator concludes.
 //
-// Each is a value that holds all it needs but the fragment's memory; run() has the fragment's device
-// do the arithmetic (gossip/exchange/device.hpp), on a worker thread while the fragment is held for it. What to do with
-// the result is Replica's decision.
+// Each task is a value that holds all it needs except the fragment's memory. run() has the fragment's device do the
+// arithmetic (gossip/exchange/device.hpp), on a worker thread while the fragment is held for it. Replica uses the
+// result.
 
 #pragma once
 
@@ -14,36 +14,36 @@
 
 namespace gossamer::gossip {
 
-/// What of a fragment a task may touch while it holds it.
+/// The parts of a fragment that a task may use while it holds the fragment.
 struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
   OuterState* outer = nullptr;              ///< only OuterTask looks at it
-  const Device& device = buffers.device();  ///< computes on the buffers, which are its memory
+  const Device& device = buffers.device();  ///< holds the buffers and computes on them
 };
 
 /// Sums over an exchange's blocks, for mixing, metrics and the link's factor.
 struct ExchangeMeasure {
   std::uint32_t blocks = 0;
   std::uint32_t wide_blocks = 0;
-  std::uint32_t coarse_blocks = 0;  ///< of the wide ones: refused for their step, not out of range
+  std::uint32_t coarse_blocks = 0;  ///< wide blocks that were refused for their step, not out of range
   float ratio = 0;                  ///< observed over expected disagreement; 0: nothing to compare
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
-  double distance = 0;              ///< ‖y_j − y_i‖, the blocks out of range taken to be like those in range
-  double codec_error = 0;           ///< most that quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
-  double magnitude = 0;             ///< root mean square of y itself, from a sample of its blocks; 0: not to be had
-  bool telling = false;             ///< at least half of the blocks are in range: the distance can be relied on
+  double distance = 0;              ///< ‖y_j − y_i‖; blocks out of range are taken to be like those in range
+  double codec_error = 0;           ///< bound on what quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
+  double magnitude = 0;             ///< root mean square of y, from a sample of its blocks; 0: not available
+  bool telling = false;             ///< at least half of the blocks are in range, so the distance is reliable
 };
 
-/// Numbers from here on, 2^119, are beyond every step but the coarsest, and count as infinite.
+/// Numbers from 2^119 on need the coarsest step, and count as infinite.
 inline constexpr float largest_averaged = 0x1p+119F;
 static_assert(max_step_exponent - 1 + index_bits == 119);
-/// Differences as small as the finest step, in the root mean square, count as none.
+/// A root mean square difference no larger than the finest step counts as none.
 inline constexpr double finest_step = 0x1p-100;
 static_assert(min_step_exponent == -100);
 
-/// ‖y_j − y_i‖ over ‖y‖: how far apart two replicas are, without a unit. 0 if they are equal, or differ by no more than
-/// the finest step tells; infinite if y is zero.
+/// ‖y_j − y_i‖ over ‖y‖: the distance of two replicas, without a unit. 0 if they are equal, or differ by no more than
+/// the finest step can show; infinite if y is zero.
 [[nodiscard]] double relative_distance(const ExchangeMeasure& measure);
 
 /// Encodes the initiator's side.
@@ -60,23 +60,23 @@ struct EncodeTask {
     bool finite = false;  ///< false: the node's own fragment holds NaN, infinity or numbers beyond largest_averaged;
                           ///< nothing else is meaningful
     ExchangeRequest request;
-    std::vector<std::uint32_t> blocks;   ///< as included
-    std::vector<std::int8_t> exponents;  ///< as used; for f32 the limits
+    std::vector<std::uint32_t> blocks;   ///< the blocks included
+    std::vector<std::int8_t> exponents;  ///< the exponents used; for f32 the limits
     float factor = 1;
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
-/// A responder keeps this beside its reply, so that it can undo its half.
+/// The data for undoing a responder's half, kept beside its reply.
 struct AnsweredHalf {
   Bytes blocks = {};                        ///< as in the request
   std::vector<std::int8_t> exponents = {};  ///< the steps of its blocks; empty: nothing was committed
 };
 
-/// Answers a request: decodes, chooses the weight, commits the responder's half.
+/// Answers a request: decodes it, chooses the weight, and commits the responder's half.
 struct AnswerTask {
   ExchangeRequest request;
-  int shift = 1;  ///< the largest weight the budget leaves, ages considered; noise and clipping may make it smaller
+  int shift = 1;  ///< gives the largest weight that budget and ages allow; noise and clipping may raise the shift
   float range = default_range;
   float factor = 1;
   Clip clip = {};
@@ -108,12 +108,12 @@ struct ConcludeTask {
     int shift = 1;
     ExchangeMeasure measure;
     std::vector<std::uint32_t> wide;          ///< blocks that were out of range
-    std::vector<std::int8_t> wide_exponents;  ///< and the steps the responder asked for
+    std::vector<std::int8_t> wide_exponents;  ///< the steps that the responder asked for on them
   };
   [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
-/// Commits the opposite of a responder's half, whose initiator will never commit the other.
+/// Commits the opposite of a responder's half. The initiator will never commit the other half.
 struct UndoTask {
   std::uint32_t place = 0;  ///< see ReplyCache
   ExchangeReply reply;
@@ -130,9 +130,9 @@ struct UndoTask {
 /// True if a reply fits the request it answers.
 [[nodiscard]] bool fits(const ExchangeReply& reply, const ExchangeRequest& request);
 
-/// Indices of the set bits; all `fragment_blocks` if the bitmap is empty.
+/// Indices of the set bits; all `fragment_blocks` indices if the bitmap is empty.
 [[nodiscard]] std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks);
-/// The bitmap of `blocks` (ascending); empty if they are all there are.
+/// The bitmap of `blocks` (ascending); empty if it would contain every block.
 [[nodiscard]] Bytes bitmap_of(std::span<const std::uint32_t> blocks, std::size_t fragment_blocks);
 
 }  // namespace gossamer::gossip

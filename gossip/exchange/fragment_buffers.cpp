@@ -95,7 +95,7 @@ void FragmentBuffers::finish_change() {
 bool FragmentBuffers::write_back() {
   if (!is_gathered_ || computes_in_copy()) return true;
   if (device_->download({copies_[1 - copy_], elements()}, gathered_.get())) return true;
-  (void)device_->upload(gathered_.get(), {copies_[copy_], elements()});  // else it is lost for good, and ends the job
+  (void)device_->upload(gathered_.get(), {copies_[copy_], elements()});  // if it fails, y is lost and the job ends
   return false;
 }
 
@@ -114,7 +114,7 @@ bool FragmentBuffers::take_copy_over(std::uint8_t buffer, std::uint32_t commits)
 
 void FragmentBuffers::finish_gather() {
   GOSSAMER_CHECK(!is_gathered_ && !parts_.replace);
-  committed_ = has_correction();  // the clients are to collect it, whoever they are by now
+  committed_ = has_correction();  // the clients are to collect it, even if they are other clients by then
   is_gathered_ = true;
   parts_.correction_valid = false;
 }

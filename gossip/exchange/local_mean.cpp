@@ -11,7 +11,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Elements done for all clients before the next ones, so that y and what was just read stay in the cache.
+/// Number of elements done for all clients before the next ones, so that y and the last inputs stay in the cache.
 constexpr std::size_t chunk = 16 * block_elements;
 using parts::magnitude_of;
 
@@ -25,7 +25,7 @@ bool all_finite(std::span<const float> values) {
   return bad == 0;
 }
 
-/// out += weight · (s − base − base's correction), of one block. True if anything was added.
+/// out += weight · (s − base − base's correction), for one block. True if anything was added.
 template <bool HasCorrection>
 bool add(const float* snapshot, const float* base, const float* base_correction, float weight, float* __restrict out) {
   std::uint32_t any = 0;
@@ -38,7 +38,7 @@ bool add(const float* snapshot, const float* base, const float* base_correction,
   return any != 0;
 }
 
-/// One block of a client's progress into y.
+/// Adds one block of a client's progress to y.
 bool take(const ClientFragment& client, std::size_t e, float* y) {
   const float* snapshot = client.snapshot + e;
   const float* base = client.base + e;
@@ -76,7 +76,7 @@ void local_mean(std::span<const ClientFragment> clients, std::span<float> y, std
   GOSSAMER_CHECK(outcomes.size() == clients.size());
   for (std::size_t m = 0; m < clients.size(); ++m) {
     GOSSAMER_CHECK(clients[m].device == nullptr);
-    // Of the whole fragment first: a client that is not finite somewhere is not trusted with the rest.
+    // The whole fragment is checked first: if any value of a client is not finite, none of its values is used.
     if (clients[m].take != Take::nothing) outcomes[m].finite = all_finite({clients[m].snapshot, y.size()});
   }
   for (std::size_t begin = 0; begin < y.size(); begin += chunk) {

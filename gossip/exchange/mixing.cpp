@@ -30,8 +30,8 @@ void MixingBudget::end_own() {
 }
 
 std::optional<int> MixingBudget::answer_shift(bool crossing) const {
-  // Alone, an answer may take half the budget. While a request of our own is out, each takes half of what is left, so
-  // that a burst of requests finds the fragment ever stiffer instead of overshooting.
+  // Without an own request, an answer may take half the budget. While one is out, each answer takes half of what is
+  // left, so that a burst of requests finds smaller and smaller weights and the fragment does not overshoot.
   const float left = budget_ - answered_ - (crossing ? 0 : own_);
   if (left <= 0) return std::nullopt;
   if (std::ldexp(1.0F, -weakest_shift) > left / 2) return std::nullopt;
@@ -52,7 +52,7 @@ int noise_shift(double noise, double square, double normal) {
   if (!(square > 0)) return 0;
   const double signal = std::clamp(std::max(square - noise, normal), 0.0, square);
   const double variance = square - signal;
-  // (1 − 2w)² + 4w²·v at w = 2^-a and at half of that are equal at v = 1/3, 5/3 and 13/3 for a = 1, 2, 3.
+  // (1 − 2w)² + 4w²·v is equal at w = 2^-a and at half of that for v = 1/3, 5/3 and 13/3, where a = 1, 2, 3.
   if (3 * variance <= signal) return 0;
   if (3 * variance <= 5 * signal) return 1;
   return 3 * variance <= 13 * signal ? 2 : 3;

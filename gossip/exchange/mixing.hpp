@@ -1,11 +1,11 @@
-// How strongly two replicas mix: the exponent a of the weight 2^-a that one exchange gives.
+// How strongly two replicas mix: an exchange has the weight 2^-a, and this chooses a.
 //
-// Averaging with several partners from one old state overshoots (the moves add up), so each fragment has a budget: the
-// weights of all exchanges of it that overlap sum to at most `budget` (1 on a LAN, ½ on a WAN). Old state weighs less,
-// and so does a block whose quantisation noise comes near what averaging removes. The responder decides; the initiator
-// only says what it has left.
+// Averaging with several partners from one old state overshoots, because the moves add up. So each fragment has a
+// budget: the weights of its overlapping exchanges sum to at most `budget` (1 on a LAN, ½ on a WAN). An old state
+// weighs less, and so does a block whose quantisation noise comes near to what averaging removes. The responder
+// decides; the initiator only says what is left of its budget.
 //
-// Pure arithmetic; any thread.
+// This is pure arithmetic; any thread.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace gossamer::gossip {
 
-/// An answer that could only be given at a smaller weight than 2^-this is not worth its bytes: busy instead.
+/// An answer with a weight below 2^-weakest_shift is not worth its bytes: the request is answered busy instead.
 inline constexpr int weakest_shift = 5;
 
 /// The weights of one fragment's overlapping exchanges at one node.
@@ -23,12 +23,12 @@ class MixingBudget {
  public:
   explicit MixingBudget(float budget) : budget_(budget) {}
 
-  /// The node is about to send a request of its own: promises half the budget to it. Returns its min_shift.
+  /// The node is about to send a request of its own. Promises half the budget to it, and returns its min_shift.
   int begin_own();
-  /// The node's own request has ended, whichever way.
+  /// The node's own request has ended, whatever its result.
   void end_own();
-  /// The shift an answer may have right now, given what else is under way; nothing if the budget is used up.
-  /// `crossing`: the request comes from the very node that ours is out to, and which will therefore decline ours.
+  /// The shift that an answer may have now, given the exchanges under way; none if the budget is used up. `crossing`:
+  /// the request comes from the node that this node's own request was sent to. That node will therefore decline ours.
   [[nodiscard]] std::optional<int> answer_shift(bool crossing = false) const;
   /// An answer was committed with this shift.
   void answered(int shift);
@@ -40,14 +40,13 @@ class MixingBudget {
   float answered_ = 0;  // since the node's own request was encoded
 };
 
-/// Added to the shift for values computed from a state this old: 0 up to 4 of the replica's own publication intervals,
-/// then 1, from 16 on 2.
+/// Added to the shift for old values: 0 up to 4 of the replica's own publication intervals, then 1, and 2 from 16 on.
 [[nodiscard]] int age_shift(const Age& age);
 
 /// Added to the shift for quantisation noise. Mixing with weight w leaves (1 − 2w)² + 4w²·v of the expected squared
-/// distance, where v is the noise's variance over the squared difference: this is the shift that leaves least.
-/// All three are sums over elements: `square` = (s·D)², which is signal plus noise; `noise` = s·|s·D|, a bound on the
-/// variance; `normal` = π/2 · (mean |s·D|)², the signal if differences are normal (heavier tails have more).
+/// distance, where v is the noise's variance over the squared difference. This shift leaves the least.
+/// All arguments are sums over elements. `square` = (s·D)², which is signal plus noise. `noise` = s·|s·D|, a bound on
+/// the variance. `normal` = π/2 · (mean |s·D|)², the signal if differences are normal (heavier tails have more).
 [[nodiscard]] int noise_shift(double noise, double square, double normal);
 
 }  // namespace gossamer::gossip

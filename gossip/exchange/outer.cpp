@@ -10,7 +10,7 @@ namespace gossamer::gossip {
 
 bool outer_step(const OuterOptions& options, const OuterFragment& fragment) {
   const std::size_t elements = fragment.block_count * block_elements;
-  // A copy of what is checked: y may be a client's memory.
+  // A copy of y is checked and used, since y may be a client's memory.
   std::vector<float> x(elements);
   if (!sum(fragment.y, fragment.block_count, x.data())) return false;
   std::vector<float> v(elements);

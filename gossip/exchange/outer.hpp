@@ -1,22 +1,22 @@
-// The outer optimiser: momentum on what a fragment has moved by, in training and mixing together, since the last time.
+// The outer optimiser: momentum on a fragment's movement since the last outer step, by training and mixing together.
 //
-// Each replica keeps, for each fragment, an anchor φ (where the fragment was after the last outer step) and a momentum
-// v. With x the fragment now, an outer step is
+// For each fragment a replica keeps an anchor φ (the fragment after the last outer step) and a momentum v. With x the
+// present fragment, an outer step is
 //
 //   v ← μ·v + (x − φ)
 //   x ← x + η·μ·v
 //   φ ← x
 //
-// the displacement itself staying as it is: the delayed Nesterov momentum of Liu et al. 2024 (arXiv 2401.09135, alg.
-// 3), with the pushes of one period already made by training and mixing. At η = 1 it is DiLoCo's outer step with outer
-// learning rate 1 (Douillard et al. 2023, arXiv 2311.08105, alg. 1); the general form of that, which scales the
-// displacement as well, did less in every measurement (docs/explanation/learning.md).
+// The displacement itself is not scaled. This is the delayed Nesterov momentum of Liu et al. 2024 (arXiv 2401.09135,
+// alg. 3), where training and mixing have already made the pushes of one period. At η = 1 it is DiLoCo's outer step
+// with outer learning rate 1 (Douillard et al. 2023, arXiv 2311.08105, alg. 1). DiLoCo's general form scales the
+// displacement as well; it was worse in every measurement (docs/explanation/learning.md).
 //
-// Purely local: nothing is sent for it. It acts on the total displacement because momentum on the local part alone
-// drives replicas apart; so it is taken only after the fragment has been exchanged at least twice since the last time.
-// Its effect reaches the client as a correction like any other. It costs two fp32 copies of the model.
+// An outer step is purely local: nothing is sent for it. It uses the total displacement, because momentum on the local
+// part alone drives replicas apart. So it is taken only after at least two exchanges of the fragment since the last
+// one. Its effect reaches the client as a correction. It costs two fp32 copies of the model.
 //
-// OuterState belongs to one fragment and is touched by whoever holds the fragment (the loop, or a task on a worker).
+// OuterState belongs to one fragment. Only the holder of the fragment uses it (the loop, or a task on a worker).
 
 #pragma once
 
@@ -42,15 +42,15 @@ using ElementRange = std::pair<std::uint32_t, std::uint32_t>;
 /// Anchor and momentum of one fragment; empty until its first outer step.
 class OuterState {
  public:
-  /// Elements that outer steps do not touch (statistics are averaged, not optimised). Ascending, apart.
+  /// Ranges that outer steps do not change (statistics are averaged, not optimised): ascending, without overlap.
   void leave_out(std::vector<ElementRange> ranges) { left_out_ = std::move(ranges); }
   [[nodiscard]] bool begun() const { return anchor_ != nullptr; }
-  /// Of the fragment's device.
+  /// Bytes of the device's memory that it uses.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
   friend struct OuterTask;
-  /// Sets the anchor to y. False: as OuterTask::Result::finite.
+  /// Sets the anchor to y. The result is false in the cases of OuterTask::Result::finite.
   [[nodiscard]] bool begin(const Device& device, const FragmentView& y, std::size_t block_count);
 
   Device::Floats anchor_;
@@ -59,18 +59,18 @@ class OuterState {
   std::vector<ElementRange> left_out_;
 };
 
-/// What an outer step reads and writes: memory of the device that takes it, of `block_count` blocks each.
+/// The arrays of an outer step. They are in the memory of the device that takes it, with `block_count` blocks each.
 struct OuterFragment {
   FragmentView y;
   std::size_t block_count = 0;
   const float* in = nullptr;  ///< the present correction; null: zero
-  float* out = nullptr;       ///< the new one; may be `in`, or what y is read from
+  float* out = nullptr;       ///< the new correction; may be `in`, or the correction of y
   float* anchor = nullptr;
   float* momentum = nullptr;
   std::span<const ElementRange> left_out;
 };
 
-/// Takes an outer step on the processor. False if something would not be finite: then nothing is changed.
+/// Takes an outer step on the processor. False if a result would not be finite: nothing is changed then.
 [[nodiscard]] bool outer_step(const OuterOptions& options, const OuterFragment& fragment);
 
 struct HeldFragment;

@@ -1,5 +1,5 @@
-// What a node remembers, beyond its daemon's death, of the exchanges that it began: which halves a fragment's
-// corrections contain, and which its corrections never will. Values.
+// A node's memory of the exchanges that it began, which outlives its daemon: which halves a fragment's
+// corrections contain, and which they never will. These are values.
 
 #pragma once
 
@@ -11,31 +11,31 @@ namespace gossamer::gossip {
 
 /// Commits are counted modulo this.
 inline constexpr std::uint32_t commits_modulus = 1U << 23;
-/// A count that stands at `now` has come to `commits`, which is not half the modulus away.
+/// True if a count at `now` has reached `commits`. The two must be less than half the modulus apart.
 [[nodiscard]] constexpr bool reached(std::uint32_t now, std::uint32_t commits) {
   return (now + commits_modulus - commits) % commits_modulus < commits_modulus / 2;
 }
 
-/// An exchange that the node began, and whether its half is in the corrections.
+/// An exchange that the node began, and whether the corrections contain its half.
 struct OwnHalf {
   static constexpr std::uint32_t never = commits_modulus;
 
-  std::uint64_t counter = 0;      ///< of the exchange; 0: none
-  std::uint32_t commits = never;  ///< it is, once the fragment's count of commits has come to this
+  std::uint64_t counter = 0;      ///< names the exchange; 0: none
+  std::uint32_t commits = never;  ///< they contain it once the fragment's count of commits has reached this
 
   [[nodiscard]] bool taken(std::uint32_t now) const { return commits != never && reached(now, commits); }
   friend bool operator==(const OwnHalf&, const OwnHalf&) = default;
 };
 
-/// Of one fragment: the last two. What became of the older is known for good when a third is begun.
+/// The last two exchanges of a fragment. When a third begins, the result of the oldest is known for good.
 using OwnHalves = std::array<OwnHalf, 2>;
 
-/// Exchanges of a node's own that it has never taken and never will, though they may have been answered.
+/// Own exchanges that the node will never commit. Their responders may have committed the other half.
 struct GivenUp {
   static constexpr std::size_t most = 511;
 
   std::set<std::uint64_t> counters = {};
-  std::uint64_t floor = 0;  ///< of those up to this one nothing is known
+  std::uint64_t floor = 0;  ///< nothing is known of exchanges up to this one
 
   void add(std::uint64_t counter) {
     counters.insert(counter);

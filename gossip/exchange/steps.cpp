@@ -13,21 +13,21 @@ namespace {
 
 constexpr float prime_fraction = 1.0F / 32;
 constexpr float floor_fraction = 0x1p-16F;  // of the fragment's mean magnitude
-constexpr int zeros_limit = 10;             // of a fragment of zeros that has met nobody: there is no scale to go by
-constexpr float mean_smoothing = 0.25F;     // of one observation
-constexpr float wide_growth = 2.0F;         // a block out of range disagreed more than was thought
-constexpr float tail_growth = 1.5F;         // at each time out of range, on top
-constexpr float tail_decay = 0.99F;         // at each time in range: about one in forty may be out
+constexpr int zeros_limit = 10;             // limit for a fragment of zeros without any exchange: it has no scale
+constexpr float mean_smoothing = 0.25F;     // weight of one observation
+constexpr float wide_growth = 2.0F;         // a block out of range disagreed more than was expected
+constexpr float tail_growth = 1.5F;         // further growth at each time out of range
+constexpr float tail_decay = 0.99F;         // at each time in range: about one in forty may be out of range
 constexpr float tail_max = 8.0F;
-constexpr float unconfirmed_growth = 2.0F;  // of what one partner alone found, in the distance expected
-constexpr int refine_most = 6;              // powers of two at once, since whoever says so may be wrong
+constexpr float unconfirmed_growth = 2.0F;  // growth of the expected distance by one partner's finding alone
+constexpr int refine_most = 6;              // powers of two at once, since the one who says so may be wrong
 constexpr float mean_max = 0x1p+96F;        // so that no product with range, factor and growth overflows
-constexpr float factor_smoothing = 0.15F;   // slower than the blocks', so that the common part settles there
+constexpr float factor_smoothing = 0.15F;   // slower than the blocks', so that the common part settles in the factor
 constexpr float factor_min = 1.0F / 16;
 constexpr float factor_max = 65536.0F;
-constexpr float wide_fraction_alarm = 0.25F;  // more than this out of range: the link's factor is too small
+constexpr float wide_fraction_alarm = 0.25F;  // with a larger fraction out of range, the link's factor is too small
 
-/// Blocks that are looked at together: few calls of the device, and little memory.
+/// Number of blocks that are read together: this needs few calls of the device and little memory.
 constexpr std::size_t blocks_at_once = 256;
 
 float mean_magnitude(std::span<const float> block) {
@@ -37,7 +37,8 @@ float mean_magnitude(std::span<const float> block) {
   return std::isfinite(sum) ? sum / block_elements : 0.0F;
 }
 
-/// Mean magnitudes of these blocks, in which one that is not to be had stays as it is. Returns how many are.
+/// Writes the mean magnitudes of these blocks; blocks that cannot be read keep their old value. Returns the number
+/// read.
 std::size_t mean_magnitudes(const FragmentView& y, const Device& device, std::span<const std::uint32_t> blocks,
                             std::span<float> means) {
   std::vector<float> values(blocks.size() * block_elements);
@@ -78,7 +79,7 @@ int BlockSteps::exponent(Codec codec, float range, float factor, std::uint32_t b
   if (codec == Codec::f32) return 0;
   const float half_range = static_cast<float>(1 << (codec_bits(codec) - 1));
   const float step = range * tail_[block] * mean_[block] * factor / half_range;
-  if (!(step > 0)) return min_step_exponent;  // the encoder raises it to what the magnitudes need
+  if (!(step > 0)) return min_step_exponent;  // the encoder raises it as far as the magnitudes need
   int e = 0;
   const float fraction = std::frexp(step, &e);  // step = fraction · 2^e with fraction in [½, 1)
   if (fraction == 0.5F) --e;

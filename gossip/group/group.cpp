@@ -9,12 +9,12 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Fragments of which a round is begun in one turn of the loop though no exchange asks for one.
+/// Rounds that begin in one turn of the loop without a request by an exchange.
 constexpr std::size_t rounds_per_tick = 64;
-/// Gathering for which there was no room is tried again after this.
+/// After a lack of room, gathering is tried again after this time.
 constexpr TimeUs gather_again_us = 1 * us_per_s;
 
-/// What it published is in the copy only if it was taken before.
+/// The copy contains the publication only if an earlier task took it.
 void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& part) {
   if (part.take != Take::nothing) member.note_out_of_reach(f);
 }
@@ -28,7 +28,7 @@ void Group::work(std::uint32_t f, Work work, Report report) {
       std::move(report));
 }
 
-// --- a life's beginning -------------------------------------------------------------------------------------------
+// --- the beginning ------------------------------------------------------------------------------------------------
 
 bool Group::take_copies_over(std::uint64_t clock) {
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
@@ -62,7 +62,7 @@ void Group::begin(const Members& members, std::uint64_t clock) {
 }
 
 void Group::begin_sharing(const Members& members, std::uint64_t clock) {
-  if (local_) {  // as a former daemon left it
+  if (local_) {  // copies of a former daemon were taken over
     local_->advance_clock(clock);
     add_with_standing(first_);
   } else {
@@ -95,7 +95,7 @@ void Group::add_with_standing(const std::shared_ptr<Member>& member) {
                             .were = member->were()};
   for (std::uint32_t f = 0; f < count && !member->joins(); ++f) {
     const bool gathered = replica_.buffers(f).gathered();
-    if (member == first_ && !gathered) {  // when it is, what it holds is what it was gathered from
+    if (member == first_ && !gathered) {  // it will be gathered from this client's memory
       standings.due[f] = false;
       continue;
     }
@@ -124,12 +124,12 @@ void Group::tell_readiness(Member& member) {
 
 bool Group::published(Member& member, std::uint32_t f) {
   if (!replica_.buffers(f).gathered() && &member == first_.get()) {
-    if (is_shared()) member.note_copy(f, copies_.number(f) + 1, false);  // it is about to be gathered, without this
+    if (is_shared()) member.note_copy(f, copies_.number(f) + 1, false);  // the copy being gathered lacks it
     return true;
   }
   if (!is_shared()) return false;
-  // The next copy contains it, also if the client goes before that, and comes back. Until all are back it is not known
-  // which copy contains it: none does that there was before.
+  // The next copy contains the publication, even if the client goes before that and comes back. Before begin() it is
+  // not known which copy will contain it, so nothing is noted.
   if (has_begun()) member.note_copy(f, copies_.number(f) + 1, false);
   local_->published(member.number(), f, host_.replica_now_us());
   end_round_if_over(f);
@@ -154,7 +154,7 @@ bool Group::all_gathered() const {
                              [](const Fragment& fragment) { return fragment.buffers.gathered(); });
 }
 
-// --- the replica's move -------------------------------------------------------------------------------------------
+// --- moving the replica -------------------------------------------------------------------------------------------
 
 void Group::gather(std::uint32_t f) {
   struct Gather {
@@ -170,7 +170,7 @@ void Group::gather(std::uint32_t f) {
       return {.finite = done, .has_room = done || !fragment.buffers.values().empty()};
     }
   };
-  const std::uint64_t number = ++copies_.number(f);  // what is published from now on goes into the next
+  const std::uint64_t number = ++copies_.number(f);  // later publications go into the next copy
   work(f, Gather{copies_, f}, [this, f, number, was_due = first_->due(f)](Gather::Result&& result, Actions& out) {
     if (!result.has_room && std::exchange(room_, Room::lacking) == Room::there) {
       gather_again_at_us_ = host_.replica_now_us() + gather_again_us;
@@ -190,9 +190,9 @@ void Group::gathered(std::uint32_t f, bool was_due, std::uint64_t number, bool f
   const bool with_client = replica_.buffers(f).parts().with_client;
   if (finite) {
     Member& first = *first_;
-    if (!was_due || first.due(f)) first.note_copy(f, number, false);  // what it had published is in it
+    if (!was_due || first.due(f)) first.note_copy(f, number, false);  // the copy contains what it had published
     local_->gathered(f, with_client ? std::optional(first.number()) : std::nullopt, false, host_.replica_now_us());
-    if (with_client && !first.due(f)) {  // published meanwhile: the replica has that still before it
+    if (with_client && !first.due(f)) {  // published meanwhile: the replica has still to take this publication
       local_->published(first.number(), f, host_.replica_now_us());
       local_->end(f);
     }
@@ -212,13 +212,13 @@ void Group::store_copy(std::uint32_t f, std::uint64_t number) {
 
 struct Group::Mean {
   LocalMeanTask task;
-  Members members;                       // in the task's order; keeps their memory
+  Members members;                       // in the task's order; keeps their memory alive
   std::shared_ptr<const MeanOver> over;  // null: all clients are where the copy is
-  bool takes = false;                    // counts from FragmentBuffers::finish_change() on
+  bool takes = false;                    // the change counts from FragmentBuffers::finish_change() on
 
   struct Result {
     std::vector<LocalMeanOutcome> outcomes;
-    bool kept = true;  // false: y is as it was, and nothing of it counts
+    bool kept = true;  // false: y is unchanged, and no result counts
   };
   Result run(HeldFragment fragment) && {
     if (task.clients.empty()) return {};
@@ -240,14 +240,14 @@ Group::Mean Group::mean_of(std::uint32_t f, const LocalGroup::Work& work) {
   return mean;
 }
 
-/// The number of the copy that a change beginning now makes. It stays the old one while former clients are awaited,
-/// since nothing of theirs is taken in before they are back.
+/// The number of the copy that a change beginning now makes. It is the old one before begin(): no progress is taken in
+/// then.
 std::uint64_t Group::number_of_change(std::uint32_t f) const {
   const auto copy = copies_.copy(f);
   return !has_begun() && copy ? copy->number : copies_.number(f);
 }
 
-/// `number` of the copy with what was taken.
+/// `number`: of the copy that contains what was taken.
 void Group::mean_done(std::uint32_t f, bool kept, const LocalGroup::Work& work,
                       const std::vector<LocalMeanOutcome>& outcomes, std::uint64_t number) {
   if (work.takes() && kept) replica_.buffers(f).finish_change();
@@ -256,7 +256,7 @@ void Group::mean_done(std::uint32_t f, bool kept, const LocalGroup::Work& work,
   std::erase_if(members_, [this](const auto& item) { return !local_->needs(item.first); });
 }
 
-/// Notes, before anything of it is written, which publications the next copy contains.
+/// Notes which publications the next copy contains, before any of that copy is written.
 void Group::note_copy(std::uint32_t f, const LocalGroup::Work& work) {
   const std::uint64_t number = ++copies_.number(f);
   for (const LocalGroup::Part& part : work.parts) {
@@ -264,7 +264,7 @@ void Group::note_copy(std::uint32_t f, const LocalGroup::Work& work) {
   }
 }
 
-/// Nothing if it is gone, or what it was to be given could not be written.
+/// Does nothing if the client is gone, or if its correction could not be written.
 void Group::hand_over(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome) {
   if (!outcome.written) {
     local_->withheld(f, part);
@@ -276,8 +276,8 @@ void Group::hand_over(std::uint32_t f, Member& member, const LocalGroup::Part& p
   member.tell_due();
 }
 
-/// First what the clients have done is taken into y, and that counts; only then their corrections are written, over
-/// what shows what they have done.
+/// The clients' progress is taken into y first, and counts. Only then the corrections are written, since they overwrite
+/// the data that shows this progress.
 void Group::offer(std::uint32_t f) {
   LocalGroup::Work round = local_->begin(f, replica_.buffers(f).handed_changes(), host_.replica_now_us());
   Mean mean = mean_of(f, round);
@@ -304,7 +304,7 @@ void Group::offer(std::uint32_t f) {
          for (std::size_t i = 0; i < offer_at.size(); ++i) {
            taken.push_back(result.outcomes[offer_at[i]]);
            if (!taken[i].finite || !taken[i].reached) rest.task.clients[i].correction = nullptr;
-           // Before anybody is handed a copy that does not contain it.
+           // This is noted before any client is given a copy that does not contain the publication.
            if (!taken[i].reached) note_unreached(f, *rest.members[i], offers.parts[i]);
          }
          offer_rest(f, std::move(rest), std::move(offers), std::move(taken));
@@ -331,7 +331,7 @@ void Group::offer_rest(std::uint32_t f, Mean&& rest, LocalGroup::Work&& round, s
 void Group::take_in(std::uint32_t f) {
   LocalGroup::Work part = local_->take_in(f);
   Mean mean = mean_of(f, part);
-  ++copies_.number(f);  // what is published from now on goes into the next
+  ++copies_.number(f);  // later publications go into the next copy
   work(f, std::move(mean),
        [this, f, number = number_of_change(f), part = std::move(part)](Mean::Result&& result, Actions& out) {
          mean_done(f, result.kept, part, result.outcomes, number);

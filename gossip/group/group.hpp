@@ -1,12 +1,12 @@
-// Several clients of one job at one node, and the copy of the model that they share: what passes between the replica,
-// which is then in the node's own memory, and each of them.
+// Several clients of one job at one node, and the copy of the model that they share: everything that passes between
+// each client and the replica, which is then in the node's own memory.
 //
-// LocalGroup decides when each client is asked for a fragment, and what of it is taken into the copy. This carries it
-// out: it notes receipts, runs the arithmetic over held fragments, and hands fragments over, in an order that lets a
-// daemon which takes over go on exactly:
+// LocalGroup decides when each client is asked for a fragment, and what of it is taken into the copy. Group carries
+// this out: it notes receipts, runs the arithmetic over held fragments, and offers fragments. The order lets a later
+// daemon continue exactly:
 //
-//   receipts are noted → what the clients have done is taken into y → the copy with it counts (one store) →
-//   corrections are written, over what shows what the clients have done → each client is handed its own
+//   receipts are noted → the clients' progress is taken into y → the copy with it counts (one store) →
+//   corrections are written, over the data that shows the progress → each client is offered its own
 //
 // The daemon's jobs and the simulator's nodes use it over their own memory. One owner, one thread.
 
@@ -20,31 +20,31 @@
 
 namespace gossamer::gossip {
 
-/// Where the node's copy is, which outlives the daemon.
+/// The memory of the node's copy. It outlives the daemon.
 class CopyMemory {
  public:
   struct Copy {
     std::uint8_t buffer = 0;
     std::uint32_t commits = 0;  ///< modulo commits_modulus
-    std::uint64_t number = 0;   ///< publications that were noted for copies up to this one are in it
+    std::uint64_t number = 0;   ///< the copy contains all publications noted for copies up to this number
   };
   virtual ~CopyMemory() = default;
-  /// The number of the copy of a fragment that was handed out last.
+  /// The last copy number that was given out for a fragment.
   [[nodiscard]] virtual std::uint64_t& number(std::uint32_t f) = 0;
-  /// None: the fragment is not gathered.
+  /// The copy that counts. None: the fragment is not gathered.
   [[nodiscard]] virtual std::optional<Copy> copy(std::uint32_t f) const = 0;
-  /// From now on that buffer counts, with that number.
+  /// From now on `copy.buffer` counts, with this number.
   virtual void store_copy(std::uint32_t f, const Copy& copy) = 0;
   /// One of the copy's two buffers.
   [[nodiscard]] virtual float* copy_buffer(std::uint32_t f, std::uint8_t index) const = 0;
-  /// Takes memory for both. Any thread. False: there is none.
+  /// Takes memory for both buffers. Any thread. False: there is none.
   [[nodiscard]] virtual bool take_copy_buffers(std::uint32_t f) const = 0;
-  /// Numbers that no copy of the fragment has: of the last few daemons' lives.
+  /// Numbers that no copy of the fragment has, from the last few daemons.
   [[nodiscard]] virtual std::vector<Gap> gaps(std::uint32_t f) const = 0;
   virtual void add_gap(std::uint32_t f, const Gap& gap) = 0;
 };
 
-/// Takes part in a mean on several devices, as LocalMeanTask::run().
+/// Takes part in a mean on several devices, like LocalMeanTask::run().
 class MeanOver {
  public:
   virtual ~MeanOver() = default;
@@ -55,9 +55,9 @@ class GroupHost {
  public:
   virtual ~GroupHost() = default;
   [[nodiscard]] virtual TimeUs replica_now_us() const = 0;
-  /// A client that joins lacks the node's values of so many fragments; 0: it has them all, and is to take part.
+  /// A client that joins lacks the node's values of this many fragments. 0: it has them all, and is to take part.
   virtual void lacking(Member& member, std::uint32_t fragments) = 0;
-  /// There is no room for the copy; it is tried again.
+  /// There is no room for the copy. Gathering is tried again later.
   virtual void lacks_room() = 0;
   /// Null: all clients are where the copy is.
   [[nodiscard]] virtual std::shared_ptr<const MeanOver> mean_over() const { return nullptr; }
@@ -67,40 +67,38 @@ class Group {
  public:
   using Members = std::vector<std::shared_ptr<Member>>;
 
-  /// What is given outlives the group.
+  /// The arguments outlive the group.
   Group(Replica& replica, Executor& executor, CopyMemory& copies, GroupHost& host)
       : replica_(replica), executor_(executor), copies_(copies), host_(host) {}
 
-  // --- a life's beginning
-  /// Takes over the copies that a former daemon has made. `clock`: where the node stands. False: the device has no room
-  /// for them.
+  // --- the beginning
+  /// Takes over the copies that a former daemon made. `clock`: the node's clock. False: the device has no room.
   [[nodiscard]] bool take_copies_over(std::uint64_t clock);
-  /// The client in whose memory the replica is, as far as it is not gathered. Before anything is published.
+  /// The client whose memory holds the replica, as far as it is not gathered. Call it before anything is published.
   void set_first(std::shared_ptr<Member> member) { first_ = std::move(member); }
-  /// The replica has just joined, with these clients: from now on copies have numbers that no daemon before this one
-  /// gave. `clock`: of the first.
+  /// The replica has just joined, with these clients: copy numbers are new from now on. `clock`: of the first client.
   void begin(const Members& members, std::uint64_t clock);
 
-  // --- who takes part; once begun
-  /// True once several clients, here or in a life before, made the node's copy the replica.
+  // --- who takes part, after begin()
+  /// True once the node's copy is the replica because of several clients, now or under an earlier daemon.
   [[nodiscard]] bool is_shared() const { return local_.has_value(); }
   /// One more client has come.
   void add(const std::shared_ptr<Member>& member, std::uint64_t clock);
-  /// What it has published is still taken in; if it had the fragment, nobody waits for it.
+  /// Its last publication is still taken in. If it had the fragment, nobody waits for it any more.
   void remove(const Member& member);
-  /// A client has published; its word is accepted. True if the replica is to be told: the fragment is in its memory.
+  /// A client has published, and its word is accepted. True: the fragment is in its memory, so tell the replica.
   bool published(Member& member, std::uint32_t f);
   void observe_clock(const Member& member);
-  /// What a client had published when it went is still to be taken in.
+  /// True if the last publication of a client that has gone is still to be taken in.
   [[nodiscard]] bool awaits_departed() const;
-  /// Only if is_shared().
+  /// Allowed only if is_shared().
   [[nodiscard]] LocalGroup& local() { return *local_; }
   [[nodiscard]] const LocalGroup& local() const { return *local_; }
   [[nodiscard]] bool is_quarantined(const Member& member) const;
-  /// No fragment is in the first client's memory any more.
+  /// True if no fragment is in the first client's memory any more.
   [[nodiscard]] bool all_gathered() const;
 
-  // --- Actions of the replica
+  // --- the replica's Actions
   void gather(std::uint32_t f);
   void offer(std::uint32_t f);
   void take_in(std::uint32_t f);
@@ -133,9 +131,9 @@ class Group {
   CopyMemory& copies_;
   GroupHost& host_;
   std::optional<LocalGroup> local_;
-  std::shared_ptr<Member> first_;  // null: it is gone, and nothing of the replica is in its memory
-  std::map<LocalGroup::ClientId, std::shared_ptr<Member>> members_;  // and those of whom something is still to be taken
-  std::vector<std::vector<Gap>> gaps_;                               // for each fragment, once begun
+  std::shared_ptr<Member> first_;  // null: it is gone, and its memory holds nothing of the replica
+  std::map<LocalGroup::ClientId, std::shared_ptr<Member>> members_;  // also clients that are gone but still needed
+  std::vector<std::vector<Gap>> gaps_;                               // for each fragment, after begin()
   enum class Room : std::uint8_t { there, lacking } room_ = Room::there;
   TimeUs gather_again_at_us_ = 0;
 };

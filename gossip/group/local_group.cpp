@@ -115,11 +115,11 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool 
 }
 
 Take LocalGroup::take_of(const Slot& slot) {
-  if (slot.quarantined) return Take::check;  // what it came from is not finite
+  if (slot.quarantined) return Take::check;  // the progress came from values that are not finite
   return slot.untaken ? Take::progress : Take::nothing;
 }
 
-/// Clients whose mean y is: those that take part, and are not quarantined.
+/// Number of clients whose mean y is: those that take part and are not quarantined.
 std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
     const Slot& slot = item.second.slots[f];
@@ -128,7 +128,7 @@ std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   return static_cast<std::size_t>(count);
 }
 
-/// Its share of the mean, with those that have not come back where it had them beside it.
+/// The client's share of the mean. For progress under an earlier daemon, absent clients count as well.
 float LocalGroup::weight_of(const Client& client, const Slot& slot, std::size_t in_mean) {
   const std::size_t sharing = slot.of_before ? std::max<std::size_t>(client.were, in_mean) : in_mean;
   return 1.0F / static_cast<float>(std::max<std::size_t>(sharing, 1));
@@ -187,8 +187,8 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
   GOSSAMER_CHECK(slot.due);
   if (slot.awaited && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.due = slot.awaited = false;
-  if (slot.apart) return;  // of a life before this one: it takes y over all the same
-  if (slot.replacing) {    // what it published is what it was given
+  if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
+  if (slot.replacing) {    // it has published what it was given
     slot.replacing = false;
     --client.lacking;
     return;
@@ -302,7 +302,7 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   const Round& round = rounds_[f];
   if (!round.gathered || round.under_way) return false;
   std::size_t present = 0;
-  bool untaken = false;  // came after its round was over
+  bool untaken = false;  // a publication that came after its round was over
   for (const auto& [id, client] : clients_) {
     const Slot& slot = client.slots[f];
     if (!client.gone && slot.apart && !slot.due && !slot.withheld) return true;

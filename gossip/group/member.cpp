@@ -8,7 +8,7 @@ namespace gossamer::gossip {
 void Member::begin(std::vector<FragmentParts> words, bool joins, std::uint32_t were) {
   words_ = std::move(words);
   were_ = std::min<std::uint32_t>(were, LocalGroup::max_clients);
-  // A model that a daemon was taking over when it died is no model.
+  // A model that a daemon was still taking over when it died is incomplete.
   joins_ = joins || std::ranges::any_of(words_, &FragmentParts::replace);
   was_corrected_.resize(words_.size());
   for (std::uint32_t f = 0; f < words_.size(); ++f) {
@@ -66,7 +66,7 @@ void Member::note_alone(std::uint32_t f, std::uint64_t number) {
 void Member::note_copy(std::uint32_t f, std::uint64_t number, bool replaces) {
   const FragmentParts& own = words_[f];
   const auto before = receipt(f, own.generation);
-  // Copies from the first on contain its publication, and somebody may have been handed that one.
+  // Copies from the first one noted contain its publication, and a client may already have been given that copy.
   if (before && before->number > 0 && !before->alone && !own.with_client) number = std::min(number, before->number);
   store_receipt(f, {.generation = own.generation,
                     .number = number,
@@ -102,12 +102,12 @@ Standing Member::standing(std::uint32_t f) const {
   if (own.with_client) return now ? Standing{.kind = Kind::holds, .number = now->number} : Standing{};
   if (now && now->alone) return {.kind = Kind::alone, .number = now->number};
   if (own.correction_valid || (before && before->alone)) {
-    // The client has not received the copy that this publication belongs to, so only the one before is known.
+    // The client has not received the copy that this publication belongs to, so only the copy before is known.
     const bool noted = now && now->number > 0;
     return {.kind = Kind::alone, .number = noted ? now->number - 1 : before ? before->number : 0};
   }
   if (!before) return {};
-  // What was given to it to take over is what it has published.
+  // A client that was given values to take over has published those values.
   return {.kind = Kind::moved,
           .number = before->number,
           .into = before->replaced ? before->number
@@ -125,7 +125,7 @@ ClientFragment Member::part_of(std::uint32_t f, const LocalGroup::Part& part) co
                           .replace = part.replace,
                           .device = elsewhere()};
   if (part.take == Take::progress) {
-    // What it published before, and was given then, stays where it was until the next correction is written.
+    // Its earlier publication and the correction given with it stay in place until the next correction is written.
     fragment.base = buffer(f, own.spare());
     fragment.base_correction = was_corrected_[f] ? buffer(f, own.correction) : nullptr;
   }
@@ -143,7 +143,7 @@ void Member::offer(std::uint32_t f, const LocalGroup::Part& part, const LocalMea
   next.with_client = true;
   if (auto noted = receipt(f, next.generation)) {
     noted->corrected = written && !part.replace;
-    noted->number = outcome.finite ? number : 0;  // else it is not given the copy
+    noted->number = outcome.finite ? number : 0;  // otherwise it is not given the copy
     store_receipt(f, *noted);
   }
   store(f, next);

@@ -1,10 +1,9 @@
-// One client of a job at a node: its fragments' parts as the daemon knows them, and what is noted about its
-// publications.
+// One client of a job at a node: its fragments' parts as the daemon knows them, and the notes about its publications.
 //
-// The words, receipts and buffers themselves are in the client's memory, behind the protected functions: the daemon's
-// clients have shared memory (daemon/jobs/job_client.hpp), the simulator's have vectors. Everything runs on the
-// replica's thread but the arithmetic over the floats that part_of() names. Invariants: a word is stored only while the
-// daemon owns it; a word from the client is taken only if it is the one that must follow.
+// The words, receipts and buffers are in the client's memory, behind the protected functions: shared memory for the
+// daemon's clients (daemon/jobs/job_client.hpp), vectors for the simulator's. Everything runs on the replica's thread
+// except the arithmetic over the floats that part_of() names. Invariants: a word is stored only while the daemon owns
+// it; a word from the client is accepted only if it is the one that must follow.
 
 #pragma once
 
@@ -25,67 +24,67 @@ class Member {
 
   /// Names the client; never reused.
   [[nodiscard]] virtual LocalGroup::ClientId number() const = 0;
-  /// Samples that its program has trained since it was started.
+  /// Samples that its program has trained since its start.
   [[nodiscard]] virtual std::uint64_t own_clock() const = 0;
-  /// Whose memory its buffers are, if the device of the node's copy cannot reach it; null: it can.
+  /// The device of its buffers, if the device of the node's copy cannot reach them. Null: it can.
   [[nodiscard]] virtual const Device* elsewhere() const { return nullptr; }
-  /// Its session stands.
+  /// True while its session is connected.
   [[nodiscard]] virtual bool is_attached() const = 0;
-  /// Its model has still to be taken over, here or by a later daemon.
+  /// True if its model has still to be taken over, here or under a later daemon.
   [[nodiscard]] bool joins() const { return joins_; }
   void set_joined() { joins_ = false; }
-  /// Clients of the job that there were here, itself included, when a daemon last told it; 0: none has.
+  /// Number of the job's clients here, itself included, when a daemon last told it; 0: none has.
   [[nodiscard]] std::uint32_t were() const { return were_; }
 
   // --- words
-  /// As the daemon stored or accepted it.
+  /// The word as the daemon last stored or accepted it.
   [[nodiscard]] const FragmentParts& word(std::uint32_t f) const { return words_[f]; }
   [[nodiscard]] std::uint32_t fragment_count() const { return static_cast<std::uint32_t>(words_.size()); }
-  /// The client has the fragment.
+  /// True if the client has the fragment.
   [[nodiscard]] bool due(std::uint32_t f) const { return words_[f].with_client; }
   [[nodiscard]] std::vector<bool> due_fragments() const;
-  /// The client has served a fragment that was due.
+  /// Accepts that the client has served a due fragment.
   void accept(std::uint32_t f);
-  /// What accept() will make of the word: nothing else may follow it.
+  /// The word that accept() will store. No other word may follow.
   [[nodiscard]] FragmentParts expected(std::uint32_t f) const;
-  /// Takes a fragment back that is due. False: the client has begun to serve it.
+  /// Takes a due fragment back. False: the client has begun to serve it.
   [[nodiscard]] bool recall(std::uint32_t f);
-  /// Only while the daemon owns the word. tell_due() afterwards.
+  /// Allowed only while the daemon owns the word. Call tell_due() afterwards.
   void store(std::uint32_t f, const FragmentParts& word);
   void tell_due();
 
   // --- receipts
-  /// Its memory is the node's copy `number`, and goes on alone.
+  /// Notes that its memory is the node's copy `number`, and is from now on the only one.
   void note_alone(std::uint32_t f, std::uint64_t number);
-  /// Its publication is in copy `number`, which it is to be handed, or to take over: `replaces`. Noted again before it
-  /// was handed any, it is the first that counts.
+  /// Notes that copy `number` contains its publication. The client is to be given that copy, or to take it over:
+  /// `replaces`. If this is noted again before the client was given a copy, the first number counts.
   void note_copy(std::uint32_t f, std::uint64_t number, bool replaces);
-  /// Its publication is in no copy yet, and is to go into copy `number`.
+  /// Notes that no copy contains its publication yet, and that copy `number` is to contain it.
   void note_untaken(std::uint32_t f, std::uint64_t number);
-  /// Nothing of it could be read or written: its publication is not in that copy after all.
+  /// Notes that its memory was out of reach, so that the copy does not contain its publication after all.
   void note_out_of_reach(std::uint32_t f);
   /// The largest number in any receipt of the fragment.
   [[nodiscard]] std::uint64_t last_noted(std::uint32_t f) const;
   [[nodiscard]] Standing standing(std::uint32_t f) const;
 
   // --- its part in a mean
-  /// Where its part is: the daemon owns the word.
+  /// Names its part in a mean. Allowed while the daemon owns the word.
   [[nodiscard]] ClientFragment part_of(std::uint32_t f, const LocalGroup::Part& part) const;
-  /// Hands the fragment over, with the correction that was written where part_of() said: copy `number`.
+  /// Offers the fragment, with the correction that was written where part_of() said. It belongs to copy `number`.
   void offer(std::uint32_t f, const LocalGroup::Part& part, const LocalMeanTask::Outcome& outcome,
              std::uint64_t number);
 
  protected:
   Member() = default;
-  /// As the client's memory is found. `joins`: its model is none yet, whatever the words say.
+  /// Sets the state found in the client's memory. `joins`: its model is not yet complete, whatever the words say.
   void begin(std::vector<FragmentParts> words, bool joins, std::uint32_t were);
 
   virtual void store_word(std::uint32_t f, const FragmentParts& word) = 0;
-  /// Makes `owned` of a word that is `due`. False: the client has begun to serve the fragment.
+  /// Replaces the word `due` by `owned`. False: the client has begun to serve the fragment.
   virtual bool recall_word(std::uint32_t f, const FragmentParts& due, const FragmentParts& owned) = 0;
-  /// None: the memory has none about the publication of this generation.
+  /// The receipt for the publication of this generation; none: the memory has none.
   [[nodiscard]] virtual std::optional<CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const = 0;
-  /// It takes the place of that two generations before.
+  /// The receipt takes the place of the one two generations before.
   virtual void store_receipt(std::uint32_t f, const CopyReceipt& receipt) = 0;
   [[nodiscard]] virtual float* buffer(std::uint32_t f, std::uint8_t index) const = 0;
   /// Tells the client that fragments have become due.

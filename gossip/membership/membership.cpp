@@ -9,15 +9,15 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Members of a cluster whose size no node knows: partial views are meant for up to this many.
+/// Assumed size of a cluster whose size no node knows: partial views are meant for up to this many members.
 constexpr std::size_t partial_view_nodes = 9'999;
 constexpr std::uint64_t last_incarnation = std::numeric_limits<std::uint64_t>::max();
-/// Lost members whose addresses are tried in one tick because they seem to be back.
+/// Lost members whose addresses are tried in one tick, because there are signs that they are back.
 constexpr std::size_t reconnects_per_tick = 4;
 constexpr std::size_t joins_at_once = 3;
 constexpr TimeUs expire_interval_us = 10 * us_per_s;
 
-/// A node's own word against a claim about it. At the last incarnation it cannot count any further and wins a draw.
+/// True if a node's own word counts more than a claim about it. At the last incarnation it wins a draw.
 bool outweighs(std::uint64_t own, std::uint64_t claimed) {
   return own > claimed || own == last_incarnation;
 }
@@ -46,7 +46,7 @@ Membership::Membership(const MembershipOptions& options, MemberRecord self, Rand
   GOSSAMER_CHECK(options_.active_view >= 1 && options_.active_view <= max_active_view);
   GOSSAMER_CHECK(options_.passive_view >= 1 && options_.passive_view <= max_passive_view);
   GOSSAMER_CHECK(options_.probe_timeout_us < options_.probe_interval_us);
-  // Spread over their intervals, so that nodes that start together do not act together.
+  // The first actions are spread over their intervals, so that nodes that start together do not act together.
   const auto phase = [&](TimeUs interval_us) {
     return now_us + static_cast<TimeUs>(random_.below(static_cast<std::uint64_t>(interval_us)));
   };
@@ -96,7 +96,7 @@ std::size_t Membership::assumed_nodes() const {
   return partial_ ? partial_view_nodes : members_.size() + 1;
 }
 
-/// With partial views only the watchers of a node have to hear of a suspicion, and so has the node.
+/// With partial views only a node's watchers and the node itself have to hear of a suspicion.
 SuspicionBounds Membership::bounds() const {
   return suspicion_bounds(options_.suspicion_mult, options_.suspicion_max_mult, members_.size() + 1,
                           options_.probe_interval_us);
@@ -115,7 +115,7 @@ std::vector<std::size_t> Membership::some_members(std::size_t count) {
 
 // ---------------------------------------------------------------------------------------------------------- sending
 
-/// A node that is accused is told so with every message, that it may refute (Lifeguard's buddy system, section IV-C).
+/// An accused node is told so with every message, so that it can refute (Lifeguard's buddy system, section IV-C).
 std::optional<Rumour> Membership::claim_about(const NodeId& node) const {
   Rumour rumour{.spread = false, .subject = {.node = node}};
   if (const Member* member = find(node)) {
@@ -169,11 +169,11 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
   }
   notice_pause(now_us);
   if (!partial_ && shows_large_cluster(message)) become_partial(now_us, out);
-  // What is said about this node first, so that whatever is answered carries the refutation.
+  // Claims about this node are handled first, so that each answer carries the refutation.
   for (const Rumour& rumour : message.rumours) {
     if (rumour.subject.node == self_.node) hear(rumour, now_us, out);
   }
-  // Somebody who joins introduces itself anew, which tells a restart from a refutation.
+  // A node that joins introduces itself anew, which distinguishes a restart from a refutation.
   if (!std::holds_alternative<Join>(message.body)) first_hand(from, message, now_us, out);
   for (const Rumour& rumour : message.rumours) {
     if (rumour.subject.node != self_.node) hear(rumour, now_us, out);
@@ -182,7 +182,7 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
   settle(out);
 }
 
-/// What a message proves about its sender.
+/// Takes in what a message proves about its sender.
 void Membership::first_hand(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out) {
   if (std::holds_alternative<Leave>(message.body)) return;
   if (Member* member = member_of(from)) {
@@ -203,7 +203,7 @@ void Membership::first_hand(const NodeId& from, const MembershipMessage& message
   }
 }
 
-/// A member has told its incarnation itself.
+/// A member has reported its own incarnation.
 void Membership::own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out) {
   member.last_heard_us = now_us;
   const bool refuted = outweighs(incarnation, member.record.incarnation);
@@ -228,11 +228,11 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
     pass_on(Claim::alive, *record, {}, true, 0);
     out.events.push_back({Change::alive_again, node});
     remember(*record, true, now_us, out);
-    // Where the cluster was divided, this link joins the parts again.
+    // If the cluster was divided, this link joins the parts again.
     request_neighbour(*record, true, now_us, out);
   } else {
     Member& member = add_member(*record, now_us, out);
-    member.addressed_at = 0;  // of its former life
+    member.addressed_at = 0;  // the address was that of its former life
     member.last_heard_us = now_us;
     pass_on(Claim::alive, *record, {}, true, 0);
     send(*record, make_sync(true), out);
@@ -256,7 +256,7 @@ void Membership::hear(const Rumour& rumour, TimeUs now_us, Actions& out) {
 }
 
 void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out) {
-  if (record.node == self_.node) {  // an earlier life of this node is remembered, or somebody makes it up
+  if (record.node == self_.node) {  // an earlier life of this node is remembered, or a member invents it
     if (record.incarnation > self_.incarnation) refute(Claim::alive, record.incarnation);
     return;
   }
@@ -276,7 +276,7 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
     return;
   }
   if (heard_.gone(record.node, record.incarnation)) {
-    // Somebody holds it alive: it may be back and not know that it was taken for dead.
+    // Another node holds it alive: it may be back and not know that it was declared dead.
     for (Lost& lost : lost_)
       lost.due |= lost.record.node == record.node;
     return;
@@ -284,7 +284,7 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
   hear_alive_elsewhere(record, spread, hops, now_us, out);
 }
 
-/// Its incarnation is no news, but where it is to be dialled may be.
+/// The incarnation is known, but the address may be new.
 void Membership::hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops) {
   if (record.incarnation <= member.addressed_at) return;
   member.addressed_at = record.incarnation;
@@ -295,7 +295,7 @@ void Membership::hear_address(Member& member, const MemberRecord& record, bool s
   if (spread) pass_on(Claim::alive, member.record, {}, true, hops);
 }
 
-/// Of a node that is not a member here.
+/// Handles a node that is not a member here.
 void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us,
                                       Actions& out) {
   const HeardClaims::Heard* heard = heard_.find(record.node);
@@ -314,7 +314,7 @@ void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, s
     const bool was_gone = heard != nullptr && heard->claim != Claim::alive;
     if (!heard_.put(record.node, record.incarnation, Claim::alive, now_us)) return;
     if (was_gone) out.events.push_back({Change::alive_again, record.node});
-    // A former neighbour, which may not have noticed that it was given up.
+    // A former neighbour may not have noticed that it was given up.
     if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
     pass_on(Claim::alive, record, {}, true, hops);
   }
@@ -347,7 +347,7 @@ void Membership::hear_suspected(const NodeId& node, std::uint64_t incarnation, c
   if (!partial_) {
     pass_on(Claim::suspected, member->record, accuser, true, 0);
   } else if (accuser != self_.node) {
-    member->urgent = first;  // watchers agree soon, one way or the other
+    member->urgent = first;  // so that its watchers decide soon
   } else {
     for (const MemberRecord& watcher : member->watchers) {
       if (watcher.node == self_.node || !reachable(watcher)) continue;
@@ -375,7 +375,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
       ++counters_.implausible;
       return;
     }
-    // Those who declared it dead had heard nothing for longer than the shortest suspicion; this node has.
+    // Nodes that declare a death have heard nothing for the shortest suspicion; this node has heard something.
     if (now_us - member->last_heard_us < bounds().min_us * 3 / 4) {
       ++counters_.deaths_doubted;
       member->urgent = true;
@@ -405,7 +405,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
   if (rumour.spread) pass_on(rumour.claim, rumour.subject, {}, true, hops);
 }
 
-/// Somebody thinks otherwise of this node (Das et al. 2002, section 4.2).
+/// Answers a false claim about this node (Das et al. 2002, section 4.2).
 void Membership::refute(Claim claim, std::uint64_t incarnation) {
   if (incarnation < self_.incarnation) return;
   if (implausible(incarnation, self_.incarnation)) {
@@ -415,9 +415,9 @@ void Membership::refute(Claim claim, std::uint64_t incarnation) {
   self_.incarnation = incarnation == last_incarnation ? incarnation : incarnation + 1;
   ++counters_.refutations;
   if (claim != Claim::alive) health_.change(1);
-  // Neighbours may have given it up: those that still are, and those that are no longer, say so when they are told.
+  // Neighbours may have given this node up. When they are told its view, each says whether it is still a neighbour.
   view_untold_ |= claim == Claim::dead || claim == Claim::left;
-  // Whoever suspects it hears of this; everybody may have heard that it is dead.
+  // The nodes that suspect this one hear the refutation directly. A death may be known to all, so it is refuted to all.
   pass_on(Claim::alive, self_, {}, !partial_ || claim == Claim::dead || claim == Claim::left, 0);
 }
 
@@ -434,7 +434,7 @@ void Membership::trust(Member& member, TimeUs now_us, Actions& out) {
 
 Membership::Member& Membership::add_member(const MemberRecord& record, TimeUs now_us, Actions& out) {
   const HeardClaims::Heard* heard = heard_.find(record.node);
-  // With partial views, whoever was gone has been announced on its return, and may become a neighbour later.
+  // With partial views the return of a gone node has already been announced, and it may become a neighbour later.
   const bool again = !partial_ && heard != nullptr && heard->claim != Claim::alive;
   const bool announced = !partial_ && heard != nullptr && heard->claim == Claim::alive;
   if (!announced) out.events.push_back({again ? Change::alive_again : Change::joined, record.node});
@@ -463,7 +463,7 @@ void Membership::remove_member(const NodeId& node) {
   if (partial_) view_untold_ = true;
 }
 
-/// The end of a member's life, as far as this node is concerned.
+/// Ends a member's life, as far as this node knows it.
 void Membership::bury(const NodeId& node, Claim claim, std::uint8_t hops, TimeUs now_us, Actions& out) {
   const MemberRecord record = find(node)->record;
   remove_member(node);
@@ -494,7 +494,7 @@ std::optional<MemberRecord> Membership::take_lost(const NodeId& node) {
   return record;
 }
 
-/// Says what has become of the nodes to keep links to.
+/// Updates the set of nodes to keep links to.
 void Membership::settle(Actions& out) {
   if (!view_changed_) return;
   view_changed_ = false;
@@ -527,7 +527,7 @@ void Membership::on(const NodeId& from, const Sync& body, const MembershipMessag
     return;
   }
   hear_alive(body.sender, !partial_, 0, now_us, out);
-  if (message.partial) taken_for_neighbour(from, now_us, out);  // whoever keeps a part tells only its neighbours
+  if (message.partial) taken_for_neighbour(from, now_us, out);  // a partial view is sent to neighbours only
   if (Member* member = member_of(from); message.partial && member != nullptr) {
     member->watchers.clear();
     for (const SyncEntry& entry : body.entries) {
@@ -555,14 +555,14 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
     return;
   }
   if (Member* member = member_of(from); member != nullptr && record.incarnation > member->record.incarnation) {
-    // A restart that was too quick to be noticed: what was under way with its former life ends all the same.
+    // The restart was too quick to be noticed. Everything under way with its former life ends nevertheless.
     const std::uint64_t former = member->record.incarnation;
     out.events.push_back({Change::died, from});
     remove_member(from);
     heard_.put(from, former, Claim::dead, now_us);
   }
   if (heard_.gone(from, record.incarnation) && !outweighs(record.incarnation, heard_.find(from)->incarnation)) {
-    send(record, News{}, out);  // which tells it what it has to refute before it comes again
+    send(record, News{}, out);  // this tells it what to refute before it joins again
     return;
   }
   if (!partial_) {
@@ -588,7 +588,7 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
 
 void Membership::on(const NodeId& from, const Leave&, const MembershipMessage& message, TimeUs now_us, Actions& out) {
   Member* member = member_of(from);
-  if (member == nullptr || message.incarnation < member->record.incarnation) return;  // of a former life
+  if (member == nullptr || message.incarnation < member->record.incarnation) return;  // from a former life
   member->record.incarnation = message.incarnation;
   bury(from, Claim::left, 0, now_us, out);
 }
@@ -597,7 +597,7 @@ void Membership::on(const NodeId&, const News&, const MembershipMessage&, TimeUs
 
 // -------------------------------------------------------------------------------------------------------------- time
 
-/// A pause of this node looks to it as if everybody else had fallen silent, and to the others as if it had died.
+/// During a pause of this node all others seem silent to it, and it seems dead to them.
 void Membership::notice_pause(TimeUs now_us) {
   const TimeUs gap_us = now_us - last_tick_us_;
   last_tick_us_ = std::max(last_tick_us_, now_us);
@@ -654,7 +654,7 @@ void Membership::greet(const NodeId& node, TimeUs now_us, Actions& out) {
   } else if (!partial_) {
     send(node, {}, make_sync(true), out);
   } else if (considers_gone(node)) {
-    send(node, {}, Ping{++sequence_}, out);  // which tells it what it has to refute
+    send(node, {}, Ping{++sequence_}, out);  // this tells it what to refute
   }
 }
 
@@ -696,8 +696,7 @@ void Membership::synchronise(TimeUs now_us, Actions& out) {
   if (reachable(member.record)) send(MemberRecord(member.record), make_sync(true), out);
 }
 
-/// Tries the addresses of members that were declared dead, and those to join through that no member has: a divided
-/// cluster grows together again by it.
+/// Tries the addresses of lost members, and contacts that no member has. This rejoins a divided cluster.
 void Membership::reconnect(TimeUs now_us, Actions& out) {
   std::size_t tried = 0;
   for (Lost& lost : lost_) {
@@ -740,7 +739,7 @@ void Membership::link_up(const NodeId& node, std::uint64_t incarnation, TimeUs n
   }
 }
 
-/// Not passed on: it tells all its other neighbours in the same way. Nodes that come later hear of it from any of them.
+/// The address is not passed on: the member tells its other neighbours itself, and newcomers hear it from any of them.
 void Membership::seen_at(const NodeId& node, const std::string& address) {
   Member* member = member_of(node);
   if (member == nullptr || member->record.dial_only) return;

@@ -1,24 +1,24 @@
-// Who is in the cluster, who is dead, and whom to keep links to. The one failure detector of a node: whoever it says
-// has died has every exchange and transfer ended.
+// Who is in the cluster, who is dead, and which links to keep. This is a node's only failure detector: all exchanges
+// and transfers with a node that it declares dead are ended.
 //
-//   - Failure detection is SWIM (Das, Gupta & Motivala 2002) with Lifeguard (Dadgar et al. 2018, arXiv 1707.00788):
-//     probes in shuffled round robin, indirect ones through others, suspicion that may be refuted with a larger
-//     incarnation, news riding on every message, patience that grows while this node itself is slow.
-//   - Up to full_view_limit members everybody knows everybody and keeps links to all.
-//   - Beyond it each node keeps only an active view, which is symmetric, which it probes and keeps links to, and a
-//     passive view to replace losses from: HyParView (Leitão, Pereira & Rodrigues 2007). Neighbours tell each other
-//     their active views, so that those who watch a node ask each other when it falls silent. That a node is dead, has
-//     left or is back is told to all, through a bounded memory of what was heard; suspicion stays among its watchers.
+// - Failure detection is SWIM (Das, Gupta & Motivala 2002) with Lifeguard (Dadgar et al. 2018, arXiv 1707.00788):
+//   probes in shuffled round robin, indirect probes through others, suspicion that a larger incarnation refutes,
+//   news on every message, and more patience while this node itself is slow.
+// - Up to full_view_limit members all nodes know each other and keep links to all.
+// - Beyond that a node keeps two lists. It probes its active view, which is symmetric, and keeps links to it. The
+//   passive view replaces losses: HyParView (Leitão, Pereira & Rodrigues 2007). Neighbours tell each other their
+//   active views, so that the watchers of a silent node can ask each other. All nodes hear that a node is dead, has
+//   left or is back; what was heard is kept in a bounded memory. Only its watchers hear of a suspicion.
 //
-// A state machine: messages, time and links come in, Actions come out. It trusts no message beyond this: `from` is who
-// sent it (the link is authenticated). Claims about a node are outweighed by that node's own word: a claim that a node
-// is dead is only a suspicion to those who have just heard it. What an admitted liar can do is bounded by that, by the
-// bounds on every table, and by the incarnations it can claim.
+// This is a state machine: messages, time and links come in, Actions come out. `from` is known to be the sender, since
+// the link is authenticated; nothing else in a message is trusted. A node's own word counts more than claims about it:
+// a node that has just heard a member takes the claim of its death for a suspicion only. This rule, the bounds on every
+// table, and the limits on claimed incarnations bound what an admitted liar can do.
 //
-// The caller ticks it every tick_us; a gap of pause_us or more between ticks is taken for a pause of this node, after
-// which it refutes rather than accuses. One owner, one thread.
+// The caller ticks it every tick_us. A gap of pause_us or more between ticks counts as a pause of this node, after
+// which it refutes and does not accuse. One owner, one thread.
 //
-//   membership.cpp        what is heard, and what becomes of it
+//   membership.cpp        claims that are heard, and their effects
 //   membership_probe.cpp  the failure detector
 //   membership_views.cpp  partial views
 
@@ -32,69 +32,68 @@
 
 namespace gossamer::gossip {
 
-/// Most that full_view_limit may be: bounds the table of members.
+/// Largest allowed full_view_limit. It bounds the table of members.
 inline constexpr std::size_t max_full_view = 256;
-/// Most that active_view may be.
+/// Largest allowed active_view.
 inline constexpr std::size_t max_active_view = 32;
 inline constexpr std::size_t max_passive_view = 256;
-/// Neighbours beyond active_view that are taken when asked, so that those who look for one find one.
+/// Neighbours beyond active_view that are accepted on request, so that a node that looks for one finds one.
 inline constexpr std::size_t active_view_slack = 2;
-/// Addresses to join through.
+/// Number of addresses to join through.
 inline constexpr std::size_t max_contacts = 64;
-/// Dead members whose addresses are still tried.
+/// Number of dead members whose addresses are still tried.
 inline constexpr std::size_t max_lost = 64;
-/// A neighbour that answers so many probes in a row through others only is one no longer: there is no way to it, or it
-/// does not know that it is one.
+/// A neighbour is dropped when this many probes in a row were answered only through others: there is no way to it, or
+/// it does not know that it is a neighbour.
 inline constexpr std::uint8_t max_unheard = 3;
-/// Probes under way on behalf of others.
+/// Number of probes under way on behalf of others.
 inline constexpr std::size_t max_relays = 64;
-/// A claim about a node with an incarnation further above the known one is not believed.
+/// A claim whose incarnation is further above the known one is not believed.
 inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 50;
 [[nodiscard]] constexpr bool implausible(std::uint64_t claimed, std::uint64_t known) {
   return claimed > known && claimed - known > max_incarnation_jump;
 }
-/// Hops of a newcomer's walk, and what is left of them where it enters a passive view (Leitão et al. 2007,
-/// section 4.2).
+/// Hops of a newcomer's random walk, and the hops left when it enters a passive view (Leitão et al. 2007, section 4.2).
 inline constexpr std::uint8_t active_walk_hops = 6;
 inline constexpr std::uint8_t passive_walk_hops = 3;
 
-/// Defaults are those for a LAN.
+/// The defaults suit a LAN.
 struct MembershipOptions {
-  /// One member is probed in each. Shorter notices a crash sooner and costs about 80 bytes each time.
+  /// One member is probed in each interval. A shorter one notices a crash sooner and costs about 80 bytes each time.
   TimeUs probe_interval_us = 1 * us_per_s;
-  /// To wait for an answer before others are asked; above the round trips of the network.
+  /// Wait for an answer before others are asked; it must exceed the network's round trips.
   TimeUs probe_timeout_us = 500 * us_per_ms;
-  std::size_t indirect_probes = 3;  ///< others asked
+  std::size_t indirect_probes = 3;  ///< nodes that are asked to probe as well
   unsigned suspicion_mult = 4;      ///< see suspicion_bounds()
   unsigned suspicion_max_mult = 6;
   unsigned retransmit_mult = 4;  ///< see retransmission_limit()
-  /// While there is news it is sent to gossip_fanout others this often.
+  /// While there is news, it is sent to gossip_fanout other nodes this often.
   TimeUs gossip_interval_us = 200 * us_per_ms;
   std::size_t gossip_fanout = 3;
-  /// Tables are compared with one other this often: repairs what news has missed.
+  /// Tables are compared with one other node this often, which repairs what news has missed.
   TimeUs sync_interval_us = 30 * us_per_s;
-  /// One dead member's address is tried this often, for reconnect_for_us: partitions heal by it.
+  /// One dead member's address is tried this often, for reconnect_for_us. This heals partitions.
   TimeUs reconnect_interval_us = 10 * us_per_s;
   TimeUs reconnect_for_us = 24 * 3600 * us_per_s;
   /// Passive views are mixed this often.
   TimeUs shuffle_interval_us = 20 * us_per_s;
   TimeUs tick_us = 100 * us_per_ms;
   TimeUs pause_us = 2 * us_per_s;
-  /// Members, this node apart, that everybody knows; with more, views are partial. At most max_full_view.
+  /// Largest number of other members for full views. With more members, views are partial. At most max_full_view.
   std::size_t full_view_limit = 64;
-  /// Neighbours in a partial view: more mix faster, survive more losses at once, and cost a link each.
+  /// Neighbours in a partial view. More neighbours mix faster and survive more losses at once, and each costs a link.
   std::size_t active_view = 8;
   std::size_t passive_view = 32;
 
   [[nodiscard]] static MembershipOptions lan() { return {}; }
-  /// For round trips of up to a second: five times as patient, and as cheap.
+  /// For round trips of up to a second: five times the patience, at the same cost.
   [[nodiscard]] static MembershipOptions wan();
 };
 
-/// Since the beginning. Shown to people; nothing is decided on it.
+/// Counts since the beginning. They are shown to people; no decision uses them.
 struct MembershipCounters {
   std::uint64_t malformed = 0;    ///< messages outside their bounds
-  std::uint64_t implausible = 0;  ///< claims with an incarnation out of reach
+  std::uint64_t implausible = 0;  ///< claims whose incarnation is too large
   std::uint64_t probes = 0;
   std::uint64_t probes_failed = 0;
   std::uint64_t suspicions = 0;   ///< raised or joined
@@ -108,8 +107,8 @@ struct MembershipCounters {
 class Membership {
  public:
   struct Send {
-    NodeId to;            ///< all zeros: whoever is at the address
-    std::string address;  ///< to be dialled if there is no link; may be empty: over the link, or not at all
+    NodeId to;            ///< all zeros: the node at the address
+    std::string address;  ///< where to dial if there is no link; empty: send over the link or not at all
     MembershipMessage message;
   };
   /// Keep a link to this node until told to hang up.
@@ -121,9 +120,9 @@ class Membership {
     joined,       ///< is now a member (with partial views: a neighbour)
     suspected,    ///< of being dead
     refuted,      ///< no longer suspected
-    died,         ///< whatever is under way with it ends now
-    left,         ///< as died, by its own decision
-    alive_again,  ///< after died or left
+    died,         ///< everything under way with it ends now
+    left,         ///< like died, by its own decision
+    alive_again,  ///< back after died or left
   };
   struct Event {
     Change change;
@@ -138,51 +137,51 @@ class Membership {
 
   struct Member {
     MemberRecord record = {};
-    /// Of the record that the address is from. Every message tells the sender's incarnation, few tell its address.
+    /// Incarnation of the address's record. Every message tells its sender's incarnation, few its address.
     std::uint64_t addressed_at = 0;
-    TimeUs last_heard_us = 0;  ///< from itself
+    TimeUs last_heard_us = 0;  ///< from the member itself
     bool suspected = false;
-    bool leaving = false;      ///< suspected because somebody says that it has left
+    bool leaving = false;      ///< suspected because another node says that it has left
     bool urgent = false;       ///< probe it next
     std::uint8_t unheard = 0;  ///< probes in a row that only others answered for it (partial views)
     Suspicion suspicion = {};
-    std::vector<MemberRecord> watchers = {};  ///< its active view, as it told (partial views)
+    std::vector<MemberRecord> watchers = {};  ///< its active view, as it reported it (partial views)
   };
 
-  /// `self.incarnation`: larger at each start; microseconds since 1970 will do.
+  /// `self.incarnation` must be larger at each start; microseconds since 1970 will do.
   Membership(const MembershipOptions& options, MemberRecord self, Random random, TimeUs now_us);
 
-  /// Introduces itself at these addresses (at most max_contacts are kept), again and again while it knows nobody.
+  /// Introduces itself at these addresses (at most max_contacts are kept), and repeats this while it knows nobody.
   void join(std::vector<std::string> addresses, TimeUs now_us, Actions& out);
   void receive(const NodeId& from, const MembershipMessage& message, TimeUs now_us, Actions& out);
   void tick(TimeUs now_us, Actions& out);
-  /// Says goodbye; from then on it is silent.
+  /// Tells the others that it leaves. After that it is silent.
   void leave(TimeUs now_us, Actions& out);
-  /// There is a link to this node for another reason than that it is a member (its address is configured, say): it and
-  /// this node are made known to each other. Nothing happens if it is a member.
+  /// There is a link to this node for another reason than membership (a configured address, for example). The two nodes
+  /// are made known to each other. Nothing happens if it is a member.
   void greet(const NodeId& node, TimeUs now_us, Actions& out);
-  /// `incarnation`: the one that the node there began with. It says so itself, so what is told of a former life of it
-  /// from now on is known to be old.
+  /// `incarnation`: the one that the node at the other end began with, in its own words. Later news of an earlier life
+  /// of that node is therefore known to be old.
   void link_up(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
-  /// A member has shown, on its own authority, that it is to be dialled elsewhere than its record says.
+  /// A member has shown, on its own authority, that its address differs from its record.
   void seen_at(const NodeId& node, const std::string& address);
-  /// This node is to be dialled there from now on; empty: nowhere, it only dials out. Told to all, under a larger
-  /// incarnation. Also with the same address, where what others make of it has changed.
+  /// This node's address has changed; empty: it cannot be dialled and only dials out. All nodes are told, under a
+  /// larger incarnation. Also used with the same address, if the others' view of it has changed.
   void relocate(const std::string& address);
   /// A hint: the node is probed next.
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
 
   [[nodiscard]] const MemberRecord& self() const { return self_; }
-  /// All that are known to be in the cluster (full view), or the active view (partial), by id; without this node.
+  /// All known members of the cluster (full view) or the active view (partial), by id, without this node.
   [[nodiscard]] const std::vector<Member>& members() const { return members_; }
   [[nodiscard]] const Member* find(const NodeId& node) const;
   /// The nodes to keep links to, by id.
   [[nodiscard]] const std::vector<NodeId>& view() const { return view_; }
   [[nodiscard]] const std::vector<MemberRecord>& passive_view() const { return passive_; }
   [[nodiscard]] bool partial() const { return partial_; }
-  /// It has heard that this node is dead or has left, and not of its return.
+  /// True if the node is said to be dead or to have left, and not to have returned.
   [[nodiscard]] bool considers_gone(const NodeId& node) const;
-  /// What it has heard of nodes that are not members here, by id.
+  /// Claims about nodes that are not members here, by id.
   [[nodiscard]] const std::vector<HeardClaims::Heard>& heard() const { return heard_.items(); }
   [[nodiscard]] int health_score() const { return health_.score(); }
   [[nodiscard]] const MembershipCounters& counters() const { return counters_; }
@@ -208,7 +207,7 @@ class Membership {
   struct Lost {
     MemberRecord record;
     TimeUs since_us;
-    bool due;  ///< there is reason to think that it is back
+    bool due;  ///< there are signs that it is back
   };
   struct Pending {
     MemberRecord record;
@@ -308,9 +307,9 @@ class Membership {
   LocalHealth health_;
   bool left_ = false;
   bool partial_ = false;
-  bool small_again_ = false;   ///< it has had a partial view and has given it up
-  bool view_changed_ = false;  ///< view_ is to be worked out again
-  bool view_untold_ = false;   ///< neighbours do not know the active view yet
+  bool small_again_ = false;   ///< had a partial view, and has returned to a full one
+  bool view_changed_ = false;  ///< view_ must be computed again
+  bool view_untold_ = false;   ///< neighbours have not been told the active view
 
   std::vector<Member> members_;  // by node
   std::vector<NodeId> view_;     // by node
@@ -333,7 +332,7 @@ class Membership {
   TimeUs next_sync_us_;
   TimeUs next_reconnect_us_;
   TimeUs next_expire_us_;
-  TimeUs next_introduction_us_ = 0;  ///< to those who seem not to know this node, or what is said of them
+  TimeUs next_introduction_us_ = 0;  ///< to nodes that seem not to know this node, or not to know claims about them
   TimeUs next_join_us_ = 0;
   TimeUs join_backoff_us_ = 0;
   TimeUs next_shuffle_us_ = 0;

@@ -6,7 +6,7 @@ namespace gossamer {
 
 namespace {
 
-constexpr std::size_t header_bytes = 12;  // kind, flags, number of rumours, one to spare, incarnation
+constexpr std::size_t header_bytes = 12;  // kind, flags, number of rumours, one spare byte, incarnation
 constexpr std::size_t sequence_bytes = 4;
 constexpr std::size_t node_bytes = sizeof(NodeId::bytes);
 

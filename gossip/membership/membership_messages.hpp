@@ -1,9 +1,9 @@
-// What nodes say to each other about who is in the cluster, as values. Every list has a bound named here; valid()
-// checks them, and gossip::Membership checks every message that it is given, so that a garbled or hostile one of an
-// admitted member costs no more than its own bytes. Times travel as microseconds, identities as 16 bytes, addresses as
-// a length byte and at most 255 bytes.
+// Messages between nodes about who is in the cluster, as values. Every list has a bound that is named here. valid()
+// checks the bounds, and gossip::Membership checks every message, so that a garbled or hostile message of an admitted
+// member costs no more than its own bytes. Times travel as microseconds, identities as 16 bytes, addresses as a length
+// byte and at most 255 bytes.
 //
-// Pure values, any thread.
+// These are pure values; any thread.
 
 #pragma once
 
@@ -14,31 +14,31 @@
 namespace gossamer {
 
 inline constexpr std::size_t max_member_address_bytes = 255;
-/// Rumours that ride on one message, in number and in bytes: with its header it fits an Ethernet frame.
+/// Bound on the rumours of one message, in number and in bytes. With its header the message fits an Ethernet frame.
 inline constexpr std::size_t max_message_rumours = 24;
 inline constexpr std::size_t max_message_rumour_bytes = 1'200;
-/// Members in one Sync; of a larger table a random part is sent.
+/// Members in one Sync. A random part of a larger table is sent.
 inline constexpr std::size_t max_sync_entries = 128;
 /// Members in one Shuffle or ShuffleReply.
 inline constexpr std::size_t max_shuffle_records = 8;
-/// Hops that a random walk (ForwardJoin, Shuffle) may be asked to take.
+/// Largest number of hops that a random walk (ForwardJoin, Shuffle) may be asked to take.
 inline constexpr std::uint8_t max_walk_hops = 16;
-/// Times a rumour is passed on from a node to the next: ends one that has outlived the memory of those who know it.
+/// Largest number of times that a rumour is passed on. It ends a rumour that nodes have already forgotten.
 inline constexpr std::uint8_t max_rumour_hops = 24;
-/// How long a node may be asked to wait for another's answer on behalf of a third.
+/// Longest time that a node may be asked to wait for another's answer on behalf of a third.
 inline constexpr std::uint32_t max_patience_us = 60'000'000;
 
-/// A node as others may come to know it. Of two records of a node the one with the larger incarnation is right.
+/// A node as it is described to others. Between two records of a node, the one with the larger incarnation is right.
 struct MemberRecord {
   NodeId node = {};
   std::uint64_t incarnation = 0;
-  bool dial_only = false;    ///< nobody can dial it (behind a NAT): its links are those that it dials itself
+  bool dial_only = false;    ///< it cannot be dialled (behind a NAT), so it dials all its links itself
   std::string address = {};  ///< where to dial it; may be empty if dial_only
 
   friend bool operator==(const MemberRecord&, const MemberRecord&) = default;
 };
 
-/// What is said of a member. The number is what goes on the wire.
+/// A claim about a member. The number goes on the wire.
 enum class Claim : std::uint8_t {
   alive = 0,
   suspected = 1,
@@ -47,22 +47,22 @@ enum class Claim : std::uint8_t {
 };
 inline constexpr std::uint8_t max_claim = 3;
 
-/// One piece of news. `spread` asks its receivers to pass it on; otherwise it is meant for them alone.
+/// One piece of news. `spread`: its receivers are to pass it on; otherwise it is only for them.
 struct Rumour {
   Claim claim = Claim::alive;
   bool spread = true;
   std::uint8_t hops = 0;
-  MemberRecord subject = {};  ///< the address only where claim is alive
-  NodeId accuser = {};        ///< who suspects; only where claim is suspected
+  MemberRecord subject = {};  ///< has the address only if claim is alive
+  NodeId accuser = {};        ///< the node that suspects; only if claim is suspected
 };
 
-/// "Are you there?" Answered with an Ack of the same sequence. `neighbour`: you are in my active view.
+/// "Are you there?" The answer is an Ack of the same sequence. `neighbour`: it is in the sender's active view.
 struct Ping {
   std::uint32_t sequence = 0;
   bool neighbour = false;
 };
-/// "Is the target there? I hear nothing from it." Answered with an Ack, or after `patience_us` without one a Nack,
-/// which shows that at least the one who asks is in reach (Dadgar et al. 2018, section IV-A).
+/// "Is the target there? I hear nothing from it." The answer is an Ack, or a Nack after `patience_us` without one. A
+/// Nack shows that at least the asking node is in reach (Dadgar et al. 2018, section IV-A).
 struct PingRequest {
   std::uint32_t sequence = 0;
   std::uint32_t patience_us = 0;
@@ -79,8 +79,8 @@ struct SyncEntry {
   MemberRecord record = {};
   Claim claim = Claim::alive;  ///< alive or suspected
 };
-/// Anti-entropy: the members that the sender knows, or its active view where it keeps only a part (`partial` of the
-/// message), which tells its neighbours who else watches it.
+/// Anti-entropy: the members that the sender knows. If the message's `partial` is set, it is the sender's active view,
+/// which tells its neighbours who else watches it.
 struct Sync {
   MemberRecord sender = {};
   bool answer_wanted = false;
@@ -96,7 +96,7 @@ struct ForwardJoin {
   MemberRecord newcomer = {};
   std::uint8_t hops_left = 0;
 };
-/// "Let us be neighbours." `urgent`: the sender has too few and will not be turned down.
+/// "Let us be neighbours." `urgent`: the sender has too few neighbours, and the request must not be turned down.
 struct NeighbourRequest {
   MemberRecord sender = {};
   bool urgent = false;
@@ -107,7 +107,7 @@ struct NeighbourReply {
 };
 /// The sender no longer has the receiver in its active view.
 struct Disconnect {};
-/// A sample of the origin's views on its random walk; who ends the walk answers with one of its own.
+/// A sample of the origin's views, on a random walk. The node at the end of the walk answers with a sample of its own.
 struct Shuffle {
   MemberRecord origin = {};
   std::uint8_t hops_left = 0;
@@ -118,24 +118,24 @@ struct ShuffleReply {
 };
 /// The sender leaves the cluster for good.
 struct Leave {};
-/// Nothing but rumours.
+/// A message with rumours only.
 struct News {};
 
 using MembershipBody = std::variant<Ping, PingRequest, Ack, Nack, Sync, Join, ForwardJoin, NeighbourRequest,
                                     NeighbourReply, Disconnect, Shuffle, ShuffleReply, Leave, News>;
 
 struct MembershipMessage {
-  std::uint64_t incarnation = 0;  ///< the sender's own: first-hand news of it with every message
+  std::uint64_t incarnation = 0;  ///< the sender's own, first-hand
   bool partial = false;           ///< the sender keeps a partial view
   std::vector<Rumour> rumours = {};
   MembershipBody body = News{};
 };
 
-/// All counts, lengths and enumerations are within the bounds above, and records can be used.
+/// True if all counts, lengths and enumerations are within the bounds above, and records can be used.
 [[nodiscard]] bool valid(const MembershipMessage& message);
 [[nodiscard]] bool valid(const MemberRecord& record);
 
-/// Bytes on the wire before encryption and framing; who sent it is known from the link.
+/// Bytes on the wire before encryption and framing. The link itself tells who sent the message.
 [[nodiscard]] std::size_t wire_bytes(const MembershipMessage& message);
 [[nodiscard]] std::size_t wire_bytes(const Rumour& rumour);
 [[nodiscard]] std::size_t wire_bytes(const MemberRecord& record);

@@ -1,5 +1,5 @@
-// The failure detector: one member is probed in each interval, in an order that is shuffled anew after each round (Das
-// et al. 2002, section 4.3), first directly, then through others. See gossip/membership/membership.hpp.
+// The failure detector. One member is probed in each interval, first directly, then through others. The order is
+// shuffled anew after each round (Das et al. 2002, section 4.3). See gossip/membership/membership.hpp.
 
 #include <algorithm>
 
@@ -10,13 +10,13 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Part of the time that is left in which a helper gives its nack, so that it arrives before the probe ends.
+/// A helper sends its nack after this part of the remaining time, so that it arrives before the probe ends.
 constexpr TimeUs nack_numerator = 4;
 constexpr TimeUs nack_denominator = 5;
 
 }  // namespace
 
-/// Of two nodes that can only dial out neither can reach the other.
+/// Two nodes that can only dial out cannot reach each other.
 bool Membership::reachable(const MemberRecord& record) const {
   return !(record.dial_only && self_.dial_only);
 }
@@ -62,7 +62,7 @@ void Membership::start_probe(TimeUs now_us, Actions& out) {
   send(member->record, Ping{probe_->sequence, partial_}, out);
 }
 
-/// With partial views those who watch the target have links to it; otherwise everybody has.
+/// With partial views the watchers of the target have links to it; with full views all nodes have.
 void Membership::ask_others(TimeUs now_us, Actions& out) {
   probe_->others_asked = true;
   const Member* member = find(probe_->target);
@@ -92,13 +92,13 @@ void Membership::conclude_failed_probe(TimeUs now_us, Actions& out) {
   const Probe probe = *probe_;
   probe_.reset();
   ++counters_.probes_failed;
-  // Nacks from all helpers show that this node hears well: the silence is the target's. Each that is missing speaks
-  // against this node (Dadgar et al. 2018, section IV-A).
+  // Nacks from all helpers show that this node hears well, so the target is silent. Each missing nack is a sign against
+  // this node itself (Dadgar et al. 2018, section IV-A).
   health_.change(probe.helpers > 0 ? static_cast<int>(probe.helpers - std::min(probe.helpers, probe.nacks)) : 1);
   const Member* member = find(probe.target);
   GOSSAMER_CHECK(member != nullptr);
   hear_suspected(probe.target, member->record.incarnation, self_.node, false, now_us, out);
-  answer(probe.target, News{}, out);  // that it may refute
+  answer(probe.target, News{}, out);  // so that it may refute
 }
 
 void Membership::expire_suspicions(TimeUs now_us, Actions& out) {

@@ -1,8 +1,8 @@
-// Partial views: HyParView (Leitão, Pereira & Rodrigues 2007), with four changes. A node takes up to active_view_slack
-// neighbours more than it looks for, so that requests are seldom turned down; one with less than half of what it looks
-// for is not turned down (in the paper, one with none); neighbours tell each other their active
-// views, for those who watch a node to know each other; and a node that can only dial out is never asked, but asks. See
-// gossip/membership/membership.hpp.
+// Partial views: HyParView (Leitão, Pereira & Rodrigues 2007), with four changes. A node accepts up to
+// active_view_slack neighbours more than it looks for, so that requests are seldom turned down. A node with less than
+// half of the neighbours that it looks for is not turned down (in the paper: a node with none). Neighbours tell each
+// other their active views, so that the watchers of a node know each other. A node that can only dial out is never
+// asked, but asks. See gossip/membership/membership.hpp.
 
 #include <algorithm>
 
@@ -13,18 +13,18 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// What a node tells of its views in a shuffle (Leitão et al. 2007, section 4.2).
+/// Records of each view in a shuffle (Leitão et al. 2007, section 4.2).
 constexpr std::size_t shuffled_active = 3;
 constexpr std::size_t shuffled_passive = 4;
 constexpr TimeUs longest_search_backoff_us = 10 * us_per_s;
 constexpr int request_attempts = 2;
-/// A passive view that has not been full for so many shuffles shows that the cluster is small.
+/// If the passive view has not been full for this many shuffles, the cluster is small.
 constexpr TimeUs uncrowded_shuffles = 10;
 
 }  // namespace
 
-/// A newcomer learns it from those who take it for a neighbour; of the others, who knows many follows those who knew
-/// more. In a cluster that has become small again each node finds out by itself.
+/// A newcomer learns that the cluster is large from nodes that accept it as a neighbour. Of the others, a node that
+/// knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
   if (2 * members_.size() > options_.full_view_limit) return true;
@@ -34,7 +34,7 @@ bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   return ping != nullptr && ping->neighbour;
 }
 
-/// Keeps some of the members as neighbours, who are told, and some in the passive view.
+/// Keeps some members as neighbours and tells them, and keeps some others in the passive view.
 void Membership::become_partial(TimeUs now_us, Actions& out) {
   partial_ = true;
   small_again_ = false;
@@ -46,7 +46,7 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
   for (std::size_t i = former.size(); i > 1; --i)
     std::swap(former[i - 1], former[random_.below(i)]);
   for (Member& member : former) {
-    // Those under suspicion are kept until it is decided; those that only dial out will ask for themselves.
+    // Suspected members are kept until the suspicion is decided. Members that only dial out will ask by themselves.
     if (member.suspected || (members_.size() < options_.active_view && !member.record.dial_only)) {
       members_.push_back(std::move(member));
     } else if (passive_.size() < options_.passive_view && !member.record.dial_only) {
@@ -65,7 +65,7 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
   view_untold_ = true;
 }
 
-/// Everybody fits into half of what a full view may hold: knows everybody again.
+/// If all known nodes fit into half of a full view, this node returns to the full view.
 void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
   if (now_us - crowded_us_ < uncrowded_shuffles * options_.shuffle_interval_us) return;
   if (2 * (members_.size() + passive_.size()) >= options_.full_view_limit) return;
@@ -90,8 +90,8 @@ void Membership::tend_views(TimeUs now_us, Actions& out) {
   become_full_if_small(now_us, out);
 }
 
-/// One of two neighbours has become a node that can only dial out, as the other is, or was kept until a suspicion of it
-/// was decided: nothing would ever be heard from it.
+/// Drops neighbours that can only dial out, if this node is the same. They have become so, or were kept until a
+/// suspicion was decided. Nothing would ever be heard from them.
 void Membership::drop_unreachable(Actions& out) {
   std::vector<NodeId> unreachable;
   for (const Member& member : members_) {
@@ -143,19 +143,19 @@ void Membership::request_neighbour(const MemberRecord& record, bool urgent, Time
   view_changed_ = true;
 }
 
-/// Nodes that only dial out depend on the others, who therefore take more of them.
+/// Nodes that only dial out depend on the others, which therefore accept more of them.
 bool Membership::has_room(const MemberRecord& record) const {
   return members_.size() < (record.dial_only ? 2 : 1) * options_.active_view + active_view_slack;
 }
 
-/// Somebody makes room if there is none.
+/// Another neighbour makes room if there is none.
 void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out) {
   std::erase_if(pending_, [&](const Pending& pending) { return pending.record.node == record.node; });
   forget(record.node);
   view_changed_ = true;
   if (find(record.node) != nullptr) return;
   while (!has_room(record)) {
-    std::vector<NodeId> candidates;  // who can be dialled finds others more easily
+    std::vector<NodeId> candidates;  // a node that can be dialled finds new neighbours more easily
     for (const bool dial_only : {false, true}) {
       for (const Member& member : members_) {
         if (member.record.dial_only == dial_only) candidates.push_back(member.record.node);
@@ -171,7 +171,7 @@ void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actio
   view_untold_ = true;
 }
 
-/// Where this node is not the neighbour that it is taken for, one of the two was not told of the other's decision.
+/// The other node takes this one for a neighbour, and this one does not: one of them missed the other's decision.
 void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out) {
   if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
   const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
@@ -196,7 +196,7 @@ void Membership::shuffle_views(TimeUs now_us, Actions& out) {
   if (members_.empty()) return;
   const Member& member = members_[random_.below(members_.size())];
   if (!reachable(member.record)) return;
-  // The answer comes from where the walk ends, which has to dial the origin: one that cannot be dialled asks nearby.
+  // The answer comes from the end of the walk, which has to dial the origin. A node that cannot be dialled asks nearby.
   const std::uint8_t hops = self_.dial_only ? 0 : active_walk_hops;
   send(member.record, Shuffle{self_, hops, sample_views(shuffled_active, shuffled_passive)}, out);
 }
@@ -210,23 +210,23 @@ void Membership::push_view(TimeUs now_us, Actions& out) {
     send(member.record, sync, out);
 }
 
-/// Into the passive view; one of those in it makes room if `replace`.
+/// Adds the node to the passive view. If the view is full, another one makes room if `replace`.
 void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out) {
   if (record.node == self_.node || find(record.node) != nullptr) return;
   if (considers_gone(record.node)) {
     const std::uint64_t gone = heard_.find(record.node)->incarnation;
     if (record.incarnation == gone && now_us >= next_introduction_us_) {
-      // Somebody holds it alive who does not know that it is said to be dead, as it may not know itself: tell it.
+      // The sender does not know the claim that the node is dead; the node may not know it either and is told.
       next_introduction_us_ = now_us + options_.probe_interval_us;
       if (!record.dial_only) send(record, Ping{++sequence_}, out);
     }
     if (record.incarnation <= gone || implausible(record.incarnation, gone)) return;
-    // A larger incarnation is proof of its return, whatever became of the news.
+    // A larger incarnation proves its return, even if the news did not arrive.
     heard_.put(record.node, record.incarnation, Claim::alive, now_us);
     out.events.push_back({Change::alive_again, record.node});
     if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
   }
-  if (record.dial_only) return;  // it asks for itself
+  if (record.dial_only) return;  // it asks by itself
   const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);
   if (known != passive_.end()) {
     if (record.incarnation > known->incarnation) *known = record;
@@ -293,7 +293,7 @@ void Membership::on(const NodeId& from, const NeighbourRequest& body, const Memb
     ++counters_.malformed;
     return;
   }
-  if (considers_gone(from)) {  // it has not refuted yet; what is sent tells it
+  if (considers_gone(from)) {  // it has not refuted yet; the answer tells it what to refute
     send(record, NeighbourReply{self_, false}, out);
     return;
   }

@@ -4,7 +4,7 @@
 
 namespace gossamer::gossip {
 
-/// The item that makes room.
+/// The index of the item that makes room.
 std::size_t RumourQueue::last() const {
   std::size_t found = 0;
   for (std::size_t i = 1; i < items_.size(); ++i) {
@@ -15,7 +15,7 @@ std::size_t RumourQueue::last() const {
 }
 
 void RumourQueue::push(Rumour rumour) {
-  // Accusations by different nodes confirm each other: one must not keep another from being told.
+  // Accusations by different nodes confirm each other, so one must not replace another.
   std::erase_if(items_, [&](const Item& item) {
     const bool both_accuse = item.rumour.claim == Claim::suspected && rumour.claim == Claim::suspected;
     return item.rumour.subject.node == rumour.subject.node &&

@@ -1,4 +1,4 @@
-// News on its way through the cluster: which of it rides on the next message, and which has been heard before.
+// News on its way through the cluster: what goes with the next message, and what has been heard before.
 //
 // One owner, one thread.
 
@@ -8,26 +8,27 @@
 
 namespace gossamer::gossip {
 
-/// Pieces of news that a node is still passing on.
+/// Number of pieces of news that a node is still passing on.
 inline constexpr std::size_t max_queued_rumours = 256;
-/// Nodes of which a node remembers the last it heard though it does not keep them as members.
+/// Number of nodes that are not kept as members, and of which the last claim is remembered.
 inline constexpr std::size_t max_heard = 512;
-/// No younger memory makes room for a newer one: a flood of news is cut short instead of running in circles.
+/// A memory younger than this makes no room for a newer one: so a flood of news ends, and does not run in circles.
 inline constexpr TimeUs min_heard_us = 10 * us_per_s;
 inline constexpr TimeUs max_heard_us = 600 * us_per_s;
 
-/// Each piece is sent a bounded number of times, those sent least often first, among them the newest (Das et al. 2002,
-/// section 4.1). Newer news about a subject replaces older, but accusations by different nodes stand side by side.
+/// Each piece is sent a bounded number of times. The pieces sent least often come first, the newest of them before the
+/// others (Das et al. 2002, section 4.1). Newer news about a subject replaces older, but accusations by different nodes
+/// coexist.
 class RumourQueue {
  public:
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] std::size_t size() const { return items_.size(); }
 
-  /// When full, what was sent most often makes room.
+  /// If the queue is full, the piece that was sent most often makes room.
   void push(Rumour rumour);
   void erase(const NodeId& subject);
-  /// Adds what fits to `rumours`, within `bytes` and max_message_rumours, and counts it as sent. What has been sent
-  /// `limit` times is forgotten. News about `receiver` is left to the caller.
+  /// Adds pieces to `rumours`, within `bytes` and max_message_rumours, and counts them as sent. A piece that has been
+  /// sent `limit` times is forgotten. The caller handles news about `receiver`.
   void take(std::vector<Rumour>& rumours, std::size_t bytes, unsigned limit, const NodeId& receiver);
 
  private:
@@ -36,7 +37,7 @@ class RumourQueue {
     unsigned sent = 0;
     std::uint64_t order = 0;
   };
-  /// What orders an item, to be sorted in its place.
+  /// The sort key of an item, with its place.
   struct Rank {
     unsigned sent;
     std::uint64_t order;
@@ -46,12 +47,12 @@ class RumourQueue {
   [[nodiscard]] std::size_t last() const;
 
   std::vector<Item> items_;
-  std::vector<Rank> ranks_;  // of take(), kept for its memory
+  std::vector<Rank> ranks_;  // for take(), kept for its memory
   std::uint64_t order_ = 0;
 };
 
-/// The last that was heard of nodes that are not kept as members: tells old news from new, and keeps records of a dead
-/// node from bringing it back.
+/// The last claim about each node that is not kept as a member. It tells old news from new: a record of a dead node
+/// does not revive it.
 class HeardClaims {
  public:
   struct Heard {
@@ -62,11 +63,11 @@ class HeardClaims {
   };
 
   [[nodiscard]] const Heard* find(const NodeId& node) const;
-  /// A node that is dead or gone, and has shown no larger incarnation.
+  /// True if the node is dead or has left, and has shown no larger incarnation.
   [[nodiscard]] bool gone(const NodeId& node, std::uint64_t incarnation) const;
-  /// False if there is no room and everything is younger than min_heard_us.
+  /// False if there is no room and all claims are younger than min_heard_us.
   bool put(const NodeId& node, std::uint64_t incarnation, Claim claim, TimeUs now_us);
-  /// The oldest makes room if there is none, however young.
+  /// Removes the oldest claim if there is no room, however young it is.
   void make_room();
   void erase(const NodeId& node);
   void expire(TimeUs now_us);

@@ -1,4 +1,3 @@
-// See summaries.hpp.
 
 #include "gossip/membership/summaries.hpp"
 
@@ -8,7 +7,7 @@
 namespace gossamer::gossip {
 namespace {
 
-/// Later in a node's life, and among its lives.
+/// Compares the lives of a node first, then the numbers within a life.
 bool is_newer(const NodeSummary& a, const NodeSummary& b) {
   return std::tie(a.incarnation, a.number) > std::tie(b.incarnation, b.number);
 }
@@ -41,7 +40,7 @@ Summaries SummaryTable::say(NodeSummary own, TimeUs now_us, Random& random) {
   own.number = ++number_;
   own.age_ms = 0;
   std::vector<NodeSummary> known = others(now_us);
-  // The first places by chance (Fisher and Yates): as many as there is room for beside the own one.
+  // The first places are chosen by chance (Fisher and Yates): as many as fit beside the node's own summary.
   const std::size_t count = std::min(known.size(), max_summaries - 1);
   for (std::size_t i = 0; i < count; ++i)
     std::swap(known[i], known[i + random.below(known.size() - i)]);

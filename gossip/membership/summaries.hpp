@@ -1,10 +1,10 @@
-// What nodes tell of themselves for people who look, passed on from one to the next, so that each can show the cluster.
+// Summaries of nodes, for people. Nodes pass them on to each other, so that each node can show the whole cluster.
 //
-// Every few seconds a node says how it stands, and what it has heard of others, to one neighbour by chance. What that
-// costs does not grow with the cluster: a message has at most max_summaries, a table max_kept_summaries. In a cluster
-// of at most max_summaries nodes everything is in every message, and known everywhere after about log2(n) periods; in a
-// larger one a node sees a part, another one from minute to minute: of 200 nodes nine tenths, of 512 two thirds.
-// Nothing is decided on it, as any member can make up what it likes; a node believes nobody about itself.
+// Every few seconds a node sends its own summary, and some that it has heard, to one neighbour by chance. The cost does
+// not grow with the cluster: a message has at most max_summaries, a table max_kept_summaries. In a cluster of at most
+// max_summaries nodes every message has all summaries, and each is known everywhere after about log2(n) periods. In a
+// larger cluster a node sees a part that changes from minute to minute: nine tenths of 200 nodes, two thirds of 512. No
+// decision uses summaries, since any member can invent them; a node believes no summary about itself.
 //
 // One owner, one thread. Time and randomness come in as arguments.
 
@@ -20,7 +20,7 @@
 namespace gossamer::gossip {
 
 inline constexpr TimeUs summary_period_us = 2 * us_per_s;
-/// After this time without news of a node it is left out.
+/// A node without news for this time is left out.
 inline constexpr TimeUs summary_lifetime_us = 60 * us_per_s;
 inline constexpr std::size_t max_kept_summaries = 512;
 
@@ -28,17 +28,17 @@ class SummaryTable {
  public:
   explicit SummaryTable(const NodeId& self) : self_(self) {}
 
-  /// What a neighbour said: of each node the newest word is kept.
+  /// Takes in a neighbour's message. The newest summary of each node is kept.
   void hear(const Summaries& said, TimeUs now_us);
-  /// What to say to one: `own`, numbered here, and of what was heard as many as there is room for, by chance.
+  /// The message for one neighbour: `own`, which is numbered here, and others by chance as far as there is room.
   [[nodiscard]] Summaries say(NodeSummary own, TimeUs now_us, Random& random);
-  /// Of the others, by id, none older than summary_lifetime_us; `age_ms` as of now.
+  /// The summaries of other nodes, by id, none older than summary_lifetime_us; `age_ms` is as of now.
   [[nodiscard]] std::vector<NodeSummary> others(TimeUs now_us) const;
 
  private:
   struct Heard {
     NodeSummary summary;
-    TimeUs made_us = 0;  // by this node's clock, as its age said
+    TimeUs made_us = 0;  // by this node's clock, from the summary's age
   };
   void forget_old(TimeUs now_us);
 

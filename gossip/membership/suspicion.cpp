@@ -23,7 +23,7 @@ TimeUs suspicion_timeout_us(const SuspicionBounds& bounds, std::size_t confirmat
 }
 
 unsigned retransmission_limit(unsigned mult, std::size_t nodes) {
-  unsigned digits = 0;  // ⌈log10(n + 1)⌉ in integers: the decimal digits of n
+  unsigned digits = 0;  // ⌈log10(n + 1)⌉ in integers: the number of decimal digits of n
   for (std::size_t rest = nodes; rest > 0; rest /= 10)
     ++digits;
   return mult * digits;

@@ -1,8 +1,8 @@
-// How long a silent member is given before it counts as dead, and how much a node trusts its own judgement: the three
-// parts of Lifeguard (Dadgar, Phillips & Currey 2018, "Lifeguard: Local Health Awareness for More Accurate Failure
-// Detection", arXiv 1707.00788) that are arithmetic.
+// How long a silent member has before it counts as dead, and how far a node trusts its own judgement. These are the
+// three parts of Lifeguard that are arithmetic (Dadgar, Phillips & Currey 2018, "Lifeguard: Local Health Awareness for
+// More Accurate Failure Detection", arXiv 1707.00788).
 //
-// Values with one owner, one thread.
+// These are values with one owner, one thread.
 
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace gossamer::gossip {
 
-/// Others that may shorten a suspicion; bounds its memory.
+/// Number of other accusers that may shorten a suspicion. It bounds the memory of one.
 inline constexpr std::size_t max_confirmations = 8;
 
-/// Bounds of a suspicion's length (section IV-B): min = mult · max(1, log10 n) · probe interval, max = max_mult · min;
-/// it is min at once if there are fewer than mult - 2 others who could confirm.
+/// Bounds on a suspicion's length (section IV-B): min = mult · max(1, log10 n) · probe interval, max = max_mult · min.
+/// If fewer than mult - 2 others could confirm, it has the length min at once.
 struct SuspicionBounds {
   TimeUs min_us = 0;
   TimeUs max_us = 0;
-  std::size_t confirmations = 0;  ///< that bring it down to min
+  std::size_t confirmations = 0;  ///< number that shortens it to min
 
   friend bool operator==(const SuspicionBounds&, const SuspicionBounds&) = default;
 };
@@ -30,11 +30,11 @@ struct SuspicionBounds {
 /// Length of a suspicion with C of K confirmations: max − (max − min) · log(C + 1) / log(K + 1), at least min.
 [[nodiscard]] TimeUs suspicion_timeout_us(const SuspicionBounds& bounds, std::size_t confirmations);
 
-/// Times a piece of news is sent by one node: mult · ⌈log10(n + 1)⌉ (Das et al. 2002, "SWIM", section 4.1: a multiple
-/// of log n reaches all with high probability).
+/// Number of times that one node sends a piece of news: mult · ⌈log10(n + 1)⌉ (Das et al. 2002, "SWIM", section 4.1: a
+/// multiple of log n reaches all with high probability).
 [[nodiscard]] unsigned retransmission_limit(unsigned mult, std::size_t nodes);
 
-/// Who suspects a member, since when, and until when it may refute.
+/// A member's accusers, the beginning of the suspicion, and its deadline for a refutation.
 class Suspicion {
  public:
   Suspicion() = default;
@@ -51,7 +51,7 @@ class Suspicion {
   std::vector<NodeId> accusers_;
 };
 
-/// Local health multiplier (section IV-A): 0 is well; each sign of being slow oneself adds one, each success takes one
+/// Local health multiplier (section IV-A). 0 is well; each sign that this node is slow adds one, each success takes one
 /// away. Probes are stretched by (score + 1), so that a slow node accuses late.
 class LocalHealth {
  public:

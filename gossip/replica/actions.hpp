@@ -1,4 +1,4 @@
-// What a replica decides, as values. gossip/replica/executor.hpp carries them out, and says in which order.
+// The decisions of a replica, as values. gossip/replica/executor.hpp carries the decisions out and states their order.
 
 #pragma once
 
@@ -15,27 +15,27 @@ struct Actions {
     NodeId to;
     Message message;
   };
-  /// A fragment's parts are to be stored where they outlive the daemon, with what belongs to the commit.
+  /// The fragment's parts are to be stored where they outlive the daemon, together with notes about the commit.
   struct Store {
     std::uint32_t fragment;
-    std::optional<std::uint32_t> answered = {};  ///< the place of a record whose reply counts from this commit on
-    std::optional<std::uint32_t> undone = {};    ///< the place of a record whose half is undone by this commit
+    std::optional<std::uint32_t> answered = {};  ///< place of a record whose reply counts from this commit on
+    std::optional<std::uint32_t> undone = {};    ///< place of a record whose half is undone by this commit
   };
 
-  // Work on a fragment that is held for it. Its result goes to Replica::finished().
+  // Each kind of work runs on a fragment that is held for it. Its result goes to Replica::finished().
   struct Answer {
     NodeId to;
-    std::uint32_t place;  ///< of the record of the reply, which outlives the daemon
+    std::uint32_t place;  ///< the reply's record, which outlives the daemon, has this place
     AnswerTask task;
   };
-  struct Snapshot {  ///< read y for a joiner, or for this node itself: see Replica::copy()
+  struct Snapshot {  ///< read y for a joiner, or for this node's checkpoint: see Replica::copy()
     NodeId to;
   };
   struct Provide {};  ///< take memory for the fragment's buffers
   struct Vacate {};   ///< store the fragment's parts, then give its buffers' memory back
   struct Gather {};   ///< several clients: move y into the node's own memory
-  struct Offer {};    ///< several clients: hand each of them its part of a round
-  struct TakeIn {};   ///< several clients: take what they have published into y
+  struct Offer {};    ///< several clients: give each of them its part of a round
+  struct TakeIn {};   ///< several clients: take their publications into y
   using Work = std::variant<EncodeTask, Answer, ConcludeTask, UndoTask, OuterTask, Snapshot, Provide, Vacate, Gather,
                             Offer, TakeIn>;
   struct Run {
@@ -44,20 +44,20 @@ struct Actions {
   };
 
   std::vector<Store> store;
-  std::vector<std::uint32_t> due;  ///< fragments that are the client's now: store their parts
+  std::vector<std::uint32_t> due;  ///< fragments that the client is given now: store their parts
   std::vector<Run> run;
   std::vector<Send> send;
-  std::vector<std::uint32_t> recall;  ///< take them back unless the client serves them, then Replica::recalled()
+  std::vector<std::uint32_t> recall;  ///< take back unless the client is serving it, then call Replica::recalled()
 };
 
-/// What came of some work, for Replica::finished().
+/// The results of work, for Replica::finished().
 struct Provided {
-  bool there;  ///< false: there is no memory to be had
+  bool there;  ///< false: no memory is available
 };
 struct Gathered {
   bool finite;  ///< false: y holds NaN or infinity, or there is no room; it stays where it was
 };
-struct Done {};  ///< of all other work that has no result
+struct Done {};  ///< for all other work, which has no result
 using Finished = std::variant<EncodeTask::Result, AnswerTask::Result, ConcludeTask::Result, UndoTask::Result,
                               OuterTask::Result, Provided, Gathered, Done>;
 

@@ -1,8 +1,7 @@
-// How old was what was exchanged: a histogram of ages, in publication intervals of the replica itself, so that replicas
-// of any speed can be compared. From 4 and 16 intervals on, values weigh less (age_shift() in
-// gossip/exchange/mixing.hpp).
+// A histogram of the ages of exchanged values. An age is counted in publication intervals of the replica itself, so
+// that replicas of any speed can be compared. From 4 and 16 intervals on, values weigh less (age_shift()).
 //
-// Shown to people; nothing is decided on it.
+// The histogram is only shown to people; no decision uses it.
 
 #pragma once
 
@@ -15,11 +14,11 @@
 
 namespace gossamer::gossip {
 
-/// Upper bounds, inclusive; what is older is counted behind them.
+/// Inclusive upper bounds. Ages above the last bound have their own count at the end.
 inline constexpr std::array<double, 6> age_bounds = {1, 2, 4, 8, 16, 64};
 
 struct AgeCounts {
-  std::array<std::uint64_t, age_bounds.size() + 1> counts = {};  ///< of each age between a bound and the one before
+  std::array<std::uint64_t, age_bounds.size() + 1> counts = {};  ///< one for each range between two bounds
   double sum = 0;                                                ///< of all ages
 
   /// A replica that has published only once has no interval yet: its age counts as none.

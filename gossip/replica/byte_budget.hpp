@@ -1,6 +1,6 @@
 // A rate in bytes a second, kept over time: a token bucket that may go into debt by one message.
 //
-// What is sent is spent at once, whatever its size; nothing new is begun while there is debt. So a fragment larger than
+// A message is charged at once, whatever its size. Nothing new is begun while there is debt. So a fragment larger than
 // the bucket still passes, and the long-run rate holds. One owner, one thread.
 
 #pragma once
@@ -13,24 +13,23 @@ namespace gossamer::gossip {
 
 class ByteBudget {
  public:
-  /// What may be saved up while nothing is sent: this long at the full rate.
+  /// While nothing is sent, this much time at the full rate is saved up.
   static constexpr TimeUs burst_us = 250 * us_per_ms;
 
-  /// 0: no limit. `burst`: what may be saved up, as time at the full rate.
+  /// `bytes_per_s` 0: no limit. `burst`: how much may be saved up, as time at the full rate.
   explicit ByteBudget(double bytes_per_s = 0, TimeUs burst = burst_us) : rate_(bytes_per_s), saved_us_(burst) {}
 
   [[nodiscard]] double rate() const { return rate_; }
   void set_rate(double bytes_per_s) { rate_ = bytes_per_s; }
 
-  /// May something new be begun?
+  /// True if something new may be begun.
   [[nodiscard]] bool open(TimeUs now_us) const { return rate_ <= 0 || level(now_us) >= 0; }
-  /// When it may, if nothing is spent until then.
+  /// When open() becomes true, if nothing is spent until then.
   [[nodiscard]] TimeUs opens_at(TimeUs now_us) const {
     const double debt = rate_ <= 0 ? 0 : -level(now_us);
     return debt <= 0 ? now_us : now_us + static_cast<TimeUs>(debt / rate_ * us_per_s) + 1;
   }
-  /// May something be done that somebody else waits for? Within a debt as large as what may be saved up, or as
-  /// `debt_bytes` if that is more.
+  /// True if something may be done that another node waits for. The debt may be a full bucket, or `debt_bytes` if more.
   [[nodiscard]] bool open_in_debt(TimeUs now_us, std::size_t debt_bytes = 0) const {
     return rate_ <= 0 || level(now_us) >= -std::max(burst_bytes(), static_cast<double>(debt_bytes));
   }

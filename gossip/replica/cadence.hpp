@@ -1,17 +1,16 @@
-// How often a fragment is exchanged: as often as asked for, unless gossip then takes more than its share of the
-// training's time or of the network.
+// The time between two exchanges of a fragment. It is the configured period, unless gossip would then take more than
+// its share of the training's time or of the network.
 //
-// An exchange costs the same time of the client, and the same bytes, nearly however often exchanges are made. So the
-// cost is estimated, and the period follows from it directly:
+// One exchange costs about the same client time and the same bytes, however often exchanges are made. So the cost is
+// estimated, and the period follows from it directly:
 //
 //   period = fragments · cost / (own_share · what is allowed a second)
 //
-// Nothing is scaled by what the last period led to, so there is no loop that could swing or run away, and the period
-// comes down as fast as it goes up. What requests take beyond their usual size, such as blocks that are sent again or
-// requests that are turned down, the replica draws from a budget of the same rate. The period rules over the exchanges
-// that the node begins, and those may take half of what is allowed: as many are begun by others, where all do so. If
-// what others begin counted against a node's own, one node would come to begin all of them and the rest none. One
-// owner, one thread.
+// The period does not depend on the period before, so there is no loop that could swing or run away, and the period
+// falls as fast as it rises. Extra bytes, such as blocks that are sent again or requests that are turned down, are
+// charged to a budget of the same rate in the replica. The period limits only the exchanges that the node begins
+// itself. They may take half of the allowance, since other nodes begin as many with it. If their exchanges counted
+// against the node's own, one node would in the end begin all of them and the rest none. One owner, one thread.
 
 #pragma once
 
@@ -21,17 +20,17 @@
 
 namespace gossamer::gossip {
 
-/// What one exchange, begun or answered, takes of the client's time, with what follows up on it: of those of the last
-/// look, and of as many as `remembered` before. So many and few weigh alike, and the estimate comes down as fast as it
-/// goes up: what was cheap was often, and would otherwise be remembered for long.
+/// The client time that one exchange (begun or answered) takes, with its follow-ups. The estimate uses the exchanges
+/// since the last look and about `remembered` before them. So it falls as fast as it rises: cheap exchanges are many,
+/// and plain counting would remember them for long.
 class ExchangeCost {
  public:
   static constexpr double remembered = 8;
-  /// An exchange, or what follows up on it, is taken to need at most this many publications. Those for another purpose,
-  /// such as a checkpoint, would otherwise raise the cost without bound where exchanges are rare.
+  /// One exchange or follow-up needs at most this many publications. Publications for another purpose, such as a
+  /// checkpoint, would otherwise raise the cost without bound where exchanges are rare.
   static constexpr double most_publications = 2;
 
-  /// Exchanges were done, others followed up on them, and the client published; its publications took so much time.
+  /// The work of one stretch of time; `taken_us` is the time that its publications took.
   struct Work {
     double exchanges = 0;
     double follow_ups = 0;
@@ -39,7 +38,7 @@ class ExchangeCost {
     double taken_us = 0;
   };
 
-  /// Since the last look.
+  /// Adds the work since the last look.
   void add(const Work& work) {
     const double known = std::max(sum_.exchanges, sum_.publications / most_publications);
     const bool idle = work.exchanges + work.publications + work.taken_us <= 0;
@@ -51,8 +50,8 @@ class ExchangeCost {
     seen_ = std::min(seen_ + work.exchanges, remembered);
   }
 
-  /// 0: not known. Of the first few it is less than they took: memory is touched for the first time then, and one that
-  /// seems dear would put the next, which tells better, off for long.
+  /// 0: not known. The first few exchanges count for less than they took: they touch memory for the first time, and a
+  /// high estimate would delay the next exchange, which gives a better one.
   [[nodiscard]] double us() const { return seen_ / remembered * mean_us(); }
 
  private:
@@ -64,13 +63,13 @@ class ExchangeCost {
     return publication_us * std::min(sum_.publications, needed) / sum_.exchanges;
   }
 
-  Work sum_;         ///< the older, the less it counts
-  double seen_ = 0;  ///< exchanges, up to as many as are remembered
+  Work sum_;         ///< old work counts less
+  double seen_ = 0;  ///< number of exchanges, at most `remembered`
 };
 
 class Cadence {
  public:
-  /// What holds the period above the one that is asked for.
+  /// The share that makes the period longer than configured.
   enum class Limit { none, time, network };
   /// 0 stands for no limit.
   struct Allowance {
@@ -79,13 +78,13 @@ class Cadence {
     double distance = 0;     ///< ‖y_j − y_i‖ / ‖y‖ of the replicas now; see longest_us()
   };
 
-  /// Longest period: a fragment is exchanged at least this often, whatever it costs.
+  /// Longest period: whatever an exchange costs, a fragment is exchanged at least this often.
   static constexpr TimeUs most_us = 600 * us_per_s;
-  /// Up to this distance replicas are together.
+  /// Replicas within this distance count as together.
   static constexpr double together = 0.05;
-  /// Of most_us: however far apart they are, the time share may ask for a period as long as this.
+  /// However far apart the replicas are, the time share may ask for a period of this part of most_us.
   static constexpr double apart_least = 0.1;
-  /// Of the allowance, for the exchanges that a node begins.
+  /// The part of the allowance that is for exchanges that the node begins.
   static constexpr double own_share = 0.5;
 
   explicit Cadence(TimeUs least_us) : least_us_(least_us) {}
@@ -95,7 +94,7 @@ class Cadence {
     least_us_ = least_us;
   }
 
-  /// From what an exchange of one of `fragments` takes, of the client's time and of bytes to send.
+  /// Sets the period from the cost of one fragment's exchange: client time and bytes to send.
   void adjust(std::size_t fragments, double cost_us, double cost_bytes, const Allowance& allowed, TimeUs now_us) {
     turn(now_us);
     const double round = static_cast<double>(fragments) / own_share;
@@ -108,9 +107,9 @@ class Cadence {
   [[nodiscard]] TimeUs period_us() const {
     return std::max(least_us_, static_cast<TimeUs>(std::max(time_us_, network_us_)));
   }
-  /// How many periods have passed until now, each as long as it was at the time. When something is due is told in this
-  /// measure: a new period counts at once, shorter or longer, and fragments whose turns are spread evenly over the
-  /// period stay so. Whole and fractional, from an arbitrary beginning.
+  /// How many periods have passed until now, with fractions, from an arbitrary beginning. Each counts with the length
+  /// that it had at the time. Due times are kept in this measure, so that a new period counts at once and fragments
+  /// that are spread evenly over the period stay so.
   [[nodiscard]] double passed(TimeUs now_us) const {
     return passed_ + static_cast<double>(now_us - turned_us_) / static_cast<double>(std::max<TimeUs>(period_us(), 1));
   }
@@ -119,9 +118,9 @@ class Cadence {
     return time_us_ >= network_us_ ? Limit::time : Limit::network;
   }
 
-  /// The longest period that the time share may ask for: ten minutes while the replicas are together, and the shorter
-  /// the farther apart they are, down to one minute. So replicas that drift are averaged although it costs more of the
-  /// training's time than its share. The network belongs to others as well: its share is not exceeded for that.
+  /// The longest period that the time share may ask for: ten minutes while the replicas are together, and less the
+  /// farther apart they are, down to one minute. So replicas that drift are averaged even if that takes more than the
+  /// training's time share. The network share is never exceeded for this, since others use the network as well.
   [[nodiscard]] static double longest_us(double distance) {
     return static_cast<double>(most_us) * std::clamp(together / std::max(distance, together), apart_least, 1.0);
   }
@@ -135,7 +134,7 @@ class Cadence {
   TimeUs least_us_;
   double passed_ = 0;
   TimeUs turned_us_ = 0;
-  double time_us_ = 0;  ///< the period that each share asks for
+  double time_us_ = 0;  ///< the period that the time share asks for
   double network_us_ = 0;
 };
 

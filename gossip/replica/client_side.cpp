@@ -18,7 +18,7 @@ void ClientSide::offer_if_wanted(std::uint32_t f, Actions& out) {
   if (!has_memory(f, out)) return;
   fragment.buffers.hand_over();
   if (fragment.buffers.gathered()) {
-    fragment.hold(stage::Offering{});  // until every client has been given its own
+    fragment.hold(stage::Offering{});  // until every client has been given its part
     out.run.push_back({f, Actions::Offer{}});
   } else {
     out.due.push_back(f);

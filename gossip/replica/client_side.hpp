@@ -1,16 +1,16 @@
-// Between a replica and its client: asking for publications, giving corrections, taking fragments back, and in lean
-// memory which fragments have memory at all.
+// The dealings of a replica with its client: it asks for publications, gives corrections and recalls fragments. In
+// lean memory it also decides which fragments have memory.
 //
-// Nothing can be committed to a fragment while the client has it. It is *recalled* first: what waits for that goes on
-// at once, or with the client's publication, if the client has begun to serve the fragment already.
+// Nothing can be committed to a fragment while the client has it, so it is *recalled* first. Work that waits for the
+// fragment goes on at once, or with the client's publication if the client has already begun to serve the fragment.
 //
-// In lean memory at most `window` fragments have memory at once. A fragment is given memory when something is to be
-// done with it: an exchange of the node's own, another's request, a joiner's pull, values to take over. The client is
-// asked to publish, what waited goes on, the client is given its correction, and the memory goes back. The node's own
-// exchanges take half of the window at most, or two nodes that ask each other would have no room for answers. A request
-// that finds no room hears busy; a pull and an exchange of the node's own wait their turn.
+// In lean memory at most `window` fragments have memory at once. A fragment is given memory when it is needed: for an
+// exchange of the node's own, another node's request, a joiner's pull, or values to take over. The client publishes,
+// the waiting work goes on, the client is given its correction, and the memory is given back. The node's own exchanges
+// take at most half of the window; otherwise two nodes that ask each other would have no room for answers. A request
+// that finds no room is answered busy; a pull and an exchange of the node's own wait.
 //
-// Part of a replica (gossip/replica/replica.hpp), on its thread.
+// This is a part of a replica (gossip/replica/replica.hpp) and runs on its thread.
 
 #pragma once
 
@@ -27,35 +27,35 @@ class ClientSide {
 
   /// Asks the client to publish the fragment.
   void want_publication(std::uint32_t f, Actions& out);
-  /// Gives the client the fragment if it is to publish it, or has something to collect.
+  /// Gives the fragment to the client if the client is to publish it or to take a correction.
   void offer_if_wanted(std::uint32_t f, Actions& out);
-  /// True if something can be committed to the fragment; else it is with the client, and is recalled.
+  /// True if something can be committed to the fragment. If the client has it, it is recalled, and the answer is false.
   bool at_hand(std::uint32_t f, Actions& out);
 
   // --- several clients (gossip/group/local_group.hpp)
-  /// True if the fragment begins its move into the node's own memory, and so is held.
+  /// True if the fragment begins its move into the node's own memory. It is held then.
   bool gather_if_wanted(std::uint32_t f, Actions& out);
   void gathered(std::uint32_t f, const Gathered& result);
 
   // --- lean memory
   void keep_lean(std::size_t window);
   [[nodiscard]] bool is_lean() const { return window_ > 0; }
-  /// Most exchanges of the node's own that are under way at once.
+  /// Most exchanges that the node may have under way at once.
   [[nodiscard]] std::size_t most_in_flight() const;
-  /// The fragment has memory, or can be given some.
+  /// True if the fragment has memory, or can be given some.
   [[nodiscard]] bool may_provide(std::uint32_t f) const;
-  /// What has memory is to be used soon, and answers nobody else meanwhile: where requests come faster than that, those
-  /// that wait for room would wait for ever.
+  /// True if something waits for room. Fragments with memory then answer no other requests: if those came fast enough,
+  /// the waiting ones would wait for ever.
   [[nodiscard]] bool is_crowded() const { return !wait_for_room_.empty(); }
   /// Fragments whose buffers have memory; none in resident memory.
   [[nodiscard]] const std::set<std::uint32_t>& provided() const { return provided_; }
   void provided(std::uint32_t f, const Provided& result);
   void vacated(std::uint32_t f) { provided_.erase(f); }
-  /// Gives the memory back of a fragment that nothing is done with.
+  /// Gives the fragment's memory back if nothing is done with it.
   void vacate_if_idle(std::uint32_t f, Actions& out);
-  /// Those that wait for room are let in as far as there is some.
+  /// Gives memory to waiting fragments, as far as there is room.
   void let_in(Actions& out);
-  /// Memory that could not be had may be tried for again.
+  /// Allows new attempts to take memory after one has failed.
   void forgive_memory() { memory_ = Memory::there; }
   /// See Replica::begin_taking().
   [[nodiscard]] bool begin_taking(std::uint32_t f);
@@ -64,15 +64,15 @@ class ClientSide {
  private:
   enum class Memory : std::uint8_t { there, exhausted };
 
-  /// True if the fragment's buffers have memory; else asks for it, or waits for room.
+  /// True if the fragment's buffers have memory. Otherwise memory is asked for, or the fragment waits for room.
   bool has_memory(std::uint32_t f, Actions& out);
   [[nodiscard]] bool window_open() const { return provided_.size() < window_ && memory_ == Memory::there; }
 
   ReplicaData& data_;
   std::size_t window_ = 0;                   // 0: resident
-  std::set<std::uint32_t> provided_;         // at most window_, unless they were there before
-  std::deque<std::uint32_t> wait_for_room_;  // each once
-  Memory memory_ = Memory::there;            // exhausted: nothing more is provided before the next look at what is old
+  std::set<std::uint32_t> provided_;         // at most window_, unless there were more at the beginning
+  std::deque<std::uint32_t> wait_for_room_;  // each fragment at most once
+  Memory memory_ = Memory::there;            // exhausted: nothing more is provided before the next expiry check
 };
 
 }  // namespace gossamer::gossip

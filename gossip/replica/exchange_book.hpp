@@ -1,5 +1,5 @@
-// What a replica remembers of its exchanges so that each counts at both ends or at neither, whatever dies: the replies
-// it has given, and what has become of the exchanges it began. Some of it outlives the daemon: see Actions::Store.
+// A replica's memory of its exchanges, so that each counts at both ends or at neither, whatever dies. It keeps
+// the replies given and the outcomes of the exchanges begun. Part of it outlives the daemon: see Actions::Store.
 //
 // Owned by a replica, on its thread.
 
@@ -13,12 +13,13 @@
 
 namespace gossamer::gossip {
 
-/// Names exchanges. One for a node, never reset while it runs; started from the time of day so that a restart goes on.
+/// Numbers exchanges. A node has one counter and never resets it. It starts from the time of day and so rises over
+/// restarts.
 class ExchangeCounter {
  public:
   explicit ExchangeCounter(std::uint64_t first) : next_(first) {}
   std::uint64_t take() { return next_++; }
-  /// What take() will give.
+  /// The number that take() will give next.
   [[nodiscard]] std::uint64_t next() const { return next_; }
 
  private:
@@ -31,10 +32,10 @@ class ExchangeBook {
 
   ExchangeBook(ExchangeCounter& counter, TimeUs lifetime_us)
       : counter_(counter), first_counter_(counter.next()), replies_(lifetime_us) {
-    given_up_.floor = counter_.take();  // a number that no exchange has
+    given_up_.floor = counter_.take();  // no exchange has this number
   }
 
-  /// Exchanges with smaller numbers are of replicas of this node before this one.
+  /// Exchanges with smaller numbers belong to earlier replicas of this node.
   [[nodiscard]] std::uint64_t first_counter() const { return first_counter_; }
   std::uint64_t take_counter() { return counter_.take(); }
 
@@ -43,18 +44,18 @@ class ExchangeBook {
   [[nodiscard]] const ReplyCache& replies() const { return replies_; }
 
   // --- exchanges begun
-  /// A former daemon of this node has given these up. Otherwise nothing is known of exchanges before this replica's.
+  /// Takes over the exchanges that a former daemon gave up. Nothing else is known of earlier exchanges.
   void remember(const GivenUp& given_up) { given_up_ = given_up; }
   [[nodiscard]] const GivenUp& given_up() const { return given_up_; }
-  /// What the responder may have committed, this end never will.
+  /// This end will never commit its half of the exchange. The responder may have committed the other half.
   void give_up(std::uint64_t counter) {
     if (counter <= given_up_.floor || given_up_.counters.contains(counter)) return;
     given_up_.add(counter);
     newly_given_up_.push_back(counter);
   }
-  /// Exchanges that were given up since the last call: to be stored.
+  /// Exchanges given up since the last call. They are to be stored.
   [[nodiscard]] std::vector<std::uint64_t> take_given_up() { return std::exchange(newly_given_up_, {}); }
-  /// What has become of an exchange of the node's own that is not under way.
+  /// The outcome of an exchange that this node began and that is no longer under way.
   [[nodiscard]] Outcome outcome_of(std::uint64_t counter) const {
     if (counter <= given_up_.floor || counter >= counter_.next()) return Outcome::unknown;
     return given_up_.counters.contains(counter) ? Outcome::never : Outcome::taken;
@@ -67,7 +68,7 @@ class ExchangeBook {
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeAck>> take_unsent() { return std::exchange(unsent_acks_, {}); }
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
 
-  /// Nobody waits for an answer of this node, or for its acknowledgement.
+  /// True if nobody waits for an answer or an acknowledgement of this node.
   [[nodiscard]] bool idle() const { return replies_.unacknowledged() == 0 && unsent_acks_.empty(); }
 
  private:

@@ -19,7 +19,7 @@ Outcomes outcomes_of(const Finished& result) {
   return {};
 }
 
-/// y, in the host's memory; none: it is not finite, or its device failed.
+/// Reads y into the host's memory. None: it is not finite, or its device failed.
 std::optional<std::vector<float>> read(const HeldFragment& fragment) {
   std::vector<float> values(fragment.buffers.block_count() * block_elements);
   if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) return std::nullopt;
@@ -43,7 +43,7 @@ void Executor::perform(Actions& actions) {
     recall(f);
 }
 
-/// In the order that lets a successor tell what counts, whenever this daemon dies.
+/// The order lets a successor tell what counts, whenever this daemon dies.
 void Executor::store(Actions& actions) {
   for (const std::uint64_t counter : replica_.book().take_given_up())
     memory_.store_given_up(counter);
@@ -164,7 +164,7 @@ void Executor::provide(std::uint32_t f) {
       });
 }
 
-/// The parts come first: what a daemon that dies in between leaves, the next one gives back.
+/// The parts are stored first. If the daemon dies in between, the next one gives the memory back.
 void Executor::vacate(std::uint32_t f) {
   memory_.store_parts(f, replica_.buffers(f));
   work(

@@ -1,12 +1,12 @@
-// Carries out what a replica decides: the one executor, of the daemon and of the simulator.
+// Carries out what a replica decides. The daemon and the simulator use this same executor.
 //
-// In this order: what must outlive the daemon is stored; the client is given what is its; work begins; messages leave;
-// fragments are recalled. When work is over its result goes to the replica, and what that stores is stored before
-// anything else comes of it. So at every moment a successor of the daemon finds what counts.
+// The order is: store what must outlive the daemon; give the client its fragments; begin work; send messages; recall
+// fragments. When work is over, its result goes to the replica, and everything that this stores is stored before any
+// other effect. So at every moment a successor of the daemon finds what counts.
 //
-// Memory and machine are behind two interfaces. ReplicaMemory is what outlives the daemon, and what the client sees.
-// ReplicaHost sends, runs work on other threads, and knows the time. Everything but what is marked "any thread" runs on
-// the replica's thread. A host that drops a task without finishing it drops the replica, too.
+// Memory and machine are behind two interfaces. ReplicaMemory is what outlives the daemon and what the client sees.
+// ReplicaHost sends messages, runs work on other threads, and knows the time. Everything runs on the replica's thread
+// unless it is marked "any thread". A host that drops a task without finishing it must drop the replica as well.
 
 #pragma once
 
@@ -26,34 +26,34 @@ class ReplicaMemory {
   /// Writes a record of a reply, which counts once it is sealed. Any thread. False: there is no place for it.
   virtual bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
                             const AnsweredHalf& half) = 0;
-  /// The record counts when the fragment's count of commits has come to this.
+  /// The record counts once the fragment's count of commits has reached `commits`.
   virtual void seal_record(std::uint32_t place, std::uint32_t commits) = 0;
-  /// From this count on the record's half is undone.
+  /// The record's half is undone once the fragment's count of commits has reached `commits`.
   virtual void note_undone(std::uint32_t place, std::uint32_t commits) = 0;
   virtual void clear_record(std::uint32_t place) = 0;
 
   // --- what the client sees
-  /// Stores which buffers of the fragment play which part, if this daemon owns the fragment's word.
+  /// Stores which buffers of the fragment are publication and correction, if this daemon owns the fragment's word.
   virtual void store_parts(std::uint32_t f, const FragmentBuffers& buffers) = 0;
   /// Fragments may have been given to the client since the last call.
   virtual void tell_due() = 0;
-  /// Takes a fragment back that is due. False: the client has begun to serve it, or has it not.
+  /// Takes a due fragment back. False: the client has begun to serve it, or does not have it.
   virtual bool recall(std::uint32_t f) = 0;
 
   // --- lean memory
-  /// Takes memory for the fragment's buffers. Any thread. 0, or an errno value.
+  /// Takes memory for the fragment's buffers. Any thread. Returns 0 or an errno value.
   virtual int provide(std::uint32_t f) = 0;
-  /// Gives it back. Any thread.
+  /// Gives the memory back. Any thread.
   virtual void vacate(std::uint32_t f) = 0;
 };
 
-/// Work on a fragment that is held for it.
+/// Work that runs on a held fragment.
 class Task {
  public:
   virtual ~Task() = default;
   /// The arithmetic. Any thread.
   virtual void run(HeldFragment fragment) = 0;
-  /// Reports the result. After run(), once.
+  /// Reports the result. It is called once, after run().
   virtual void finish() = 0;
 };
 
@@ -62,17 +62,17 @@ class ReplicaHost {
   virtual ~ReplicaHost() = default;
 
   [[nodiscard]] virtual TimeUs replica_now_us() const = 0;
-  /// False if it cannot be sent now: no link, or its queue is full.
+  /// False if the message cannot be sent now: there is no link, or its queue is full.
   virtual bool send_message(const NodeId& to, const Message& message) = 0;
   /// Runs the task over the fragment, then finishes it.
   virtual void run(std::uint32_t f, std::unique_ptr<Task> task) = 0;
 
   // --- the model for others
-  /// The hash that a PullReply carries of its values. Any thread.
+  /// The hash of the values that a PullReply carries. Any thread.
   [[nodiscard]] virtual std::uint64_t hash_of(std::span<const float> values) const = 0;
-  /// Adds the clock, and what else goes with the fragment.
+  /// Adds the clock and the other data that go with the fragment.
   virtual void complete(PullReply& reply) = 0;
-  /// For a checkpoint: y of a publication of this clock; none: it is not finite, or its device failed.
+  /// For a checkpoint: y of a publication with this clock. None: y is not finite, or its device failed.
   virtual void copied(std::uint32_t f, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock) = 0;
 
   // --- several clients: each ends with Executor::finished()
@@ -80,15 +80,15 @@ class ReplicaHost {
   virtual void offer(std::uint32_t f) = 0;
   virtual void take_in(std::uint32_t f) = 0;
 
-  // --- for whoever watches
-  /// There was no memory for a fragment in lean memory: an errno value.
+  // --- observation
+  /// There was no memory for a fragment in lean memory; `error` is an errno value.
   virtual void lacks_memory(int error) = 0;
   /// Work begins.
   virtual void begun(const Actions::Run&) {}
-  /// Work on the fragment is over, and what came of it is stored. `done`: an exchange took place, and `commit`: there
-  /// was something to commit.
+  /// Work on the fragment is over, and its results are stored. `done`: an exchange took place. `commit`: something was
+  /// committed.
   virtual void over(std::uint32_t /*f*/, bool /*done*/, bool /*commit*/) {}
-  /// Everything that followed from one event has been carried out, but for recalls.
+  /// Everything that followed from one event has been carried out, except recalls.
   virtual void turned() {}
 };
 
@@ -97,19 +97,19 @@ class Executor {
   Executor(Replica& replica, ReplicaMemory& memory, ReplicaHost& host)
       : replica_(replica), memory_(memory), host_(host) {}
 
-  /// Lets the replica hear of something, by `feed(actions)`, and carries out what it decides.
+  /// Reports an event to the replica by `feed(actions)`, and carries out what it decides.
   template <class Feed>
   void decide(Feed feed) {
     Actions actions;
     feed(actions);
     perform(actions);
   }
-  /// Runs `arithmetic(held)` over a held fragment, then lets the replica hear of it by `report(result, actions)`.
+  /// Runs `arithmetic(held)` over a held fragment, then reports to the replica by `report(result, actions)`.
   template <class Arithmetic, class Report>
   void work(std::uint32_t f, Arithmetic arithmetic, Report report);
-  /// Stores what the replica wants stored, before anything else is done.
+  /// Stores what the replica wants stored. It is called before any other action.
   void store(Actions& actions);
-  /// The memory has a record there that a daemon before this one wrote.
+  /// The memory holds a record at `place` that an earlier daemon wrote.
   void note_record(std::uint32_t place) { records_.insert(place); }
 
  private:

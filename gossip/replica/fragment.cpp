@@ -43,9 +43,9 @@ void Fragment::check_invariants() const {
   GOSSAMER_CHECK(encoding == (own && (own->stage == Own::encoding || own->stage == Own::abandoned)));
   GOSSAMER_CHECK(concluding == (own && own->stage == Own::concluding));
   GOSSAMER_CHECK(!own || own->reply.has_value() == (own->stage == Own::replied));
-  GOSSAMER_CHECK(!waiting.publication || is_held());  // else it is taken at once
+  GOSSAMER_CHECK(!waiting.publication || is_held());  // otherwise it is taken at once
   GOSSAMER_CHECK(!own || waiting.start == Waiting::Start::none);
-  // What works on a publication needs one.
+  // Work that reads a publication needs one.
   const bool reads = encoding || concluding || std::holds_alternative<stage::Answering>(stage) ||
                      std::holds_alternative<stage::Undoing>(stage) || std::holds_alternative<stage::Copying>(stage);
   GOSSAMER_CHECK(!reads || !buffers.empty());

@@ -1,14 +1,14 @@
-// One fragment of a replica: its memory, what is done with it, what waits for it, and what is known of it.
+// One fragment of a replica: its memory, the work on it, what waits for it, and what is known of it.
 //
-// What is done with it now is its *stage*. While that is not Idle the fragment is *held*: nothing else is decided about
-// it until the result comes back. The node's own exchange of it, if there is one, is beside that, since others are
-// answered while the node waits for a reply:
+// The present work on a fragment is its *stage*. While the stage is not Idle, the fragment is *held*: nothing else is
+// decided about it until the result comes back. The node's own exchange is kept apart from the stage, since other nodes
+// are answered while this node waits for a reply:
 //
 //   own exchange:  encoding → awaiting → replied → concluding → over
 //                     └ abandoned          (partner busy, gone or silent: over at once)
 //
-// Everything that may wait for the fragment is in `waiting`; pending() is the one place that says what does. In which
-// order it goes on is said once, too: Replica::go_on(). Values, owned by Fragments, on the replica's thread.
+// Everything that may wait for the fragment is in `waiting`, and pending() alone says what does. Replica::go_on() alone
+// says in which order it goes on. These are values, owned by Fragments, on the replica's thread.
 
 #pragma once
 
@@ -26,66 +26,66 @@
 
 namespace gossamer::gossip {
 
-/// An exchange of a fragment, or a follow-up on its wide blocks.
+/// The exchange itself, or a follow-up on its wide blocks.
 enum class ExchangePart : std::uint8_t { proper, follow_up };
 
-/// What is done with a fragment.
+/// The work that a fragment can be held for.
 namespace stage {
 struct Idle {};
-struct Encoding {};    ///< a request of the node's own
-struct Concluding {};  ///< its reply is committed
-struct Answering {     ///< another's request
+struct Encoding {};    ///< this node's own request is encoded
+struct Concluding {};  ///< the reply to that request is committed
+struct Answering {     ///< another node's request
   NodeId initiator;
   std::uint32_t place;  ///< of the record of the reply
   ExchangePart part;
-  std::optional<TracerValues> asked;  ///< with the request
+  std::optional<TracerValues> asked;  ///< as it came with the request
 };
 struct Undoing {
   std::uint32_t place;  ///< of the record of the reply whose half it is
 };
 struct TakingOuterStep {};
 struct Copying {};     ///< read for a joiner or for a checkpoint
-struct TakingOver {};  ///< pulled or restored values are written to it
+struct TakingOver {};  ///< its values pulled from others, or restored, are written
 struct Providing {};   ///< lean memory: its buffers are given memory
 struct Vacating {};    ///< lean memory: they lose it
 struct Gathering {};   ///< several clients: y moves into the node's own memory
-struct Offering {};    ///< several clients: each is handed its part of a round
-struct TakingIn {};    ///< several clients: what they have published is taken into y
+struct Offering {};    ///< several clients: each is given its part of a round
+struct TakingIn {};    ///< several clients: their publications are taken into y
 }  // namespace stage
 using Stage = std::variant<stage::Idle, stage::Encoding, stage::Concluding, stage::Answering, stage::Undoing,
                            stage::TakingOuterStep, stage::Copying, stage::TakingOver, stage::Providing, stage::Vacating,
                            stage::Gathering, stage::Offering, stage::TakingIn>;
 
-/// An exchange of the node's own.
+/// An exchange that this node began.
 struct OwnExchange {
   enum class Stage : std::uint8_t {
     encoding,
     abandoned,   ///< its partner died while the request was being encoded
     awaiting,    ///< the request was sent
-    replied,     ///< `reply` is here, and waits for the fragment
+    replied,     ///< `reply` has come, and waits for the fragment
     concluding,  ///< it is being committed
   };
-  /// How often its request was sent.
+  /// How often the request was sent.
   enum class Sent : std::uint8_t {
     once,
-    repeated,     ///< on a new link, or because nothing was heard of the first
-    to_be_again,  ///< the second time it could not be sent: the next tick tries
+    repeated,     ///< on a new link, or because no answer came
+    to_be_again,  ///< the repeat could not be sent: the next tick tries again
   };
   Stage stage = Stage::encoding;
   Sent sent = Sent::once;
   NodeId partner = {};
   int follow_up = 0;  ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
   TimeUs begun_us = 0;
-  TimeUs sent_us = 0;  ///< last
+  TimeUs sent_us = 0;  ///< when the request was last sent
   ExchangeRequest request = {};
   std::vector<std::uint32_t> blocks = {};
   std::vector<std::int8_t> exponents = {};
   float factor = 1;
   std::optional<ExchangeReply> reply = {};
-  std::optional<TracerValues> replied = {};  ///< with the reply, while it is concluded
+  std::optional<TracerValues> replied = {};  ///< came with the reply; kept while it is concluded
 };
 
-/// What waits for a fragment until nothing is done with it, or until the client has published.
+/// Work that waits until the fragment is no longer held, or until the client has published.
 struct Waiting {
   struct Publication {
     std::uint32_t generation;
@@ -96,34 +96,34 @@ struct Waiting {
     ExchangeRequest request;
     TimeUs since_us;
   };
-  /// An exchange of the node's own that needs a new publication first.
+  /// An exchange of this node's own that first needs a new publication.
   enum class Start : std::uint8_t { none, with_publication, now };
   enum class Gather : std::uint8_t { no, now, with_publication };
   enum class Wish : std::uint8_t { nothing, publication };
 
-  std::optional<Publication> publication = {};   ///< the client's, that came while the fragment was held
+  std::optional<Publication> publication = {};   ///< the client published while the fragment was held
   std::deque<UndoTask> undo = {};                ///< halves to undo
   Gather gather = Gather::no;                    ///< its move into the node's own memory
-  std::optional<Request> request = {};           ///< another's, for a publication or until the client gives it back
-  std::optional<std::uint64_t> copy_clock = {};  ///< this node itself, for a publication of this clock: Replica::copy()
-  std::deque<NodeId> pulls = {};                 ///< joiners
+  std::optional<Request> request = {};           ///< another node's; waits for a publication or for a recall
+  std::optional<std::uint64_t> copy_clock = {};  ///< checkpoint: the least clock, see Replica::copy()
+  std::deque<NodeId> pulls = {};                 ///< joiners that wait for the fragment
   TimeUs pulls_since_us = 0;                     ///< since when the first of them waits
   Start start = Start::none;
   Wish wish = Wish::nothing;  ///< what the client is asked for
 };
 
-/// One of the things that keep a fragment busy, or wait for it.
+/// A reason why a fragment is busy, or a thing that waits for it.
 enum class Pending : std::uint16_t {
   work = 1U << 0U,         ///< it is held
   own = 1U << 1U,          ///< an exchange of the node's own is under way
-  publication = 1U << 2U,  ///< waits to be taken
+  publication = 1U << 2U,  ///< a publication waits to be taken
   undo = 1U << 3U,         ///< a half is to be undone
-  request = 1U << 4U,      ///< another's request waits
+  request = 1U << 4U,      ///< another node's request waits
   copy = 1U << 5U,         ///< a checkpoint waits
   pull = 1U << 6U,         ///< a joiner waits
   start = 1U << 7U,        ///< an exchange of the node's own is about to begin
   wish = 1U << 8U,         ///< the client is to publish
-  correction = 1U << 9U,   ///< the client is to be given something
+  correction = 1U << 9U,   ///< a correction or values wait for the client
   client = 1U << 10U,      ///< the client has it
 };
 class PendingSet {
@@ -140,11 +140,11 @@ class PendingSet {
   std::uint16_t bits_ = 0;
 };
 
-/// How long nobody has had anything to say of a fragment: see Initiator::rest_if_quiet().
+/// How long a fragment's exchanges have found hardly any difference: see Initiator::rest_if_quiet().
 struct Quiet {
-  int rounds = 0;          ///< exchanges of its own in a row that found next to no difference
-  std::uint64_t stir = 0;  ///< ReplicaData::stir then
-  TimeUs until_us = 0;     ///< it rests, unless something stirs
+  int rounds = 0;          ///< own exchanges in a row that found hardly any difference
+  std::uint64_t stir = 0;  ///< ReplicaData::stir at that time
+  TimeUs until_us = 0;     ///< the fragment rests until then, unless something stirs
 };
 
 struct Fragment {
@@ -172,8 +172,8 @@ struct Fragment {
   Turn turn = {};
   Quiet quiet = {};
   std::uint64_t begun = 0;                       ///< exchanges of its own: the round of a partner schedule
-  std::optional<NodeId> was_busy = {};           ///< the partner of the last try; another one is rather asked next
-  std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is let rest
+  std::optional<NodeId> was_busy = {};           ///< partner of the last try; another one is preferred next
+  std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is not asked
   Handover handover = {};                        ///< while the node leaves
   EndAgreement agreement = {};                   ///< while it finishes
 
@@ -185,28 +185,28 @@ struct Fragment {
   float disagreement = 0;               ///< mean of `steps`, which a task may be changing while the fragment is held
   TimeUs exchanged_us = 0;              ///< when the last exchange ended
   Role exchanged_as = Role::responder;  ///< in that exchange
-  std::optional<NodeId> wide_at = {};   ///< who began that one and was told of wide blocks: it may follow up
-  std::uint64_t exchange_clock = 0;     ///< this node's, then
+  std::optional<NodeId> wide_at = {};   ///< last initiator, if told of wide blocks: it may follow up
+  std::uint64_t exchange_clock = 0;     ///< this node's clock at the last exchange
   double exchange_interval = 0;         ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
   TimeUs outer_us = 0;                           ///< when its last outer step was
-  std::uint32_t outer_exchanges = 0;             ///< since then
+  std::uint32_t outer_exchanges = 0;             ///< exchanges since that step
 
   [[nodiscard]] PendingSet pending() const;
   [[nodiscard]] bool is_held() const { return !std::holds_alternative<stage::Idle>(stage); }
   [[nodiscard]] bool is_quarantined() const { return health == Health::quarantined; }
-  /// Its own exchange is on its way, and no answer has come.
+  /// The request of its own exchange was sent, and no answer has come.
   [[nodiscard]] bool unanswered() const { return own && own->stage == OwnExchange::Stage::awaiting; }
-  /// Work begins on it.
+  /// Marks the beginning of work on the fragment.
   void hold(Stage next);
-  /// Work on it is over.
+  /// Marks the end of work on the fragment.
   void let_go();
-  /// What must always hold; ends the process if it does not.
+  /// Ends the process if an invariant does not hold.
   void check_invariants() const;
 };
 
-/// The fragments of a replica, and what is known of all of them.
+/// All fragments of a replica, and figures about all of them.
 class Fragments {
  public:
   Fragments(std::vector<FragmentBuffers> buffers, float mixing_budget);
@@ -221,17 +221,17 @@ class Fragments {
   [[nodiscard]] std::size_t block_count() const { return block_count_; }
 
   [[nodiscard]] std::size_t quarantined() const;
-  /// When the fragment that has waited longest was last exchanged, without those in quarantine; 0: never.
+  /// The earliest last exchange of any fragment that is not in quarantine; 0: one was never exchanged.
   [[nodiscard]] TimeUs oldest_exchange_us() const;
-  /// Bytes of private memory for the clients. Only while no task runs: tasks allocate it.
+  /// Bytes of private memory for the clients. Call it only while no task runs, since tasks allocate that memory.
   [[nodiscard]] std::size_t pending_bytes() const;
-  /// Mean |difference| of an element to the others', as estimated when each fragment was last worked on.
+  /// Mean |difference| of an element to the other replicas, as estimated by the last work on each fragment.
   [[nodiscard]] double disagreement() const;
-  /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, in the mean over fragments; 0 before any.
+  /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, as the mean over fragments; 0 before any.
   [[nodiscard]] double consensus() const;
-  /// Fragments of which at least one last exchange was done: gossip/replica/handover.hpp.
+  /// Number of fragments with at least one exchange for handover: gossip/replica/handover.hpp.
   [[nodiscard]] std::uint32_t handed_over() const;
-  /// Samples that the oldest publication lags the clock.
+  /// By how many samples the oldest publication is behind `clock`.
   [[nodiscard]] std::uint64_t age_samples(std::uint64_t clock) const;
   void forget_quarantine(const NodeId& partner);
 

@@ -1,12 +1,12 @@
-// What a replica that leaves still has to hand over of one fragment, so that the training it did is not lost with it.
+// The remaining handover of one fragment by a replica that leaves, so that its training is not lost.
 //
 // An exchange with weight 2^-shift moves that share of the leaver's difference to its partner. With n replicas, the
-// leaver's share in their mean is 1/n: when it has kept no more than that of what set it apart, the mean of those that
-// stay is what the mean of all was; nearly, if they mix meanwhile, since a later partner then has some of it already.
-// That takes log2(n) exchanges of weight ½, each with a partner that has not had one: a second one with the same
-// partner finds nothing more to move, and is worth it only after a gentler weight.
+// leaver's share in their mean is 1/n. Once it has kept no more than that of its difference alone, the mean of those
+// that stay is the former mean of all. This is nearly exact if they mix meanwhile, since a later partner then has some
+// of it already. It takes log2(n) exchanges of weight ½, each with a new partner: a second exchange with the same
+// partner finds nothing more to move, and is only worth it after a smaller weight.
 //
-// Pure book-keeping, owned by gossip/replica/replica.hpp.
+// This is pure book-keeping, owned by gossip/replica/replica.hpp.
 
 #pragma once
 
@@ -20,10 +20,10 @@ namespace gossamer::gossip {
 
 class Handover {
  public:
-  /// Exchanges for one fragment; beyond 2^this replicas a little more of the leaver's training is lost.
+  /// Most exchanges for one fragment. Beyond 2^max_exchanges replicas a little more of the leaver's training is lost.
   static constexpr std::size_t max_exchanges = 10;
 
-  /// One was concluded: both ends moved by 2^-shift of their difference.
+  /// An exchange was concluded: both ends moved by 2^-shift of their difference.
   void exchanged(const NodeId& partner, int shift) {
     kept_ *= 1 - std::ldexp(1.0, -shift);
     ++exchanges_;
@@ -32,14 +32,14 @@ class Handover {
   [[nodiscard]] bool may_ask(const NodeId& partner) const {
     return std::find(asked_.begin(), asked_.end(), partner) == asked_.end();
   }
-  /// Nothing is to be done any more, among `replicas` in all.
+  /// True if nothing more is to be done, with `replicas` in all.
   [[nodiscard]] bool over(std::size_t replicas) const {
     return given_up_ || exchanges_ >= max_exchanges || kept_ * static_cast<double>(replicas) <= 1;
   }
-  /// Nobody is left to ask, or no time.
+  /// No partner is left to ask, or no time.
   void give_up() { given_up_ = true; }
   [[nodiscard]] std::size_t exchanges() const { return exchanges_; }
-  /// Share of what set the leaver apart that it still has alone.
+  /// Share of the leaver's difference that it still has alone.
   [[nodiscard]] double kept() const { return kept_; }
 
  private:

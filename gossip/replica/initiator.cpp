@@ -10,13 +10,13 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr int last_follow_up = 2;                         // the one in f32, which leaves no block out
-constexpr std::size_t schedule_window = 64;               // startable fragments of which the oldest is taken
-constexpr TimeUs others_turn_divisor = 2;                 // of a fragment's age, where the only partner is to begin
-constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // of a partner for a fragment that holds NaN there
-constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // at most, of a fragment between two when its node leaves
+constexpr int last_follow_up = 2;                         // the follow-up in f32, which leaves no block out
+constexpr std::size_t schedule_window = 64;               // startable fragments among which the oldest is chosen
+constexpr TimeUs others_turn_divisor = 2;                 // divides a fragment's age where the only partner is to begin
+constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // a partner with NaN in a fragment is not asked for this long
+constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time between a fragment's exchanges for handover
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
-constexpr int quiet_rounds_least = 16;                    // exchanges that found no difference, before a fragment rests
+constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
 constexpr int quiet_doublings_most = 16;
 constexpr TimeUs quiet_most_us = 5 * us_per_s;
 
@@ -28,7 +28,7 @@ bool rests_at(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
 
 }  // namespace
 
-// --- beginning one ------------------------------------------------------------------------------------------------
+// --- beginning an exchange ----------------------------------------------------------------------------------------
 
 void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
   if (data_.leaving) return start_last_exchanges(now_us, out);
@@ -41,7 +41,7 @@ void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
     Fragment& fragment = data_.fragments[*f];
     const auto partner = choose_partner(fragment, now_us);
     if (!partner) {
-      // Another fragment may have to ask another partner.
+      // Another fragment may have another partner to ask.
       const bool hurry = data_.hurries(fragment);
       if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
       if (hurry) {
@@ -60,7 +60,7 @@ void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
 void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   ++fragment.begun;
-  fragment.was_busy.reset();  // it counts for one try, whatever comes of that
+  fragment.was_busy.reset();  // this counts for one try, whatever its outcome
   data_.pace.note_spent(Pace::Spent::on_request);
   data_.pace.count_begins(1, now_us);
   if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
@@ -71,7 +71,7 @@ bool Initiator::wait_for_publication(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const bool recent = fragment.freshness == Fragment::Freshness::fresh || fragment.publication_clock == data_.clock;
   if (!fragment.buffers.empty() && recent) return false;
-  // Old values would be averaged: the client's publication starts the exchange.
+  // A start now would average old values, so the client's publication starts the exchange.
   fragment.waiting.start = Waiting::Start::with_publication;
   ++starting_count_;
   client_.want_publication(f, out);
@@ -94,7 +94,7 @@ void Initiator::begin_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (const auto partner = choose_partner(fragment, now_us)) begin(f, *partner, now_us, out);
 }
 
-/// In the order of the fragments, within a bounded look.
+/// Starts exchanges in the order of the fragments, within a bounded look.
 void Initiator::start_last_exchanges(TimeUs now_us, Actions& out) {
   Leaving& leaving = *data_.leaving;
   const std::uint32_t count = data_.fragments.count();
@@ -121,7 +121,7 @@ void Initiator::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out
   if (now_us >= leaving.deadline_us || fragment.is_quarantined() || !somebody_left_to_ask(fragment))
     return fragment.handover.give_up();
   const auto partner = choose_partner(fragment, now_us);
-  if (!partner) return;  // those left are let rest, or have had their rate
+  if (!partner) return;  // the partners left are resting, or have used up their rate
   if ((empty || now_us < leaving.publications_until_us) && wait_for_publication(f, out)) return;
   begin(f, *partner, now_us, out);
 }
@@ -138,7 +138,7 @@ bool Initiator::may_spend(TimeUs now_us) const {
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
 }
 
-// --- of which fragment, and with whom -----------------------------------------------------------------------------
+// --- choice of fragment and partner -------------------------------------------------------------------------------
 
 std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   const std::size_t count = data_.fragments.count();
@@ -146,8 +146,7 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   std::optional<std::uint32_t> oldest;
   TimeUs oldest_age_us = 0;
   std::size_t seen = 0;
-  // From where the last one was: those behind it have waited longest, and a look at all of a large model's would be
-  // long.
+  // The search begins behind the last fragment chosen: those have waited longest, and a look at all would take long.
   for (std::size_t i = 0; i < count && seen < schedule_window; ++i) {
     const auto f = static_cast<std::uint32_t>((next_fragment_ + i) % count);
     const Fragment& fragment = data_.fragments[f];
@@ -162,9 +161,9 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   return oldest;
 }
 
-/// Of two replicas that have only each other the oldest fragment is the same, so both would ask for it at once, and
-/// every second request be turned down. One prefers the even fragments, the other the odd ones, as long as the other
-/// does ask for its own. Gives which the other's are, as a remainder of 2.
+/// Two replicas that have only each other have the same oldest fragment. Both would ask for it at once, and every
+/// second request would be turned down. So one prefers the even fragments and the other the odd ones, as long as the
+/// other does ask for its own. Returns the other's, as a remainder of 2.
 std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
   const NodeId* only = data_.neighbours.only_partner();
   if (only == nullptr) return std::nullopt;
@@ -173,7 +172,7 @@ std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
 
 bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (data_.finish && data_.finish->stage == Finishing::over) return false;
-  // An exchange in lean memory takes long: begun without need, one after the other would put the end off for ever.
+  // An exchange in lean memory takes long. Needless exchanges, one after the other, would put the end off for ever.
   if (data_.finish && client_.is_lean() && data_.finish->stage == Finishing::settled) return false;
   if (fragment.pending().any({Pending::work, Pending::own}) ||
       fragment.waiting.start == Waiting::Start::with_publication)
@@ -195,8 +194,8 @@ void Initiator::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure
   quiet.until_us = now_us + std::min(data_.pace.period_us() << doublings, quiet_most_us);
 }
 
-/// q4 where the link cannot carry, within its share, what the period asks of it with q8: each fragment once begun here
-/// and once answered, dealt out over the partners. On fast links processors are the bottleneck, and q8 mixes better.
+/// q4 where the link cannot carry q8 at the present period within its share. In a period each fragment is begun once
+/// here and answered once, spread over the partners. On fast links processors are the bottleneck, and q8 mixes better.
 Codec Initiator::codec_for(const NodeId& partner) const {
   const ReplicaOptions& options = data_.options;
   if (!options.adapt_codec) return options.codec;
@@ -228,7 +227,7 @@ std::optional<NodeId> Initiator::choose_partner(const Fragment& fragment, TimeUs
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
-  // Not again the one that was busy, if there is a choice.
+  // The partner that was just busy is not asked again if there is a choice.
   if (in_reach > 1 && fragment.was_busy) {
     for (Candidate& candidate : candidates) {
       if (candidate.id == *fragment.was_busy) candidate.in_reach = false;
@@ -309,8 +308,8 @@ bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, 
   const bool done = reply.status == ReplyStatus::done;
   const ExchangeInquiry about{reply.counter, reply.job, reply.fragment};
   if (own == nullptr) {
-    // A repeated reply, or one that came too late. None yet to what is being concluded: a node that is killed meanwhile
-    // would have acknowledged what it never took.
+    // This reply is a repeat, or came too late. While an exchange is being concluded there is no answer yet: if this
+    // node were killed meanwhile, it would have acknowledged a half that it never took.
     if (done) inquired(from, about, out);
     return false;
   }
@@ -326,7 +325,7 @@ bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, 
     turned_down(fragment, from, reply, now_us);
     return false;
   }
-  // Of requests sent once: of a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
+  // Only requests sent once are timed: for a repeated one nobody knows which copy was answered (Karn & Partridge 1987).
   if (own->sent == OwnExchange::Sent::once && own->follow_up == 0)
     data_.neighbours.observe_answer(from, payload_bytes(own->request) + payload_bytes(reply), now_us - own->sent_us);
   if (Neighbour* partner = data_.neighbours.find(from)) partner->busy_in_a_row = 0;
@@ -335,7 +334,7 @@ bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, 
   return true;
 }
 
-/// Nothing came of the exchange: no new publication is needed for the next.
+/// The exchange had no effect, so the next one needs no new publication.
 void Initiator::turned_down(Fragment& fragment, const NodeId& from, const ExchangeReply& reply, TimeUs now_us) {
   data_.pace.count_begins(-1, now_us);
   if (reply.status == ReplyStatus::busy) {
@@ -345,7 +344,7 @@ void Initiator::turned_down(Fragment& fragment, const NodeId& from, const Exchan
     end_own(fragment, data_.jitter() / busy_wait_divisor, now_us);
   } else {
     ++data_.counters.refused_received;
-    // The first copy may have been committed by a replica that is gone, or is no longer remembered.
+    // The first copy may have been committed by a replica that is gone, or that no longer remembers it.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
     const bool quarantined = reply.reason == RefuseReason::quarantined;
     if (quarantined && data_.neighbours.find(from) != nullptr)
@@ -412,11 +411,11 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   const bool last = own.follow_up + 1 == last_follow_up;
   start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
         last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
-  fragment.turn.due_at = due_at;  // both are one exchange, as far as the period goes
+  fragment.turn.due_at = due_at;  // both count as one exchange for the period
 }
 
 void Initiator::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
-  // A neighbour that died and came back meanwhile counts anew.
+  // If the neighbour died and came back meanwhile, its count began anew.
   Neighbour* const neighbour = data_.neighbours.find(fragment.own->partner);
   if (neighbour != nullptr && neighbour->own_count > 0) --neighbour->own_count;
   fragment.own.reset();
@@ -435,7 +434,7 @@ void Initiator::give_up_own(Fragment& fragment, double rest_periods, TimeUs now_
   end_own(fragment, rest_periods, now_us);
 }
 
-/// A daemon that takes over has to know that it may be answered.
+/// Stores that the exchange has begun: a daemon that takes over must know that it may be answered.
 void Initiator::note_begun(std::uint32_t f, std::uint64_t counter, Actions& out) {
   *std::ranges::min_element(data_.fragments[f].own_halves, {}, &OwnHalf::counter) = {.counter = counter};
   out.store.push_back({.fragment = f});
@@ -447,7 +446,7 @@ void Initiator::remember(std::uint32_t f, const OwnHalves& halves) {
   Fragment& fragment = data_.fragments[f];
   fragment.own_halves = halves;
   for (const OwnHalf& half : halves) {
-    // It was under way when the daemon died, or was turned down.
+    // The exchange was under way when the daemon died, or was turned down.
     if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) data_.book.give_up(half.counter);
   }
 }
@@ -474,7 +473,7 @@ void Initiator::send_failed(const NodeId& to, const ExchangeRequest& request, Ti
   end_own(fragment, data_.jitter() / busy_wait_divisor, now_us);
 }
 
-/// What was under way when the link broke may not have arrived: say it again; each end knows what it has had.
+/// Messages that were under way when the link broke may be lost, so they are sent again. Each end recognises a repeat.
 void Initiator::link_up(const NodeId& node, Actions& out) {
   for (Fragment& fragment : data_.fragments) {
     if (!fragment.unanswered() || fragment.own->partner != node) continue;
@@ -486,7 +485,7 @@ void Initiator::link_up(const NodeId& node, Actions& out) {
 void Initiator::node_dead(const NodeId& node, TimeUs now_us) {
   for (Fragment& fragment : data_.fragments) {
     if (!fragment.own || fragment.own->partner != node) continue;
-    if (fragment.unanswered()) {  // else its answer may be here, and only wait for the fragment
+    if (fragment.unanswered()) {  // otherwise its answer may be here, and only wait for the fragment
       give_up_own(fragment, 0, now_us);
     } else if (fragment.own->stage == OwnExchange::Stage::encoding) {
       fragment.own->stage = OwnExchange::Stage::abandoned;
@@ -501,8 +500,7 @@ void Initiator::expire(TimeUs now_us) {
   }
 }
 
-/// Nothing is begun towards the end of an exchange's lifetime: an answer that came after it would be committed at one
-/// end only.
+/// No repeat is sent towards the end of an exchange's lifetime: only one end would commit an answer after it.
 void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
   const ReplicaOptions& options = data_.options;
   for (Fragment& fragment : data_.fragments) {
@@ -520,10 +518,10 @@ void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
 
 void Initiator::send_again(Actions& out) {
   for (const auto& [to, ack] : data_.book.take_unsent()) {
-    if (data_.neighbours.is_linked(to)) out.send.push_back({to, ack});  // else its reply comes again with the next link
+    if (data_.neighbours.is_linked(to)) out.send.push_back({to, ack});  // otherwise the reply is repeated on a new link
   }
   for (Fragment& fragment : data_.fragments) {
-    // If its answer has come meanwhile, by the first copy: a partner that has lost its memory would answer again.
+    // A request is not repeated if the first copy was answered: a partner that has lost its memory would answer again.
     if (!fragment.unanswered() || fragment.own->sent != OwnExchange::Sent::to_be_again) continue;
     if (!data_.neighbours.is_linked(fragment.own->partner)) continue;
     fragment.own->sent = OwnExchange::Sent::repeated;

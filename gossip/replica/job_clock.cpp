@@ -5,7 +5,7 @@
 namespace gossamer::gossip {
 namespace {
 
-/// Where nobody else trains: 1/64 of what there is, and 1,024 samples, a second.
+/// The pace where nobody else trains: 1/64 of the present clock plus 1,024 samples, a second.
 std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
   const double per_s = static_cast<double>(value) / 64 + 1024;
   return static_cast<std::uint64_t>(per_s * static_cast<double>(elapsed_us) / us_per_s);
@@ -31,7 +31,7 @@ void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others)
   looked_us_ = now_us;
 }
 
-/// None of the others: nobody is further than this replica.
+/// None: no other replica is further than this one.
 std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, const std::vector<Claim>& others) {
   disbelieved_.reset();
   std::optional<Claim> furthest;
@@ -49,7 +49,7 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
   return furthest;
 }
 
-/// The most that one of those beside the leader has trained since the last look.
+/// The largest progress since the last look of any replica other than the leader.
 std::uint64_t JobClock::trained_beside(const NodeId& leader, std::uint64_t own,
                                        const std::vector<Claim>& others) const {
   std::uint64_t most = own - std::min(own, own_);

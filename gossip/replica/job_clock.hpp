@@ -1,15 +1,15 @@
-// How far a job is, in samples, as its programs are told for their schedules: the largest clock of any replica in
-// reach, as far as that can be believed. A clock is what a replica says of itself, and nobody can check it; so one that
-// lies must not end the others' runs. Of what one replica alone says:
+// How far a job is, in samples; programs use it for their schedules. It is the largest believable clock of any replica
+// in reach. A replica reports its own clock, and nobody can check it, so a false one must not end the runs of others. A
+// clock that only one replica claims is treated like this:
 //
-//   - a clock beyond `max_lead` times that of everybody else, and `free_lead_samples` more, is passed over;
-//   - any other is followed, `max_pace` times as fast as the fastest of the others trains: at once where all train
-//     alike, and sooner or later where one is far ahead. Where no other has trained for idle_us there is nothing to
-//     compare it with, and it is followed slowly.
+// - A clock beyond `max_lead` times the clock of all others, plus `free_lead_samples`, is ignored.
+// - Any other is followed at `max_pace` times the speed of the fastest other replica: at once where all train
+//   alike, and later where one is far ahead. If no other has trained for idle_us, there is nothing to compare
+//   with, and the clock is followed slowly.
 //
-// Two replicas that say the same are believed, whoever they are; so is a replica's own clock.
+// A clock that two replicas claim is believed, whoever they are. A replica's own clock is believed as well.
 //
-// One owner; time comes in.
+// One owner. Time is an argument.
 
 #pragma once
 
@@ -21,20 +21,20 @@
 
 namespace gossamer::gossip {
 
-/// No clock is larger: whole numbers up to here are exact as doubles, as which schedules, JSON and Prometheus take
-/// them; a billion samples a second reach it in three months.
+/// No clock is larger. Whole numbers up to here are exact as doubles, which schedules, JSON and Prometheus use. A
+/// billion samples a second reach it in three months.
 inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 
-/// What a clock is after more has been trained. It stands still at the end of its range.
+/// The clock after `trained` more samples. It stops at the end of its range.
 [[nodiscard]] constexpr std::uint64_t later_clock(std::uint64_t clock, std::uint64_t trained) {
   return clock + std::min(trained, max_clock_samples - std::min(clock, max_clock_samples));
 }
 
-/// A replica alone may say that it has trained this many times as much as the one that comes next, and so much more.
+/// One replica alone may claim this many times the training of the next one, and free_lead_samples more.
 inline constexpr std::uint64_t max_lead = 64;
 inline constexpr std::uint64_t free_lead_samples = std::uint64_t{1} << 16;
 
-/// True if one replica can be believed that it stands at `clock` where the furthest of the others stands there.
+/// True if a replica's claim of `clock` is believable where `furthest_other` is the largest other clock.
 [[nodiscard]] constexpr bool is_believable(std::uint64_t clock, std::uint64_t furthest_other) {
   return clock <= max_clock_samples &&
          (furthest_other >= max_clock_samples / max_lead || clock <= max_lead * furthest_other + free_lead_samples);
@@ -47,11 +47,11 @@ class JobClock {
     std::uint64_t clock = 0;
   };
 
-  /// `own`: this replica's clock. `others`: in ascending order of their nodes. To be called often; what the others say
-  /// is taken in every look_us, in which each of them says it a few times.
+  /// `own`: this replica's clock. `others`: in ascending order of their nodes. Call it often: the claims of others are
+  /// taken once every look_us, and in that time each of them reports a few times.
   void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others);
   [[nodiscard]] std::uint64_t value() const { return value_; }
-  /// Whose clock was passed over in the last look.
+  /// The claim that the last look ignored.
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }
 
  private:
@@ -64,11 +64,11 @@ class JobClock {
   static constexpr TimeUs idle_us = 60 * us_per_s;
 
   std::uint64_t value_ = 0;
-  std::uint64_t own_ = 0;  // in the last look; likewise the others
+  std::uint64_t own_ = 0;  // own clock in the last look; others_ are from that look as well
   std::vector<Claim> others_;
   bool looked_ = false;
   TimeUs looked_us_ = 0;
-  TimeUs trained_us_ = 0;  // when somebody beside the furthest had trained
+  TimeUs trained_us_ = 0;  // when a replica other than the furthest had last trained
   std::optional<Claim> disbelieved_;
 };
 

@@ -10,7 +10,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// A neighbour that has failed this many pulls in a row is no donor: better begin without it than never.
+/// A neighbour that has failed this many pulls in a row is no donor: it is better to begin without it than never.
 constexpr int max_failed_pulls = 8;
 
 }  // namespace
@@ -67,14 +67,14 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
   if (fragment.done || (!late && fragment.donor != from)) return;
   if (reply.reason != RefuseReason::none || reply.job != job_ ||
       reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
-    if (!late) pull_failed(fragment, now_us);  // not to be had there now; if it is leaving, its next JobInfo will tell
+    if (!late) pull_failed(fragment, now_us);  // not available now; if it is leaving, its next JobInfo will say so
   } else {
     if (fragment.donor) release(fragment);
     neighbours_[from].failed_pulls = 0;
     fragment.done = true;
     ++pulled_count_;
     clock_ = std::max(clock_, is_believable(reply.clock, furthest_beside(from)) ? reply.clock : furthest());
-    if (reply.fragment == 0) cursor_ = reply.cursor;  // of whom it is asked first: one as advanced as any
+    if (reply.fragment == 0) cursor_ = reply.cursor;  // fragment 0 is asked first, from a donor as advanced as any
     out.take.push_back({reply.fragment, reply.clock, reply.values});
   }
   decide(now_us, out);
@@ -100,7 +100,7 @@ void Joining::release(Fragment& fragment) {
   fragment.donor.reset();
 }
 
-/// The node's link is new, or gone: nothing is under way from it.
+/// The node's link is new or gone, so no pull from it is under way.
 void Joining::forget(const NodeId& node) {
   for (Fragment& fragment : fragments_) {
     fragment.late.erase(node);
@@ -110,7 +110,7 @@ void Joining::forget(const NodeId& node) {
 
 void Joining::pull_overdue(Fragment& fragment, TimeUs now_us) {
   Neighbour& donor = neighbours_[*fragment.donor];
-  // By what this one took, not by what the next has: those that were asked for together are overdue together.
+  // The time that this fragment took counts, not the donor's present patience: several may be overdue at once.
   donor.patience_us =
       std::max(donor.patience_us, std::min(2 * (now_us - fragment.asked_us), options_.pull_timeout_most_us));
   fragment.late.insert(*fragment.donor);
@@ -134,13 +134,13 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
     return ask_for_fragments(now_us, out);
   for (const auto& [node, neighbour] : neighbours_) {
-    if (!neighbour.info) return;  // it has not said where it stands
+    if (!neighbour.info) return;  // it has not reported its state
     if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
-    if (before_us) return;  // it begins; we pull from it
+    if (before_us) return;  // that node begins; this one pulls from it
   }
-  // Nobody to pull from. What was pulled from donors now gone is a mixture with our own: good enough to train on, and
-  // gossip evens it out.
+  // Nobody is left to pull from. Values pulled from donors now gone are mixed with this node's own. They are good
+  // enough to train on, and gossip evens them out.
   finished_ = out.finished = true;
 }
 
@@ -148,7 +148,7 @@ ReplicaState Joining::state_of_givers() const {
   return somebody_gives(ReplicaState::running) ? ReplicaState::running : ReplicaState::draining;
 }
 
-/// The largest clock of those that give the model, and are believed.
+/// The largest believed clock of the neighbours that give the model.
 std::uint64_t Joining::furthest() const {
   const ReplicaState state = state_of_givers();
   std::uint64_t most = 0;
@@ -159,7 +159,7 @@ std::uint64_t Joining::furthest() const {
   return most;
 }
 
-/// The largest clock of the others that give it. Where there are none, nothing speaks against the donor's.
+/// The largest clock of the other neighbours that give the model. Without any, the donor's clock is not doubted.
 std::uint64_t Joining::furthest_beside(const NodeId& donor) const {
   const ReplicaState state = state_of_givers();
   std::optional<std::uint64_t> most;
@@ -192,7 +192,7 @@ std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
   return donors;
 }
 
-/// Fragments go round the donors that have room.
+/// Fragments are asked of the donors with room, in turn.
 void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
   const std::vector<NodeId> donors = donors_in_order(now_us);
   std::size_t turn = 0;

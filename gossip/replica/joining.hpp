@@ -1,14 +1,14 @@
-// How a new replica comes to its model: it takes over a running one's, or agrees with other newcomers who begins.
+// How a new replica gets its model: it takes over a running replica's, or the newcomers choose who begins (founding).
 //
-//   - If some neighbour runs the job, the newcomer pulls every fragment from the running ones, several at a time; one
-//     that goes away costs only the fragments it had been asked for. Where none runs, one that is drained does as well:
-//     it declines if it is about to leave.
-//   - If none does, but others are joining, the one with the largest clock, then the smallest id, begins with the model
-//     its client brought; the rest wait for it and pull.
-//   - If there is nobody, it begins alone. So do newcomers whose last donor dies while they pull: one of them begins
-//     with what it has, by the same rule, and the others pull the rest from it.
+// - If a neighbour runs the job, the newcomer pulls every fragment from running replicas, several at a time. If
+//   one of them goes away, only the fragments that were asked of it are asked for again. Where none runs, a drained
+//   one serves as well; it declines if it is about to leave.
+// - If no neighbour runs the job but others are joining, the one with the largest clock, then the smallest id,
+//   begins with its client's model. The others wait for it and pull.
+// - If there is nobody, it begins alone. Newcomers whose last donor dies while they pull choose again by the same
+//   rule: one of them begins with what it has, and the others pull the rest from it.
 //
-// A state machine: messages and time in, actions out. One owner, one thread.
+// This is a state machine: messages and time come in, actions come out. One owner, one thread.
 
 #pragma once
 
@@ -21,13 +21,13 @@
 namespace gossamer::gossip {
 
 struct JoiningOptions {
-  TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not say where it stands is passed over
-  TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment asked for and not come is asked for elsewhere
-  /// Each time, the donor is given twice as long for the next, up to this: its link may be slow.
+  TimeUs answer_timeout_us = 1 * us_per_s;  ///< a neighbour that does not report its state is passed over
+  TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment that has not come after this is asked for elsewhere
+  /// After each delay the donor is given twice as long for the next fragment, up to this: its link may be slow.
   TimeUs pull_timeout_most_us = 640 * us_per_s;
   std::size_t pulls_per_donor = 2;  ///< fragments under way from one donor
-  /// Donors that have trained at least this share of what the most advanced one has are as good as it: then the nearest
-  /// comes first. Less takes older models from near by.
+  /// Donors that have trained at least this share of the most advanced one count as equal to it. The nearest of them
+  /// comes first. A smaller share takes older models from nearby.
   double as_advanced = 0.9;
 };
 
@@ -40,7 +40,7 @@ class Joining {
     NodeId to;
     Message message;
   };
-  /// Values of a fragment, checked for size, that the client is to take over.
+  /// Values of a fragment that the client is to take over. Their size has been checked.
   struct Take {
     std::uint32_t fragment;
     std::uint64_t clock;
@@ -49,25 +49,25 @@ class Joining {
   struct Actions {
     std::vector<Ask> ask;
     std::vector<Take> take;
-    bool finished = false;  ///< the model is agreed on: run
+    bool finished = false;  ///< the model is complete: run
   };
 
-  /// A neighbour is in reach. It is asked where it stands.
+  /// A neighbour is in reach. It is asked for its state.
   void link_up(const NodeId& node, TimeUs now_us, Actions& out);
   void link_down(const NodeId& node, TimeUs now_us, Actions& out);
   void info(const NodeId& from, const JobInfo& info, TimeUs now_us, Actions& out);
-  /// As measured; 0: not yet, which counts as far.
+  /// The round trip as measured. 0: not yet measured; the neighbour then counts as far away.
   void set_round_trip(const NodeId& node, TimeUs round_trip_us);
   void pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out);
-  /// `settled`: every neighbour that was to be dialled is linked or has failed once. Nothing is decided before.
+  /// `settled`: every neighbour to be dialled is linked or has failed once. Nothing is decided before that.
   void tick(bool settled, TimeUs now_us, Actions& out);
 
   [[nodiscard]] std::uint32_t fragments_pulled() const { return pulled_count_; }
-  /// Donors that fragments are under way from.
+  /// Number of donors that fragments are being pulled from.
   [[nodiscard]] std::uint32_t donors() const;
-  /// The clock of the model taken over; the client's own if it begins.
+  /// The clock of the model taken over, or the client's own if it begins.
   [[nodiscard]] std::uint64_t clock() const { return clock_; }
-  /// That came with the model; empty if none did.
+  /// The cursor that came with the model; empty if none did.
   [[nodiscard]] const std::vector<std::byte>& cursor() const { return cursor_; }
 
  private:
@@ -76,8 +76,8 @@ class Joining {
     TimeUs asked_us = 0;
     TimeUs round_trip_us = 0;
     std::size_t pulls = 0;
-    TimeUs patience_us = 0;    ///< what it has for a fragment
-    TimeUs pull_after_us = 0;  ///< it declined a fragment, or did not give it in time: the others come first
+    TimeUs patience_us = 0;    ///< how long it is given for a fragment
+    TimeUs pull_after_us = 0;  ///< it declined a fragment or was late: others are asked first until then
     int failed_pulls = 0;      ///< in a row
   };
   struct Fragment {
@@ -85,7 +85,7 @@ class Joining {
     bool done = false;
     std::optional<NodeId> donor = {};
     TimeUs asked_us = 0;
-    std::set<NodeId> late = {};  ///< donors that were given up: what comes from them yet is welcome
+    std::set<NodeId> late = {};  ///< donors that were given up; a late reply of theirs is still used
   };
 
   void decide(TimeUs now_us, Actions& out);
@@ -96,17 +96,17 @@ class Joining {
   void pull_failed(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
   [[nodiscard]] bool somebody_gives(ReplicaState state) const;
-  /// Running replicas, or where there are none, draining ones.
+  /// Running, or draining if no neighbour runs.
   [[nodiscard]] ReplicaState state_of_givers() const;
   [[nodiscard]] std::uint64_t furthest() const;
   [[nodiscard]] std::uint64_t furthest_beside(const NodeId& donor) const;
-  /// Those that can be asked now, the best first.
+  /// Donors that can be asked now, the best first.
   [[nodiscard]] std::vector<NodeId> donors_in_order(TimeUs now_us) const;
 
   JoiningOptions options_;
   NodeId self_;
   JobKey job_;
-  std::uint64_t own_clock_;  // of the client's model: what others compare theirs with, whatever has been pulled
+  std::uint64_t own_clock_;  // clock of the client's model: others compare it with theirs, whatever has been pulled
   std::uint64_t clock_;
   std::vector<Fragment> fragments_;
   std::map<NodeId, Neighbour> neighbours_;

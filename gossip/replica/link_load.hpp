@@ -1,6 +1,6 @@
-// How a link to a neighbour stands: what gossip is told of it, by whoever measures.
+// The state of a link to a neighbour, as measured outside gossip.
 //
-// A value, any thread.
+// This is a value; any thread.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 namespace gossamer::gossip {
 
 struct LinkLoad {
-  TimeUs backlog_us = 0;   ///< how long what waits takes to leave; 0 if no rate is known
-  double bytes_per_s = 0;  ///< what it takes as measured, or lets pass as configured; 0: not known
+  TimeUs backlog_us = 0;   ///< how long its queue takes to be sent; 0 if no rate is known
+  double bytes_per_s = 0;  ///< measured or configured rate; 0: not known
 };
 
 }  // namespace gossamer::gossip

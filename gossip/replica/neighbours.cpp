@@ -10,13 +10,13 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // of a link: with more, no exchange is begun over it
-constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // nor, with more, answered
-constexpr int busy_tolerated = 3;                     // replies in a row, before a partner is let rest
+constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // with a longer queue on a link, no exchange is begun over it
+constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // with a longer queue, no request over it is answered
+constexpr int busy_tolerated = 3;                     // busy replies in a row before a partner rests
 constexpr int max_rest_doublings = 8;
-constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // no rest is longer than a period, or this
-constexpr TimeUs max_rest_us = 30 * us_per_s;              // nor than this, unless a busy wait is
-constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is said again
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, or this if that is longer
+constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
+constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is sent again
 
 }  // namespace
 
@@ -121,7 +121,7 @@ std::vector<NodeId> Neighbours::members() const {
   return members;
 }
 
-// --- what exchanges with them teach -------------------------------------------------------------------------------
+// --- what exchanges teach about them ------------------------------------------------------------------------------
 
 void Neighbours::note_busy(const NodeId& node, TimeUs now_us) {
   Neighbour* neighbour = find(node);
@@ -160,7 +160,7 @@ bool Neighbours::has_room(const Neighbour& neighbour, std::size_t fragment_bytes
   const LinkLoad& load = neighbour.load;
   if (load.backlog_us > begin_backlog_us) return false;
   if (load.bytes_per_s <= 0 || neighbour.own_count == 0) return true;
-  // One more than what leaves in that time: then its answer is here when the next has left.
+  // One more than can be sent in that time: an answer is then here when the next request has been sent.
   const double fit =
       load.bytes_per_s * static_cast<double>(begin_backlog_us) / us_per_s / static_cast<double>(fragment_bytes);
   return static_cast<double>(neighbour.own_count) < 1 + fit;

@@ -1,7 +1,7 @@
-// The nodes that a replica has met, and what it knows of each: where its replica stands, what its link carries, how
-// exchanges with it went. It says who is a partner, and who may be asked now.
+// The nodes that a replica has met, and what it knows of each: the state of its replica, the rate of its link, and the
+// results of exchanges with it. This says who is a partner and who may be asked now.
 //
-// At most max_neighbours: a new one takes the place of one without a link. Owned by a replica, on its thread.
+// At most max_neighbours are kept: a new one takes the place of one without a link. Owned by a replica, on its thread.
 
 #pragma once
 
@@ -27,11 +27,11 @@ struct Neighbour {
   double answer_us = 0;  ///< smoothed time from request to reply
   double goodput = 0;    ///< smoothed bytes per second of the same exchanges
   int busy_in_a_row = 0;
-  TimeUs busy_us = 0;  ///< when it last turned a request down: see Neighbours::rests_until_us()
+  TimeUs busy_us = 0;  ///< when it last turned a request down: see rests_until_us()
   LinkLoad load;
-  std::size_t own_count = 0;  ///< exchanges that the node has under way with it
+  std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
   ClipRecord clips;
-  std::uint64_t exchanges = 0;  ///< for this and the following see PartnerReport
+  std::uint64_t exchanges = 0;  ///< from here on see PartnerReport
   std::uint64_t busy = 0;
   TimeUs exchanged_us = 0;
   double relative_distance = 0;
@@ -47,16 +47,16 @@ class Neighbours {
 
   [[nodiscard]] auto begin() const { return table_.begin(); }
   [[nodiscard]] auto end() const { return table_.end(); }
-  /// Null: it is not known.
+  /// Null: the node is not known.
   [[nodiscard]] Neighbour* find(const NodeId& node);
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
 
   // --- coming and going
-  /// A link to it is up. Null: there is no room for it. `displaced` is the neighbour whose place it took.
+  /// A link to the node is up. Null: there is no room for it. `displaced`: the neighbour whose place it took.
   Neighbour* link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced);
   void link_down(const NodeId& node);
   void erase(const NodeId& node);
-  /// It has told where it stands.
+  /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
   News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
   void set_rates(double bytes_per_s);
@@ -64,9 +64,9 @@ class Neighbours {
 
   // --- who they are
   [[nodiscard]] bool is_linked(const NodeId& node) const;
-  /// Linked, and runs this job with this layout: it can be exchanged with.
+  /// True if it is linked and runs this job with this layout, so that exchanges with it are possible.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
-  /// A partner that finishes, too, and is not quarantined.
+  /// A partner that finishes as well, and is not quarantined.
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
@@ -77,22 +77,22 @@ class Neighbours {
   /// A neighbour with another layout under the job's name, if there is one.
   [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
 
-  // --- what exchanges with them teach
+  // --- what exchanges teach about them
   void note_busy(const NodeId& node, TimeUs now_us);
-  /// It turned down one request after another and has no room for more: each would cost bytes for nothing.
-  /// `hurry`: this node finishes.
+  /// A neighbour that has turned down several requests in a row is not asked before this time, since each request costs
+  /// bytes for nothing. `hurry`: this node finishes.
   [[nodiscard]] static TimeUs rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry);
-  /// A request of so many bytes, its reply included, took so long.
+  /// A request of `bytes`, its reply included, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);
-  /// Another exchange of so many bytes with it would not only wait for its link.
+  /// True if one more exchange of this size would not only wait in the link's queue.
   [[nodiscard]] static bool has_room(const Neighbour& neighbour, std::size_t fragment_bytes);
-  /// An answer of so many bytes is affordable on its link.
+  /// True if its link can afford an answer of this size.
   [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);
-  /// How long nothing may be heard of a message to it before it is said again.
+  /// How long to wait for news of a message before it is sent again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node, TimeUs info_period_us, TimeUs lifetime_us) const;
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
-  /// Bytes per second that exchanges with it have shown; 0: not known.
+  /// Bytes per second as shown by exchanges with it; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
 
   [[nodiscard]] std::vector<PartnerReport> reports() const;

@@ -8,9 +8,10 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// For each fragment in a period: a few more than one, so that this holds nobody up who keeps to the period.
+/// Exchanges that may begin for each fragment and period. It is above one, so that a node within its period is never
+/// delayed.
 constexpr double begins_a_turn = 1.1;
-constexpr double most_taken = 0.5;  ///< of the period, that its exchange counts as part of it
+constexpr double most_taken = 0.5;  ///< part of the period that an exchange's own time may count for
 
 }  // namespace
 
@@ -52,14 +53,14 @@ void Pace::start_by(Turn& turn, TimeUs start_us) const {
   if (!due(turn, start_us)) turn.start_at(start_us);
 }
 
-/// An exchange that took long, or began late, leaves half a period at least, in which others may ask.
+/// An exchange that took long, or began late, leaves at least half a period in which others may ask.
 double Pace::rest_periods(double due_at, double jitter, TimeUs now_us) const {
   return jitter - std::min(cadence_.passed(now_us) - due_at, most_taken);
 }
 
-/// A fragment that has not been exchanged yet need not wait for its period: of many, and with a period that the cadence
-/// has lengthened, the first round would take whatever time and network give. A few beginnings may be saved up, for the
-/// time when nothing could be begun.
+/// A fragment that has not been exchanged yet need not wait for its period. With many fragments and a lengthened
+/// period, the first round would therefore take all time and network. This limit spreads it. A few exchanges may be
+/// saved up for times in which none could begin.
 double Pace::may_begin(TimeUs now_us) const {
   const auto saved_up = static_cast<double>(2 * in_flight_);
   const double since = begins_a_turn * static_cast<double>(fragments_) * (cadence_.passed(now_us) - begins_left_at_);
@@ -71,9 +72,10 @@ void Pace::count_begins(double count, TimeUs now_us) {
   begins_left_at_ = cadence_.passed(now_us);
 }
 
-/// With a debt only by turns with answers: neighbours that ask more than the rate allows would leave none for asking.
+/// While there is debt, exchanges begin only in turn with answers. Otherwise neighbours that ask more than the rate
+/// allows would leave no bytes for the node's own requests.
 bool Pace::may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const {
-  const auto chance_bytes = static_cast<std::size_t>(2 * request_bytes_);  // so many may come together by chance
+  const auto chance_bytes = static_cast<std::size_t>(2 * request_bytes_);  // this much may come together by chance
   if (!hurry && !own_budget_.open_in_debt(now_us, chance_bytes)) return false;
   const bool in_turn = last_spent_ == Spent::on_answer;
   return budget_.open(now_us) || (in_turn && budget_.open_in_debt(now_us, 2 * fragment_bytes));

@@ -1,7 +1,7 @@
-// How fast a replica exchanges: when each fragment's turn is, how many exchanges may begin, and what they may cost in
-// bytes. Whom to exchange with is decided elsewhere (gossip/replica/initiator.hpp).
+// How fast a replica exchanges: when each fragment is due, how many exchanges may begin, and how many bytes they may
+// cost. The partner is chosen elsewhere (gossip/replica/initiator.hpp).
 //
-// When something is due is told in periods, as Cadence::passed() counts them, so that a new period counts at once.
+// Due times are kept in periods, as Cadence::passed() counts them, so that a new period counts at once.
 // Owned by a replica, on its thread.
 
 #pragma once
@@ -15,18 +15,18 @@
 
 namespace gossamer::gossip {
 
-/// What part of the period a replica waits after a partner was busy, before it tries another.
+/// After a busy answer, a replica waits this part of the period before it tries another partner.
 inline constexpr int busy_wait_divisor = 8;
 
 /// When a fragment's next exchange of the node's own is due.
 struct Turn {
   double starts_at = 0;       ///< in periods
-  TimeUs start_after_us = 0;  ///< it does not begin before this, whatever the period
-  /// When the exchange was due that is under way, or was turned down and is tried again. The wait for the client's
+  TimeUs start_after_us = 0;  ///< the exchange does not begin before this, whatever the period
+  /// When the present exchange was due, or the one that was turned down and is tried again. Waiting for the client's
   /// publication, for this node's loop or for a partner must not make the period longer.
   std::optional<double> due_at = {};
 
-  /// Its next exchange is due then, whatever the period.
+  /// Makes the next exchange due at `start_us`, whatever the period.
   void start_at(TimeUs start_us) {
     starts_at = 0;
     start_after_us = start_us;
@@ -38,44 +38,43 @@ class Pace {
   Pace(const ReplicaOptions& options, std::size_t fragments);
 
   void set_options(const ReplicaOptions& options, TimeUs now_us);
-  /// Most exchanges of the node's own that are under way at once.
+  /// Most exchanges that the node may have under way at once.
   void set_in_flight(std::size_t most) { in_flight_ = most; }
-  /// What the node's network can carry, in bytes per second; 0: not known.
+  /// The capacity of the node's network, in bytes per second; 0: not known.
   void set_capacity(double bytes_per_s) { capacity_ = bytes_per_s; }
 
   // --- the period
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
-  /// What holds the period above the one that is asked for.
+  /// The share that makes the period longer than configured.
   [[nodiscard]] Cadence::Limit period_limit() const { return cadence_.limit(); }
   [[nodiscard]] double passed(TimeUs now_us) const { return cadence_.passed(now_us); }
-  /// The client's time, in microseconds, and what was done in it.
+  /// Adds client time, in microseconds, and the work done in it.
   void add_work(const ExchangeCost::Work& work);
-  /// Sets the period to what the work since the last call asks for. `distance`: of the replicas, see Cadence.
+  /// Sets the period by the work since the last call. `distance`: between the replicas, see Cadence.
   void adjust(double distance, TimeUs now_us);
 
   // --- turns
   [[nodiscard]] bool due(const Turn& turn, TimeUs now_us) const;
-  /// Its next exchange is due then at the latest.
+  /// Makes the next exchange due at `start_us` at the latest.
   void start_by(Turn& turn, TimeUs start_us) const;
-  /// The next turn is so many periods from now.
+  /// Makes the next exchange due after so many periods from now.
   void rest(Turn& turn, double periods, TimeUs now_us) const { turn.starts_at = cadence_.passed(now_us) + periods; }
-  /// From the exchange's beginning to the next, in periods, if that was due at `due_at`. `jitter`: one period, more or
-  /// less.
+  /// Periods from now until the next exchange, if the present one was due at `due_at`. `jitter`: about one period.
   [[nodiscard]] double rest_periods(double due_at, double jitter, TimeUs now_us) const;
-  /// Exchanges that the node may begin now, whatever the fragments, so that they are spread over the period; negative
-  /// if too many were begun.
+  /// Number of exchanges that the node may begin now over all fragments, so that they are spread over the period.
+  /// Negative: too many were begun.
   [[nodiscard]] double may_begin(TimeUs now_us) const;
   void count_begins(double count, TimeUs now_us);
 
   // --- bytes
-  /// An exchange of the node's own may be begun. `fragment_bytes`: what one takes. `hurry`: the node leaves or
-  /// finishes, and does not keep to its share of the network.
+  /// True if an own exchange may be begun. `fragment_bytes`: its size. `hurry`: the node leaves or finishes; the share
+  /// does not count.
   [[nodiscard]] bool may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const;
   [[nodiscard]] bool may_answer(std::size_t debt_bytes, TimeUs now_us) const {
     return budget_.open_in_debt(now_us, debt_bytes);
   }
   void spend(std::size_t bytes, TimeUs now_us) { budget_.spend(bytes, now_us); }
-  /// Of a request of the node's own.
+  /// Charges a request of the node's own.
   void spend_own(std::size_t bytes, TimeUs now_us) { own_budget_.spend(bytes, now_us); }
   void note_request(std::size_t bytes);
 
@@ -89,13 +88,13 @@ class Pace {
   std::size_t in_flight_ = 0;
   Cadence cadence_;
   double capacity_ = 0;
-  ExchangeCost::Work work_;  ///< since the cadence was adjusted
+  ExchangeCost::Work work_;  ///< since the last adjust()
   ExchangeCost cost_;
-  double request_bytes_ = 0;                                 ///< smoothed, of exchanges without follow-ups
+  double request_bytes_ = 0;                                 ///< of exchanges without follow-ups, smoothed
   double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_
   double begins_left_at_ = 0;                                ///< in periods
-  ByteBudget budget_;                                        ///< of requests and replies
-  ByteBudget own_budget_;  ///< of the node's own exchanges, within its share of the network
+  ByteBudget budget_;                                        ///< for requests and replies
+  ByteBudget own_budget_;  ///< for the node's own exchanges, within its share of the network
   Spent last_spent_ = Spent::on_request;
 };
 

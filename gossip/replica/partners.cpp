@@ -11,7 +11,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Powers of two below n, at least one for two ranks: the offsets of the exponential schedules.
+/// Number of powers of two below n, at least one for two ranks: the offsets of the exponential schedules.
 std::uint64_t doublings(std::size_t n) {
   return static_cast<std::uint64_t>(std::bit_width(n - 1));
 }
@@ -24,10 +24,10 @@ std::size_t torus_rows(std::size_t n) {
   return rows;
 }
 
-/// A ring's pairs turn by one place each round, so that in an odd ring another one sits out each time.
+/// The pairs of a ring shift by one place each round, so that in an odd ring a different rank sits out each time.
 struct RingTurn {
   std::size_t partner;
-  bool paired;  ///< false: sits out, `partner` being the neighbour it would ask
+  bool paired;  ///< false: it sits out, and `partner` is the neighbour it would ask
 };
 RingTurn ring_turn(std::size_t n, std::size_t rank, std::uint64_t round) {
   const auto place = static_cast<std::size_t>((rank + round) % n);
@@ -60,7 +60,7 @@ std::uint64_t base_period(std::size_t n) {
   return std::max<std::uint64_t>(period, 1);
 }
 
-/// The rank that the policy sends `rank` to in this round, whether or not that one agrees.
+/// The rank that the policy chooses for `rank` in this round, whether or not that rank chooses it as well.
 std::optional<std::size_t> wanted_rank(const PartnerRule& rule, std::size_t n, std::size_t rank, std::uint64_t round,
                                        Random& random) {
   switch (rule.policy) {
@@ -213,13 +213,13 @@ std::optional<ScheduledPartner> base_pair(std::size_t n, std::size_t rank, std::
     const std::size_t size = std::size_t{1} << power;
     if ((n & size) == 0) continue;
     const std::size_t end = first + size;
-    if (round == whole + group && rank >= first) {  // the group meets those behind it, who are fewer
+    if (round == whole + group && rank >= first) {  // the group meets the later ranks, which are fewer
       const double weight = static_cast<double>(size) / static_cast<double>(n - first);
       if (rank >= end) return ScheduledPartner{.rank = first + (rank - end), .weight = weight};
       const std::size_t other = end + (rank - first);
       return other < n ? std::optional{ScheduledPartner{.rank = other, .weight = weight}} : std::nullopt;
     }
-    if (rank < end) {  // the rank's own group: as a hypercube before the meetings, and once more after its own
+    if (rank < end) {  // the rank's own group: a hypercube before the meetings, and once more after its own
       const std::uint64_t again = whole + group + 1;
       const std::uint64_t turn = round < whole ? round : round - std::min(round, again);
       const bool averages = turn < power && (round < whole || (round >= again && end < n));
@@ -239,7 +239,7 @@ std::vector<std::size_t> circulant_offsets(std::size_t n, std::uint32_t degree) 
   for (std::size_t i = 0; i < pairs; ++i) {
     const double spread = std::pow(static_cast<double>(n), static_cast<double>(i) / static_cast<double>(pairs));
     const std::size_t least = offsets.empty() ? 1 : offsets.back() + 1;
-    // Leave room for those that follow.
+    // This leaves room for the offsets that follow.
     offsets.push_back(std::clamp(static_cast<std::size_t>(std::llround(spread)), least, most - (pairs - 1 - i)));
   }
   if (n % 2 == 0 && (degree % 2 == 1 || degree >= n - 1)) offsets.push_back(n / 2);

@@ -1,4 +1,4 @@
-// The phases of a replica, and which may follow which. docs/design.md draws the same table; a test compares the two.
+// The phases of a replica and the allowed transitions. docs/design.md draws the same table; a test compares the two.
 
 #pragma once
 
@@ -9,15 +9,15 @@
 namespace gossamer::gossip {
 
 enum class Phase : std::uint8_t {
-  joining,   ///< its model is still to be agreed on or pulled
+  joining,   ///< its model is not yet chosen or not yet pulled
   running,   ///< trains and gossips
-  drained,   ///< the operator's drain: exchanges nothing, but gives its model to joiners, and may run again
-  stopping,  ///< its client or its daemon is about to go: starts and answers nothing new
-  leaving,   ///< stopping, after the last exchanges that hand its training over (gossip/replica/handover.hpp)
+  drained,   ///< by the operator: exchanges nothing, but gives its model to joiners, and may run again
+  stopping,  ///< its client or its daemon is about to end: starts and answers nothing new
+  leaving,   ///< stopping, after the exchanges for handover (gossip/replica/handover.hpp)
 };
 inline constexpr std::array<const char*, 5> phase_names = {"joining", "running", "drained", "stopping", "leaving"};
 
-/// Entering a phase again is allowed: the neighbours are told once more.
+/// Entering the same phase again is allowed: the neighbours are then told once more.
 [[nodiscard]] constexpr bool may_follow(Phase from, Phase to) {
   switch (from) {
     case Phase::joining:
@@ -33,7 +33,7 @@ inline constexpr std::array<const char*, 5> phase_names = {"joining", "running",
   return false;
 }
 
-/// What neighbours are told of a phase.
+/// The state that neighbours are told for a phase.
 [[nodiscard]] constexpr ReplicaState state_of(Phase phase) {
   switch (phase) {
     case Phase::joining:
@@ -45,7 +45,7 @@ inline constexpr std::array<const char*, 5> phase_names = {"joining", "running",
   }
 }
 
-/// The model is whole, and may be given to joiners.
+/// True if the model is complete and may be given to joiners.
 [[nodiscard]] constexpr bool has_model(Phase phase) {
   return phase == Phase::running || phase == Phase::drained;
 }

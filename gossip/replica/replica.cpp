@@ -12,9 +12,9 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr std::size_t max_waiting_pulls = 8;
-/// Times a replica's usual publication interval: what a joiner is given is younger.
+/// In publication intervals of the replica: a joiner is given a publication younger than this.
 constexpr std::uint64_t pull_cadences = 2;
-constexpr TimeUs pull_patience_us = 3 * us_per_s;  // with a client that does not publish
+constexpr TimeUs pull_patience_us = 3 * us_per_s;  // how long a client that does not publish is waited for
 constexpr std::uint32_t copies_ahead = 8;          // fragments that are asked for before they are copied
 
 template <class... Cases>
@@ -50,7 +50,7 @@ bool Replica::enter(Phase phase, Actions& out) {
   ++data_.stir;
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < data_.fragments.count(); ++f)
-    client_.offer_if_wanted(f, out);  // of a life before this one
+    client_.offer_if_wanted(f, out);  // what an earlier daemon had still to offer
   return true;
 }
 
@@ -139,14 +139,14 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   if (finish.stage == Finishing::over) return;
   const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
-  // Partners may be about to come back: the daemon may just have been started again, or a link broken.
+  // Partners may come back soon: the daemon may just have been restarted, or a link may have broken.
   const bool deserted = alone && finish.over.empty() && now_us - accompanied_us_ < finish_alone_us;
   const bool agreed =
       !deserted && finish.is_sound() && data_.runs() &&
       std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
         return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
       });
-  // What was decided last is with the client, too.
+  // The last corrections must have reached the client as well.
   const bool delivered =
       agreed && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
         return fragment.pending().any({Pending::work, Pending::own, Pending::client, Pending::correction});
@@ -210,7 +210,7 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   fragment.publication_clock = publication.clock;
   fragment.freshness = Fragment::Freshness::fresh;
   fragment.waiting.wish = Waiting::Wish::nothing;
-  // Others wait to hear whether it still is.
+  // Other replicas wait to hear whether the fragment is still quarantined.
   if (data_.finish && fragment.is_quarantined()) data_.pace.start_by(fragment.turn, now_us);
   if (fragment.waiting.gather == Waiting::Gather::with_publication) fragment.waiting.gather = Waiting::Gather::now;
   initiator_.note_publication(fragment);
@@ -218,13 +218,13 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   data_.pace.add_work({.publications = 1});
   fragment.buffers.take_back(publication.generation);
   if (!fragment.buffers.gathered()) return false;
-  fragment.hold(stage::TakingIn{});  // what its clients have published is taken in first
+  fragment.hold(stage::TakingIn{});  // the clients' publications are taken in first
   out.run.push_back({f, Actions::TakeIn{}});
   return true;
 }
 
 void Replica::recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out) {
-  if (!done) return;  // the client is serving it: what waits goes on when it has published
+  if (!done) return;  // the client is serving it: waiting work goes on when it has published
   data_.fragments[f].buffers.recall();
   if (!data_.fragments[f].is_held()) go_on(f, now_us, out);
 }
@@ -271,16 +271,16 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
           },
       },
       result);
-  if (!fragment.is_held()) go_on(f, now_us, out);  // else a follow-up has begun
+  if (!fragment.is_held()) go_on(f, now_us, out);  // otherwise a follow-up has begun
   if (vacated) client_.let_in(out);
 }
 
-/// What waits for the fragment goes on, in this order, until something holds it again.
+/// Waiting work goes on in this order, until something holds the fragment again.
 void Replica::go_on(std::uint32_t f, TimeUs now_us, Actions& out) {
   using Step = bool (Replica::*)(std::uint32_t, TimeUs, Actions&);
   static constexpr Step agenda[] = {
-      &Replica::take_publication,  // the client's, that came meanwhile
-      &Replica::undo,              // a half whose initiator never took the other
+      &Replica::take_publication,  // the client published while it was held
+      &Replica::undo,              // a half whose initiator never took its own
       &Replica::conclude,          // the reply to this node's request
       &Replica::gather_one,        // its move into the node's own memory
       &Replica::answer,            // another's request
@@ -376,15 +376,15 @@ void Replica::hear(const NodeId& from, const JobInfo& info) {
   ReplyCache& replies = data_.book.replies();
   const std::uint64_t first_before = neighbour->info.first_exchange;
   if (info.state != ReplicaState::absent) {
-    // Its successor may know what has become of them, and does so best before it has begun many of its own.
+    // A successor may know the outcome of these exchanges. It is best asked before it has begun many of its own.
     replies.orphan(from, info.first_exchange);
     if (info.first_exchange > first_before) ask_at_once_ = true;
   } else {
     for (const ExchangeId& lost : replies.drop(from, info.first_exchange))
       data_.count_unresolved(lost.initiator);
   }
-  if (info.first_exchange < first_before) return;  // overtaken by what its successor says
-  // Whether it holds NaN is known no more: another replica has taken its place, or it is gone.
+  if (info.first_exchange < first_before) return;  // a successor's report has come before this one
+  // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
   if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   if (data_.finish && info.finishing == Finishing::over && data_.finish->over.size() < max_neighbours)
@@ -437,7 +437,7 @@ bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Ac
   return true;
 }
 
-/// Gives the fragment to this node, or to the first joiner that waits for it, if it can.
+/// Gives the fragment to this node's checkpoint, or to the first joiner that waits for it, if it can.
 bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   Waiting& waiting = fragment.waiting;
@@ -453,8 +453,8 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
     return give(data_.self);
   }
   if (waiting.pulls.empty()) return false;
-  // A node that trained alone was never asked for a publication: what there is may be as old as the job. A client that
-  // stands still is not waited for.
+  // A node that trained alone was never asked for a publication, so its publication may be as old as the job. A client
+  // that stands still is not waited for.
   const Age age = data_.age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
   if (empty || (stale && now_us - waiting.pulls_since_us < pull_patience_us)) {
@@ -487,7 +487,7 @@ void Replica::tick(TimeUs now_us, Actions& out) {
   initiator_.start_exchanges(now_us, out);
 }
 
-/// Not before this replica has a model: until then its clock is that of what it began with.
+/// A replica that has no model yet does not look: its clock is that of its client's first model.
 void Replica::look_at_clocks(TimeUs now_us) {
   if (data_.phase == Phase::joining) return;
   std::vector<JobClock::Claim> others;
@@ -504,7 +504,7 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
     data_.count_unresolved(lost.initiator);
   client_.forgive_memory();
   for (std::uint32_t f = 0; f < data_.fragments.count(); ++f)
-    give_model(f, now_us, out);  // to those that waited long enough
+    give_model(f, now_us, out);  // for joiners that have waited long enough
   for (Fragment& fragment : data_.fragments)
     responder_.turn_down_in_vain(fragment, now_us, out);
   initiator_.expire(now_us);

@@ -10,9 +10,9 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr double growth_max = 64;         // of the expected disagreement, for a node that was silent for long
-constexpr double quiet_tolerance = 1e-5;  // of the norm: what rounding leaves is a twentieth of it
-constexpr std::uint64_t tracer_seed = 0x7261636572;  // apart from the replica's other random numbers
+constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
+constexpr double quiet_tolerance = 1e-5;             // of the norm; rounding leaves a twentieth of it
+constexpr std::uint64_t tracer_seed = 0x7261636572;  // independent of the replica's other random numbers
 
 }  // namespace
 
@@ -57,7 +57,7 @@ Age ReplicaData::age_of(const Fragment& fragment) const {
 
 Witness ReplicaData::witness_for(const Fragment& fragment, const NodeId& partner) const {
   Witness witness = fragment.distances.witness(partner);
-  // Others will be met: better not believe the first.
+  // Other partners will be met, so a single first partner is not believed.
   if (neighbours.partners() >= witnesses_least) witness.alone = false;
   return witness;
 }

@@ -1,4 +1,4 @@
-// What the parts of a replica share: ClientSide, Initiator, Responder and Replica itself each decide on their own
+// The data that the parts of a replica share. ClientSide, Initiator, Responder and Replica each decide on their own
 // subject, and all of them read and write this. Owned by Replica, on its thread.
 
 #pragma once
@@ -15,22 +15,22 @@
 
 namespace gossamer::gossip {
 
-/// While the node leaves: gossip/replica/handover.hpp.
+/// State while the node leaves: gossip/replica/handover.hpp.
 struct Leaving {
   TimeUs deadline_us;
-  TimeUs publications_until_us;  ///< after this, what there is is handed over
-  std::size_t replicas;          ///< when it began, this one included
-  std::uint32_t first = 0;       ///< fragments before it are over
+  TimeUs publications_until_us;  ///< after this, the publications that exist are used
+  std::size_t replicas;          ///< number of replicas when it began, this one included
+  std::uint32_t first = 0;       ///< all fragments before this one are done
 };
 
-/// While the program has stopped training: gossip/replica/finishing.hpp.
+/// State while the program has stopped training: gossip/replica/finishing.hpp.
 struct Finish {
   enum class Health : std::uint8_t { sound, quarantined };
 
   Finishing stage = Finishing::begun;
-  Health health = Health::sound;  ///< quarantined: some fragment is, as of the last look
-  std::size_t partners = 0;       ///< that finish, too, as of the last look
-  std::set<NodeId> over;          ///< for whom the run was over, whether they are still there or not
+  Health health = Health::sound;  ///< quarantined: some fragment was, at the last look
+  std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
+  std::set<NodeId> over;          ///< nodes for which the run was over, whether still present or not
 
   [[nodiscard]] bool is_sound() const { return health == Health::sound; }
 };
@@ -53,17 +53,17 @@ struct ReplicaData {
   std::uint64_t clock = 0;  ///< samples that this replica has seen
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;
-  /// Counts what may have changed a model: a clock has moved, here or at a neighbour, or a neighbour has come or
-  /// changed its state, or models differ. It ends the rest of all fragments: Initiator::rest_if_quiet().
+  /// Counts events that may have changed a model: a clock has moved here or at a neighbour, a neighbour has come or
+  /// changed its state, or models differ. Each of them ends the rest of all fragments: Initiator::rest_if_quiet().
   std::uint64_t stir = 0;
 
   [[nodiscard]] bool runs() const { return phase == Phase::running; }
   [[nodiscard]] bool settled(const Fragment& fragment) const;
-  /// Finishing, and there is somebody who finishes that the fragment is not known to agree with.
+  /// True while finishing, if some finishing partner is not yet known to agree with the fragment.
   [[nodiscard]] bool hurries(const Fragment& fragment) const;
-  /// In periods: one, more or less.
+  /// About one period, by chance; in periods.
   [[nodiscard]] double jitter() { return 0.75 + 0.5 * random.uniform(); }
-  /// What a request for the fragment takes, or an answer, about.
+  /// About how many bytes a request for the fragment takes, or an answer.
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
 
@@ -71,13 +71,13 @@ struct ReplicaData {
   [[nodiscard]] Witness witness_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
-  /// From an exchange that was done. `counts`: it was no follow-up of this node's own.
+  /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
   void count_unresolved(const NodeId& initiator);
   void quarantine(Fragment& fragment);
 };
 
-/// Both ends hold the same, as far as exchanges tell.
+/// True if both ends hold the same values, as far as an exchange can tell.
 [[nodiscard]] bool agrees(const ExchangeMeasure& measure);
 
 }  // namespace gossamer::gossip

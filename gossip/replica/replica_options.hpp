@@ -1,4 +1,4 @@
-// How a replica behaves, as its node's configuration says.
+// The behaviour of a replica, as its node's configuration sets it.
 
 #pragma once
 
@@ -12,22 +12,22 @@ namespace gossamer::gossip {
 struct ReplicaOptions {
   Codec codec = Codec::q8;
   bool adapt_codec = false;            ///< instead of codec: q4 over slow links, q8 over others (Initiator::codec_for)
-  TimeUs period_us = 50 * us_per_ms;   ///< shortest time between two exchanges that a node starts of one fragment
-  std::size_t in_flight = 4;           ///< exchanges of its own that a node has under way at once
+  TimeUs period_us = 50 * us_per_ms;   ///< shortest time between two exchanges of one fragment that the node begins
+  std::size_t in_flight = 4;           ///< exchanges that the node may have under way at once
   float mixing_budget = 1.0F;          ///< see gossip/exchange/mixing.hpp
-  TimeUs lifetime_us = 10 * us_per_s;  ///< of an exchange without an answer, and of a reply nobody acknowledges
+  TimeUs lifetime_us = 10 * us_per_s;  ///< of an exchange without an answer, and of a reply that is not acknowledged
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/exchange/steps.hpp
   bool age_damping = true;      ///< values from an old state weigh less (age_shift(), gossip/exchange/mixing.hpp)
   OuterOptions outer = {};      ///< see gossip/exchange/outer.hpp
   PartnerRule partners = {};    ///< see gossip/replica/partners.hpp
-  double bytes_per_s = 0;       ///< most that this replica sends of requests and replies; 0: no limit
-  double link_bytes_per_s = 0;  ///< most that it sends to one neighbour; 0: no limit
-  double time_share = 0.02;     ///< most that gossip takes of the training's time; 0: no limit
-  double network_share = 0.5;   ///< most that it takes of what the node's network can carry, if known; 0: no limit
+  double bytes_per_s = 0;       ///< most bytes that this replica sends as requests and replies; 0: no limit
+  double link_bytes_per_s = 0;  ///< most bytes that it sends to one neighbour; 0: no limit
+  double time_share = 0.02;     ///< largest part of the training's time that gossip takes; 0: no limit
+  double network_share = 0.5;   ///< largest part of the node's network capacity, if known; 0: no limit
   bool crossing_rule = true;    ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
-  /// Distances beyond this many times the median are averaged more gently (gossip/codec/influence.hpp). A lower value
-  /// lets a poisoned or far-off partner move less, and slows stragglers down. 0: off.
+  /// Distances beyond this many times the median are averaged with a smaller weight (gossip/codec/influence.hpp). A
+  /// lower value limits a poisoned or far-off partner more, and slows stragglers down. 0: off.
   float clip = 0;
 };
 

@@ -46,7 +46,7 @@ ReplyCache::Initiator& ReplyCache::initiator_of(const NodeId& id) {
 
 void ReplyCache::make_room(Initiator& initiator) {
   if (initiator.entries.size() < max_remembered) return;
-  // The oldest that is done with; there is one, since the others are bounded far below.
+  // The oldest entry that is done with is removed. There is one, since the bounds of the others are far below.
   const auto oldest = std::find_if(initiator.entries.begin(), initiator.entries.end(), [](const auto& item) {
     return item.second.stage == Stage::acknowledged || item.second.stage == Stage::declined;
   });
@@ -68,7 +68,7 @@ std::uint32_t ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
   GOSSAMER_CHECK(!free_places_.empty());
   Initiator& initiator = initiator_of(id.initiator);
   make_room(initiator);
-  const std::uint32_t place = free_places_.back();  // the one left last: its memory is warm
+  const std::uint32_t place = free_places_.back();  // the place that was freed last: its memory is warm
   free_places_.pop_back();
   const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us, .place = place}).second;
   GOSSAMER_CHECK(added);
@@ -163,7 +163,7 @@ bool ReplyCache::acknowledge(const ExchangeId& id) {
 std::optional<UndoTask> ReplyCache::take_back(const ExchangeId& id) {
   Entry* const entry = answered(id);
   if (entry == nullptr) return std::nullopt;
-  if (entry->half.exponents.empty()) {  // the two agreed: there was nothing to commit
+  if (entry->half.exponents.empty()) {  // the two ends agreed: there was nothing to commit
     (void)acknowledge(id);
     return std::nullopt;
   }
@@ -222,9 +222,9 @@ std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before)
   while (!initiator.entries.empty() && initiator.entries.begin()->first < before) {
     const auto& [counter, entry] = *initiator.entries.begin();
     if (entry.stage == Stage::answered) lost.push_back({id, counter});
-    if (entry.stage == Stage::answered) leave_place(entry.place);  // a worker may be writing into that of another
+    if (entry.stage == Stage::answered) leave_place(entry.place);  // otherwise a worker may be writing to the place
     close(initiator, entry);
-    initiator.floor = std::max(initiator.floor, counter);  // stays: the node may come back and repeat itself
+    initiator.floor = std::max(initiator.floor, counter);  // kept: the node may come back and repeat a request
     initiator.entries.erase(initiator.entries.begin());
   }
   return lost;
@@ -232,7 +232,7 @@ std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before)
 
 std::vector<std::pair<NodeId, ExchangeInquiry>> ReplyCache::inquiries() const {
   std::vector<std::pair<NodeId, ExchangeInquiry>> inquiries;
-  if (orphans_ == 0) return inquiries;  // as nearly always
+  if (orphans_ == 0) return inquiries;  // the usual case
   for (const auto& [id, initiator] : initiators_) {
     for (const auto& [counter, entry] : initiator.entries) {
       if (!entry.orphan()) continue;
@@ -247,7 +247,7 @@ void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
   if (initiator == initiators_.end()) return;
   const auto entry = initiator->second.entries.find(reply.counter);
   if (entry == initiator->second.entries.end()) return;
-  if (entry->second.orphaned) return;  // its initiator is asked what it knows, when it is in reach
+  if (entry->second.orphaned) return;  // its initiator is asked about it when in reach
   if (entry->second.stage == Stage::declined) entry->second.reply = reply;
   entry->second.unsent = any_unsent_ = true;
 }
@@ -304,7 +304,7 @@ void ReplyCache::add_seen(const ExchangeId& id, Seen& seen) {
 }
 
 void ReplyCache::bound(Seen& seen) {
-  // Counters begin with the time of day: the smallest are of those that have been away for longest.
+  // Counters begin with the time of day, so the smallest belong to initiators that have been away for longest.
   const auto by_counter = [](const auto& a, const auto& b) { return a.second < b.second; };
   while (seen.size() > max_initiators)
     seen.erase(std::min_element(seen.begin(), seen.end(), by_counter));

@@ -1,17 +1,17 @@
-// Exactly once: what a responder remembers of the exchanges it has answered.
+// A responder's memory of the exchanges it has answered, so that each request is committed exactly once.
 //
-// A reply is kept until the initiator says what has become of it, and a repeated request gets the same reply and no
-// second commit. After that only the counters are remembered, as one floor for each initiator: counters rise, so a
-// request at or under the floor is too old to be taken.
+// A reply is kept until the initiator says what has become of it. A repeated request gets the same reply, and nothing
+// is committed a second time. After that only a floor of the counters is kept for each initiator. Counters rise, so a
+// request at or below the floor is too old and is not taken.
 //
-// Where an answer to a reply is overdue, because its lifetime is over or the initiator's daemon is dead, the reply is
-// *orphaned*: the initiator, or its successor, is asked what has become of it, whenever that is in reach. If it has not
-// taken it and never will, take_back() gives what there is to undo.
+// If no acknowledgement comes, because the reply's lifetime is over or the initiator's daemon is dead, the reply is
+// *orphaned*. The initiator, or its successor, is then asked about it whenever it is in reach. If it has not committed
+// its half and never will, take_back() gives the half to undo.
 //
-// Bounded: `max_unacknowledged` replies an initiator (then it hears busy), `max_remembered` counters in all an
-// initiator, `max_orphans` orphaned replies in all, none older than `orphan_life_us`; and of the places for replies one
-// initiator, and all orphans together, take half at most, so that nobody who is silent or gone keeps others from being
-// answered. One owner, one thread.
+// Bounds: an initiator has at most `max_unacknowledged` replies (then it is answered busy) and `max_remembered`
+// counters. In all there are at most `max_orphans` orphaned replies, none older than `orphan_life_us`. One initiator,
+// and all orphans together, take at most half of the places for replies, so that a silent or dead node does not stop
+// others from being answered. One owner, one thread.
 
 #pragma once
 
@@ -35,72 +35,71 @@ class ReplyCache {
 
   enum class Standing {
     fresh,         ///< never seen: answer it
-    working,       ///< being answered: the reply will go out
-    answered,      ///< reply() has it: send it again
-    acknowledged,  ///< the initiator has had it: nothing to do
-    declined,      ///< was turned down, and that is final: a copy accepted later would be committed at one end only
+    working,       ///< being answered: the reply will be sent
+    answered,      ///< reply() has the reply: send it again
+    acknowledged,  ///< the initiator has acknowledged: nothing to do
+    declined,      ///< turned down for good: if a copy were accepted later, only one end would commit
     expired,       ///< older than what is remembered
-    full,          ///< too many replies are unacknowledged, of this initiator or in all
+    full,          ///< too many replies are unacknowledged, for this initiator or in all
   };
   [[nodiscard]] Standing standing(const ExchangeId& id) const;
   /// The reply kept for an `answered` exchange.
   [[nodiscard]] const ExchangeReply& reply(const ExchangeId& id) const;
 
-  /// Replies are kept in `capacity` numbered places, one each, so that a record of them can be kept where it outlives
-  /// the daemon; with none left, standing() is `full`. Before anything else.
+  /// Replies are kept in `capacity` numbered places, one each, so that a record of each can outlive the daemon. When no
+  /// place is left, standing() is `full`. Call it before anything else.
   void set_capacity(std::uint32_t capacity);
-  /// A fresh request is being answered. Returns the place of its reply.
+  /// Begins the answer to a fresh request. Returns the place of its reply.
   std::uint32_t begin(const ExchangeId& id, TimeUs now_us);
-  /// It has been committed: keep the reply, and what it takes to undo this half. False if the initiator was dropped
-  /// meanwhile: nobody will acknowledge it, and its place is to be left.
+  /// The answer is committed: keeps the reply, and the half for an undo. False if the initiator was dropped meanwhile:
+  /// nobody will acknowledge the reply, and the caller calls leave_place().
   bool store(const ExchangeId& id, ExchangeReply reply, AnsweredHalf half, TimeUs now_us);
-  /// The same of a reply that a former daemon of this node has given: it is an orphan.
+  /// Stores a reply that a former daemon of this node gave. It is an orphan at once.
   void restore(const ExchangeId& id, std::uint32_t place, ExchangeReply reply, AnsweredHalf half, TimeUs now_us);
-  /// Nothing is kept there any more, and no worker writes there.
+  /// Frees the place: no reply is kept there any more, and no worker writes there.
   void leave_place(std::uint32_t place);
-  /// Places that have been left since the last call.
+  /// Places freed since the last call.
   [[nodiscard]] std::vector<std::uint32_t> take_left() { return std::exchange(left_, {}); }
-  /// It is turned down (busy, refused), whether begun or not: a copy of the request must hear the same. The place of
-  /// one that was begun is to be left.
+  /// The request is turned down (busy, refused), whether the answer was begun or not. A copy of the request must get
+  /// the same answer. If the answer was begun, the caller calls leave_place().
   void decline(const ExchangeId& id, TimeUs now_us);
-  /// True if a kept reply was acknowledged by this.
+  /// True if this acknowledged a kept reply.
   bool acknowledge(const ExchangeId& id);
-  /// The initiator has not taken the reply and never will: what is to be undone, if there is anything. Its place stays
-  /// taken until leave_place().
+  /// The initiator has not committed its half and never will. Returns the half to undo, if there is one. Its place
+  /// stays taken until leave_place().
   std::optional<UndoTask> take_back(const ExchangeId& id);
 
-  /// Orphans what is past its lifetime, and drops the oldest orphans; returns whose the dropped replies are: nobody
-  /// will know what has become of them.
+  /// Orphans replies beyond their lifetime, and drops the oldest orphans. Returns the exchanges of dropped replies:
+  /// nobody will know what has become of them.
   std::vector<ExchangeId> expire(TimeUs now_us);
-  /// The initiator's daemon is dead, or its exchanges with smaller counters than `before` are a former one's: orphans
-  /// their replies.
+  /// The initiator's daemon is dead, or counters below `before` belong to an earlier replica of it: orphans them.
   void orphan(const NodeId& initiator, std::uint64_t before);
-  /// Its replica is gone for good, and with it what has become of its exchanges with smaller counters than `before`.
-  /// Returns the replies that are dropped.
+  /// The initiator's replica is gone for good, so nobody can say what became of exchanges with counters below `before`.
+  /// Returns the exchanges whose replies are dropped.
   std::vector<ExchangeId> drop(const NodeId& initiator, std::uint64_t before);
-  /// What is to be asked of the initiators.
+  /// The inquiries to send to initiators.
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeInquiry>> inquiries() const;
   [[nodiscard]] std::size_t orphans() const { return orphans_; }
-  /// This reply, given or declining, could not be sent: take_unsent() will give it again.
+  /// This reply, whether it accepts or declines, could not be sent. take_unsent() will return it again.
   void mark_unsent(const NodeId& initiator, const ExchangeReply& reply);
-  /// Nor may any of this initiator's have arrived that it has not acknowledged.
+  /// Marks all replies to this initiator that it has not acknowledged: they may not have arrived.
   void mark_unsent(const NodeId& initiator);
-  /// Replies to this initiator that were given `patience_us` ago or more and not acknowledged, since they were last
-  /// given: take_unsent() will give them again. Returns how many.
+  /// Marks replies to this initiator that were sent `patience_us` ago or more and are not acknowledged. take_unsent()
+  /// will return them again. Returns how many there are.
   std::size_t mark_overdue(const NodeId& initiator, TimeUs now_us, TimeUs patience_us);
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeReply>> take_unsent();
 
-  /// The last exchange seen of each initiator. It must outlive a replica whose node lives on: the node's next replica
-  /// would answer again what this one has answered.
+  /// The last exchange seen of each initiator. It must outlive a replica whose node lives on; otherwise the node's next
+  /// replica would answer the same requests again.
   using Seen = std::map<NodeId, std::uint64_t>;
   /// Adds what this cache has seen; at most max_initiators are kept.
   void add_seen(Seen& seen) const;
-  /// The same of one exchange, which was turned down where there was no replica: that is final, too.
+  /// Adds one exchange that was turned down where there was no replica. That answer is final as well.
   static void add_seen(const ExchangeId& id, Seen& seen);
-  /// Takes nothing that a predecessor may have seen.
+  /// From now on, takes no exchange that a predecessor may have seen.
   void begin_after(const Seen& seen);
 
-  /// Replies kept, of all initiators, but for orphans.
+  /// Number of replies kept for all initiators, without orphans.
   [[nodiscard]] std::size_t unacknowledged() const;
 
  private:
@@ -108,14 +107,14 @@ class ReplyCache {
   struct Entry {
     Stage stage = Stage::working;
     TimeUs begun_us = 0;
-    TimeUs given_us = 0;  ///< the reply, last
+    TimeUs given_us = 0;  ///< when the reply was last sent
     bool unsent = false;
     std::uint32_t place = 0;
     bool orphaned = false;
     ExchangeReply reply = {};
     AnsweredHalf half = {};
 
-    /// Somebody waits for its end.
+    /// True if somebody waits for its end.
     [[nodiscard]] bool open() const { return (stage == Stage::working || stage == Stage::answered) && !orphaned; }
     [[nodiscard]] bool orphan() const { return stage == Stage::answered && orphaned; }
   };
@@ -129,7 +128,7 @@ class ReplyCache {
   void make_room(Initiator& initiator);
   [[nodiscard]] Entry* answered(const ExchangeId& id);
   void orphan(Initiator& initiator, Entry& entry);
-  /// It is neither worked on nor kept any more.
+  /// The entry is no longer worked on nor kept.
   void close(Initiator& initiator, const Entry& entry);
   void settle(Initiator& initiator, Entry& entry);
 

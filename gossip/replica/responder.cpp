@@ -6,11 +6,11 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Of an exchange's lifetime: a request waits no longer for a publication. Its initiator sends it in the first half of
-/// the lifetime, so that the answer comes before it is given up.
+/// A request waits for a publication for at most this part of an exchange's lifetime. Its initiator sends it in the
+/// first half of the lifetime, so the answer comes before the initiator gives up.
 constexpr TimeUs asked_lifetime_divisor = 3;
 
-/// Both ends have asked each other.
+/// True if both ends have asked each other.
 bool crosses(const Fragment& fragment, const NodeId& from) {
   using Stage = OwnExchange::Stage;
   return fragment.own && (fragment.own->stage == Stage::awaiting || fragment.own->stage == Stage::replied) &&
@@ -60,7 +60,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
                              Actions& out) {
   if (is_known(from, request, now_us, out)) return;
   const RefuseReason reason = objection(request);
-  // What is asked for is finite there. Where both are quarantined, the one that is well first must be free to ask.
+  // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask.
   if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
     data_.fragments[request.fragment].quarantined_at.erase(from);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
@@ -81,7 +81,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
       !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
-  if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since it last told
+  if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since its last report
   if (!client_.at_hand(request.fragment, out)) {
     fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
     return;
@@ -130,14 +130,14 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs no
   return true;
 }
 
-/// An answer costs as much as a request, but turning one down wastes what it took to send: a little debt is made. Two
-/// fragments' worth in any case, or two nodes that both have just asked would turn each other down for ever.
+/// An answer costs as much as a request, but a request that is turned down was sent in vain. So a little debt is
+/// allowed: at least two fragments, or two nodes that both have just asked would turn each other down for ever.
 bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
   const std::size_t debt_bytes = 2 * data_.sent_bytes(fragment);
   return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
 }
 
-/// By all that can be known here: a request does not say so.
+/// This is a guess from all that is known here: a request does not say whether it is a follow-up.
 bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
   return fragment.wide_at == from && now_us - fragment.exchanged_us < data_.pace.period_us() / 2;
 }

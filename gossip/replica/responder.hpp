@@ -1,11 +1,10 @@
-// The exchanges that others begin with this node: what a request is answered, and what becomes of an answer whose
-// initiator is gone.
+// The exchanges that others begin with this node: the answers, and the end of answers whose initiator is gone.
 //
 //   request → answer (decode, weigh, commit) → reply sent and kept → acknowledgement
 //                                                          └ never taken: undone
 //
-// Part of a replica (gossip/replica/replica.hpp), on its thread. Every function that ends work on a fragment leaves it
-// to the replica to go on with what waits for the fragment.
+// This is a part of a replica (gossip/replica/replica.hpp) and runs on its thread. After each function that ends work
+// on a fragment, the replica goes on with what waits for the fragment.
 
 #pragma once
 
@@ -18,31 +17,31 @@ class Responder {
   Responder(ReplicaData& data, ClientSide& client) : data_(data), client_(client) {}
 
   void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
-  /// Answers the request that waited for the fragment; true if that holds it.
+  /// Answers the request that waited for the fragment. True if that holds the fragment.
   bool answer_waiting(std::uint32_t f, TimeUs now_us, Actions& out);
   void answered(std::uint32_t f, stage::Answering&& at, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
-  /// A fragment of which a half is to be undone as soon as nothing else is done with it; none: there is none.
+  /// Returns a fragment with a half to undo as soon as the fragment is not held; none if there is none.
   [[nodiscard]] std::optional<std::uint32_t> acknowledged(const NodeId& from, const ExchangeAck& ack);
-  /// Undoes the next half that waits for it; true if that holds the fragment.
+  /// Undoes the next half that waits for the fragment. True if that holds the fragment.
   bool undo_next(std::uint32_t f, Actions& out);
   void undone(std::uint32_t f, const stage::Undoing& at, const UndoTask::Result& result, Actions& out);
 
   /// Turns down the request that waits for the fragment, if there is one.
   void turn_down_waiting(Fragment& fragment, TimeUs now_us, Actions& out);
-  /// Turns it down if it has waited too long, or for nothing.
+  /// Turns down the waiting request if it has waited too long, or can no longer be answered.
   void turn_down_in_vain(Fragment& fragment, TimeUs now_us, Actions& out);
-  /// Asks what has become of replies that should long have been acknowledged.
+  /// Asks initiators about replies whose acknowledgement is long overdue.
   void inquire(Actions& out) const;
 
  private:
   enum class Waited : std::uint8_t { no, yes };
 
   void take_request(const NodeId& from, ExchangeRequest&& request, Waited waited, TimeUs now_us, Actions& out);
-  /// True if a request with this name has been dealt with before: what there is to say again was said.
+  /// True if a request with this name was dealt with before. Any answer that is due has then been given again.
   bool is_known(const NodeId& from, const ExchangeRequest& request, TimeUs now_us, Actions& out);
-  /// Why a request cannot be taken at all; none if it can.
+  /// The reason why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
-  /// Keeps a request for an empty fragment until the client has published; false if it cannot wait.
+  /// Keeps a request for an empty fragment until the client has published. False if it cannot wait.
   bool let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out);
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;

@@ -1,4 +1,3 @@
-// See tracer.hpp.
 
 #include "gossip/replica/tracer.hpp"
 
@@ -9,26 +8,26 @@
 namespace gossamer::gossip {
 namespace {
 
-/// Mean squares below this are rounding: the values differ by 1e-14 of what they began with.
+/// A mean square below this is rounding: the values differ by 1e-14 of their initial size.
 constexpr double equal_square = 1e-28;
-/// Two that meet twice in a row are equal without anyone else being so; so many in a row are no chance.
+/// Two replicas that meet twice in a row are equal, others may not be. This many equal meetings are not by chance.
 constexpr std::uint32_t equal_enough = 8;
-/// A round lasts so long at least: among neighbours all may be equal while others are not, and come in now and then.
+/// A round lasts at least this long: all neighbours may be equal while others are not, and are met only now and then.
 constexpr std::uint32_t least_round_exchanges = 256;
-/// Rounds are numbered in steps of up to this by chance: those of two parts that do not meet stay different.
+/// The round number grows by a random step up to this, so that separate parts of a cluster keep different rounds.
 constexpr std::uint64_t most_round_step = 4096;
-/// What counts of the rounds before the last.
+/// The weight of the rounds before the last.
 constexpr double remembered = 0.5;
 constexpr std::size_t max_points = 512;
 constexpr std::size_t least_points = 8;
-/// What a fit must rest on: factors of e in the mean square, or exchanges. In a round that others ended soon, or that
-/// began with some equal, as replicas that joined are, the fast modes are all there is to see.
+/// A fit needs this much: factors of e in the mean square, or exchanges. A round shows only the fast modes if others
+/// ended it soon, or if some began it equal, as replicas that have just joined do.
 constexpr double least_decline = 20;
 constexpr std::uint32_t least_exchanges = 1024;
 constexpr TimeUs stale_us = 30 * us_per_s;
 constexpr double stale_intervals = 20;
 
-/// Rounds wrap (RFC 1982).
+/// Round numbers wrap (RFC 1982).
 bool is_newer(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) > 0;
 }
@@ -78,7 +77,7 @@ TracerValues Tracer::answer(const std::optional<TracerValues>& asked, int shift,
 void Tracer::conclude(const std::optional<TracerValues>& sent, const std::optional<TracerValues>& replied, int shift,
                       TimeUs now_us) {
   if (!replied) return;
-  // What was sent is what the responder has moved by: values that were drawn since then are no part of it.
+  // The responder has moved by the values that were sent. Values drawn since then have no part in it.
   const bool same = sent && own_ && sent->round == own_->round && sent->round == replied->round;
   if (!follow(*replied)) return;
   if (same) mix(*sent, *replied, shift, now_us);
@@ -108,7 +107,7 @@ void Tracer::observe(double square, TimeUs now_us) {
       std::erase_if(seen_.points, [&](const Point& point) { return point.exchange % seen_.stride != 0; });
     }
   }
-  // For as long again as it took: what comes in over a narrow way may stay out for a while.
+  // Half of the round's exchanges must find equal values: others may come late over a narrow way.
   const std::uint32_t enough = std::max(equal_enough, seen_.exchanges / 2);
   const bool equal = seen_.equal_in_a_row >= enough && seen_.exchanges >= least_round_exchanges;
   if (!equal && seen_.exchanges < most_tracer_exchanges) return;
@@ -119,7 +118,7 @@ void Tracer::observe(double square, TimeUs now_us) {
 void Tracer::end_round() {
   const auto fitted = fit(seen_);
   if (!fitted) return;
-  // By their exchanges: a round that others ended soon says less.
+  // Rounds are weighted by their exchanges: a round that others ended soon says less.
   past_.last_exchanges = seen_.exchanges;
   past_.exchanges = remembered * past_.exchanges + seen_.exchanges;
   past_.decline = remembered * past_.decline + fitted->per_exchange * seen_.exchanges;
@@ -134,8 +133,8 @@ std::optional<MixingEstimate> Tracer::fit(const Seen& seen) {
     return MixingEstimate{.per_exchange = per_exchange, .per_s = per_exchange / interval_us * us_per_s};
   };
   if (seen.points.empty()) return std::nullopt;
-  // The first third is left out: faster modes have not gone yet. What counts is the largest square still to come: two
-  // that are closer for the moment are no nearer to the others.
+  // The first third is left out: faster modes are still there. The fit uses the largest square still to come: two
+  // replicas that are closer for the moment are no nearer to the others.
   double count = 0;
   double mean_x = 0;
   double mean_y = 0;
@@ -152,7 +151,7 @@ std::optional<MixingEstimate> Tracer::fit(const Seen& seen) {
     mean_y += (point.log_square - mean_y) / count;
   }
   if (count < static_cast<double>(least_points)) {
-    // Equal after a handful: as fast as can be told.
+    // Equal after a handful of exchanges: mixing is as fast as can be measured.
     if (seen.equal_in_a_row < equal_enough) return std::nullopt;
     const Point& first = seen.points.front();
     if (seen.equal_since <= first.exchange) return std::nullopt;
@@ -174,7 +173,7 @@ std::optional<MixingEstimate> Tracer::estimate(TimeUs now_us) const {
   const auto since_us = static_cast<double>(now_us - seen_.last_us);
   const double interval_us = mean_interval_us(seen_.first_us, seen_.last_us, seen_.exchanges);
   if (seen_.exchanges > 0 && since_us > stale_us && since_us > stale_intervals * interval_us) return std::nullopt;
-  // A round that takes long tells that mixing has become slower, before it is over.
+  // A round that takes long shows that mixing has become slower, before it is over.
   if (seen_.exchanges > 2 * past_.last_exchanges) {
     if (const auto present = fit(seen_)) return present;
   }

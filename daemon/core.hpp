@@ -25,7 +25,7 @@ class Core : public ClientEvents {
   [[nodiscard]] virtual std::vector<PeerStatus> peer_statuses() const = 0;
   [[nodiscard]] virtual std::vector<ClusterMemberStatus> member_statuses() const = 0;
   [[nodiscard]] virtual std::vector<JobStatus> job_statuses() const = 0;
-  /// What other nodes report about themselves; in a large cluster, only some of them.
+  /// The other nodes' reports about themselves; in a large cluster, only some of them.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
   /// Nothing if the disk answers, or nothing waits to be written.

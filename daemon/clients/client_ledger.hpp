@@ -1,4 +1,4 @@
-// What attached clients use, in all and by user: whether one more fits, and which limits are nearly used up.
+// The resources of attached clients, in all and by user: whether one more fits, which limits are nearly used up.
 //
 // Kept by the client listener, on the loop's thread. Invariant: no limit is exceeded if a client is entered only after
 // objection() has found nothing against it.

@@ -53,7 +53,7 @@ class ClientMemory {
   ClientMemory& operator=(ClientMemory&& other) noexcept;
   ~ClientMemory();
 
-  // What the client declared; validated, and constant.
+  // Values that the client declared; validated, and constant.
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
@@ -147,7 +147,7 @@ class ClientMemory {
   void set_fragments_pulled(std::uint32_t count);
   void set_neighbours(std::uint32_t count);
   void set_exchanges(std::uint64_t count);
-  /// What the run's exchanges cost and how well the replicas agree, for the program to show.
+  /// For the program to show: what the run's exchanges cost, and how well the replicas agree.
   struct Statistics {
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;

@@ -22,7 +22,7 @@ namespace {
 
 using layout::AttachStatus;
 
-/// What people can do about a GPU that is full.
+/// Advice for a GPU that is full.
 constexpr const char* leave_room =
     "leave it room, with torch.cuda.set_per_process_memory_fraction() or XLA_PYTHON_CLIENT_MEM_FRACTION";
 

@@ -29,7 +29,7 @@
 
 namespace gossamer::daemon {
 
-/// What the writing of checkpoints asks of its job.
+/// The job as the writing of checkpoints sees it.
 class CheckpointSource {
  public:
   virtual ~CheckpointSource() = default;

@@ -1,6 +1,6 @@
-// What the jobs of a node share for checkpoints: the options, and one thread that waits for the disk, so that neither
-// the loop nor the workers ever do. A disk that fails, is full or hangs costs checkpoints and nothing else. The thread
-// also does the daemon's other writes that may wait.
+// The checkpoint options that the jobs of a node share, and one thread that waits for the disk, so that neither the
+// loop nor the workers ever do. A disk that fails, is full or hangs costs checkpoints and nothing else. The thread also
+// does the daemon's other writes that may wait.
 //
 // Made in main; everything is called from the loop's thread. Invariant: at most disk_queue tasks wait for the thread.
 

@@ -28,11 +28,11 @@
 
 namespace gossamer::daemon {
 
-/// What the beginning asks of its job.
+/// The job as its beginning sees it.
 class BeginningHost {
  public:
   virtual ~BeginningHost() = default;
-  /// What this holds keeps the job, and with it all memory, while work is under way.
+  /// The returned pointer keeps the job, and with it all memory, while work is under way.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
   /// The job has ended, or its client is gone: results are not wanted any more.
   [[nodiscard]] virtual bool is_gone() const = 0;

@@ -29,7 +29,7 @@ class JobEnding {
   [[nodiscard]] bool all_stopped() const { return training_ != Training::go_on; }
 
  private:
-  /// What the clients do.
+  /// How far the clients are.
   enum class Training : std::uint8_t {
     go_on,     ///< some client trains
     stopped,   ///< none trains, but their models are not all equal yet

@@ -62,9 +62,7 @@ class Network {
   [[nodiscard]] std::uint64_t messages_sent(std::size_t node) const { return nodes_[node].messages_sent; }
   [[nodiscard]] std::uint64_t lost() const { return lost_; }
   [[nodiscard]] std::uint64_t duplicated() const { return duplicated_; }
-  [[nodiscard]] std::uint64_t held_back() const {
-    return held_back_;
-  }  ///< messages delayed so that they come out of order
+  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< delayed, to come out of order
 
  private:
   struct Node {

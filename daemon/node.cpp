@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
 constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no jobs
 
-/// A stop waits for clients to collect their corrections: this long, or twice as long as their steps take.
+/// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
 constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
 constexpr std::size_t max_gone = 4096;  // names of former jobs that are remembered

@@ -120,7 +120,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   GpuSums gpu_sums_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
-  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or without a replica
+  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or when there was none
   std::uint64_t incarnation_;
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;

@@ -46,7 +46,8 @@ struct NothingYet {};
 
 [[nodiscard]] std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket);
 
-/// Sends the one reply, with the descriptor that the client is to keep; -1: none. The reply may be lost.
+/// Sends the one reply, with the descriptor that the client is to keep; -1: none. It is lost if the client does not
+/// take it.
 void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message,
                 int to_keep = -1);
 

@@ -92,7 +92,7 @@ struct ClientListenerOptions {
   NodeId node = {};                   ///< told to clients
   ClientLimits limits = {};
   KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
-  Devices* devices = nullptr;                      ///< outlives the listener; null: no memory of GPUs
+  Devices* devices = nullptr;                      ///< outlives the listener; null: GPUs are not used
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
   std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
                                                    ///< 10 s for which a client waits for its reply

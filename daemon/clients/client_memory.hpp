@@ -87,7 +87,7 @@ class ClientMemory {
   /// bytes at least.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
 
-  // Where the buffers are.
+  // The place of the buffers.
   /// The client says that the buffers are in a GPU's memory. Then they must not be used before share().
   [[nodiscard]] bool on_device() const { return on_device_; }
   /// Sets the GPU memory that the buffers are in, of device_bytes() at least; for buffers in the host, the pinning.
@@ -197,7 +197,7 @@ class ClientMemory {
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
   std::shared_ptr<const DeviceMemory> shared_;
-  int memfd_ = -1;  // of lean memory
+  int memfd_ = -1;  // for lean memory only
   std::uint64_t window_bytes_ = 0;
   layout::Plan plan_{};
   std::uint64_t elements_ = 0;

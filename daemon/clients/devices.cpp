@@ -1,5 +1,3 @@
-// See devices.hpp.
-
 #include "daemon/clients/devices.hpp"
 
 #include <fmt/format.h>
@@ -83,9 +81,9 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
     return changed.wait_for(lock, patience, [this] { return ended; });
   }
 
-  Devices* owner;                                    // for the loop; null once it has gone
+  Devices* owner;                                    // used on the loop; null once it has gone
   std::vector<std::shared_ptr<OpenDevice>> left_to;  // kept open if the thread hangs: closing them would hang, too
-  std::optional<device::Plugin> plugin;              // for the thread
+  std::optional<device::Plugin> plugin;              // used on the thread
   std::atomic<std::uint64_t> mapped_bytes = 0;
 
   std::mutex mutex;  // guards the members below

@@ -56,7 +56,7 @@ struct NodeMemory::Header {
 
 struct alignas(64) NodeMemory::Entry {
   struct OwnHalf {
-    std::atomic<std::uint64_t> counter;  ///< the exchange's; 0: none
+    std::atomic<std::uint64_t> counter;  ///< the exchange's counter; 0: none
     std::atomic<std::uint64_t> commits;  ///< gossip::OwnHalf::commits; stored before the word with these commits
   };
   std::atomic<std::uint64_t> word;        ///< the copy's word

@@ -196,7 +196,7 @@ class Job : public std::enable_shared_from_this<Job>,
   std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor. Kept until the replica is released
   std::shared_ptr<device::NodeMean> node_mean_;    // made once a client is on another GPU
   Clients clients_;                                // attached, oldest first; at most LocalGroup::max_clients
-  JobMemory memory_;                               // what outlives the daemon
+  JobMemory memory_;                               // where the replica is, and what outlives the daemon
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};

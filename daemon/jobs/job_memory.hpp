@@ -22,7 +22,7 @@ class JobMemory : public gossip::ReplicaMemory, public gossip::CopyMemory {
   /// `number` is above every number of an earlier daemon's life.
   JobMemory(std::shared_ptr<JobClient> first, std::shared_ptr<NodeMemory> node, std::uint64_t number);
 
-  /// The client whose memory holds the fragments that are not gathered. Null: it is gone, and all is gathered.
+  /// The client whose memory holds the fragments that are not gathered. Null: it is gone, and not needed.
   [[nodiscard]] const std::shared_ptr<JobClient>& first() const { return first_; }
   void set_first(std::shared_ptr<JobClient> client) { first_ = std::move(client); }
   [[nodiscard]] const std::shared_ptr<NodeMemory>& node() const { return node_; }

@@ -134,7 +134,7 @@ class Cluster {
 
     Client client;
     std::unique_ptr<gossip::ExchangeCounter> counter;
-    gossip::ReplyCache::Seen seen;             ///< by earlier replicas of this daemon
+    gossip::ReplyCache::Seen seen;             ///< seen by earlier replicas of this daemon
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;

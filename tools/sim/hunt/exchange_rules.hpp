@@ -5,8 +5,8 @@
 //   kept replies     A replica neither keeps nor repeats a reply that was acknowledged or whose lifetime is over.
 //   crossing         If two nodes' requests for one fragment cross, one of them is refused: if both were answered,
 //                    the two replicas would trade places instead of meeting.
-//   mixing budget    While a replica's own request is out, the weights of that exchange and of its answers sum to at
-//                    most the mixing budget. One answer takes at most half of it, and at most what was asked for.
+//   mixing budget    While a replica's own request is out, the weights of that exchange and of the replica's answers
+//                    sum to at most the mixing budget. One answer takes at most half of it, and no more than asked.
 //
 // World (hunt/scenario.cpp) runs it and passes every event to it. One thread.
 

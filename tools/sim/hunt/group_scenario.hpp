@@ -30,9 +30,9 @@ enum class GroupFault {
   lost_copy,          ///< a daemon's death loses the node's copy
   lost_receipts,      ///< a daemon's death loses the receipts of publications
   late_copy,          ///< a change of the copy counts only when the next one is made
-  correction_lost,    ///< a client does not add one correction
-  correction_twice,   ///< a client leaves one correction out
-  publication_twice,  ///< a client adds one correction twice
+  correction_lost,    ///< a client leaves one correction out
+  correction_twice,   ///< a client adds one correction twice
+  publication_twice,  ///< a death leaves publications noted as in no copy, though a copy has them
   lost_records,       ///< a daemon's death loses the records of its replies
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
 };

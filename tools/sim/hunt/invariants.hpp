@@ -8,7 +8,7 @@
 //   the ledger    The sum over nodes is their first models and training, without the dead ones', plus the lone halves.
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
-//   numbers       NaN is where it was put, and nowhere else.
+//   numbers       NaN appears only where it was put.
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
 // and its exact size can be compared between two ends. One thread.

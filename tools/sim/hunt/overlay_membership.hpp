@@ -40,7 +40,7 @@ class OverlayMembership final : public HuntOverlay {
   }
 
  private:
-  /// What one node's transport remembers of another, since its own present life began.
+  /// A node's memory of another at its transport, kept while the node's own life lasts.
   struct Peer {
     std::uint64_t own_life = 0;
     std::uint64_t life = 0;  ///< the other's life at the last link, unless told dead since; 0: none

@@ -26,7 +26,7 @@ class OverlayOracle final : public HuntOverlay {
   void said_goodbye(std::size_t i) override;
 
  private:
-  /// What one node knows of another, since its own present life began.
+  /// A node's knowledge of another, kept while the node's own life lasts.
   struct View {
     std::uint64_t own_life = 0;  ///< the life of the daemon that knows this
     std::uint64_t life = 0;      ///< the other's life at the last link; 0: never linked

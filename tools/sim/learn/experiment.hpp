@@ -17,7 +17,7 @@
 
 namespace gossamer::sim {
 
-/// What async-local's server does with an outer gradient.
+/// How async-local's server applies an outer gradient.
 enum class OuterRule : std::uint8_t { none, nesterov, delayed };
 
 [[nodiscard]] std::optional<OuterRule> outer_rule_named(std::string_view name);

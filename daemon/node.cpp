@@ -13,15 +13,15 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// How often the jobs look at the time: a quarter of the shortest period, within these bounds.
+/// The jobs' tick is a quarter of the shortest period, within these bounds.
 constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
-constexpr std::chrono::milliseconds idle_tick{100};  // without jobs
+constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no jobs
 
-/// A stop waits this long for clients to collect what is kept here for them, or twice as long as their steps take.
+/// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
 constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
-constexpr std::size_t max_gone = 4096;  // jobs that are remembered to have been here
+constexpr std::size_t max_gone = 4096;  // names of former jobs that are remembered
 
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -96,7 +96,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.bytes_per_s = config.gossip.max_mbit_s * bytes_per_mbit;
   options.link_bytes_per_s = config.gossip.link_max_mbit_s * bytes_per_mbit;
   peer::OverlayEvents& events = *node;
-  // The logger is main's and outlives the overlay: shared in form, not in fact.
+  // The pointer owns nothing: the logger is main's, and outlives the overlay.
   std::shared_ptr<spdlog::logger> overlay_log(std::shared_ptr<void>(), &log);
   node->overlay_ = std::make_unique<peer::Overlay>(
       loop, std::move(options), node->identity_, node->cluster_.key_ring(), events, std::move(overlay_log),
@@ -122,7 +122,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       log_(log),
       gpu_sums_(log),
       random_(seed),
-      counter_(incarnation),  // above every counter of an earlier life
+      counter_(incarnation),  // above all counters of earlier lives
       incarnation_(incarnation),
       acquaintances_(state, checkpoints.disk(), log),
       cluster_view_(loop, identity_.node, cluster_view_host(), gossip::Random(random_.next())),
@@ -144,7 +144,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   const ClientMemory& memory = session->memory();
   if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
     if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
-    remove(found);  // its clients are gone and here is the next one: what was under way is given up
+    remove(found);  // the former clients are gone; their job's work is given up
   }
   if (jobs_.size() >= static_cast<std::size_t>(config_.limits.jobs)) {
     return std::unexpected(
@@ -165,7 +165,7 @@ const gossip::Device* Node::home_of(const ClientMemory& memory) const {
   return found == jobs_.end() || found->second.job->client_gone() ? nullptr : found->second.job->home_for(memory);
 }
 
-/// Their clients come back with buffers in the host's memory.
+/// Closes the sessions that use a failed GPU: their clients attach again with buffers in the host's memory.
 void Node::give_failed_gpus_up() {
   for (const gossip::Device* const gpu : devices_.failed()) {
     for (auto& [name, held] : jobs_)
@@ -173,7 +173,7 @@ void Node::give_failed_gpus_up() {
   }
 }
 
-/// Its client may be about to come back, unless it was seen to go.
+/// The clients of a job may be about to come back, unless they were seen to go.
 JobInfo Node::absent(const JobKey& key) const {
   return {.job = key, .first_exchange = gone_.contains(key.name_hash) ? counter_.next() : 0};
 }
@@ -268,7 +268,7 @@ void Node::node_dead(const NodeId& node) {
 
 void Node::received(const NodeId& from, Message&& message) {
   if (std::holds_alternative<ExchangeAck>(message)) {
-    // Names an exchange, not a job; only the job that keeps the reply takes notice.
+    // The message names an exchange and no job: only the job that keeps the reply reacts.
     for (auto& [name, held] : jobs_)
       held.job->received(from, Message(message));
     return;
@@ -291,7 +291,7 @@ std::expected<void, std::string> Node::keep_key_ring(const peer::KeyRing& ring) 
   return cluster_.keep(ring);
 }
 
-/// On a tick, so that many that come at once cost one write.
+/// Written on a tick, so that many denials that come together cost one write.
 void Node::keep_denials() {
   const auto kept = cluster_.keep(overlay_->denials());
   if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
@@ -309,7 +309,7 @@ std::vector<std::string> Node::addresses_to_dial() const {
 
 void Node::received_without_job(const NodeId& from, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
-    // A copy of it may still be on its way when a client comes: it must not be answered then.
+    // A copy of the request may arrive when a client has come: it must not be answered then.
     gossip::ReplyCache::add_seen({from, request->counter}, seen_);
     send(from, ExchangeReply{.counter = request->counter,
                              .job = request->job,
@@ -403,8 +403,8 @@ void Node::finish_stop_if_idle() {
   std::exchange(stopped_, nullptr)();
 }
 
-/// checkpoint {job} begins one and tells its number; checkpoint_status {job} tells of the latest that is over; import
-/// {job} tells the folder that a file is to be placed in, if the job does not run.
+/// checkpoint {job} begins a checkpoint and answers its number. checkpoint_status {job} answers how the latest finished
+/// attempt ended. import {job} answers the folder for a file to import, if the job does not run.
 nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
   Job* job = job_named(job_name_hash(name));
@@ -433,7 +433,7 @@ std::vector<ControlCommand> Node::control_commands() {
   for (ControlCommand& command : table) {
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
-      if (denials_to_keep_) keep_denials();  // before the operator is told that it is done
+      if (denials_to_keep_) keep_denials();  // written before the operator gets the answer
       return answer;
     };
   }

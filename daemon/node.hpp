@@ -1,8 +1,8 @@
-// The node: its identity, its overlay, and the jobs of the clients attached to it. What main runs.
+// The node, which main runs: its identity, its overlay, and the jobs of the clients attached to it.
 //
-// Brings together what happens (clients, links, messages, time) and hands each to the job it concerns. Everything runs
-// on the loop's thread. Invariants: at most `limits.jobs` jobs, one for each name; a job outlives its client only until
-// what it had under way is finished or job_grace is over.
+// Node passes each event (clients, links, messages, time) to the job it concerns. Everything runs on the loop's thread.
+// Invariants: at most `limits.jobs` jobs, one for each name; a job whose clients have gone is kept only until its work
+// under way is finished or job_grace_us is over.
 
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace gossamer::daemon {
 
-/// How long a job whose client has gone may take to finish its exchanges.
+/// How long a job whose clients have gone may take to finish its exchanges.
 inline constexpr TimeUs job_grace_us = 3 * us_per_s;
 
 class Node final : public Core, private JobHost, private peer::OverlayEvents {
@@ -90,7 +90,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
 
   struct Held {
     std::shared_ptr<Job> job;
-    TimeUs gone_us = 0;  // when its client left
+    TimeUs gone_us = 0;  // when its last client left
   };
   Job* job_of(const ClientSession& session);
   Job* job_named(std::uint64_t name_hash);
@@ -120,19 +120,19 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   GpuSums gpu_sums_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
-  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or where there was none
+  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or when there was none
   std::uint64_t incarnation_;
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;
   std::unique_ptr<peer::Overlay> overlay_;
   std::unique_ptr<ClusterCommands> commands_;
   bool denials_to_keep_ = false;
-  std::map<std::uint64_t, Held> jobs_;  // by the hash of the name
-  std::set<std::uint64_t> gone_;        // names of jobs whose clients were seen to go
+  std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
+  std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go
   ClusterView cluster_view_;
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping
-  TimeUs stop_at_us_ = 0;          // done or not
+  TimeUs stop_at_us_ = 0;          // the stop ends then, finished or not
   bool drained_ = false;
   const TimeUs began_us_ = now_us();
 };

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* file_name = "attached";
 constexpr std::size_t max_read = 4096;  ///< clients
 
-/// It may also be another's that has its number by now: then somebody waits for nothing, for a short time.
+/// The number may be another process's by now: then a client waits in vain, for a short time.
 bool runs(pid_t pid) {
   return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM);
 }

@@ -22,7 +22,7 @@ using layout::AttachRequest;
 using layout::AttachStatus;
 using layout::DeviceOffer;
 
-/// Room for more descriptors than a request has, so that too many can be told; the kernel discards what does not fit.
+/// Room for more descriptors than a request has, so that too many are noticed; the kernel discards the rest.
 constexpr std::size_t descriptor_room = 8;
 
 AttachRefusal refusal(AttachStatus status, std::string message) {
@@ -111,7 +111,7 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
 }  // namespace
 
 std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket) {
-  std::array<std::byte, longest + 1> bytes;  // one more, so that a longer datagram shows
+  std::array<std::byte, longest + 1> bytes;  // one byte more, to notice a longer datagram
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
   iovec data{bytes.data(), bytes.size()};
   msghdr message{};

@@ -1,4 +1,4 @@
-// One datagram of the attach handshake (sdk/layout/attach.hpp): receiving a request with its descriptors, answering it.
+// One datagram of the attach handshake (sdk/layout/attach.hpp): a request with its descriptors, and the answer.
 //
 // Called by the client listener on the loop's thread; nothing here blocks or keeps anything. Every descriptor that
 // arrives is owned by the result or closed.
@@ -19,38 +19,39 @@
 
 namespace gossamer::daemon {
 
-/// A well-formed request: right size, mark and version, and exactly the descriptors that belong to it.
+/// A well-formed request: its size, mark and version are right, and it has exactly the descriptors that it needs.
 struct AttachOffer {
   UniqueFd memory;
   UniqueFd wake;
   std::uint64_t memory_bytes = 0;
   bool resume = false;
-  UniqueFd kept = {};  ///< what a daemon had given it to keep, or none
+  UniqueFd kept = {};  ///< the memory that a daemon gave the client to keep; may be empty
 
-  /// Of buffers in a GPU's memory.
+  /// For buffers in a GPU's memory.
   struct Device {
-    std::array<std::uint8_t, 16> gpu{};  ///< its UUID
+    std::array<std::uint8_t, 16> gpu{};  ///< the GPU's UUID
     std::uint64_t bytes = 0;
     UniqueFd memory;
   };
   std::optional<Device> device = std::nullopt;
 };
 
-/// The other end closed, or the connection failed, without having asked for anything.
+/// The client closed its end, or the connection failed, before a request came.
 struct Disconnected {};
-/// Nothing has arrived after all; wait again.
+/// Nothing has arrived after all: wait again.
 struct NothingYet {};
 
-/// What a client hears when the kernel could not hand its descriptors, or its connection, to this process.
+/// The answer to a client when this process has no descriptor left for the client's connection or memory.
 [[nodiscard]] AttachRefusal out_of_descriptors();
 
 [[nodiscard]] std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket);
 
-/// Sends the one reply, with what the client is to keep; -1: nothing. A client that does not take it loses it.
+/// Sends the one reply, with the descriptor that the client is to keep; -1: none. It is lost if the client does not
+/// take it.
 void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message,
                 int to_keep = -1);
 
-/// Empties an eventfd without ever blocking, whatever the client has done to its flags. False: nothing was in it.
+/// Empties an eventfd without ever blocking, whatever flags the client has set. False: it was empty.
 [[nodiscard]] bool drain_eventfd(int eventfd);
 
 }  // namespace gossamer::daemon

@@ -1,4 +1,4 @@
-// The sums of client_ledger.hpp. Clients are few, so they are added up when asked for.
+// The sums of client_ledger.hpp. There are few clients, so they are added up when asked for.
 
 #include "daemon/clients/client_ledger.hpp"
 
@@ -69,7 +69,7 @@ std::optional<std::string> ClientLedger::objection(uid_t user, std::uint64_t mem
 std::optional<std::string> ClientLedger::objection(const Entry& entry) const {
   if (auto objection = this->objection(entry.user, entry.memory_bytes)) return objection;
   for (const auto& [number, other] : entries_)
-    if (other.user == entry.user && other.job == entry.job) return std::nullopt;  // one more client of its own job
+    if (other.user == entry.user && other.job == entry.job) return std::nullopt;  // another client of the same job
   const std::uint64_t jobs = use(entry.user).jobs;
   if (jobs < limits_.jobs_per_user) return std::nullopt;
   return fmt::format(

@@ -1,7 +1,7 @@
-// What attached clients take of the daemon, altogether and by user: whether one more fits, and what is nearly used up.
+// The resources of attached clients, in all and by user: whether one more fits, which limits are nearly used up.
 //
-// Kept by the client listener, on the loop's thread. Invariant: no limit is exceeded by what was entered after
-// objection() had nothing against it.
+// Kept by the client listener, on the loop's thread. Invariant: no limit is exceeded if a client is entered only after
+// objection() has found nothing against it.
 
 #pragma once
 
@@ -19,7 +19,7 @@ namespace gossamer::daemon {
 struct ClientLimits {
   static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t clients = 64;
-  std::uint64_t jobs = none;  ///< warned of here; refused by the node, where a job may outlive its client a little
+  std::uint64_t jobs = none;  ///< only warned of here; the node refuses, since a job may outlive its client a little
   std::uint64_t memory_bytes = none;
   std::uint64_t clients_per_user = none;
   std::uint64_t jobs_per_user = none;
@@ -27,7 +27,7 @@ struct ClientLimits {
   std::uint64_t memory_per_client_bytes = none;
 };
 
-/// Of each limit; with more in use the operator is warned.
+/// The operator is warned when more than this share of a limit is in use.
 inline constexpr double nearly_used_up = 0.8;
 
 class ClientLedger {
@@ -35,17 +35,17 @@ class ClientLedger {
   /// One attached client.
   struct Entry {
     uid_t user = 0;
-    std::uint64_t job = 0;  ///< the hash of its name
+    std::uint64_t job = 0;  ///< the hash of the job's name
     std::uint64_t memory_bytes = 0;
   };
 
   explicit ClientLedger(const ClientLimits& limits) : limits_(limits) {}
 
-  /// Which limit one more client would exceed, how much of it is used, and what to set; none if it fits.
+  /// The limit that one more client would exceed, how much of it is used, and what to set; nothing if the client fits.
   [[nodiscard]] std::optional<std::string> objection(const Entry& entry) const;
-  /// The same before its memory has been looked at, so that its job is not known.
+  /// The same check before the client's memory was read, when its job is not known.
   [[nodiscard]] std::optional<std::string> objection(uid_t user, std::uint64_t memory_bytes) const;
-  /// `number` tells clients apart.
+  /// `number` identifies the client.
   void enter(std::uint64_t number, const Entry& entry) { entries_[number] = entry; }
   void leave(std::uint64_t number) { entries_.erase(number); }
 
@@ -59,7 +59,7 @@ class ClientLedger {
     std::uint64_t jobs = 0;
     std::uint64_t memory_bytes = 0;
   };
-  /// Of all users, or of one.
+  /// The use by one user, or by all.
   [[nodiscard]] Use use(std::optional<uid_t> user) const;
 
   ClientLimits limits_;

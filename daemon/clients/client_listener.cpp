@@ -25,16 +25,16 @@ namespace {
 
 using layout::AttachStatus;
 
-/// Pause after a failed accept(), which without it would fail again at once (no descriptors left).
+/// The pause after a failed accept(), which would fail again at once (no descriptors left).
 constexpr std::chrono::milliseconds accept_retry{200};
-/// Connections taken in one turn of the loop.
+/// How many connections are accepted in one turn of the loop.
 constexpr int max_accepts_per_turn = 16;
 
 UniqueFd spare_descriptor() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-/// Whether a warning is worth a line in the log: a new one, or one not said for a while.
+/// Tells whether a warning is to be logged: it is new, or it was not logged for a while.
 class RepeatedWarning {
  public:
   [[nodiscard]] bool is_due(const std::string& text) {
@@ -73,7 +73,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
         spare_(spare_descriptor()) {}
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
-  ~Core() { acceptor_.release(); }  // the descriptor is listening_'s
+  ~Core() { acceptor_.release(); }  // listening_ owns the descriptor
 
   void accept_when_ready();
   void look_at_socket();
@@ -86,7 +86,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
 
  private:
-  /// A client whose memory is sound, and has perhaps still to be shared with a GPU.
+  /// A client whose memory is sound. The memory may still have to be shared with a GPU.
   struct Asking {
     AttachOffer offer;
     ClientMemory memory;
@@ -95,11 +95,11 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   struct Connection {
     Connection(asio::io_context& loop, UniqueFd fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
     asio::posix::stream_descriptor socket;
-    asio::steady_timer deadline;          // until attached
+    asio::steady_timer deadline;          // runs until the client is attached
     asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
-    std::optional<Asking> asking;         // until then
+    std::optional<Asking> asking;         // what the client asked for; empty once it is attached
     std::shared_ptr<ClientSession> session;
-    std::uint64_t inode = 0;  // of its memory
+    std::uint64_t inode = 0;  // the inode of its memory
   };
   using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
 
@@ -119,7 +119,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   void watch_wake(std::uint64_t number);
   void finish(std::uint64_t number);
 
-  /// A handler that runs only while this and the connection exist and the wait was not cancelled.
+  /// Wraps a handler so that it runs only if this object and the connection still exist and the wait was not cancelled.
   template <class Action>
   auto on(std::uint64_t number, Action action) {
     return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error) {
@@ -137,11 +137,11 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   ClientLedger ledger_;
   AttachedClients attached_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while another takes its place
+  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while it is replaced
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
   asio::steady_timer look_;
-  UniqueFd spare_;           // given up for a moment when there are no others
+  UniqueFd spare_;           // closed for a moment when no other descriptor is free
   Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
   std::size_t sessions_ = 0;
   std::uint64_t next_number_ = 1;
@@ -152,7 +152,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   RepeatedWarning last_socket_problem_;
 };
 
-/// Somebody may have removed the file, or put another in its place: clients would look for the daemon in vain.
+/// The file may have been removed or replaced: clients would then look for the daemon in vain.
 void ClientListener::Core::look_at_socket() {
   look_.expires_after(options_.socket_look_period);
   look_.async_wait([weak = weak_from_this()](std::error_code error) {
@@ -166,7 +166,7 @@ void ClientListener::Core::look_at_socket() {
       log_.error("the clients' socket is gone, and no other can be made: {}; trying again", again.error());
     return;
   }
-  acceptor_.release();  // cancels what waits for it
+  acceptor_.release();  // cancels the wait on it
   retry_.cancel();
   listening_.emplace(std::move(*again));
   acceptor_.assign(listening_->get());
@@ -205,7 +205,7 @@ void ClientListener::Core::accept_some() {
   accept_when_ready();
 }
 
-/// With no descriptors left, the one that is kept for this: the client hears why instead of nothing.
+/// When no descriptors are left, the spare one is used to tell the client why it is refused.
 void ClientListener::Core::turn_one_away() {
   spare_.reset();
   if (const UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); socket) {
@@ -250,7 +250,7 @@ void ClientListener::Core::receive(std::uint64_t number, Connection& connection)
   share(number, connection);
 }
 
-/// Maps and checks what is offered of the host's memory.
+/// Maps and checks the offered memory of the host.
 std::expected<ClientListener::Core::Asking, AttachRefusal> ClientListener::Core::look_at(Connection& connection,
                                                                                          AttachOffer offer) {
   const auto refused = [](AttachStatus status, std::string message) {
@@ -278,7 +278,7 @@ std::expected<ClientListener::Core::Asking, AttachRefusal> ClientListener::Core:
   return Asking{std::move(offer), std::move(*memory), peer};
 }
 
-/// What comes of it may be there before this returns, and the connection gone.
+/// The answer may come before this returns; the connection may then be gone.
 void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
   Asking& asking = *connection.asking;
   const gossip::Device* const home = events_.home_of(asking.memory);
@@ -306,7 +306,7 @@ Devices::Answer ClientListener::Core::when_shared(std::uint64_t number) {
     const std::shared_ptr<Core> self = weak.lock();
     if (!self) return;
     const auto found = self->connections_.find(number);
-    if (found == self->connections_.end()) return;  // it waits no longer
+    if (found == self->connections_.end()) return;  // the client waits no longer
     Connection& connection = *found->second;
     if (!shared) return self->refuse(number, connection, shared.error());
     connection.asking->memory.share(std::move(*shared));
@@ -367,7 +367,7 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
 }
 
 void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
-  if (why.status == AttachStatus::device_opening) {  // it comes back at once
+  if (why.status == AttachStatus::device_opening) {  // the client asks again at once
     send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
     return finish(number);
   }

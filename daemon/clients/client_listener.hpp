@@ -1,13 +1,13 @@
-// Where training processes attach: the Unix socket of sdk/layout/attach.hpp, the checks on what arrives there, and the
-// life of each attached client until its end of the socket closes.
+// Where training processes attach: the Unix socket of sdk/layout/attach.hpp, the checks on each request, and the life
+// of each attached client until it closes its end of the socket.
 //
-// A client whose buffers are in a GPU's memory waits for its answer until that is mapped here, and one of a job whose
-// replica is on a GPU until its own is pinned: Devices does both, beside the loop.
+// A client with buffers in a GPU's memory gets its answer once that memory is mapped here. If a job's replica is on a
+// GPU, a client with memory in the host gets its answer once that memory is pinned. Devices does both beside the loop.
 //
-// Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have not yet said who
-// they are, or wait for a GPU, each for at most attach_timeout or device_timeout; sessions and what they map keep to
+// Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have sent no request
+// yet or wait for a GPU, each for attach_timeout or device_timeout at most; sessions and their mappings keep to
 // `limits`; every descriptor a client sends is owned or closed; a malformed request gets an AttachReply that says what
-// is wrong, and nothing else changes.
+// is wrong, and changes nothing else.
 
 #pragma once
 
@@ -34,11 +34,11 @@
 
 namespace gossamer::daemon {
 
-/// One attached client. Lives as long as somebody holds it; its memory stays mapped until then, also after the client
-/// has gone.
+/// One attached client. The session lives, and its memory stays mapped, as long as somebody holds it, even after the
+/// client has gone.
 class ClientSession {
  public:
-  /// `kept`: what it has brought back of a daemon's; null: nothing.
+  /// `kept`: the node's memory that the client has kept since an earlier daemon; null: none.
   ClientSession(ClientMemory memory, pid_t pid, uid_t uid, bool resume, std::uint64_t number,
                 std::shared_ptr<NodeMemory> kept = nullptr)
       : memory_(std::move(memory)), pid_(pid), uid_(uid), resume_(resume), number_(number), kept_(std::move(kept)) {}
@@ -49,16 +49,16 @@ class ClientSession {
   [[nodiscard]] const ClientMemory& memory() const { return memory_; }
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] uid_t uid() const { return uid_; }
-  /// The memory has been with a daemon before; its words are to be taken over as they are.
+  /// A daemon has served this memory before: its words are taken over as they are.
   [[nodiscard]] bool resume() const { return resume_; }
-  /// Tells this daemon's sessions apart; never reused.
+  /// Identifies the session among this daemon's; never reused.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  /// What the client keeps for the node: as it came, until another is set while it is taken.
+  /// The memory that the client keeps for the node: what it brought, until attach() sets another.
   [[nodiscard]] const std::shared_ptr<NodeMemory>& kept() const { return kept_; }
   void keep(std::shared_ptr<NodeMemory> memory) { kept_ = std::move(memory); }
 
-  /// Ends the session: the connection closes and `detached` is called soon, from the loop. For a client that breaks the
-  /// contract. Idempotent.
+  /// Ends the session, for a client that breaks the contract: the connection closes, and `detached` is called soon,
+  /// from the loop. Idempotent.
   void close();
 
  private:
@@ -72,18 +72,18 @@ class ClientSession {
   std::function<void()> end_;  // set by the listener while the session is attached
 };
 
-/// Who is told. All calls come from the loop, never from inside a call into the listener.
+/// Receives the listener's events. All calls come from the loop, never from inside a call into the listener.
 class ClientEvents {
  public:
   virtual ~ClientEvents() = default;
-  /// The GPU that must be able to reach this memory, for it is where the job's replica is; null: none.
+  /// The GPU that must be able to reach this memory, because the job's replica is on it; null: none.
   [[nodiscard]] virtual const gossip::Device* home_of(const ClientMemory&) const { return nullptr; }
-  /// A client with valid memory asks. If it is taken, keep the pointer; the client is told after this returns.
+  /// A client with valid memory asks. To take it, keep the pointer; the client is told after this returns.
   virtual std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) = 0;
   /// The client has published: look at the words. Several publications may come as one call.
   virtual void woken(ClientSession& session) = 0;
-  /// The client is gone while the daemon goes on; the last call about it. Where the daemon stops, nobody has gone: the
-  /// clients attach to its successor, and no call says otherwise.
+  /// The last call about a client: it has gone while the daemon goes on. When the daemon stops, this is not called,
+  /// since the clients stay and attach to its successor.
   virtual void detached(ClientSession& session) = 0;
 };
 
@@ -92,7 +92,7 @@ struct ClientListenerOptions {
   NodeId node = {};                   ///< told to clients
   ClientLimits limits = {};
   KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
-  Devices* devices = nullptr;                      ///< likewise; null: clients' buffers are in the host's memory only
+  Devices* devices = nullptr;                      ///< outlives the listener; null: GPUs are not used
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
   std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
                                                    ///< 10 s for which a client waits for its reply
@@ -100,14 +100,14 @@ struct ClientListenerOptions {
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;
-/// Clients that were there before the daemon was restarted come back within this: they try again every 2 s.
+/// After a restart the former clients come back within this time: they try again every 2 s.
 inline constexpr std::chrono::milliseconds return_patience{3000};
-/// What is said again and again (a refused client comes back every two seconds) stands in the log this often.
+/// A repeated warning is logged this often: a refused client comes back every two seconds.
 inline constexpr std::chrono::minutes repeated_warning_period{1};
 
 class ClientListener {
  public:
-  /// Binds and begins to accept. `loop`, `events` and `log` outlive the listener. An error says what to do.
+  /// Binds the socket and begins to accept. `loop`, `events` and `log` outlive the listener. An error says what to do.
   [[nodiscard]] static std::expected<std::unique_ptr<ClientListener>, std::string> open(asio::io_context& loop,
                                                                                         ClientListenerOptions options,
                                                                                         ClientEvents& events,
@@ -117,15 +117,15 @@ class ClientListener {
   ClientListener(const ClientListener&) = delete;
   ClientListener& operator=(const ClientListener&) = delete;
 
-  /// Listens anew if the socket's file is gone; done every few seconds anyhow.
+  /// Listens again if the socket's file is gone; this is also done every few seconds.
   void look_at_socket();
   /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
   void refuse_new();
 
   [[nodiscard]] std::size_t sessions() const;
   [[nodiscard]] std::size_t pending() const;
-  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< shared with attached clients, of the host's
-  [[nodiscard]] std::uint64_t refused() const;       ///< attempts, since the start
+  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< host memory shared with attached clients
+  [[nodiscard]] std::uint64_t refused() const;       ///< refused attempts since the start
   /// See ClientLedger::nearly_used().
   [[nodiscard]] std::string limits_near() const;
 

@@ -1,4 +1,4 @@
-// Mapping and checking of client_memory.hpp. Each check says what it found: the reader is whoever writes a client.
+// The mapping and checking of client_memory.hpp. Each error says what was found: its reader writes a client.
 
 #include "daemon/clients/client_memory.hpp"
 
@@ -36,13 +36,13 @@ using layout::AttachStatus;
 using layout::Header;
 using layout::TensorEntry;
 
-// gossip/ may not include sdk/, so the two state these apart.
+// gossip/ may not include sdk/, so each of them states these limits.
 static_assert(block_elements == layout::block_elements && max_fragment_elements == layout::max_fragment_elements &&
               max_fragments == layout::max_fragments && max_job_name_bytes == layout::max_job_bytes &&
               max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples &&
               gossip::commits_modulus == layout::commits_modulus);
 
-/// Receipts are numbered from the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
+/// Receipt numbers begin with the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
 constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
 
@@ -55,14 +55,14 @@ std::unexpected<AttachRefusal> bad(std::string message) {
   return refusal(AttachStatus::bad_layout, std::move(message));
 }
 
-/// Copies bytes that the other side may be changing. What is checked afterwards is the copy: the fence keeps the
-/// compiler from reading the original again.
+/// Copies bytes that the client may be changing. The checks read the copy: the fence keeps the compiler from reading
+/// the original again.
 void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
   std::memcpy(to, from, size_bytes);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-/// What the client wrote into the header before handing it over.
+/// The header's values that the client declared before it attached.
 struct Declared {
   std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
       buffers_offset, buffer_stride, window_bytes, buffers_in;
@@ -138,7 +138,7 @@ Checked check_plan(const Declared& declared, const layout::Plan& plan, std::uint
   return {};
 }
 
-/// One tensor's entry and name, from copies. `next_element` is where the replica goes on.
+/// Checks one tensor's entry and name, both copies. `next_element` is the replica's element after the tensor.
 Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_view name,
                      std::uint64_t& next_element) {
   const auto bad_tensor = [&](const std::string& what) { return bad(fmt::format("tensor {}: {}", index, what)); };
@@ -221,7 +221,7 @@ ClientMemory::~ClientMemory() {
   if (memfd_ >= 0) ::close(memfd_);
 }
 
-/// After this no access inside the mapping can fault: the file cannot shrink, and it is ordinary memory.
+/// After this no access to the mapping can fault: the file cannot shrink, and it is ordinary memory.
 Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   const int seals = ::fcntl(memfd, F_GET_SEALS);
   if (seals < 0) return bad("the first descriptor is not a memfd: make it with memfd_create(MFD_ALLOW_SEALING)");
@@ -324,11 +324,11 @@ int ClientMemory::provide(std::uint32_t fragment) const {
   const std::uint64_t size_bytes = layout::fragment_bytes(plan_);
   if (::fallocate(memfd_, 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
     const int error = errno;
-    vacate(fragment);  // what it had taken before it failed
+    vacate(fragment);  // gives back what was taken before the failure
     return error;
   }
-  // Zeroed and mapped here, so that neither the kernels nor the client's step do it page by page. Not known to kernels
-  // before 5.14.
+  // The pages are zeroed and mapped here, so that kernels and the client's step need not do it page by page. Kernels
+  // before 5.14 do not know this call.
   (void)::madvise(base_ + offset, size_bytes, MADV_POPULATE_WRITE);
   return 0;
 }
@@ -337,7 +337,7 @@ void ClientMemory::vacate(std::uint32_t first, std::uint32_t count) const {
   GOSSAMER_CHECK(lean() && first < fragment_count() && count <= fragment_count() - first);
   const std::uint64_t offset = layout::buffer_offset(plan_, first, 0);
   const std::uint64_t size_bytes = count * layout::fragment_bytes(plan_);
-  // It fails only where the kernel has no memory for its own books: then the pages stay until the next time.
+  // It fails only if the kernel lacks memory for its own tables: then the pages stay until the next call.
   (void)::fallocate(memfd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                     static_cast<off_t>(size_bytes));
 }
@@ -362,7 +362,7 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
   std::uint64_t next_element = 0;
   for (std::uint32_t i = 0; i < tensor_count; ++i) {
     const TensorEntry& entry = entries[i];
-    const std::uint64_t name_begin = entry.name_offset - plan_.names_offset;  // may wrap; then it is too large
+    const std::uint64_t name_begin = entry.name_offset - plan_.names_offset;  // may wrap to a number that is too large
     if (entry.name_offset < plan_.names_offset || name_begin > names.size() ||
         entry.name_bytes > names.size() - name_begin)
       return bad(fmt::format("tensor {}: its name lies outside the names", i));
@@ -460,7 +460,7 @@ bool ClientMemory::recall_word(std::uint32_t fragment, layout::Word due, layout:
 
 std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
   const std::uint64_t clock = entry(fragment).publication_clock.load(std::memory_order_relaxed);
-  return std::min(clock, layout::max_clock_samples);  // ordered by the word, loaded before
+  return std::min(clock, layout::max_clock_samples);  // the word was loaded before this, with acquire
 }
 
 std::optional<ClientMemory::Receipt> ClientMemory::receipt(std::uint32_t fragment, std::uint32_t generation) const {
@@ -472,7 +472,7 @@ std::optional<ClientMemory::Receipt> ClientMemory::receipt(std::uint32_t fragmen
 }
 void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt) {
   layout::Receipt& kept = entry(fragment).receipts[receipt.mark.generation % 2];
-  // The number first: with the old mark it is about a publication that nobody asks for any more.
+  // The number comes first: under the old mark it belongs to a publication that is no longer asked for.
   kept.number.store(receipt.number, std::memory_order_release);
   kept.mark.store(receipt.mark.pack(), std::memory_order_release);
 }

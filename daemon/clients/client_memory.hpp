@@ -1,9 +1,9 @@
-// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp): maps the memfd, checks everything the
-// client wrote once, against a private copy, and then gives typed access that cannot leave the mapping.
+// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp). It maps the memfd, checks once all
+// that the client declared, on a private copy, and then gives typed access that cannot leave the mapping.
 //
 // Made by the client listener on the loop's thread; words, clocks and progress are read and written there; buffers may
 // be read and written by workers. Invariants: sizes, offsets and the job's name come from the validated copy and never
-// change; the seals keep the memory from shrinking, so touching it cannot fault; the mapping lives as long as the
+// change; the seals keep the memory from shrinking, so that access cannot fault; the mapping lives as long as the
 // object.
 
 #pragma once
@@ -28,7 +28,7 @@
 
 namespace gossamer::daemon {
 
-/// Why a client is not taken: the status it is told, and what is wrong and what to do, for people.
+/// Why a client is refused: the status it gets, and a text for people with what is wrong and what to do.
 struct AttachRefusal {
   layout::AttachStatus status = layout::AttachStatus::bad_layout;
   std::string message;
@@ -39,115 +39,115 @@ struct AttachRefusal {
 
 class ClientMemory {
  public:
-  /// What speaks against taking so much memory; none if nothing does.
+  /// Says why so much memory cannot be taken; nothing if it can.
   using Objection = std::function<std::optional<std::string>(std::uint64_t bytes)>;
 
-  /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is what the client
-  /// said its size is; `most_bytes` is how much it may take.
+  /// Maps and validates. `memfd` stays the caller's and may be closed afterwards. `memory_bytes` is the size that the
+  /// client declared; `most_bytes` is how much the client may take.
   [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
                                                                       std::uint64_t most_bytes);
-  /// The same; asked how much it may take.
+  /// The same; `objection` decides how much the client may take.
   [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
                                                                       const Objection& objection);
   ClientMemory(ClientMemory&& other) noexcept;
   ClientMemory& operator=(ClientMemory&& other) noexcept;
   ~ClientMemory();
 
-  // What the client declared, validated; constant.
+  // Values that the client declared; validated, and constant.
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] JobKey key() const { return key_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return plan_.total_bytes; }
-  /// The memfd's, by which a daemon knows it from another; not 0.
+  /// The inode of the memfd, by which a daemon tells one memory from another; not 0.
   [[nodiscard]] std::uint64_t inode() const { return inode_; }
-  /// What it takes of the host's memory at most: of lean memory less than its size, and without buffers that are in a
-  /// GPU's.
+  /// The most that this takes of the host's memory: less than its size if it is lean, and without the buffers if they
+  /// are in a GPU's memory.
   [[nodiscard]] std::uint64_t most_bytes() const {
     return on_device_ ? plan_.buffers_offset : layout::most_bytes(plan_, window_bytes_);
   }
-  /// What it takes of a GPU's memory.
+  /// How much of a GPU's memory this takes.
   [[nodiscard]] std::uint64_t device_bytes() const { return on_device_ ? layout::device_bytes(plan_) : 0; }
-  /// Buffers have memory only while something is done with their fragment.
+  /// True if buffers have memory only while something is done with their fragment.
   [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
-  /// Fragments of lean memory whose buffers may have memory at once.
+  /// How many fragments of lean memory may have memory for their buffers at once.
   [[nodiscard]] std::uint32_t window_fragments() const;
   /// Elements of the replica, before padding.
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
   [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
-  /// The tensors that the replica consists of, in its order.
+  /// The tensors of the replica, in its order.
   [[nodiscard]] const checkpoint::Model& model() const { return model_; }
   /// Elements of one fragment, padded to whole blocks: how much of its buffers is used.
   [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
   [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
 
-  /// Elements of one fragment that are averaged but not optimised: its tensors of role `buffer`. Ascending, apart.
+  /// The ranges of one fragment that are averaged but not optimised: tensors of role `buffer`. Ascending, apart.
   [[nodiscard]] std::vector<gossip::ElementRange> statistics(std::uint32_t fragment) const;
 
-  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats in the memory of device(), aligned to at
-  /// least 1024 bytes.
+  /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats in the memory of device(), aligned to 1024
+  /// bytes at least.
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
 
-  // Where the buffers are.
-  /// They are in a GPU's memory, as the client says. Until share() nothing may be asked of them.
+  // The place of the buffers.
+  /// The client says that the buffers are in a GPU's memory. Then they must not be used before share().
   [[nodiscard]] bool on_device() const { return on_device_; }
-  /// The GPU's memory that they are in, of at least device_bytes(); or, of buffers in the host's, that they are pinned.
+  /// Sets the GPU memory that the buffers are in, of device_bytes() at least; for buffers in the host, the pinning.
   void share(std::shared_ptr<const DeviceMemory> with);
-  /// Computes on the buffers: the processor, unless they are in a GPU's memory.
+  /// The device that computes on the buffers: the processor, unless they are in a GPU's memory.
   [[nodiscard]] const gossip::Device& device() const;
-  /// Keeps that device there; null for the processor.
+  /// Keeps that device open; null for the processor.
   [[nodiscard]] std::shared_ptr<const OpenDevice> opened() const { return on_device_ ? shared_->opened() : nullptr; }
-  /// Whether that device computes on them where they are.
+  /// Whether that device can compute on the buffers where they are.
   [[nodiscard]] bool reached_by(const gossip::Device& device) const;
-  /// UUID of the GPU that they are in; empty: in the host's memory.
+  /// The UUID of the GPU that holds the buffers; empty: they are in the host's memory.
   [[nodiscard]] std::string gpu() const { return on_device_ && shared_ ? shared_->gpu() : std::string(); }
-  /// The buffers in the host's memory, in whole pages, and what keeps them mapped.
+  /// The buffers in the host's memory, in whole pages; pages() keeps them mapped.
   [[nodiscard]] std::span<std::byte> host_buffers() const;
   [[nodiscard]] std::shared_ptr<const void> pages() const { return pages_; }
 
-  // Of lean memory; any thread.
-  /// Takes memory for all buffers of a fragment, zero where they had none. 0, or errno: then nothing is taken.
+  // For lean memory; any thread.
+  /// Takes memory for all buffers of a fragment; new pages are zero. Returns 0, or errno, and then nothing is taken.
   [[nodiscard]] int provide(std::uint32_t fragment) const;
-  /// Gives the memory back of `count` fragments from `first`, whose words say that nothing is in them.
+  /// Gives back the memory of `count` fragments from `first`. Their words must say that they are empty.
   void vacate(std::uint32_t first, std::uint32_t count = 1) const;
-  /// Likewise of all fragments whose words say so: what a daemon that died may have left.
+  /// Gives back the memory of all fragments whose words say that they are empty: a dead daemon may have left some.
   void vacate_unused() const;
 
-  /// All words, as they are now. They are the client's until they have been checked: map() has checked those of then.
+  /// All words as they are now. They may be invalid: map() has checked the words of an earlier moment only.
   [[nodiscard]] std::vector<std::uint64_t> load_words() const;
-  /// Refused if the memory cannot have these.
+  /// Refused if this memory cannot have these words.
   [[nodiscard]] std::expected<void, AttachRefusal> check_words(std::span<const std::uint64_t> words) const;
   /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
   /// Only while the daemon owns the word. The word must be valid.
   void store_word(std::uint32_t fragment, layout::Word word);
-  /// Takes back a fragment that is due, so that `due` becomes `owned`. False: the client has begun to serve it.
+  /// Recalls a due fragment: `due` becomes `owned`. False: the client has begun to serve it.
   [[nodiscard]] bool recall_word(std::uint32_t fragment, layout::Word due, layout::Word owned);
-  /// This one and clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
+  /// This, clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
-  /// The daemon's own note about the publication of this generation, if the memory has one. A client can write there,
-  /// too: it can only misplace its own share of the model.
+  /// The daemon's receipt of the publication of this generation, if there is one. The client can write there, too, but
+  /// can only misplace its own share of the model.
   struct Receipt {
     std::uint64_t number = 0;
     layout::ReceiptMark mark;
   };
   [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
-  /// About mark.generation; takes the place of that two generations before.
+  /// The receipt is about mark.generation, and replaces that of two generations before.
   void store_receipt(std::uint32_t fragment, const Receipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const;
   [[nodiscard]] std::uint64_t publications() const;
   [[nodiscard]] std::uint64_t serving_ns() const;
 
-  /// Tells the client that fragments have become due. After the words.
+  /// Tells the client that fragments are due. To be called after the words are stored.
   void raise_due();
   void set_state(layout::RunState state);
-  /// As a daemon left it, this one or one before; foreign: may be a number that is none.
+  /// The state that this daemon or an earlier one has stored. It may be undefined, since the client can write there.
   [[nodiscard]] layout::RunState state() const;
   void set_global_clock(std::uint64_t samples);
   void set_fragments_pulled(std::uint32_t count);
   void set_neighbours(std::uint32_t count);
   void set_exchanges(std::uint64_t count);
-  /// What the run's progress costs and how well the replicas agree, for the program to show.
+  /// For the program to show: what the run's exchanges cost, and how well the replicas agree.
   struct Statistics {
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;
@@ -159,12 +159,12 @@ class ClientMemory {
     std::uint64_t pulled_bytes = 0;
   };
   void set_statistics(const Statistics& statistics);
-  /// Not 0: the program has stopped training, and waits for an answer to this number.
+  /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const;
   void set_finish_answer(const layout::FinishAnswer& answer, double distance);
-  /// Which of the job's clients at this node it is, and of how many.
+  /// Tells the client its index among the job's clients at this node, and their count.
   void set_place(std::uint32_t index, std::uint32_t count);
-  /// As a daemon said last, this one or one before.
+  /// As this daemon or an earlier one has stored it.
   struct Place {
     std::uint32_t index = 0;
     std::uint32_t count = 0;
@@ -172,13 +172,13 @@ class ClientMemory {
   [[nodiscard]] Place place() const;
   /// At most layout::max_members.
   void set_members(std::span<const NodeId> members);
-  /// The program's cursor, if it has ever set one, and one that came with the model; they may be anything. The number
-  /// changes whenever the program sets its own; 0: never.
+  /// The cursor that the program has set, and the one that came with the model; their bytes may be anything. The number
+  /// changes whenever the program sets its own; 0: it never has.
   [[nodiscard]] std::uint64_t own_cursor_number() const;
   [[nodiscard]] std::vector<std::byte> own_cursor() const;
   [[nodiscard]] std::vector<std::byte> job_cursor() const;
   void set_job_cursor(std::span<const std::byte> cursor);
-  /// Samples the model had seen when the client took it over; kept in the memory, so that it survives a restart.
+  /// Samples that the model had seen when the client took it over; kept in the memory, so that it survives a restart.
   [[nodiscard]] std::uint64_t clock_base() const;
   void set_clock_base(std::uint64_t samples);
 
@@ -197,7 +197,7 @@ class ClientMemory {
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
   std::shared_ptr<const DeviceMemory> shared_;
-  int memfd_ = -1;  // of lean memory
+  int memfd_ = -1;  // for lean memory only
   std::uint64_t window_bytes_ = 0;
   layout::Plan plan_{};
   std::uint64_t elements_ = 0;

@@ -1,8 +1,8 @@
-// Memory that a client shares with one of the machine's GPUs: in the GPU, mapped by the daemon, or in the host, pinned.
+// Memory that a client shares with one of the machine's GPUs: GPU memory that the daemon maps, or pinned host memory.
 //
 // Made by Devices (daemon/clients/devices.hpp); values and addresses may be asked for on any thread. The GPU stays open
-// for as long as any of this is there, and the mapping ends when the last owner of it goes: on the thread of Devices,
-// since it may wait for the driver.
+// as long as one such object exists. The mapping ends with its last owner, on the thread of Devices, since it may wait
+// for the driver.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct OpenDevice {
 
 class DeviceMemory {
  public:
-  /// `end` is handed over when this goes, and does what ends the mapping.
+  /// The destructor calls `end`, which ends the mapping.
   DeviceMemory(std::shared_ptr<const OpenDevice> device, float* begin, std::uint64_t bytes,
                std::move_only_function<void()> end)
       : device_(std::move(device)), begin_(begin), bytes_(bytes), end_(std::move(end)) {}
@@ -36,7 +36,7 @@ class DeviceMemory {
   [[nodiscard]] const std::shared_ptr<const OpenDevice>& opened() const { return device_; }
   /// The GPU's UUID, for people.
   [[nodiscard]] const std::string& gpu() const { return device_->uuid; }
-  /// As the GPU has it. Pinned memory has the same address in the host.
+  /// The address at the GPU. Pinned memory has the same address in the host.
   [[nodiscard]] float* begin() const { return begin_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 

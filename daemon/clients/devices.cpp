@@ -1,5 +1,3 @@
-// See devices.hpp.
-
 #include "daemon/clients/devices.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +20,7 @@ namespace {
 
 using layout::AttachStatus;
 
-/// What people can do about a GPU that is full.
+/// Advice for a GPU that is full.
 constexpr const char* leave_room =
     "leave it room, with torch.cuda.set_per_process_memory_fraction() or XLA_PYTHON_CLIENT_MEM_FRACTION";
 
@@ -32,13 +30,13 @@ AttachRefusal no_device(std::string message) {
 
 }  // namespace
 
-/// What the thread and the loop share.
+/// The state that the loop and the thread share.
 struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
   using Work = std::move_only_function<void()>;
 
   Shared(asio::io_context& its_loop, Devices& its_owner) : owner(&its_owner), loop(&its_loop) {}
 
-  /// Has the thread do it, which begins with the first. When that has ended nobody hangs any more, and it is done here.
+  /// Has the thread do the work; the first work starts the thread. Once the thread has ended, the work is done here.
   void post(Work work) {
     {
       const std::lock_guard lock(mutex);
@@ -51,7 +49,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
     }
     work();
   }
-  /// From the thread: has the loop do it, if it is still there.
+  /// Called on the thread: has the loop do the work, if the loop still exists.
   void tell(Work work) {
     const std::lock_guard lock(mutex);
     if (loop != nullptr) asio::post(*loop, std::move(work));
@@ -66,13 +64,13 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
       queue.pop_front();
       lock.unlock();
       work();
-      work = nullptr;  // what it holds goes here, too
+      work = nullptr;  // destroys on this thread what the work holds
       lock.lock();
     }
     ended = true;
     changed.notify_all();
   }
-  /// False: it hangs.
+  /// False: the thread hangs.
   [[nodiscard]] bool stop(std::chrono::milliseconds patience) {
     owner = nullptr;
     std::unique_lock lock(mutex);
@@ -83,12 +81,12 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
     return changed.wait_for(lock, patience, [this] { return ended; });
   }
 
-  Devices* owner;                                    // the loop's; null once it has gone
-  std::vector<std::shared_ptr<OpenDevice>> left_to;  // the thread that hangs: closing them would, too
-  std::optional<device::Plugin> plugin;              // the thread's
+  Devices* owner;                                    // used on the loop; null once it has gone
+  std::vector<std::shared_ptr<OpenDevice>> left_to;  // kept open if the thread hangs: closing them would hang, too
+  std::optional<device::Plugin> plugin;              // used on the thread
   std::atomic<std::uint64_t> mapped_bytes = 0;
 
-  std::mutex mutex;  // over all below
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   asio::io_context* loop;
   std::deque<Work> queue;
@@ -97,7 +95,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
   bool ended = false;
 };
 
-/// What the plug-in sees.
+/// The GPUs that the plug-in sees.
 struct Devices::Found {
   std::string missing;
   std::vector<std::pair<Uuid, int>> gpus;
@@ -121,7 +119,7 @@ std::uint64_t Devices::mapped_bytes() const {
 
 // --- finding and opening ------------------------------------------------------------------------------------------
 
-/// What a client is told meanwhile.
+/// The answer to a client while a GPU is being opened.
 AttachRefusal Devices::opening(Clock::time_point since) const {
   if (Clock::now() - since < options_.open_patience)
     return {AttachStatus::device_opening, "the daemon opens the GPU: asking again"};
@@ -314,7 +312,7 @@ void Devices::look_at_overflow() {
     if (known.state != Known::State::open) continue;
     const device::Overflow::Use use = known.device->cuda->overflow_use();
     tell_of_overflow(known, use);
-    // Its memory goes by way of the thread.
+    // The GPU's memory is released through the thread.
     if (use.idle_bytes > 0) known.device->cuda->release_idle();
   }
 }

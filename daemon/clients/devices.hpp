@@ -1,13 +1,13 @@
 // The GPUs in whose memory the daemon works. The plug-in (daemon/device/) is loaded, and a GPU opened, when a client
-// first offers a model that lies there; a machine without is told in plain words why.
+// first offers a model on it; a machine without GPUs gets an answer that says why.
 //
-// Asked on the loop's thread, which is never kept waiting: everything that goes into the driver here is done by one
-// thread of its own, in the order in which it was asked for, since opening takes seconds and any of it may hang. What
-// is asked for is bounded by who asks: the handshakes under way, and what attached clients have. If the thread hangs in
-// the driver when this ends, it is left there.
+// Called on the loop's thread, which never waits here. One thread of its own makes all calls into the driver, in the
+// order in which they were asked for, since opening a GPU takes seconds and any call may hang. The work is bounded by
+// who asks: the handshakes under way, and the memory of attached clients. If the thread hangs in the driver when this
+// object is destroyed, the thread is left behind.
 //
-// Invariants: a GPU that has failed is not used again until the daemon is started anew; DeviceMemory keeps its GPU
-// open; what is given back goes back on that thread, in its turn.
+// Invariants: a GPU that has failed is not used again until the daemon is restarted; DeviceMemory keeps its GPU open;
+// memory is given back on that thread, in its turn.
 
 #pragma once
 
@@ -33,17 +33,17 @@
 namespace gossamer::daemon {
 
 struct DevicesOptions {
-  std::filesystem::path plugin;  ///< empty: where it is installed
+  std::filesystem::path plugin;  ///< empty: the folder where it is installed
   bool enabled = true;           ///< false: every offer is refused
-  /// A GPU that takes longer to be opened counts as hanging: clients do not wait for it.
+  /// A GPU that takes longer to open counts as hanging: clients do not wait for it.
   std::chrono::milliseconds open_patience{60'000};
-  /// What was missing is looked for again at the first offer after this.
+  /// If no GPU was found, the first offer after this time makes the daemon look again.
   std::chrono::milliseconds retry{10'000};
-  /// How long the end waits for the thread.
+  /// How long the destructor waits for the thread.
   std::chrono::milliseconds stop_patience{2'000};
-  /// Of host memory, how much stands in for that of GPUs that are full, of all together.
+  /// How much host memory may be used in all instead of the memory of full GPUs.
   std::uint64_t overflow_bytes = device::HostAllowance::usual_bytes();
-  /// Between two looks at what stands in: it is said, and given up if nobody needs it.
+  /// The time between two looks at that host memory: its use is logged, and idle memory is released.
   std::chrono::milliseconds overflow_look{10'000};
 };
 
@@ -52,25 +52,26 @@ class Devices {
   using Uuid = std::array<std::uint8_t, 16>;
   using Answer = std::move_only_function<void(std::expected<std::shared_ptr<DeviceMemory>, AttachRefusal>)>;
 
-  /// All references outlive it; so may DeviceMemory that it gave.
+  /// All references outlive the object. DeviceMemory that it gave may outlive it.
   Devices(asio::io_context& loop, DevicesOptions options, spdlog::logger& log);
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
   ~Devices();
 
-  /// Maps an allocation of a client's, of which `descriptor` is what the driver exported. The answer comes on the loop,
-  /// before this returns or later: device_opening, if the client is to ask again; or never, if the driver hangs.
+  /// Maps a client's allocation; `descriptor` is what the driver exported. The answer comes on the loop, before this
+  /// returns or later; it may be device_opening: ask again. If the driver hangs, it never comes.
   void map(const Uuid& gpu, UniqueFd descriptor, std::uint64_t bytes, Answer answer);
-  /// Pins whole pages of host memory for an open GPU; `keeps` is held until they are no longer pinned. As map().
+  /// Pins whole pages of host memory for an open GPU; `keeps` is held while they are pinned. The answer is as for
+  /// map().
   void pin(const gossip::Device& device, std::span<std::byte> memory, std::shared_ptr<const void> keeps, Answer answer);
 
-  /// GPUs that have failed since this was last asked. Each is said in the log, with what to do.
+  /// The GPUs that have failed since the last call. Each failure is logged with what to do.
   [[nodiscard]] std::vector<const gossip::Device*> failed();
-  /// To be called now and then: says in the log which GPUs have no room, and gives up host memory that stood in.
+  /// To be called regularly: logs which GPUs are full, and releases idle host memory that replaced theirs.
   void look_at_overflow();
-  /// Of clients' GPU memory mapped now, in all.
+  /// Clients' GPU memory that is mapped now, in all.
   [[nodiscard]] std::uint64_t mapped_bytes() const;
-  /// Of host memory that stands in for that of full GPUs now, in all.
+  /// Host memory that is used now instead of full GPUs' memory, in all.
   [[nodiscard]] std::uint64_t overflow_bytes() const;
 
  private:
@@ -81,10 +82,10 @@ class Devices {
     enum class State : std::uint8_t { closed, opening, open, failed } state = State::closed;
     int index = 0;
     std::shared_ptr<OpenDevice> device;
-    std::string why;  // it could not be opened, or has failed
+    std::string why;  // why it could not be opened, or has failed
     Clock::time_point since;
-    bool full = false;     // host memory stood in for it when that was looked at last
-    bool refused = false;  // or did not, where it was to
+    bool full = false;     // at the last look, host memory was used instead of its own
+    bool refused = false;  // at the last look, host memory was needed but could not be had
   };
   struct Found;
 
@@ -93,17 +94,17 @@ class Devices {
   void looked(Found&& found);
   void open(const Uuid& uuid);
   void opened(const Uuid& uuid, const std::shared_ptr<OpenDevice>& device, const std::string& why);
-  /// The GPU, open; or what a client is told instead.
+  /// The open GPU, or the answer to a client that cannot have it.
   [[nodiscard]] std::expected<std::shared_ptr<OpenDevice>, AttachRefusal> use(const Uuid& uuid);
   void tell_of_overflow(Known& known, const device::Overflow::Use& use);
 
   const DevicesOptions options_;
   spdlog::logger& log_;
-  std::shared_ptr<Shared> shared_;  // with the thread, which may outlive this
+  std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this
   bool looking_ = false;
-  Clock::time_point looked_at_;  // or began to
+  Clock::time_point looked_at_;  // when the last look ended or began
   std::string missing_;          // why there is no GPU; empty: there are some, or nobody has looked
-  std::map<Uuid, Known> gpus_;   // as many as the machine has
+  std::map<Uuid, Known> gpus_;   // at most the machine's GPUs
   std::shared_ptr<device::HostAllowance> allowance_;
   Clock::time_point overflow_looked_at_;
 };

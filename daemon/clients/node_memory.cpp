@@ -23,9 +23,9 @@ namespace {
 constexpr std::uint64_t magic = 0x3165646f6e6d6167;  // "gamnode1"
 constexpr std::size_t page_bytes = 4096;
 constexpr mode_t only_ours = 0600;
-/// In the place of GivenUpPage::floor, which is a time of day in microseconds.
+/// Stored as GivenUpPage::floor, which is otherwise a time of day in microseconds.
 constexpr std::uint64_t exchanges_forgotten = std::numeric_limits<std::uint64_t>::max();
-/// Replies that may be waiting for an acknowledgement at once: two for each fragment, within these bounds.
+/// How many replies may await an acknowledgement at once: two for each fragment, within these bounds.
 constexpr std::uint32_t least_record_places = 16;
 constexpr std::uint32_t most_record_places = 32;
 /// Numbers begin with the daemon's incarnation, a time of day in microseconds.
@@ -35,17 +35,17 @@ constexpr std::uint64_t to_pages(std::uint64_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
-/// The same file, opened anew. None where /proc cannot be had.
+/// Opens the same file again. Empty where /proc is missing.
 UniqueFd open_again(int fd, int access) {
   return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), access | O_CLOEXEC));
 }
 
-/// A copy's word: bit 0 gathered, bit 1 the buffer that counts, bits 9 to 31 commits.
+/// The bits of a copy's word: bit 0 gathered, bit 1 the buffer that counts, bits 9 to 31 commits.
 constexpr unsigned commits_shift = 9;
 
 }  // namespace
 
-/// All is 0 in memory that no daemon has begun with.
+/// All members are 0 in memory that no daemon has used yet.
 struct NodeMemory::Header {
   std::uint64_t magic;
   JobKey job;
@@ -56,22 +56,21 @@ struct NodeMemory::Header {
 
 struct alignas(64) NodeMemory::Entry {
   struct OwnHalf {
-    std::atomic<std::uint64_t> counter;  ///< of the exchange; 0: none
-    std::atomic<std::uint64_t> commits;  ///< gossip::OwnHalf::commits; stored before the word that comes to it
+    std::atomic<std::uint64_t> counter;  ///< the exchange's counter; 0: none
+    std::atomic<std::uint64_t> commits;  ///< gossip::OwnHalf::commits; stored before the word with these commits
   };
-  std::atomic<std::uint64_t> word;        ///< of the copy
-  std::atomic<std::uint64_t> numbers[2];  ///< of its buffers; stored before the word
+  std::atomic<std::uint64_t> word;        ///< the copy's word
+  std::atomic<std::uint64_t> numbers[2];  ///< the numbers of its buffers; stored before the word
   OwnHalf own_halves[2];
   struct Gap {
     std::atomic<std::uint64_t> newest;
-    std::atomic<std::uint64_t> begun;  ///< 0: none
+    std::atomic<std::uint64_t> begun;  ///< 0: no gap
   };
   Gap gaps[4];
 };
 
 struct NodeMemory::GivenUpPage {
-  std::atomic<std::uint64_t> floor;                            ///< of those up to this one nothing is known; 0: nobody
-                                                               ///< has begun any
+  std::atomic<std::uint64_t> floor;  ///< nothing is known of exchanges up to this; 0: none began
   std::atomic<std::uint64_t> counters[gossip::GivenUp::most];  ///< 0: none
 };
 
@@ -79,7 +78,7 @@ bool take_pages(std::span<std::byte> bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page_bytes * page_bytes;
   const auto end = to_pages(reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size());
   if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0) return true;
-  return errno == EINVAL;  // a kernel before 5.14 does not know it
+  return errno == EINVAL;  // kernels before 5.14 do not know the call
 }
 
 NodeMemory::Plan NodeMemory::plan(const Shape& shape) {
@@ -107,7 +106,7 @@ std::expected<std::shared_ptr<NodeMemory>, std::string> NodeMemory::make(const S
   std::shared_ptr<NodeMemory> memory(new NodeMemory(shape));
   const UniqueFd memfd(::memfd_create("gossamer-node", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd) return failed("no memory can be made for what the node keeps of a job");
-  // The tables' pages are taken now, so that nothing stored there ever lacks memory.
+  // The tables' pages are taken now, so that storing there never lacks memory.
   if (::fchmod(memfd.get(), only_ours) != 0 ||
       ::ftruncate(memfd.get(), static_cast<off_t>(memory->plan_.total_bytes)) != 0 ||
       ::fallocate(memfd.get(), 0, 0, static_cast<off_t>(memory->plan_.records_offset)) != 0 ||
@@ -126,7 +125,7 @@ std::shared_ptr<NodeMemory> NodeMemory::take_back(UniqueFd kept, const Shape& sh
   struct stat file {};
   struct statfs system {};
   constexpr int sealed = F_SEAL_SHRINK | F_SEAL_GROW;
-  // Only this user, and who may do anything, can have made such a file.
+  // Only this user, or a privileged one, can have made such a file.
   if (::fstat(kept.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != ::geteuid() ||
       (file.st_mode & ~S_IFMT) != only_ours || file.st_size != static_cast<off_t>(memory->plan_.total_bytes))
     return nullptr;
@@ -189,7 +188,7 @@ void NodeMemory::store_own_halves(std::uint32_t f, const gossip::OwnHalves& halv
   for (std::size_t i = 0; i < halves.size(); ++i) {
     Entry::OwnHalf& stored = entry(f).own_halves[i];
     if (stored.counter.load(std::memory_order_relaxed) != halves[i].counter) {
-      stored.counter.store(0, std::memory_order_release);  // none, until all of it is there
+      stored.counter.store(0, std::memory_order_release);  // invalid until both numbers are stored
       stored.commits.store(halves[i].commits, std::memory_order_release);
       stored.counter.store(halves[i].counter, std::memory_order_release);
     } else {
@@ -261,7 +260,7 @@ std::vector<gossip::Gap> NodeMemory::gaps(std::uint32_t f) const {
 
 void NodeMemory::add_gap(std::uint32_t f, const gossip::Gap& gap) {
   auto& stored = entry(f).gaps;
-  // One daemon after the other that died before anything was taken in: the same gap, which has become wider.
+  // If daemons died one after the other before they took anything in, the last gap has become wider.
   auto* at = std::ranges::find_if(stored, [&](const Entry::Gap& one) {
     return one.begun.load(std::memory_order_relaxed) != 0 && one.newest.load(std::memory_order_relaxed) == gap.newest;
   });

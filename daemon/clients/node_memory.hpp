@@ -1,18 +1,18 @@
-// A job's memory at a node that outlives the daemon. It holds the exchanges that may not have ended. Where several
-// clients train the job, it also holds the node's copy of the model.
+// A job's memory at a node that outlives the daemon. It holds the exchanges that may not have ended. If several clients
+// train the job, it also holds the node's copy of the model.
 //
-// It is a memfd that the daemon makes, and that every client of the job keeps for it: each is handed a descriptor when
-// it attaches, through which it can read at most, and gives it to the daemon that it attaches to next. So it lives as
-// long as any of them, and no longer; nobody else reads or writes it. What comes back is taken only if a daemon of this
-// user has made it, for the same job and model.
+// It is a memfd that the daemon makes and every client of the job keeps. A client gets a read-only descriptor when it
+// attaches, and gives it to the next daemon that it attaches to. The memory therefore lives as long as one of them
+// does; nobody else reads or writes it. A daemon accepts such a descriptor only if a daemon of the same user made the
+// memory for the same job and model.
 //
-// The copy of a fragment has two buffers. A change is written beside what counts, and one store of the copy's word
-// makes it count, so that a death in between loses it whole or not at all. The word says how many commits are in it, as
-// a client's word does (sdk/layout/shared_memory.hpp), and each buffer has a number: client's publications that were
-// noted for a copy up to this one are in it (gossip/group/receipts.hpp).
+// The copy of a fragment has two buffers. A change is written to the buffer that does not count, and then one store of
+// the copy's word makes that buffer count: a death in between loses the whole change or nothing. The word says how many
+// commits the copy contains, as a client's word does (sdk/layout/shared_memory.hpp). Each buffer has a number: the copy
+// contains the publications that were noted for copies up to it (gossip/group/receipts.hpp).
 //
-// Buffers and records take memory when they are first used. The floats, and the record in a place that is nobody
-// else's, may be written by workers; all else is the loop's.
+// Buffers and records take memory when they are first used. Workers may write the floats, and a record in a place that
+// nobody else has; only the loop touches everything else.
 
 #pragma once
 
@@ -42,54 +42,54 @@ class NodeMemory {
     std::uint32_t fragment_count = 0;
   };
   [[nodiscard]] static Shape shape_of(const ClientMemory& memory);
-  /// Empty. An error says what is lacking.
+  /// Makes an empty memory. An error says what is lacking.
   [[nodiscard]] static std::expected<std::shared_ptr<NodeMemory>, std::string> make(const Shape& shape);
-  /// Maps what a client has kept. Null if no daemon of this user made it, or for another shape.
+  /// Maps what a client has kept. Null if no daemon of this user made it, or if it has another shape.
   [[nodiscard]] static std::shared_ptr<NodeMemory> take_back(UniqueFd kept, const Shape& shape);
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
   ~NodeMemory();
 
-  /// For a client to keep: whoever has it can only read.
+  /// The descriptor for clients to keep: it can only be read through.
   [[nodiscard]] int to_keep() const { return to_keep_.get(); }
   [[nodiscard]] std::span<std::byte> bytes() const { return {base_, plan_.total_bytes}; }
   /// The tables are at the front of bytes(); records and buffers follow.
   [[nodiscard]] std::size_t tables_bytes() const { return plan_.records_offset; }
 
-  /// The clients' memory, by its inode, in which the replica is as far as it is not gathered; 0: none yet.
+  /// The inode of the client's memory that holds the fragments that are not gathered; 0: none yet.
   [[nodiscard]] std::uint64_t holder() const;
   void set_holder(std::uint64_t inode);
 
   // --- exchanges
-  /// The last ones of a fragment that the node began. Stored before the word whose commits they name.
+  /// The last exchanges of a fragment that this node began. They are stored before the word whose commits they name.
   [[nodiscard]] gossip::OwnHalves own_halves(std::uint32_t f) const;
   void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves);
-  /// And those it has given up. None: no daemon has begun any.
+  /// The exchanges that this node has given up. None: no daemon has begun any.
   [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
   void store_given_up(std::uint64_t counter);
-  /// For a daemon that begins: of earlier exchanges it knows these only.
+  /// For a daemon that begins: it knows of these earlier exchanges only.
   void begin_given_up(const gossip::GivenUp& given_up);
 
   /// Records of replies, in numbered places (daemon/clients/reply_records.hpp).
   [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
-  /// All of one place: an entry, and room for what follows it.
+  /// All bytes of one place: an entry, and room for the data that follow it.
   [[nodiscard]] std::span<std::byte> record(std::uint32_t place) const;
 
   // --- the copy
   using Copy = gossip::CopyMemory::Copy;
   /// None: the fragment is not gathered.
   [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const;
-  /// From now on that buffer counts, with that number.
+  /// From now on this buffer counts, with this number.
   void store_copy(std::uint32_t f, const Copy& copy);
-  /// It is not gathered.
+  /// The fragment is no longer gathered.
   void clear_copy(std::uint32_t f);
-  /// Numbers that no copy of the fragment has: of the last few daemons' lives.
+  /// Numbers that no copy of the fragment has, from the last few daemons' lives.
   [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const;
-  /// The oldest gives its place to it.
+  /// Adds a gap; the oldest one is dropped.
   void add_gap(std::uint32_t f, const gossip::Gap& gap);
   /// One of the copy's two buffers.
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const;
-  /// Takes memory for both. False: there is none.
+  /// Takes memory for both buffers. False: there is none.
   [[nodiscard]] bool take_buffers(std::uint32_t f) const;
 
  private:
@@ -114,7 +114,7 @@ class NodeMemory {
   std::byte* base_ = nullptr;
 };
 
-/// Takes memory for these bytes of a mapping. False: there is none. Written without, they would end the process.
+/// Takes memory for these bytes of a mapping. False: there is none. Writing without this could end the process.
 [[nodiscard]] bool take_pages(std::span<std::byte> bytes);
 
 }  // namespace gossamer::daemon

@@ -9,18 +9,18 @@ namespace gossamer::daemon {
 namespace {
 
 struct RecordEntry {
-  std::atomic<std::uint64_t> committed;  ///< mark_of() the fragment's commits that make it count; 0: no record. Last
-  std::atomic<std::uint64_t> undone;     ///< likewise of those that undo it; 0: it is not
-  std::uint64_t counter;                 ///< of the exchange
+  std::atomic<std::uint64_t> committed;  ///< mark_of() the commits that make it count; 0: no record. Stored last
+  std::atomic<std::uint64_t> undone;     ///< mark_of() the commits that undo it; 0: not undone
+  std::uint64_t counter;                 ///< the exchange's
   std::uint8_t initiator[16];
   std::uint32_t fragment;
   std::uint32_t block_count;
-  std::uint32_t bitmap_bytes;  ///< 0: all blocks
+  std::uint32_t bitmap_bytes;  ///< 0: the exchange had all blocks
   std::uint8_t codec;
   std::uint8_t shift;
 };
 
-/// Not 0.
+/// A mark is never 0.
 constexpr std::uint64_t mark_of(std::uint32_t commits) {
   return std::uint64_t{1} << 32 | commits;
 }
@@ -29,7 +29,7 @@ RecordEntry& entry_of(const NodeMemory& memory, std::uint32_t place) {
   return *reinterpret_cast<RecordEntry*>(memory.record(place).data());
 }
 
-/// Where the parts of a record are, after its entry.
+/// The sizes of a record's parts, which follow its entry.
 struct Parts {
   std::size_t bitmap_bytes, exponent_bytes, difference_bytes;
 
@@ -38,7 +38,7 @@ struct Parts {
   }
 };
 
-/// Whether what was read, of a fragment of so many blocks, can have been written by a daemon.
+/// Whether a daemon can have written this record of a fragment of so many blocks.
 bool sound(const ReplyRecord& record, std::uint32_t blocks) {
   const ExchangeReply& reply = record.reply;
   if (reply.shift < min_shift_bound || reply.shift > max_shift_bound) return false;
@@ -111,7 +111,7 @@ std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t p
   record.reply.shift = entry.shift;
   record.reply.block_count = entry.block_count;
   const std::uint32_t bitmap_bytes = entry.bitmap_bytes;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // what is checked is what was copied
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the checks read the copy
   if (record.reply.fragment >= commits.size() || record.reply.codec > Codec::q4) return nothing();
   const auto has_come_to = [&](std::uint64_t mark) {
     return gossip::reached(commits[record.reply.fragment], static_cast<std::uint32_t>(mark) % gossip::commits_modulus);

@@ -1,12 +1,11 @@
-// Records of the replies that a daemon has given, in the node's memory, so that the daemon that takes over from a dead
-// one knows which halves of exchanges nobody has acknowledged, and can undo those that their initiators never
-// took.
+// Records of the replies that a daemon has given, in the node's memory. From them the next daemon knows which halves of
+// exchanges nobody has acknowledged, and can undo those that their initiators never took.
 //
-// A record counts once the commit it belongs to has been stored: it names the number to which that commit brings the
-// fragment's count of commits, and is written before the fragment's word. Likewise that it is undone. So whenever the
-// daemon dies, the word alone decides. What a successor reads is checked all the same.
+// A record names the number of commits that its own commit brings the fragment to, and is written before the fragment's
+// word. It counts once the word has that number. An undone record is marked in the same way. So the word alone decides,
+// whenever the daemon dies. The next daemon checks all the same what it reads.
 //
-// write() runs on a worker, for a place that is nobody else's; the rest on the loop.
+// write_record() runs on a worker, for a place that nobody else has; all else runs on the loop.
 
 #pragma once
 
@@ -25,20 +24,20 @@ struct ReplyRecord {
   gossip::AnsweredHalf half;
 };
 
-/// That any record of a fragment of so many blocks can have.
+/// The most bytes that a record of a fragment of so many blocks can have.
 [[nodiscard]] std::size_t most_record_bytes(std::uint32_t blocks);
 
-/// Writes all but that it counts. False: there is no memory for it; the place holds no record then.
+/// Writes the record; it does not count yet. False: there is no memory for it, and the place holds no record.
 [[nodiscard]] bool write_record(const NodeMemory& memory, std::uint32_t place, const NodeId& initiator,
                                 const ExchangeReply& reply, const gossip::AnsweredHalf& half);
-/// It counts from this commit of its fragment on. Nothing if there is no record.
+/// The record counts from this commit of its fragment on. Nothing happens if there is no record.
 void seal_record(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits);
-/// It is undone from this commit on.
+/// The record is undone from this commit on.
 void note_undone(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits);
-/// It is of no more use.
+/// Removes the record, which is not needed any more.
 void clear_record(const NodeMemory& memory, std::uint32_t place);
-/// The record in this place, if it counts and is not undone; `commits` are the fragments' counts now, `model` a
-/// client's memory of the job. What is none is cleared.
+/// The record in this place, if it counts and is not undone; an invalid one is removed. `commits` are the fragments'
+/// counts now, `model` a client's memory of the job.
 [[nodiscard]] std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t place,
                                                      const ClientMemory& model, std::span<const std::uint32_t> commits);
 

@@ -1,7 +1,7 @@
-// Which checkpoints a job may begin with: what gossamerctl import has placed, then, where the configuration says so,
-// the latest of those that fit.
+// Finds the checkpoints that a job may begin with: first the file that gossamerctl import has placed, then, where the
+// configuration says so, the latest ones that fit.
 //
-// Runs on the disk's thread: it reads the headers of a few files, and blocks for as long as the disk does.
+// find_checkpoints() runs on the disk's thread: it reads a few headers, and blocks for as long as the disk does.
 
 #pragma once
 
@@ -17,18 +17,18 @@
 namespace gossamer::daemon {
 
 struct CheckpointQuery {
-  std::filesystem::path folder;  ///< of the job
+  std::filesystem::path folder;  ///< the job's folder
   std::string job;
   std::uint64_t layout = 0;
   checkpoint::Model model;
-  std::uint64_t clock = 0;  ///< of the client's own model: what has seen less is not worth taking
+  std::uint64_t clock = 0;  ///< the clock of the client's own model: a checkpoint that has seen less is refused
   Restore restore = Restore::imported;
 };
 
 struct CheckpointCandidate {
-  std::shared_ptr<checkpoint::ModelReader> file;  ///< about to read the model's first element
+  std::shared_ptr<checkpoint::ModelReader> file;  ///< positioned at the model's first element
   checkpoint::Description description;
-  bool imported = false;  ///< it is import.safetensors
+  bool imported = false;  ///< the file is import.safetensors
 };
 
 struct CheckpointsFound {
@@ -36,7 +36,7 @@ struct CheckpointsFound {
   std::vector<std::string> refused;             ///< files that were looked at and do not fit: why, and what to do
 };
 
-/// Beyond these, older ones are not looked at.
+/// The search ends when so many files fit, or so many do not; older files are not looked at.
 inline constexpr std::size_t most_candidates = 4;
 
 [[nodiscard]] CheckpointsFound find_checkpoints(const CheckpointQuery& query);

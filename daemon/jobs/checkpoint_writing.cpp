@@ -12,7 +12,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A client that publishes nothing for so long stands still: what it published before may be much older than its clock.
+/// A client that publishes nothing for so long stands still: its last publication may be much older than its clock.
 constexpr TimeUs publication_patience_us = 60 * us_per_s;
 
 }  // namespace
@@ -38,7 +38,7 @@ void CheckpointWriting::tick(TimeUs now_us, bool running) {
     next_us_ = 0;
     return;
   }
-  // One period after the job began to run, or after the option was set.
+  // The first checkpoint is due one period after the job began to run, or after the option was set.
   if (next_us_ == 0 || next_us_ > now_us + period_us) next_us_ = now_us + period_us;
   if (now_us < next_us_ || writing_) return;
   next_us_ = now_us + period_us;
@@ -113,7 +113,7 @@ void CheckpointWriting::copied(std::uint32_t fragment, std::optional<std::vector
   writing_->asked = 0;
   writing_->oldest_clock = std::min(writing_->oldest_clock, publication_clock);
   const std::uint64_t first = std::uint64_t{fragment} * fragment_elements_;
-  values->resize(std::min<std::uint64_t>(elements_ - first, fragment_elements_));  // without the padding
+  values->resize(std::min<std::uint64_t>(elements_ - first, fragment_elements_));  // the padding is not written
   on_disk(
       [file = std::move(writing_->file), values = std::move(*values)]() mutable -> File {
         if (auto written = file->append(values); !written) return std::unexpected(written.error());
@@ -132,7 +132,7 @@ void CheckpointWriting::finish() {
     std::filesystem::path path;
     std::size_t keep;
 
-    /// A text: what went wrong after the file was on the disk.
+    /// The text of a success says what went wrong after the file was on the disk.
     std::expected<std::string, std::string> operator()() {
       if (auto done = file->finish(path, description); !done) return std::unexpected(done.error());
       const auto removed = checkpoint::remove_old(path.parent_path(), description.node, keep, path);
@@ -168,11 +168,11 @@ void CheckpointWriting::fail(const std::string& why) {
 
 void CheckpointWriting::over(Outcome&& outcome) {
   latest_ = std::move(outcome);
-  // What is left of it is removed on the disk's thread, too.
+  // The disk's thread removes the unfinished file, too.
   if (writing_ && writing_->file) {
     const bool taken =
         checkpoints_.disk().submit(Workers::Work([file = std::move(writing_->file)] {}), Workers::Work([] {}));
-    static_cast<void>(taken);  // the pool has stopped: then here
+    static_cast<void>(taken);  // if the pool has stopped, the file is removed here
   }
   writing_.reset();
   if (std::exchange(again_, false) && !ended_) begin(now_us_);

@@ -1,15 +1,15 @@
 // Writes the checkpoints of one job: once a period, and when somebody asks.
 //
-// Fragment by fragment: the job is asked for a copy of one, made on a worker while the fragment is held; the disk's
-// thread writes it; then the next is asked for. So training and gossip go on, and one fragment's copy is all the memory
-// it takes. A failure is told in the log with its cause, leaves older checkpoints as they are, and the next period
-// tries again.
+// A checkpoint is written fragment by fragment. The job makes a copy of one fragment, on a worker, while the fragment
+// is held; the disk's thread writes the copy; then the next fragment is asked for. Training and gossip go on meanwhile,
+// and the memory needed is one fragment's copy. A failure is logged with its cause and leaves older checkpoints as they
+// are; the next period tries again.
 //
-// The fragments are copied one after the other, each as its client published it last; the clock and the cursor are
-// those of the end. So a program that goes on from a checkpoint never trains again on what the model has seen, and what
-// it saw while the checkpoint was being written may be missing from the model, but for what gossip has of it.
+// Each fragment is copied as its client published it last; the clock and the cursor are those of the end. A program
+// that goes on from a checkpoint therefore never trains again on data that the model has seen. Training that was done
+// while the checkpoint was being written may be missing from the model, except for the part that gossip has.
 //
-// Owned by Job; everything runs on the loop's thread but the tasks for the disk, which hold what they need.
+// Owned by Job. Everything runs on the loop's thread except the disk's tasks, which keep alive what they need.
 
 #pragma once
 
@@ -29,37 +29,37 @@
 
 namespace gossamer::daemon {
 
-/// What it asks of its job.
+/// The job as the writing of checkpoints sees it.
 class CheckpointSource {
  public:
   virtual ~CheckpointSource() = default;
-  /// Has a copy of the fragment made, of a publication of `least_clock` or later: the client is asked for one if need
-  /// be, and may never give it. copied() tells of it, from the loop, after this returned. False: there is none to be
-  /// had.
+  /// Has a copy made of a publication of the fragment with `least_clock` or later. The client may first have to
+  /// publish, and may never do so. copied() delivers the copy, on the loop, after this has returned. False: no copy can
+  /// be had.
   virtual bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) = 0;
-  /// What is known of the model now, but for what the writing knows itself.
+  /// Describes the model as it is now, without the facts that the writing knows itself.
   [[nodiscard]] virtual checkpoint::Description describe() const = 0;
 };
 
 class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting> {
  public:
-  /// `model` has at least one element; fragments of `fragment_elements` but for the last. References outlive it.
+  /// `model` has at least one element. All fragments but the last have `fragment_elements`. References outlive it.
   CheckpointWriting(Checkpoints& checkpoints, CheckpointSource& source, spdlog::logger& log, std::string job,
                     checkpoint::Model model, std::uint32_t fragment_elements);
   CheckpointWriting(const CheckpointWriting&) = delete;
   CheckpointWriting& operator=(const CheckpointWriting&) = delete;
 
-  /// `running`: the job's model is agreed on, and a client is there.
+  /// `running`: the job's model is decided on, and a client is attached.
   void tick(TimeUs now_us, bool running);
-  /// Writes one now, or when the one under way is done. Returns its number.
+  /// Writes a checkpoint now, or when the present one is done. Returns its number.
   std::uint64_t request(TimeUs now_us);
-  /// The copy that was asked for, padding included, of a publication of that clock; nothing: it holds NaN or infinity.
+  /// Takes the copy that was asked for, with padding, of a publication of that clock. Without values: NaN or infinity.
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock,
               TimeUs now_us);
-  /// The job ends: what is not finished is given up.
+  /// The job ends: an unfinished checkpoint is given up.
   void end();
 
-  /// The latest that is over, well or not.
+  /// How the latest finished attempt ended, well or not.
   struct Outcome {
     std::uint64_t number = 0;  ///< 0: there was none
     std::string path = {};
@@ -67,7 +67,7 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
     std::string error = {};  ///< empty: it is on the disk
   };
   [[nodiscard]] const Outcome& latest() const { return latest_; }
-  /// The clock of the latest that is on the disk, and when it came there; 0: there is none.
+  /// The clock of the latest checkpoint on the disk, and when it was written; 0: there is none.
   [[nodiscard]] std::uint64_t written_clock() const { return written_clock_; }
   [[nodiscard]] TimeUs written_us() const { return written_us_; }
   [[nodiscard]] bool under_way() const { return writing_.has_value(); }
@@ -77,12 +77,12 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
  private:
   struct Writing {
     std::filesystem::path folder = {};
-    std::shared_ptr<checkpoint::ModelWriter> file = {};  // while no task has it
+    std::shared_ptr<checkpoint::ModelWriter> file = {};  // null while a disk task has it
     std::uint32_t next = 0;
-    std::uint32_t asked = 0;  // + 1, of the fragment whose copy is awaited; 0: none
+    std::uint32_t asked = 0;  // 1 + the fragment whose copy is awaited; 0: none
     TimeUs begun_us = 0;
     TimeUs asked_us = 0;
-    std::uint64_t least_clock = 0;  // of the job when it began
+    std::uint64_t least_clock = 0;  // the job's clock when the writing began
     std::uint64_t oldest_clock = UINT64_MAX;
   };
   using File = std::expected<std::shared_ptr<checkpoint::ModelWriter>, std::string>;
@@ -95,7 +95,7 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
   void finished(std::uint64_t clock, const std::filesystem::path& path);
   void fail(const std::string& why);
   void over(Outcome&& outcome);
-  /// On the disk's thread; `report` on the loop, unless the job has ended.
+  /// Runs `task` on the disk's thread, then `report` on the loop, unless the job has ended.
   template <class Task, class Report>
   void on_disk(Task task, Report report);
 
@@ -109,7 +109,7 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
   std::optional<Writing> writing_;
   bool again_ = false;
   bool ended_ = false;
-  std::uint64_t number_ = 0;  // of the one under way, or the latest
+  std::uint64_t number_ = 0;  // of the present attempt, or the latest
   TimeUs now_us_ = 0;
   TimeUs next_us_ = 0;  // 0: not known yet
   Outcome latest_;

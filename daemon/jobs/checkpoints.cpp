@@ -1,4 +1,4 @@
-// Watching the disk's thread.
+// How the disk's thread is watched.
 
 #include "daemon/jobs/checkpoints.hpp"
 

@@ -1,6 +1,6 @@
-// What the jobs of a node share to keep checkpoints: the options, and one thread that waits for the disk, so that
-// neither the loop nor the workers ever do. A disk that fails, is full or hangs costs checkpoints and nothing else.
-// What else is written while the daemon runs, and may as well be written later, is written by this thread, too.
+// The checkpoint options that the jobs of a node share, and one thread that waits for the disk, so that neither the
+// loop nor the workers ever do. A disk that fails, is full or hangs costs checkpoints and nothing else. The thread also
+// does the daemon's other writes that may wait.
 //
 // Made in main; everything is called from the loop's thread. Invariant: at most disk_queue tasks wait for the thread.
 
@@ -20,9 +20,9 @@ namespace gossamer::daemon {
 
 class Checkpoints {
  public:
-  /// More than all jobs can have waiting: each has one task under way, and a few that only free what it had.
+  /// More tasks than all jobs can have waiting: each job has one task under way, and a few that only free memory.
   static constexpr std::size_t disk_queue = 1024;
-  /// A disk that takes longer for one task is told of.
+  /// A disk that takes longer than this for one task is reported.
   static constexpr TimeUs disk_patience_us = 10 * us_per_s;
 
   Checkpoints(asio::io_context& loop, CheckpointOptions options)
@@ -30,26 +30,26 @@ class Checkpoints {
 
   [[nodiscard]] const CheckpointOptions& options() const { return options_; }
   void set_options(const CheckpointOptions& options) { options_ = options; }
-  /// Runs what blocks for as long as the disk does.
+  /// The thread for work that blocks for as long as the disk does.
   [[nodiscard]] Workers& disk() { return disk_; }
 
-  /// Looks whether the thread gets on. To be called now and then.
+  /// Checks that the thread makes progress. To be called regularly.
   void watch(TimeUs now_us);
-  /// How long the disk has not answered, as of the latest watch(): 0 unless that is beyond the patience.
+  /// How long the disk has not answered, as of the latest watch(); 0 while that is within disk_patience_us.
   [[nodiscard]] TimeUs silent_us() const { return silent_us_; }
-  /// Nothing unless it is silent.
+  /// Nothing unless the disk is silent.
   [[nodiscard]] std::optional<DiskTrouble> trouble() const;
-  /// The same in a sentence; empty if it is not.
+  /// The trouble in a sentence; empty if there is none.
   [[nodiscard]] std::string trouble_text() const;
 
-  /// False: the disk hangs still, and the process must end without the destructor.
+  /// False: the disk still hangs, and the process must end without running the destructor.
   [[nodiscard]] bool stop_within(std::chrono::milliseconds patience) { return disk_.stop_within(patience); }
 
  private:
   CheckpointOptions options_;
   Workers disk_;
   std::uint64_t finished_ = 0;  // tasks, when watch() last saw one more
-  TimeUs got_on_us_ = 0;        // and when that was, or when nothing waited; 0: watch() was not called
+  TimeUs got_on_us_ = 0;        // when that was, or when nothing waited; 0: watch() was not called
   TimeUs silent_us_ = 0;
 };
 

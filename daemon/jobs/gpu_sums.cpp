@@ -21,7 +21,7 @@ device::Rank GpuSums::rank_of(const OpenDevice& gpu) {
 
 void GpuSums::add(const std::shared_ptr<const OpenDevice>& gpu) {
   const auto sums = shared();
-  // One GPU more than there may be has no rank: its jobs are summed through the host.
+  // A GPU beyond the communicator's limit gets no rank: its jobs are summed through the host's memory.
   (void)sums->add(rank_of(*gpu), {gpu, gpu->cuda.get()});
 }
 

@@ -1,5 +1,5 @@
-// The one communicator among this node's GPUs, for jobs with clients on several of them: begun with the first such job,
-// and not before, since it takes a thread and memory of every GPU.
+// The one communicator among this node's GPUs, for jobs with clients on several of them. It is made with the first such
+// job and not before, since it takes a thread, and memory of every GPU.
 //
 // Everything is called on the loop's thread, and nothing waits.
 
@@ -21,23 +21,23 @@ class GpuSums {
  public:
   explicit GpuSums(spdlog::logger& log) : log_(log) {}
 
-  /// For device::NodeMean.
+  /// The sums that device::NodeMean uses.
   [[nodiscard]] std::shared_ptr<device::NodeSums> shared();
-  /// One more client's model is summed that lies there.
+  /// One more client has its model on this GPU, and is to be summed.
   void add(const std::shared_ptr<const OpenDevice>& gpu);
   void remove(const std::shared_ptr<const OpenDevice>& gpu);
-  /// Says in the log what has changed.
+  /// Logs what has changed.
   void tick();
 
  private:
   [[nodiscard]] device::Rank rank_of(const OpenDevice& gpu);
 
   spdlog::logger& log_;
-  device::NcclCollectives* collectives_ = nullptr;   // of sums_
+  device::NcclCollectives* collectives_ = nullptr;   // owned by sums_
   std::shared_ptr<device::NodeSums> sums_;           // null until it is needed
   std::map<const OpenDevice*, device::Rank> ranks_;  // as many as the machine has GPUs
-  std::size_t summed_ = 0;                           // GPUs, as last told
-  std::string trouble_;                              // likewise
+  std::size_t summed_ = 0;                           // GPUs, as last logged
+  std::string trouble_;                              // as last logged
 };
 
 }  // namespace gossamer::daemon

@@ -19,7 +19,7 @@ constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 
-/// The option that holds the period up, as it is called in the configuration; empty: none does.
+/// The name, in the configuration, of the option that keeps the period from being shorter; empty: none does.
 const char* period_limit_name(gossip::Cadence::Limit limit) {
   switch (limit) {
     case gossip::Cadence::Limit::time:
@@ -121,13 +121,13 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
   if (memory_.first()->memory().lean()) replica_.keep_lean(memory_.first()->memory().window_fragments());
 }
 
-/// Takes over the exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
+/// Takes over exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
 void Job::remember() {
   replica_.book().replies().set_capacity(memory_.node()->record_places());
   std::vector<std::uint32_t> commits;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     commits.push_back(replica_.buffers(f).parts().commits);
-  const bool known = memory_.first()->is_holder(*memory_.node());  // else what they count is in another's memory
+  const bool known = memory_.first()->is_holder(*memory_.node());  // otherwise they count commits in other memory
   for (std::uint32_t place = 0; place < memory_.node()->record_places(); ++place) {
     if (!known) {
       clear_record(*memory_.node(), place);
@@ -137,7 +137,7 @@ void Job::remember() {
                                         host_.now_us());
     }
   }
-  // Counters are times of day: a clock that was set back would give those of former exchanges anew.
+  // Counters are times of day: after the clock was set back, they would repeat those of former exchanges.
   const auto given_up = known ? memory_.node()->given_up() : std::nullopt;
   if (given_up && given_up->floor < replica_.book().given_up().floor) {
     replica_.book().remember(*given_up);
@@ -156,8 +156,8 @@ void Job::start() {
                    memory.lean()        ? fmt::format(", in lean memory: at most {} MiB", memory.most_bytes() >> 20)
                    : memory.on_device() ? fmt::format(", in the memory of {}", memory.gpu())
                                         : "");
-  // A model that a daemon was taking over when it died is no model: it joins anew. One that ran goes on, and its state
-  // says so all the time, or a successor would take it for a newcomer.
+  // A client whose model a dead daemon was still replacing has no whole model: it joins again. A client that was
+  // running goes on, and its state says so all the time; otherwise the next daemon would take it for a newcomer.
   if (memory_.first()->joins()) {
     memory_.first()->memory().set_state(layout::RunState::joining);
     return beginning_.search();
@@ -165,9 +165,9 @@ void Job::start() {
   begin();
 }
 
-/// From here on the others are told of the job. Neighbours linked already are met here.
+/// From here on the other nodes are told of the job. Neighbours that are linked already are met here.
 void Job::begin() {
-  // Founders agree by what they would begin with.
+  // Newcomers decide who begins by the clocks of the models that they would begin with.
   const std::uint64_t clock = std::max(memory_.first()->clock(), beginning_.candidate_clock());
   replica_.set_clock(clock);
   if (memory_.first()->joins()) {
@@ -188,7 +188,7 @@ void Job::set_options(const GossipOptions& options) {
 
 // --- the clients --------------------------------------------------------------------------------------------------
 
-/// What speaks against one more client with this memory.
+/// Says why one more client with this memory cannot be added; nothing if it can.
 std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const {
   using layout::AttachStatus;
   const auto refused = [](AttachStatus status, std::string why) { return AttachRefusal{status, std::move(why)}; };
@@ -243,7 +243,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   client->set_home(home_);
   clients_.push_back(client);
   tell_places();
-  if (joined_us_ == 0) return {};  // until the node itself has joined
+  if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
   const bool shared = group_.is_shared();
   group_.add(client, memory_.first()->clock());
   if (!shared) tell_of_group();
@@ -321,7 +321,7 @@ void Job::published(JobClient& client, std::uint32_t f) {
   decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
 }
 
-/// While joining it stands still: newcomers compare their clocks to agree who begins, and must all see the same.
+/// The clock stands still while joining: newcomers decide by their clocks who begins, and must all see the same ones.
 void Job::read_clock() {
   for (const auto& client : clients_)
     group_.observe_clock(*client);
@@ -336,7 +336,7 @@ bool Job::detached(const ClientSession& session) {
   const auto found = std::find_if(clients_.begin(), clients_.end(),
                                   [&](const auto& client) { return client->number() == session.number(); });
   if (found == clients_.end()) return false;
-  woken(session);  // what it published last
+  woken(session);  // its last publications
   host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
   if (clients_.size() == 1) {
     drain();
@@ -350,9 +350,9 @@ bool Job::detached(const ClientSession& session) {
   if (group_.is_shared() && joined_us_ > 0) {
     group_.remove(*client);
   } else if (client == memory_.first() && !clients_.empty() && group_.all_gathered()) {
-    set_first(clients_.front());  // nothing of the model is in its memory
+    set_first(clients_.front());  // all of the model is in the node's memory
   } else if (client == memory_.first()) {
-    // The model that was being pulled is in its memory: those that wait for it begin anew.
+    // The model was being pulled into this client's memory: the clients that wait for it begin again.
     for (const auto& waiting : clients_)
       waiting->session().close();
   }
@@ -394,7 +394,7 @@ std::string Job::handover_text() const {
 
 bool Job::done() const {
   if (leaving_ && !replica_.handed_over()) return false;
-  // Corrections that the client has still to collect are in its own memory; those kept here for it are waited for.
+  // Uncollected corrections in the client's own memory are safe; those kept here for it must be collected first.
   return replica_.idle() && (client_gone() || replica_.fragments().pending_bytes() == 0);
 }
 
@@ -404,7 +404,7 @@ void Job::end() {
   ended_ = true;
 }
 
-/// Of the daemon's end. A model that was not taken over whole stays one: for the next daemon it joins.
+/// A client that has not taken the whole model over keeps its state `joining`: it joins again at the next daemon.
 void Job::tell_state(layout::RunState state) {
   for (const auto& client : clients_) {
     if (!client->joins()) client->memory().set_state(state);
@@ -421,7 +421,7 @@ bool Job::send_message(const NodeId& to, const Message& message) {
   return host_.send(to, message);
 }
 
-/// Runs the task on a worker; back on the loop, its result is reported, unless the job has ended.
+/// Runs the task on a worker. Its result is reported on the loop, unless the job has ended.
 void Job::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
   const std::shared_ptr<gossip::Task> shared = std::move(task);
   const bool taken = host_.workers().submit(
@@ -429,7 +429,7 @@ void Job::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
       Workers::Work([shared, self = shared_from_this()] {
         if (!self->ended_) shared->finish();
       }));
-  // At most one task a fragment is under way, and the queue has room for that many.
+  // The queue has room: each fragment has at most one task under way.
   GOSSAMER_CHECK(taken);
 }
 
@@ -454,7 +454,7 @@ void Job::lacks_memory(int error) {
 
 void Job::link_up(const NodeId& node) {
   linked_.insert(node);
-  if (beginning_.is_searching()) return;  // all are met when it begins
+  if (beginning_.is_searching()) return;  // begin() meets all of them
   decide([&](Actions& out) { replica_.link_up(node, out); });
   beginning_.link_up(node);
 }
@@ -502,7 +502,7 @@ void Job::warn_of_clock() {
       name(), claim->node.brief(), claim->clock);
 }
 
-/// Runs once the model is agreed on and the client has taken all of it over.
+/// Enters the running state once the model is decided on and the client has taken all of it over.
 void Job::run_if_joined() {
   if (beginning_.is_under_way() || ended_) return;
   if (replica_.state() != ReplicaState::joining || beginning_.replaces_pending()) return;
@@ -523,8 +523,8 @@ void Job::run_if_joined() {
 
 // --- what the clients are told -----------------------------------------------------------------------------------
 
-/// A program's own, unless all are from before the model was taken over: of several, that of the client which has
-/// trained most.
+/// The cursor of the client that has trained most, among those that set one since the model was taken over. If none
+/// has, the cursor that came with the model.
 std::vector<std::byte> Job::cursor() const {
   const JobClient* furthest = nullptr;
   for (const auto& client : clients_) {
@@ -539,7 +539,7 @@ void Job::tell_place(JobClient& client) {
   const auto index = static_cast<std::uint32_t>(
       std::find_if(clients_.begin(), clients_.end(), [&](const auto& one) { return one.get() == &client; }) -
       clients_.begin());
-  // Those that are waited for count: this daemon may die before they are back.
+  // The clients still awaited are counted, too: this daemon may die before they are back.
   client.memory().set_place(index, std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_));
   client.tell_members(replica_.neighbours().members());
 }
@@ -572,7 +572,7 @@ void Job::tick_group() {
   group_.tick(ending_.all_stopped() ? std::min(period_us, gossip::finish_wait_us) : period_us, runs());
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
-    memory_.set_first(nullptr);  // gone, and its memory is not needed any more
+    memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
 }
 
 void Job::set_first(std::shared_ptr<JobClient> client) {
@@ -580,7 +580,7 @@ void Job::set_first(std::shared_ptr<JobClient> client) {
   memory_.set_first(std::move(client));
 }
 
-/// How much time the client that lost most says that it spent serving fragments, for the cadence.
+/// For the cadence: how long the client that lost most time says that it spent serving fragments.
 void Job::measure_time_taken(TimeUs now_us) {
   const TimeUs elapsed_us = now_us - time_taken_at_us_;
   if (elapsed_us < time_taken_period_us) return;
@@ -618,7 +618,7 @@ void Job::tell_clients() {
   }
 }
 
-/// The model is agreed on, and clients train it; whether it is exchanged or not.
+/// The model is decided on and clients train it, whether it is exchanged or not.
 bool Job::runs() const {
   return replica_.state() == ReplicaState::running || (replica_.phase() == gossip::Phase::drained);
 }

@@ -1,16 +1,18 @@
-// One job at this node: its clients, the decisions about its replica, and the carrying out of what they decide.
+// One job at this node: its clients, its replica, and what connects these to the node, the overlay and the workers.
 //
-// gossip::Replica and gossip::Joining decide; the job feeds them what happens (publications seen in the clients' words,
-// messages, finished tasks, time) and carries out their actions: sends messages, runs tasks on the workers, mirrors
-// each fragment's parts into its word. Owned by Node; tasks under way hold it too, so that memory outlives them.
+// Job is made of parts, and passes to them what happens: messages, links, publications, finished tasks, time.
+// - JobMemory: where the replica's memory is, and what of it outlives the daemon.
+// - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
+// - gossip::Group: what passes between the node's copy and each of several clients.
+// - JobBeginning: checkpoint search, joining, restoring. JobEnding: how training ends.
+// - CheckpointWriting: the job's checkpoints.
 //
-// With one client the replica lives in that client's memory. With the second one the clients become a group: the
-// replica is gathered into the node's own memory (daemon/clients/node_memory.hpp), and gossip::LocalGroup decides what
-// passes between it and each of them (job_group.cpp). It stays so until the job ends. Invariant: a replica that has not
-// joined is the first client's.
+// With one client the replica is in that client's memory. From the second client on it is gathered into the node's own
+// memory (daemon/clients/node_memory.hpp), and stays there until the job ends. Invariant: a replica that has not joined
+// is in the first client's memory.
 //
-// Everything runs on the loop's thread but the tasks' arithmetic, which touches only the floats of a fragment that is
-// held for it.
+// Owned by Node; tasks under way hold it too, so that the memory lives as long as they do. Everything runs on the
+// loop's thread except the tasks' arithmetic, which touches only the floats of a fragment that is held for it.
 
 #pragma once
 
@@ -42,7 +44,7 @@ class Job : public std::enable_shared_from_this<Job>,
             private gossip::GroupHost,
             private BeginningHost {
  public:
-  /// Refused if the client's words do not make sense.
+  /// Refuses a client whose words are not valid.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
                                                                                std::shared_ptr<ClientSession> session,
                                                                                const GossipOptions& options,
@@ -51,25 +53,25 @@ class Job : public std::enable_shared_from_this<Job>,
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Begins to join, after a look for checkpoints, or runs at once if the client resumes.
+  /// Searches for checkpoints and then joins; a client that resumes runs at once.
   void start();
   void set_options(const GossipOptions& options);
 
   // --- the clients
   [[nodiscard]] const std::string& name() const { return description_.name; }
   [[nodiscard]] JobKey key() const { return description_.job; }
-  /// One more client of this job. Refused if its layout is another, or the job is about to end.
+  /// Adds a client to this job. Refused if its layout differs, or if the job is about to end.
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
-  /// The device in whose memory the replica is: that of its first client's buffers.
+  /// The device whose memory holds the replica: that of the first client's buffers.
   [[nodiscard]] const gossip::Device& home() const { return home_; }
-  /// The GPU that must reach this memory before its client is added, for it is home(). Null: none, or the client would
-  /// not be taken in any case: lean memory above all, of which pinning would take all pages.
+  /// The GPU that must reach this memory before its client is added: home(). Null if there is none, or if the client
+  /// would be refused anyway or has lean memory, since pinning would take all of its pages.
   [[nodiscard]] const gossip::Device* home_for(const ClientMemory& memory) const;
-  /// Ends the sessions of all clients that cannot go on without this GPU: of all, if it is home().
+  /// Ends the sessions of all clients that need this GPU; of all clients, if it is home().
   void gpu_failed(const gossip::Device& gpu);
   void woken(const ClientSession& session);
-  /// The client is gone. With the last one, finishes what is under way and takes the replica out of gossip. False: it
-  /// was none of this job's.
+  /// The client is gone. After the last one, the job finishes its exchanges and leaves gossip. False: it is not this
+  /// job's client.
   bool detached(const ClientSession& session);
   [[nodiscard]] bool client_gone() const { return clients_.empty(); }
 
@@ -79,35 +81,35 @@ class Job : public std::enable_shared_from_this<Job>,
   void node_dead(const NodeId& node);
   void received(const NodeId& from, Message&& message);
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
-  /// False: where it stands is not known yet, and nobody is to be told anything.
+  /// False: the search for checkpoints goes on, and nobody is to be told of the job yet.
   [[nodiscard]] bool has_begun() const { return !beginning_.is_searching(); }
-  /// See gossip::Replica: what one client's replica has answered, the next one's must not.
+  /// An exchange that a former replica of the job has answered must not be answered again (gossip::ReplyCache).
   void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.book().replies().add_seen(seen); }
   void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
 
-  /// `settled`: every configured peer is linked or has failed once.
+  /// `settled`: each configured peer is linked, or has failed once.
   void tick(bool settled);
-  /// Starts nothing new; done() says when nothing is left under way.
+  /// Starts nothing new; done() says when nothing is under way.
   void drain();
-  /// The operator's drain: takes part in no exchange until it is ended, but keeps the client, and its place.
+  /// The operator's drain: the job takes no part in exchanges until it is ended, but keeps its clients and its place.
   void set_drained(bool drained);
-  /// As drain(), after the last exchanges that hand the progress over: gossip::Replica::leave().
+  /// Like drain(), after the last exchanges of the handover: gossip::Replica::leave().
   void leave(TimeUs deadline_us);
   [[nodiscard]] bool leaving() const { return leaving_; }
-  /// Of the client whose steps take longest; 0: not known.
+  /// The step time of the client whose steps take longest; 0: not known.
   [[nodiscard]] TimeUs longest_step_us() const;
-  /// How far handing over has come, for people.
+  /// How far the handover has come, for people.
   [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;
-  /// Tells the client that no daemon looks after it any more, and stops acting on results.
+  /// Tells the clients that no daemon serves them any more, and ignores results from now on.
   void end();
 
   [[nodiscard]] JobStatus status() const;
 
   // --- checkpoints
-  /// Begins one, or says why there is none to be had. Returns its number: see CheckpointWriting.
+  /// Begins a checkpoint and returns its number (see CheckpointWriting), or says why none can be written.
   [[nodiscard]] std::expected<std::uint64_t, std::string> request_checkpoint();
-  /// Null if the node keeps none.
+  /// Null if the node keeps no checkpoints.
   [[nodiscard]] const CheckpointWriting* checkpoint_writing() const { return checkpoint_writing_.get(); }
 
  private:
@@ -117,7 +119,7 @@ class Job : public std::enable_shared_from_this<Job>,
   static constexpr TimeUs return_us = std::chrono::microseconds(return_patience).count();
 
   using Actions = gossip::Actions;
-  /// Feeds the replica and carries out what it decides: `feed(actions)`.
+  /// Calls `feed(actions)` on the replica and carries out what it decides.
   template <class Feed>
   void decide(Feed feed) {
     executor_.decide(feed);
@@ -148,12 +150,12 @@ class Job : public std::enable_shared_from_this<Job>,
 
   // --- several clients
   using Clients = std::vector<std::shared_ptr<JobClient>>;
-  /// Clients on another GPU than home()'s (daemon/device/node_mean.hpp).
+  /// True for a client on another GPU than home() (daemon/device/node_mean.hpp).
   [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
   [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
   void include_gpu_of(const JobClient& client);
   void leave_gpu_of(const JobClient& client);
-  /// Clients that were a former daemon's group are waited for, so that they go on together.
+  /// The clients of a former daemon's group are awaited, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void await_those_with(const JobClient& client);
   void tell_of_group();
@@ -174,7 +176,7 @@ class Job : public std::enable_shared_from_this<Job>,
 
   void run_if_joined();
   void read_clock();
-  /// Of the replica, in samples.
+  /// The replica's clock, in samples.
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_place(JobClient& client);
@@ -191,10 +193,10 @@ class Job : public std::enable_shared_from_this<Job>,
   JobInfo description_;
   GossipOptions options_;
   const gossip::Device& home_;
-  std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor; until the replica's is released
-  std::shared_ptr<device::NodeMean> node_mean_;    // once a client is on another GPU
-  Clients clients_;   // attached, in the order of their coming; at most LocalGroup::max_clients
-  JobMemory memory_;  // what outlives the daemon
+  std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor. Kept until the replica is released
+  std::shared_ptr<device::NodeMean> node_mean_;    // made once a client is on another GPU
+  Clients clients_;                                // attached, oldest first; at most LocalGroup::max_clients
+  JobMemory memory_;                               // where the replica is, and what outlives the daemon
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};
@@ -202,16 +204,16 @@ class Job : public std::enable_shared_from_this<Job>,
   JobEnding ending_{replica_, executor_, group_};
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;
-  std::uint32_t awaited_clients_ = 0;  // of a former daemon's group
-  bool drained_ = false;               // as told; the replica is once it has joined
+  std::uint32_t awaited_clients_ = 0;  // clients of a former daemon's group
+  bool drained_ = false;               // the operator's order; the replica follows once it has joined
   bool leaving_ = false;
   bool ended_ = false;
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;
   TimeUs told_clients_us_ = 0;
   TimeUs time_taken_at_us_ = 0;
-  std::uint64_t global_clock_ = 0;     // the largest told
-  std::optional<NodeId> disbelieved_;  // warned of
+  std::uint64_t global_clock_ = 0;     // the largest that clients were told
+  std::optional<NodeId> disbelieved_;  // the node that was warned of
   std::uint64_t payload_bytes_received_ = 0;
   std::optional<NodeId> warned_of_;
   std::set<NodeId> linked_;

@@ -13,9 +13,9 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A disk that takes longer to give a few headers is passed over.
+/// A disk that takes longer to read a few headers is not waited for.
 constexpr TimeUs search_patience_us = 5 * us_per_s;
-/// A neighbour that was to be dialled and is neither linked nor failed after this does not hold a newcomer up.
+/// After this a newcomer no longer waits for neighbours that were dialled and have neither linked nor failed.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
 }  // namespace
@@ -104,7 +104,7 @@ void JobBeginning::decide(Feed feed) {
   gossip::Joining::Actions actions;
   feed(*joining(), actions);
   for (const auto& ask : actions.ask)
-    host_.send(ask.to, ask.message);  // asked again by time if it is lost
+    host_.send(ask.to, ask.message);  // if it is lost, it is asked again after some time
   for (const auto& take : actions.take) {
     give(take.fragment);
     pulled_bytes_ += take.values.size();
@@ -164,12 +164,12 @@ void JobBeginning::tick(bool settled) {
   if (is_restoring() && std::get<std::shared_ptr<Restoring>>(stage_)->waits_for_room) restore_next();
 }
 
-/// Copies the values to where the client will read them, on a worker, and checks them there.
+/// A worker copies the values to where the client will read them, and checks them there.
 void JobBeginning::pulled(const NodeId& from, PullReply&& reply) {
   const std::uint32_t f = reply.fragment;
   if (joining() == nullptr || f >= copying_.size() || copying_[f]) return;
   gossip::FragmentBuffers& buffers = replica_.buffers(f);
-  if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
+  if (buffers.parts().with_client || buffers.parts().replace) return;  // the client has them already
   const std::size_t size_bytes = buffers.block_count() * block_elements * sizeof(float);
   if (reply.reason != RefuseReason::none || reply.values.size() != size_bytes)
     return finish_pull(from, std::move(reply));
@@ -184,7 +184,7 @@ void JobBeginning::pulled(const NodeId& from, PullReply&& reply) {
       [values = reply.values, hash = reply.hash, target = buffers.begin_replace(), f, blocks = buffers.block_count(),
        &device = buffers.device(), &memory = client().memory(), keep = job_.keep()] {
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Copied{.memory_error = error};
-        // Summed in place they stay as they are: it is to know whether they are finite.
+        // The sum is made in place and leaves the values as they are: it only finds NaN and infinity.
         const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
                           device.upload(target, values.as<float>()) &&
                           device.sum({.publication = target}, blocks, target);
@@ -219,7 +219,7 @@ void JobBeginning::finish_pull(const NodeId& from, PullReply&& reply) {
   });
 }
 
-/// Values that lean memory has no room for yet. A few are asked for at once; one that is let fall is asked for again.
+/// Keeps values for which lean memory has no room yet. Only a few are kept; dropped ones are asked for again.
 void JobBeginning::hold_back(const NodeId& from, PullReply&& reply) {
   if (pulls_held_back_.size() < client().memory().window_fragments())
     pulls_held_back_.emplace_back(from, std::move(reply));
@@ -234,7 +234,7 @@ void JobBeginning::give(std::uint32_t fragment) {
   executor_.decide([&](gossip::Actions& out) { replica_.hand_over_taken(fragment, out); });
 }
 
-/// The model has seen as many samples as its donors say, whatever the client had trained before on its own.
+/// The clock becomes that of the donors, whatever the client had trained before on its own.
 void JobBeginning::take_over(std::uint64_t clock, std::span<const std::byte> cursor) {
   const std::uint64_t own = client().memory().clock();
   client().memory().set_clock_base(clock - std::min(clock, own));
@@ -243,13 +243,13 @@ void JobBeginning::take_over(std::uint64_t clock, std::span<const std::byte> cur
 
 // --- restoring ----------------------------------------------------------------------------------------------------
 
-/// Reads the next fragment to where the client will take it from, on the disk's thread.
+/// The disk's thread reads the next fragment to where the client will take it from.
 void JobBeginning::restore_next() {
   const std::shared_ptr<Restoring> restoring = std::get<std::shared_ptr<Restoring>>(stage_);
   const std::uint32_t f = restoring->next;
   if (f == replica_.fragment_count()) return restored();
   gossip::FragmentBuffers& buffers = replica_.buffers(f);
-  // One that a daemon before this gave to the client is not to be had: it is read all the same, for the check.
+  // A fragment that an earlier daemon already gave to the client is read for the check only.
   const bool given = buffers.parts().with_client || buffers.parts().replace || (replica_.lean() && !restoring->checked);
   restoring->waits_for_room = !given && !replica_.begin_taking(f);
   if (restoring->waits_for_room) return;
@@ -259,7 +259,7 @@ void JobBeginning::restore_next() {
     std::shared_ptr<checkpoint::ModelReader> file;
     std::size_t blocks;
     std::uint64_t elements;
-    float* target;  // the device's memory; null: nowhere
+    float* target;  // the device's memory; null: the values are only checked
     const gossip::Device& device;
     std::uint32_t fragment;
 
@@ -304,7 +304,7 @@ void JobBeginning::restore_failed(const std::string& why) {
   const std::shared_ptr<Restoring> restoring = std::get<std::shared_ptr<Restoring>>(stage_);
   host_.log().warn("job {}: cannot begin with this checkpoint: {}", description_.name, why);
   if (restoring->checked) {
-    // A part of it has been taken over: the client comes back, and all of it is tried again.
+    // A part of the model has been taken over already: the client attaches again, and restoring starts anew.
     stage_ = Over{};
     client().session().close();
     return;

@@ -1,15 +1,14 @@
-// How a job comes to a model at this node: it looks for a checkpoint to begin with, joins the nodes that run the job or
-// agrees with other newcomers on who begins, and takes the values over from them or from the checkpoint.
+// How a job gets its model at this node. It searches for a checkpoint, joins the nodes that run the job or decides with
+// other newcomers who begins, and takes the values over from them or from the checkpoint.
 //
 //   searching → joining → over                    pulled from others, or this client's own model
 //                  └ restoring → over             a checkpoint, if it is this node that begins
 //
-// Before a job says anything to others, it looks for files that it could begin with (checkpoint_search.hpp), since
-// newcomers agree on who begins by how far their models are. If it is this node that begins, the model is read into the
-// places where a joiner's would be pulled to, all of it, before the client is given any: a file that turns out to be
-// damaged leaves the client's own model as it is.
+// The search comes first, since newcomers decide who begins by how far their models are. If this node begins, the whole
+// checkpoint is read and checked before the client is given any of it, so that a damaged file leaves the client's own
+// model as it is.
 //
-// Owned by Job. Everything runs on the loop's thread but the copying and reading of values.
+// Owned by Job. Everything runs on the loop's thread except the copying and reading of values.
 
 #pragma once
 
@@ -29,19 +28,19 @@
 
 namespace gossamer::daemon {
 
-/// What the beginning asks of its job.
+/// The job as its beginning sees it.
 class BeginningHost {
  public:
   virtual ~BeginningHost() = default;
-  /// Keeps the job, and with it all memory, while work is under way.
+  /// The returned pointer keeps the job, and with it all memory, while work is under way.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
   /// The job has ended, or its client is gone: results are not wanted any more.
   [[nodiscard]] virtual bool is_gone() const = 0;
-  /// The search is over: the others are to be told of the job.
+  /// The search is over: the other nodes are to be told of the job.
   virtual void search_over() = 0;
-  /// The model is there, as soon as the client has taken it over.
+  /// The model is decided on. It is there once the client has taken it over.
   virtual void model_decided() = 0;
-  /// There was no memory for a fragment: an errno value.
+  /// There was no memory for a fragment; `error` is an errno value.
   virtual void warn_of_memory(int error) = 0;
 };
 
@@ -51,13 +50,13 @@ class JobBeginning {
                gossip::Replica& replica, gossip::Executor& executor);
 
   // --- steps
-  /// Looks for checkpoints; search_over() is told, at once if there is nothing to look at.
+  /// Searches for checkpoints, then calls search_over(); at once if none are kept.
   void search();
   /// Joins the nodes that run the job, with a model of this clock.
   void join(std::uint64_t clock);
-  /// The node stops: nothing more is begun.
+  /// The node stops: nothing new is begun.
   void stop() { stage_ = Over{}; }
-  /// What was imported has been taken over, and is not to be again.
+  /// Renames the imported file once its model has been taken over, so that it is not taken again.
   void settle_import();
 
   // --- where it stands
@@ -65,9 +64,9 @@ class JobBeginning {
   /// The model is not decided on yet.
   [[nodiscard]] bool is_under_way() const { return !std::holds_alternative<Over>(stage_); }
   [[nodiscard]] bool is_restoring() const { return std::holds_alternative<std::shared_ptr<Restoring>>(stage_); }
-  /// The client has still to take values over.
+  /// The client has not yet taken all values over.
   [[nodiscard]] bool replaces_pending() const;
-  /// Of the furthest checkpoint that it may begin with; 0: there is none.
+  /// The clock of the first checkpoint that the job may begin with; 0: there is none.
   [[nodiscard]] std::uint64_t candidate_clock() const;
   [[nodiscard]] std::uint32_t fragments_pulled() const;
   [[nodiscard]] std::uint32_t donors() const;
@@ -78,16 +77,16 @@ class JobBeginning {
   void link_down(const NodeId& node);
   void info(const NodeId& from, const JobInfo& info);
   void pulled(const NodeId& from, PullReply&& reply);
-  /// `settled`: every configured peer is linked or has failed once.
+  /// `settled`: each configured peer is linked, or has failed once.
   void tick(bool settled);
 
  private:
   struct Searching {};
   struct Over {};
   struct Restoring {
-    std::vector<CheckpointCandidate> candidates;  // the first is the one that is tried
+    std::vector<CheckpointCandidate> candidates;  // the first one is tried
     std::uint32_t next = 0;                       // fragment
-    // Into lean memory the file is read twice: to check it, and then to hand each fragment over as there is room.
+    // For lean memory the file is read twice: to check it, and then to offer each fragment as there is room.
     bool checked = false;
     bool waits_for_room = false;
   };
@@ -104,7 +103,7 @@ class JobBeginning {
   void restore_failed(const std::string& why);
   void restored();
   void give(std::uint32_t fragment);
-  /// Values with this clock and cursor are the client's model now.
+  /// The client's model has these values' clock and cursor from now on.
   void take_over(std::uint64_t clock, std::span<const std::byte> cursor);
   [[nodiscard]] gossip::Joining* joining() { return std::get_if<gossip::Joining>(&stage_); }
   [[nodiscard]] const gossip::Joining* joining() const { return std::get_if<gossip::Joining>(&stage_); }
@@ -118,11 +117,11 @@ class JobBeginning {
   gossip::Executor& executor_;
   std::variant<Over, Searching, gossip::Joining, std::shared_ptr<Restoring>> stage_;
   TimeUs began_us_;
-  std::vector<CheckpointCandidate> candidates_;                // that it may begin with, until it is decided who begins
+  std::vector<CheckpointCandidate> candidates_;                // what the job may begin with; empty once it is decided
   std::vector<bool> copying_;                                  // fragments whose pulled values are being copied
-  std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // for which lean memory has no room yet
+  std::vector<std::pair<NodeId, PullReply>> pulls_held_back_;  // lean memory has no room for them yet
   std::uint64_t pulled_bytes_ = 0;
-  bool import_pending_ = false;  // it begins with the imported file
+  bool import_pending_ = false;  // the job begins with the imported file
 };
 
 }  // namespace gossamer::daemon

@@ -1,4 +1,4 @@
-// What the writing of checkpoints (checkpoint_writing.hpp) asks of the job.
+// How Job answers CheckpointWriting (checkpoint_writing.hpp).
 
 #include <fmt/format.h>
 

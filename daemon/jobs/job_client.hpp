@@ -1,8 +1,8 @@
-// One client of a job: a member of the job's group in shared memory, and what is beside the model: its program's
-// cursor, what it is told, how long its steps take.
+// One client of a job: a member of the job's group in shared memory, with what belongs to the client and not to its
+// model: the program's cursor, what the client is told, and how long its steps take.
 //
-// Owned by Job; tasks under way hold it too, so that its memory outlives them. Everything runs on the loop's thread but
-// the arithmetic over the floats that part_of() names.
+// Owned by Job; tasks under way hold it too, so that its memory lives as long as they do. Everything runs on the loop's
+// thread except the arithmetic over the floats that part_of() names.
 
 #pragma once
 
@@ -30,41 +30,41 @@ class JobClient : public gossip::Member {
   [[nodiscard]] const gossip::Device* elsewhere() const override;
   [[nodiscard]] bool is_attached() const override { return attached_; }
   void set_detached() { attached_ = false; }
-  /// The device of the node's copy.
+  /// The device that computes on the node's copy.
   void set_home(const gossip::Device& home) { home_ = &home; }
   [[nodiscard]] pid_t pid() const { return session_->pid(); }
-  /// Samples that its model has seen.
+  /// The samples that its model has seen.
   [[nodiscard]] std::uint64_t clock() const { return gossip::later_clock(memory().clock_base(), memory().clock()); }
 
   // --- beside the model
-  /// Its program has set a cursor since the model was taken over.
+  /// The program has set a cursor since the model was taken over.
   [[nodiscard]] bool has_own_cursor() const { return memory().own_cursor_number() != own_cursor_then_; }
-  /// The model has been taken over, and this came with it.
+  /// The model has been taken over, and this cursor came with it.
   void take_cursor(std::span<const std::byte> cursor);
   void tell_members(const std::vector<NodeId>& members);
-  /// Looks whether the program has stopped training; true if that is news.
+  /// Reads whether the program has stopped training; true if that has changed.
   bool look_at_finishing();
-  /// 0: it trains.
+  /// The number of the request to finish; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
-  /// Not after it has been told that all agree.
+  /// Does nothing once the client has been told that all agree.
   void answer_finishing(const layout::FinishAnswer& answer, double distance);
-  /// It trains, or has stopped and been told that its model is not finite.
+  /// The client trains, or has stopped and been told that its model is not finite.
   [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
 
   // --- words
-  /// Refused if the words that it came with make no sense: nothing else may be asked of it then.
+  /// Refused if the words that the client came with are not valid; nothing else may be called then.
   [[nodiscard]] std::expected<void, AttachRefusal> check() const { return memory().check_words(words_found_); }
-  /// What of the replica is in a client's memory, and not gathered, is in this one's; or nothing is.
+  /// This client's memory holds the fragments that are not gathered, or there are no such fragments.
   [[nodiscard]] bool is_holder(const NodeMemory& kept) const;
   enum class Served { not_yet, yes, breach };
-  /// Looks whether it has served a fragment that is due.
+  /// Reads whether the client has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
 
-  /// How much of the time since the last call it says it has spent serving fragments.
+  /// How much of the time since the last call the client says it has spent serving fragments.
   [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
-  /// How long its steps took lately, as of the last call of take_time_taken(); 0: it has done none.
+  /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
-  /// When it last published; when it came, if it never has.
+  /// When the client last published; before its first publication, when it attached.
   [[nodiscard]] TimeUs published_us() const { return published_us_; }
 
  private:
@@ -76,18 +76,18 @@ class JobClient : public gossip::Member {
   void raise_due() override { memory().raise_due(); }
 
   std::shared_ptr<ClientSession> session_;
-  const std::vector<std::uint64_t> words_found_;  // when it came
+  const std::vector<std::uint64_t> words_found_;  // as they were when the client attached
   const gossip::Device* home_ = nullptr;
   bool attached_ = true;
-  std::uint64_t own_cursor_then_ = 0;  // when the model was taken over
+  std::uint64_t own_cursor_then_ = 0;  // its number when the model was taken over
   std::vector<NodeId> members_told_;
   std::uint32_t finishing_ = 0;
-  std::uint32_t agreed_ = 0;   // the number that was answered so
-  std::uint32_t spoiled_ = 0;  // likewise
+  std::uint32_t agreed_ = 0;   // the request that was answered "agreed"
+  std::uint32_t spoiled_ = 0;  // the request that was answered "spoiled"
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;
-  TimeUs stepped_us_;  // when it was last seen to have taken steps
+  TimeUs stepped_us_;  // when its count of steps was last seen to rise
   std::uint64_t steps_then_;
   TimeUs step_us_ = 0;
 };

@@ -6,7 +6,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A program that stops and trains in turns makes its node say so to the neighbours no more often than this.
+/// A program that stops and trains by turns makes its node tell the neighbours no more often than this.
 constexpr TimeUs finishing_period_us = 5 * us_per_ms;
 
 }  // namespace
@@ -50,7 +50,7 @@ std::set<std::uint64_t> JobEnding::left_out(const Clients& clients) const {
   return numbers;
 }
 
-/// All clients that are not left out hold the same.
+/// All clients that are not left out hold the same model.
 bool JobEnding::is_even(const Clients& clients) const {
   return !group_.is_shared() || group_.local().even(left_out(clients));
 }
@@ -58,14 +58,14 @@ bool JobEnding::is_even(const Clients& clients) const {
 void JobEnding::answer(JobClient& client, const Clients& clients) {
   gossip::FinishReport report = replica_.finish_report();
   const bool over = training_ == Training::finishing && report.over && is_even(clients);
-  // Once it is over the first client may be gone before the others have heard.
+  // The saver is remembered: the first client may be gone before the others have heard that all is over.
   if (over && !saver_) saver_ = first_sound(clients);
   const bool first = client.number() == saver_.value_or(first_sound(clients));
-  // The node's copy is without what a quarantined client publishes.
+  // The node's copy does not contain what a quarantined client publishes.
   const bool quarantined = group_.is_quarantined(client);
   if (quarantined) {
     report = gossip::spoiled_report(report.members);
-    report.spoiled = is_left_out(client) || group_.local().even();  // with all that the clients have published since
+    report.spoiled = is_left_out(client) || group_.local().even();  // even() includes all publications since
   }
   client.answer_finishing(
       {.number = client.finishing(),
@@ -76,7 +76,7 @@ void JobEnding::answer(JobClient& client, const Clients& clients) {
       report.distance);
 }
 
-/// Of several clients, the first that is not quarantined; else the first.
+/// The first client that is not quarantined; if there is none, the first client.
 std::uint64_t JobEnding::first_sound(const Clients& clients) const {
   const auto sound =
       std::ranges::find_if(clients, [this](const auto& client) { return !group_.is_quarantined(*client); });

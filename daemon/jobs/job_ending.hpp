@@ -1,8 +1,8 @@
-// The end of a job at this node: what its programs have asked for, how far agreeing has come, and who saves.
+// The end of a job at this node: what its programs have asked for, how far the end agreement is, and who saves.
 //
-// Several clients finish as one: when all have stopped training and hold the node's copy, the replica finishes
-// (gossip/replica/finishing.hpp). A client that is quarantined, and has been told so, is left out: the others do not
-// wait for it. Owned by Job, on the loop's thread.
+// Several clients finish as one. When all have stopped training and hold the node's copy, the replica finishes
+// (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out: the others do not wait for
+// it. Owned by Job, on the loop's thread.
 
 #pragma once
 
@@ -23,17 +23,17 @@ class JobEnding {
   JobEnding(gossip::Replica& replica, gossip::Executor& executor, const gossip::Group& group)
       : replica_(replica), executor_(executor), group_(group) {}
 
-  /// Looks at what the clients have asked for, and answers them.
+  /// Reads what the clients have asked for, and answers them.
   void watch(const Clients& clients, TimeUs now_us);
   /// No client trains.
   [[nodiscard]] bool all_stopped() const { return training_ != Training::go_on; }
 
  private:
-  /// What the clients do.
+  /// How far the clients are.
   enum class Training : std::uint8_t {
     go_on,     ///< some client trains
-    stopped,   ///< none trains, but not all hold the same yet
-    finishing  ///< all hold the same, and the replica has been told
+    stopped,   ///< none trains, but their models are not all equal yet
+    finishing  ///< their models are equal, and the replica has been told
   };
 
   void answer(JobClient& client, const Clients& clients);
@@ -48,7 +48,7 @@ class JobEnding {
   const gossip::Group& group_;
   Training training_ = Training::go_on;
   TimeUs seen_us_ = 0;
-  std::optional<std::uint64_t> saver_;  // the client, once it is over
+  std::optional<std::uint64_t> saver_;  // the client that saves, once all is over
 };
 
 }  // namespace gossamer::daemon

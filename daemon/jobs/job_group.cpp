@@ -1,4 +1,4 @@
-// What a job's group of clients needs of the daemon. gossip::Group decides and carries out what passes between them.
+// How Job serves its gossip::Group, which decides and carries out what passes between the clients and the node's copy.
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ bool Job::awaits_clients() const {
   return back < awaited_clients_ && host_.now_us() - started_us_ < return_us;
 }
 
-/// Runs, once it has the node's values of every fragment: its clock goes on from the node's.
+/// Once the client has the node's values of every fragment it takes part, and its clock goes on from the node's.
 void Job::lacking(gossip::Member& member, std::uint32_t fragments) {
   auto& client = static_cast<JobClient&>(member);
   client.memory().set_fragments_pulled(replica_.fragment_count() - fragments);

@@ -41,7 +41,7 @@ void JobMemory::clear_record(std::uint32_t place) {
   daemon::clear_record(*node_, place);
 }
 
-/// A gathered fragment is no client's: of that, which buffer of the copy counts.
+/// For a gathered fragment, stores which buffer of the node's copy counts; else the parts go into the client's word.
 void JobMemory::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
   if (buffers.gathered()) {
     auto copy = node_->copy(f);
@@ -53,7 +53,7 @@ void JobMemory::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buff
   const gossip::FragmentParts& parts = buffers.parts();
   const gossip::FragmentParts& stored = first_->word(f);
   if (parts == stored || stored.with_client) return;
-  if (stored.generation != parts.generation) return;  // a publication is known that the replica has still to take
+  if (stored.generation != parts.generation) return;  // the replica has yet to take a publication
   if (parts.with_client) first_->note_alone(f, ++numbers_[f]);
   first_->store(f, parts);
 }

@@ -1,10 +1,10 @@
-// Where a job's replica is, and what of it outlives the daemon: the memory of the job's first client, as long as the
-// fragments are not gathered, and the node's own memory (daemon/clients/node_memory.hpp) for the rest.
+// Where a job's replica is, and what of it outlives the daemon. Fragments that are not gathered are in the memory of
+// the job's first client; everything else is in the node's own memory (daemon/clients/node_memory.hpp).
 //
-// Every copy of a fragment that clients are handed has a number, which rises: what clients note of it tells a successor
-// which of their publications it contains (gossip/group/receipts.hpp).
+// Every copy of a fragment that clients are offered has a number, and the numbers rise. A client's receipts name them;
+// from these the next daemon knows which publications a copy contains (gossip/group/receipts.hpp).
 //
-// Owned by Job. On the loop's thread, but for what gossip::ReplicaMemory says may be called on any.
+// Owned by Job, on the loop's thread, except for the calls that gossip::ReplicaMemory allows on any thread.
 
 #pragma once
 
@@ -19,14 +19,14 @@ namespace gossamer::daemon {
 
 class JobMemory : public gossip::ReplicaMemory, public gossip::CopyMemory {
  public:
-  /// `number`: above every one of an earlier life.
+  /// `number` is above every number of an earlier daemon's life.
   JobMemory(std::shared_ptr<JobClient> first, std::shared_ptr<NodeMemory> node, std::uint64_t number);
 
-  /// The client in whose memory the replica is, as far as it is not gathered. Null: it is gone, and nothing is in it.
+  /// The client whose memory holds the fragments that are not gathered. Null: it is gone, and not needed.
   [[nodiscard]] const std::shared_ptr<JobClient>& first() const { return first_; }
   void set_first(std::shared_ptr<JobClient> client) { first_ = std::move(client); }
   [[nodiscard]] const std::shared_ptr<NodeMemory>& node() const { return node_; }
-  /// A client's receipts name copies up to this one.
+  /// Raises the numbers above those in a client's receipts.
   void advance_numbers(const JobClient& client);
 
   // --- gossip::CopyMemory

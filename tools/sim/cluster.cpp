@@ -19,10 +19,10 @@ using gossip::Phase;
 using gossip::Replica;
 
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
-/// Header frame, ZeroMQ's framing and CURVE's for the frames of a message.
+/// A message's header frame, with ZeroMQ's and CURVE's framing of its frames.
 constexpr std::size_t header_bytes = 240;
-/// As in docs/reference/shared-memory.md.
-constexpr std::uint32_t record_places = 16;  // the least that clients have
+/// The value of docs/reference/shared-memory.md.
+constexpr std::uint32_t record_places = 16;  // the fewest that clients have
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
@@ -31,7 +31,7 @@ std::size_t payload_of(const Message& message) {
   return 0;
 }
 
-/// Memory that was given back holds what shows if anybody looks at it: NaN.
+/// Memory that was given back is filled with NaN, so that any use of it shows.
 void forget(std::vector<std::vector<float>>& buffers) {
   for (std::vector<float>& buffer : buffers)
     std::fill(buffer.begin(), buffer.end(), std::numeric_limits<float>::quiet_NaN());
@@ -70,8 +70,8 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
 
 // --- a node's machine ---------------------------------------------------------------------------------------------
 
-/// A task's arithmetic runs when its time is over, and reports at once: the fragment is held, so nothing else touches
-/// it in between, and what changes changes in one event.
+/// A task's arithmetic runs at the end of its time and reports at once. The fragment is held meanwhile, so nothing else
+/// touches it, and the change is one event.
 class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHost {
  public:
   Machine(Cluster& cluster, std::size_t i) : cluster_(cluster), i_(i) {}
@@ -88,7 +88,7 @@ class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHos
   }
   void note_undone(std::uint32_t place, std::uint32_t commits) override { client().records.at(place).undone = commits; }
   void clear_record(std::uint32_t place) override { client().records.erase(place); }
-  /// The shared word follows the daemon's parts, unless the client has it or has just given it back.
+  /// The shared word follows the daemon's parts, unless the client has the word or has just given it back.
   void store_parts(std::uint32_t f, const FragmentBuffers& buffers) override {
     FragmentParts& word = client().words[f];
     if (word.with_client || word.generation != buffers.parts().generation) return;
@@ -167,7 +167,7 @@ class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHos
 
   Cluster& cluster_;
   std::size_t i_;
-  std::map<std::uint32_t, Event> under_way_;  ///< what is said when the work on the fragment is over
+  std::map<std::uint32_t, Event> under_way_;  ///< the event to report when the work on the fragment is over
 };
 
 Cluster::Node::Node() = default;
@@ -196,7 +196,7 @@ std::size_t Cluster::add_node(std::span<const float> model, TrainStep train, dou
 void Cluster::start_client(std::size_t i, std::span<const float> model) {
   Client& client = nodes_[i].client;
   GOSSAMER_CHECK(!client.alive && model.size() == options_.elements);
-  if (nodes_[i].replica) let_go(i);  // what was under way from the memory of the one before is given up
+  if (nodes_[i].replica) let_go(i);  // the old client's memory and the work on it are given up
   client.model.assign(model.begin(), model.end());
   client.clock = client.clock_base = 0;
   client.alive = true;
@@ -238,7 +238,7 @@ void Cluster::start_daemon(std::size_t i, bool joins) {
   GOSSAMER_CHECK(!node.daemon);
   node.daemon = true;
   ++node.daemon_life;
-  // As the daemon: from the time of day, so that a restart never names an exchange again.
+  // As in the daemon, counters begin with the time of day: a restart never uses an exchange's name again.
   node.seen.clear();
   node.let_go = false;
   node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(now_us()) + 1);
@@ -278,7 +278,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
 }
 
-/// What a former daemon has stored for this one.
+/// Takes over the facts that a former daemon has stored for this one.
 void Cluster::remember(std::size_t i) {
   Node& node = nodes_[i];
   node.replica->book().replies().set_capacity(record_places);
@@ -584,12 +584,12 @@ TimeUs Cluster::serve_due(std::size_t i) {
   }
   run_if_joined(i);
   if (options_.serve_bytes_per_s <= 0) return 0;
-  // Reads x and c, writes x and s.
+  // Serving reads x and c, and writes x and s.
   const double traffic = 4 * static_cast<double>(served_bytes) * options_.byte_scale;
   return static_cast<TimeUs>(traffic / options_.serve_bytes_per_s * us_per_s);
 }
 
-/// How much time the client has spent on gossip since it was last asked, once a second.
+/// Once a second, tells the daemon how much time the client has spent on gossip since the last time.
 void Cluster::tell_time_taken(std::size_t i) {
   Client& client = nodes_[i].client;
   if (now_us() - client.told_us < us_per_s) return;
@@ -598,7 +598,7 @@ void Cluster::tell_time_taken(std::size_t i) {
   client.told_served_us = client.served_us;
 }
 
-/// What gossamer_step() does with a fragment that is due: x += c (or x = c), s = x, and then the word goes back.
+/// Serves a due fragment as gossamer_step() does: x += c (or x = c), s = x, and then the word goes back.
 void Cluster::serve(std::size_t i, std::uint32_t f) {
   Node& node = nodes_[i];
   Client& client = node.client;
@@ -716,7 +716,7 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
   perform(to, asks);
 }
 
-/// As daemon/node.cpp answers for a job that has no client there.
+/// Answers as daemon/node.cpp does for a job that has no client there.
 void Cluster::receive_without_job(std::size_t from, std::size_t to, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
     gossip::ReplyCache::add_seen({id_of(from), request->counter}, nodes_[to].seen);
@@ -738,7 +738,7 @@ void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply&
   Node& node = nodes_[i];
   if (!node.joining || reply.fragment >= fragments_) return;
   FragmentBuffers& buffers = node.replica->buffers(reply.fragment);
-  if (buffers.parts().with_client || buffers.parts().replace) return;  // has them already
+  if (buffers.parts().with_client || buffers.parts().replace) return;  // the client has them already
   if (!node.replica->begin_taking(reply.fragment)) {
     at_replica(i, now_us() + options_.tick_us, [this, i, from, reply] { receive_pulled(i, from, reply); });
     return;

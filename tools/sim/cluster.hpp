@@ -1,14 +1,14 @@
 // A cluster under virtual time: the shipped replicas (gossip/replica/replica.hpp, gossip/replica/joining.hpp), each
-// with a client that trains, over a simulated network. Only memory, clock, network and training are the simulation's;
-// every decision and every kernel is the daemon's own.
+// with a client that trains, over a simulated network. Memory, clock, network and training are simulated; every
+// decision and every kernel is the daemon's own.
 //
-// A node is a daemon and a client with the memory they share. Either may die alone: a client keeps its memory and
-// trains on, a daemon that comes back finds in it what is valid, and what was stored there for it (records of replies,
-// which halves of its own exchanges are in); what only the daemon knew is gone with it. What a replica asks to be
-// stored is stored when it asks, and nothing else is. Who has a link to whom, and who is dead, is told from outside: by
-// the scenario, or by a membership that runs beside.
+// A node is a daemon and a client with the memory they share. Either may die alone. A client keeps its memory and
+// trains on. The next daemon finds in that memory what is valid and what was stored for it: records of replies, and
+// which halves of its own exchanges are committed. Facts that only the dead daemon knew are lost. Data are stored
+// exactly when the replica asks for it. The scenario, or a membership that runs beside, says who has a link to whom and
+// who is dead.
 //
-// Events in one thread, from one seed.
+// All events run in one thread, and follow from one seed.
 
 #pragma once
 
@@ -28,46 +28,45 @@
 namespace gossamer::sim {
 
 struct ClusterOptions {
-  std::size_t elements = 1024;          ///< of the model
-  std::size_t fragment_elements = 512;  ///< a whole number of blocks
+  std::size_t elements = 1024;          ///< elements of the model
+  std::size_t fragment_elements = 512;  ///< a multiple of the block size
   gossip::ReplicaOptions replica = {};
   gossip::JoiningOptions joining = {};
   TimeUs step_us = 2'000;         ///< one training step of a node of speed 1
   double step_jitter = 0.1;       ///< a step takes step_us · (1 ± this)
-  TimeUs tick_us = 2'000;         ///< of the daemon's loop
+  TimeUs tick_us = 2'000;         ///< the period of the daemon's loop
   TimeUs task_us = 100;           ///< one task of a worker takes this and up to twice as long,
   double task_bytes_per_s = 4e9;  ///< and the time for the fragment's memory at this rate
-  TimeUs pass_us = 0;             ///< a pass over a fragment that is due takes up to this, as on a GPU; 0: no time
-  double serve_bytes_per_s = 0;   ///< a step takes longer by the memory traffic of what is due, at this rate; 0: not
-  std::size_t step_budget_bytes = 0;   ///< of fragments that a client serves in one step; 0: all that are due
-  TimeUs client_grace_us = 3'000'000;  ///< what is under way when a client dies may take this long to end
-  std::size_t lean_window = 0;         ///< clients keep lean memory, of so many fragments; 0: resident
-  double byte_scale = 1;               ///< payloads count this many times: a small model that stands for a large one
+  TimeUs pass_us = 0;             ///< the longest pass over a due fragment, as on a GPU; 0: no time
+  double serve_bytes_per_s = 0;   ///< serving makes a step longer, by its memory traffic at this rate; 0: it does not
+  std::size_t step_budget_bytes = 0;   ///< how much a client serves in one step; 0: all due fragments
+  TimeUs client_grace_us = 3'000'000;  ///< the time to finish the work under way when a client dies
+  std::size_t lean_window = 0;         ///< clients keep lean memory for so many fragments; 0: resident
+  double byte_scale = 1;               ///< payloads count this many times: a small model stands for a large one
   std::uint64_t seed = 1;
 };
 
 /// One local training step, in place on the live model; returns the samples it used.
 using TrainStep = std::function<std::uint64_t(std::span<float> model)>;
 
-/// Bytes a message takes on the wire, its header, framing and encryption included (docs/reference/wire.md).
+/// Bytes of a message on the wire, with its header, framing and encryption (docs/reference/wire.md).
 [[nodiscard]] std::size_t wire_bytes(const Message& message, double byte_scale = 1);
 
-/// Id of the node with this number. Ids rise with numbers, so that schedules over sorted ids are schedules over
-/// numbers.
+/// The id of the node with this number. Ids rise with numbers: schedules over sorted ids are schedules over numbers.
 [[nodiscard]] NodeId id_of(std::size_t node);
 [[nodiscard]] std::size_t number_of(const NodeId& id);
 
 class Cluster {
  public:
-  /// What has just happened at a node; for whoever checks or measures.
+  /// An event that has just happened at a node, for checks and measurements.
   struct Event {
     enum class Kind {
       training,   ///< the client is about to train
-      trained,    ///< and has
+      trained,    ///< the client has trained
       collected,  ///< the client took a correction over and published
       replaced,   ///< the client took a pulled model over
       answered,   ///< the responder's half of `exchange` counts now
-      concluded,  ///< the initiator's half
+      concluded,  ///< the initiator's half of `exchange` counts now
       undone,     ///< the responder's half is undone: the initiator never will commit its own
       outer,      ///< an outer step counts now
       turned,     ///< any other turn of the daemon's loop is over
@@ -80,9 +79,9 @@ class Cluster {
       sent,       ///< `message` has left for node `other`; `arrivals` of it will come (0: lost on the way)
       blocked,    ///< `message` could not leave: no link, or no room
       answering,  ///< work on the answer to `exchange` begins
-      adopted,    ///< pulled values are what the client is to take over: they are the node's model now
+      adopted,    ///< pulled values have become the node's model; the client is to take them over
       linked,     ///< the daemon was told of a link to `other`
-      unlinked,   ///< and of its end
+      unlinked,   ///< the daemon was told that the link to `other` ended
       paused,
       resumed,
       let_go,  ///< the daemon has dropped the replica of a client that died; it runs on without the job
@@ -94,40 +93,40 @@ class Cluster {
     std::size_t other = 0;
     const Message* message = nullptr;
     int arrivals = 0;
-    bool done = false;    ///< of answered and concluded: the exchange took place here
-    bool commit = false;  ///< and there was something to commit
+    bool done = false;    ///< answered, concluded: the exchange took place here
+    bool commit = false;  ///< answered, concluded: there was something to commit
   };
 
-  /// Of a reply, in the shared memory.
+  /// The record of a reply, in the shared memory.
   struct Record {
     ExchangeId id;
     ExchangeReply reply;
     gossip::AnsweredHalf half;
-    std::optional<std::uint32_t> commits = {};  ///< it counts when the fragment's count has come to this
-    std::optional<std::uint32_t> undone = {};   ///< and is undone at this
+    std::optional<std::uint32_t> commits = {};  ///< the record counts at this count of the fragment's commits
+    std::optional<std::uint32_t> undone = {};   ///< the record is undone at this count
   };
   struct Client {
-    std::vector<float> model;                              ///< the live one
+    std::vector<float> model;                              ///< the live model
     std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
-    std::vector<bool> serving;  ///< fragments of which a pass is under way: the correction is in the model already
+    std::vector<bool> serving;  ///< fragments with a pass under way: the model contains the correction already
     std::vector<gossip::OwnHalves> own_halves;  ///< stored for a later daemon
-    gossip::GivenUp given_up;                   ///< likewise
-    std::map<std::uint32_t, Record> records;    ///< likewise, by place
+    gossip::GivenUp given_up;                   ///< stored for a later daemon
+    std::map<std::uint32_t, Record> records;    ///< stored for a later daemon; key: the place
     std::uint64_t clock = 0;
     std::uint64_t clock_base = 0;
     std::uint64_t steps = 0;
     double speed = 1;
     bool alive = false;
-    bool stalled = false;    ///< does not step
-    bool finishing = false;  ///< has stopped training, and serves what is due
+    bool stalled = false;    ///< takes no steps
+    bool finishing = false;  ///< has stopped training, and serves due fragments
     std::size_t next_due = 0;
-    TimeUs served_us = 0;  ///< time that serving what was due has taken
-    TimeUs told_us = 0;    ///< when the daemon was last told of it, and how much it was then
+    TimeUs served_us = 0;  ///< time spent serving due fragments
+    TimeUs told_us = 0;    ///< when the daemon was last told of served_us, and its value then
     TimeUs told_served_us = 0;
     TrainStep train;
   };
-  /// The memory and the processor of a node, as its replica's executor sees them.
+  /// A node's memory and processor as its replica's executor sees them.
   class Machine;
   struct Node {
     Node();
@@ -135,7 +134,7 @@ class Cluster {
 
     Client client;
     std::unique_ptr<gossip::ExchangeCounter> counter;
-    gossip::ReplyCache::Seen seen;             ///< by replicas of this daemon that are gone
+    gossip::ReplyCache::Seen seen;             ///< seen by earlier replicas of this daemon
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;
@@ -143,64 +142,64 @@ class Cluster {
     std::optional<gossip::Joining> joining;
     bool paused = false;
     bool settled = true;
-    std::deque<Schedule::Action> held_back;  ///< what came while it was paused
+    std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
     std::uint64_t daemon_life = 0;
     std::uint64_t replica_life = 0;
     TimeUs client_gone_us = 0;
     std::uint64_t client_life = 0;
-    bool let_go = false;  ///< this daemon has had a replica whose client is gone
+    bool let_go = false;  ///< this daemon had a replica whose client is gone
   };
 
-  /// `network` may carry other traffic of the same nodes, too.
+  /// `network` may also carry other traffic of the same nodes.
   Cluster(ClusterOptions options, Schedule& schedule, Network& network);
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
   ~Cluster();
 
   // --- nodes
-  /// A client with this model and no daemon yet. Nodes are numbered from 0, as the network's.
+  /// A client with this model and no daemon yet. Nodes are numbered from 0, as in the network.
   std::size_t add_node(std::span<const float> model, TrainStep train = {}, double speed = 1);
-  /// Starts node i's daemon. `joins`: its client comes new, and pulls the model or agrees on one; otherwise the client
-  /// is taken to be part of the run already.
+  /// Starts node i's daemon. With `joins` its client is new, and pulls the model or helps to choose one; otherwise the
+  /// client is part of the run already.
   void start_daemon(std::size_t i, bool joins);
-  /// The client of a node whose daemon runs attaches to it.
+  /// Attaches the client of a node to its running daemon.
   void attach(std::size_t i, bool joins);
-  /// kill -9 of the daemon. The client trains on.
+  /// Like kill -9 of the daemon. The client trains on.
   void kill_daemon(std::size_t i);
-  /// kill -9 of the client: its model is lost. The daemon ends what is under way from its memory, which it still maps,
-  /// lets the replica go, and runs on without the job.
+  /// Like kill -9 of the client: its model is lost. The daemon still maps the memory and finishes its work there, drops
+  /// the replica, and runs on without the job.
   void lose_client(std::size_t i);
-  /// kill -9 of both, the client's end coming second: the neighbours hear no more of what was under way.
+  /// Like kill -9 of both, the daemon first: the neighbours hear no more of its exchanges.
   void kill_client(std::size_t i);
-  /// A new client process at a node without one.
+  /// Starts a new client process at a node without one.
   void start_client(std::size_t i, std::span<const float> model);
   void kill_node(std::size_t i);
-  /// Puts another replica in the place of node i's: it has the same memory, and knows of no exchange.
+  /// Replaces node i's replica by one that has the same memory and knows of no exchange.
   void replace_replica(std::size_t i, std::unique_ptr<gossip::Replica> replica);
-  /// The daemon stands still (SIGSTOP), then goes on with all that came meanwhile.
+  /// The daemon stands still (SIGSTOP); resume() lets it go on with all that came meanwhile.
   void pause(std::size_t i);
   void resume(std::size_t i);
   void drain(std::size_t i);
-  /// As the command of that name, up to the goodbye: gossip::Replica::leave().
+  /// Like the command `leave`, up to the goodbye: gossip::Replica::leave().
   void leave(std::size_t i, TimeUs patience_us);
-  /// The program of node i stops training and waits for the replicas to agree: gossip::Replica::set_finishing(). Off:
-  /// it trains again.
+  /// The program of node i stops training and waits for the replicas to agree: gossip::Replica::set_finishing(). With
+  /// `on` false it trains again.
   void finish(std::size_t i, bool on = true);
-  /// Node i asks node j for a fragment, as a joiner does; it need not be one.
+  /// Node i asks node j for a fragment, as a joiner does; node i need not be joining.
   void pull(std::size_t i, std::size_t j, std::uint32_t f);
-  /// Node i sends this to node j, whatever its replica thinks of it.
+  /// Node i sends this message to node j, whatever its replica decides.
   void send(std::size_t i, std::size_t j, Message message) { deliver(i, j, std::move(message)); }
 
   // --- the overlay
-  /// Both ends are told of the link. Nothing if either daemon is down.
+  /// Tells both ends of a new link. Does nothing if either daemon is down.
   void link(std::size_t i, std::size_t j);
   void link_all();
-  /// The transport breaks: what is under way is lost; both ends are told.
+  /// The transport breaks: messages under way are lost; both ends are told.
   void unlink(std::size_t i, std::size_t j);
   [[nodiscard]] bool linked(std::size_t i, std::size_t j) const { return links_.contains(std::minmax(i, j)); }
-  /// Node i's failure detector declares j dead.
+  /// Node i's failure detector declares node j dead.
   void declare_dead(std::size_t i, std::size_t j);
-  /// Every neighbour that was to be dialled has been tried: a joining replica may decide. Set until told otherwise.
+  /// Says whether every neighbour to be dialled has been tried, so that a joining replica may decide. Initially true.
   void set_settled(bool settled) {
     settled_ = settled;
     for (Node& node : nodes_)
@@ -217,10 +216,10 @@ class Cluster {
   [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::uint32_t f) const;
   [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].daemon; }
   [[nodiscard]] bool client_alive(std::size_t i) const { return nodes_[i].client.alive; }
-  /// The live model of a node with the corrections on their way to it; elements of one fragment, and all of them.
+  /// The live model of a node with the corrections on their way to it; one fragment of it, or all.
   [[nodiscard]] std::vector<double> whole(std::size_t i, std::uint32_t f) const;
   [[nodiscard]] std::vector<double> whole(std::size_t i) const;
-  /// Over nodes with a living client: sum, mean, and mean square distance from it, an element.
+  /// Per element, over nodes with a living client: the sum, the mean, and the mean square distance from the mean.
   [[nodiscard]] std::vector<double> total() const;
   [[nodiscard]] std::vector<double> mean() const;
   [[nodiscard]] double distance() const;
@@ -240,11 +239,11 @@ class Cluster {
 
   /// Hears every event, after it has happened (`training` and `delivered`: before).
   std::function<void(const Event&)> on_event;
-  /// What a node that does not keep to the protocol does to its messages before they leave; false drops one.
+  /// Changes the messages of a node that breaks the protocol, before they leave; false drops one.
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
-  /// How a message travels; as the network sends it, unless a test has something between. Gives the arrivals to come.
+  /// Carries a message, by default over the network; a test may put something between. Returns the arrivals to come.
   std::function<int(std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> arrive)> transport;
-  /// A link's queue has no room for a message with this probability: the sender is told, as by a full socket.
+  /// The probability that a link's queue is full: the sender is told, as by a full socket.
   double full_probability = 0;
 
  private:
@@ -260,15 +259,15 @@ class Cluster {
   void make_buffers(Client& client);
   void vacate_unused(Client& client) const;
 
-  /// Runs `action` at the node's replica if it is still the same one; later, if its daemon is paused.
+  /// Runs `action` at the node's replica if it is still the same one; a paused daemon runs it later.
   void at_replica(std::size_t i, TimeUs time_us, Schedule::Action action);
   void in_replica(std::size_t i, std::uint64_t life, Schedule::Action action);
-  /// The same for the daemon's process, whether it has a replica or not.
+  /// The same for the daemon's process, with or without a replica.
   void in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action);
 
   void step(std::size_t i, std::uint64_t life);
   void train(std::size_t i);
-  /// Returns the time it takes.
+  /// Returns the time that serving takes.
   TimeUs serve_due(std::size_t i);
   void tell_time_taken(std::size_t i);
   void serve(std::size_t i, std::uint32_t f);

@@ -1,5 +1,5 @@
-// The subcommands of gossamer-sim, one file each. An add_…_command() declares the subcommand with its options; what it
-// does runs when the command line is parsed, and it throws UsageError for what cannot be asked. Main thread.
+// The subcommands of gossamer-sim, one file each. An add_…_command() declares a subcommand with its options; the
+// subcommand runs when the command line is parsed, and throws UsageError for a wrong request. Main thread.
 
 #pragma once
 
@@ -11,7 +11,7 @@ class App;
 
 namespace gossamer::sim {
 
-/// What was asked for cannot be simulated; the message says what to ask instead.
+/// The request cannot be simulated; the message says what to ask instead.
 class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -19,11 +19,11 @@ class UsageError : public std::runtime_error {
 /// Trains small models with true gradients on simulated nodes.
 void add_learn_command(CLI::App& app);
 
-/// The options of the program itself: --seeds, --minutes, --fresh, --replay, --trace, --nodes. A broken invariant ends
-/// it with status 1.
+/// Adds the program's own options: --seeds, --minutes, --fresh, --replay, --trace, --nodes. A broken invariant ends the
+/// program with status 1.
 void add_hunt_options(CLI::App& app);
 
-/// Nodes with several clients, whose daemons die.
+/// Simulates nodes with several clients, whose daemons die.
 void add_groups_command(CLI::App& app);
 void add_membership_command(CLI::App& app);
 

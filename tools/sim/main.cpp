@@ -1,4 +1,4 @@
-// gossamer-sim: the decisions of gossip/, as shipped, under virtual time: faults hunted for, learning measured.
+// gossamer-sim runs the shipped decisions of gossip/ under virtual time, to hunt for faults and to measure learning.
 //
 // One seed decides everything. Results go to standard output and to the files that options name.
 

@@ -1,8 +1,8 @@
 // A simulated network between numbered nodes: how long a message takes, whether it arrives, once or twice, and in which
-// order. Directions are independent, so that one of two nodes may be out of the other's reach.
+// order. The two directions are independent: a node may reach another that cannot reach it.
 //
-// A message waits for the sender's uplink and the receiver's downlink if they are limited, then for the pair's path,
-// and takes latency + jitter after that. It knows nothing of what it carries. Draws come from its own random source.
+// A message waits for the sender's uplink and the receiver's downlink if they are limited, and then for the pair's
+// path; it then takes latency + jitter. The network does not look into messages, and draws from its own random source.
 // One thread.
 
 #pragma once
@@ -16,14 +16,14 @@
 
 namespace gossamer::sim {
 
-/// Of one direction between two nodes.
+/// The conditions of one direction between two nodes.
 struct PathConditions {
   TimeUs latency_us = 500;
-  TimeUs jitter_us = 0;    ///< added: uniform in [0, jitter]. More than the gap between messages reorders them
+  TimeUs jitter_us = 0;    ///< added, uniform in [0, jitter]; more than the gap between messages reorders them
   double loss = 0;         ///< probability that a message does not arrive
   double duplicate = 0;    ///< probability that it arrives twice
   double reorder = 0;      ///< probability that it is held back by up to 10 latencies
-  double bytes_per_s = 0;  ///< of the path; 0: not limited
+  double bytes_per_s = 0;  ///< the path's rate; 0: not limited
 
   friend bool operator==(const PathConditions&, const PathConditions&) = default;
 };
@@ -35,34 +35,34 @@ class Network {
   [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
   std::size_t add_node();
 
-  /// For all pairs without conditions of their own.
+  /// Sets the conditions of all pairs that have none of their own.
   void set_default(const PathConditions& conditions) { default_ = conditions; }
   void set_path(std::size_t from, std::size_t to, const PathConditions& conditions) { own_[{from, to}] = conditions; }
   void clear_paths() { own_.clear(); }
   [[nodiscard]] const PathConditions& path(std::size_t from, std::size_t to) const;
-  /// What a node can send and receive in all; 0: not limited.
+  /// Sets a node's total rates of sending and receiving; 0: not limited.
   void set_node_rate(std::size_t node, double up_bytes_per_s, double down_bytes_per_s);
 
-  /// Nodes behind a NAT can be dialled by nobody; two of them cannot have a link.
+  /// A node behind a NAT cannot be dialled; two such nodes cannot have a link.
   void set_behind_nat(std::size_t node, bool behind) { nodes_[node].behind_nat = behind; }
   [[nodiscard]] bool behind_nat(std::size_t node) const { return nodes_[node].behind_nat; }
   [[nodiscard]] bool can_dial(std::size_t from, std::size_t to) const;
 
-  /// Nothing passes between nodes of different groups. `group[i]` is node i's.
+  /// Lets nothing pass between nodes of different groups. `group[i]` is node i's group.
   void partition(const std::vector<int>& group);
   void heal();
   [[nodiscard]] bool connected(std::size_t from, std::size_t to) const;
 
-  /// Sends `bytes`; `deliver` is called at each arrival (0, 1 or 2 times). Returns the number of arrivals scheduled.
-  /// Whether the path is cut is judged at departure and again at arrival.
+  /// Sends `bytes` and calls `deliver` at each arrival (0, 1 or 2 times). Returns the number of arrivals scheduled. A
+  /// cut of the path is looked for at departure and again at arrival.
   int send(std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> deliver);
 
-  /// Since the beginning, of one node; messages that were lost on the way count as sent.
+  /// A node's totals since the beginning; messages that were lost on the way count as sent.
   [[nodiscard]] std::uint64_t bytes_sent(std::size_t node) const { return nodes_[node].bytes_sent; }
   [[nodiscard]] std::uint64_t messages_sent(std::size_t node) const { return nodes_[node].messages_sent; }
   [[nodiscard]] std::uint64_t lost() const { return lost_; }
   [[nodiscard]] std::uint64_t duplicated() const { return duplicated_; }
-  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< in order to come out of order
+  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< delayed, to come out of order
 
  private:
   struct Node {

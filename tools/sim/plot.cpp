@@ -18,9 +18,9 @@ constexpr double left = 72;
 constexpr double right = 18;
 constexpr double top = 78;  // room for three rows of names
 constexpr double bottom = 52;
-constexpr double character_width = 6.6;  // of the legend's letters, roughly
+constexpr double character_width = 6.6;  // the legend's letters, roughly
 
-/// Okabe & Ito's colours, which the colour-blind tell apart, a little adapted to both backgrounds.
+/// Okabe & Ito's colours, which colour-blind people can tell apart, slightly changed to suit both backgrounds.
 constexpr std::array<const char*, 8> colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"};
 
@@ -54,7 +54,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-/// The range of one coordinate and where it lies on the page.
+/// The range of one coordinate and its place on the page.
 class Scale {
  public:
   Scale(bool logarithmic, double from, double to) : logarithmic_(logarithmic), from_(from), to_(to) {}
@@ -65,7 +65,7 @@ class Scale {
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
-  /// Once everything is included: nothing lies on the edge, and nothing divides by zero.
+  /// To be called once everything is included. Afterwards nothing lies on the edge, and nothing divides by zero.
   void finish() {
     if (!(low_ <= high_)) low_ = logarithmic_ ? 1 : 0, high_ = logarithmic_ ? 10 : 1;
     if (logarithmic_) {
@@ -122,7 +122,7 @@ std::string grid(const Chart& chart, const Scale& x, const Scale& y) {
   return out;
 }
 
-/// Names beside their colours, in as many rows as they take, above the frame.
+/// The names beside their colours above the frame, in as many rows as they need.
 std::string legend(const Chart& chart) {
   std::string out;
   std::size_t names = 0;

@@ -1,4 +1,4 @@
-// Line charts as SVG: what a simulation prints for people to look at. One file that needs nothing else, and follows the
+// Draws line charts as SVG, for people who read a simulation's results. The file needs nothing else, and follows the
 // viewer's light or dark setting.
 //
 // Pure; any thread.
@@ -13,10 +13,10 @@
 namespace gossamer::sim {
 
 struct Series {
-  std::string name = {};  ///< not in the legend if empty
+  std::string name = {};  ///< empty: not in the legend
   std::vector<std::pair<double, double>> points =
-      {};                  ///< what is not finite, or not positive on a log axis, is left out
-  std::size_t colour = 0;  ///< one of 8, by turns
+      {};                  ///< points that are not finite, or not positive on a log axis, are left out
+  std::size_t colour = 0;  ///< one of 8; larger numbers start again
 };
 
 struct Axis {
@@ -31,11 +31,11 @@ struct Chart {
   std::vector<Series> series = {};
 };
 
-/// Charts side by side in rows of `columns`, under one heading.
+/// Draws charts side by side in rows of `columns`, under one heading.
 [[nodiscard]] std::string render_svg(const std::string& heading, std::span<const Chart> charts,
                                      std::size_t columns = 2);
 
-/// Where an axis from low to high has its numbers: about `wanted`, at 1, 2 or 5 times a power of ten.
+/// The numbers on an axis from low to high: about `wanted` of them, at 1, 2 or 5 times a power of ten.
 [[nodiscard]] std::vector<double> axis_ticks(double low, double high, bool logarithmic, int wanted);
 
 }  // namespace gossamer::sim

@@ -1,4 +1,4 @@
-// Virtual time: what happens next is what is earliest, and of the equally early what was scheduled first. Nothing else
+// Virtual time: the earliest event happens next; of events at one time, the one that was scheduled first. Nothing else
 // orders events, so one seed gives one run.
 //
 // Actions may schedule further actions. One thread.
@@ -20,7 +20,7 @@ class Schedule {
   using Action = std::move_only_function<void()>;
 
   [[nodiscard]] TimeUs now_us() const { return now_us_; }
-  /// Events that have happened.
+  /// The number of events that have happened.
   [[nodiscard]] std::uint64_t events() const { return events_; }
   [[nodiscard]] bool empty() const { return heap_.empty(); }
 
@@ -32,7 +32,7 @@ class Schedule {
   }
   void after(TimeUs delay_us, Action action) { at(now_us_ + delay_us, std::move(action)); }
 
-  /// Makes the earliest event happen; false if there is none up to `end_us`, which then is the time.
+  /// Runs the earliest event. False if there is none up to `end_us`; then the time is `end_us`.
   bool step(TimeUs end_us) {
     if (heap_.empty() || heap_.front().time_us > end_us) {
       now_us_ = std::max(now_us_, end_us);

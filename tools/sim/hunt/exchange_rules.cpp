@@ -72,7 +72,7 @@ void ExchangeRules::forget(std::size_t i) {
 
 ExchangeRules::Own* ExchangeRules::open(std::size_t i, std::uint32_t f) {
   std::optional<Own>& own = state_of(i).own[f];
-  if (own && cluster_.now_us() - exchanges_[own->id].begun_us >= options_.lifetime_us) own.reset();  // is given up
+  if (own && cluster_.now_us() - exchanges_[own->id].begun_us >= options_.lifetime_us) own.reset();  // it is given up
   return own ? &*own : nullptr;
 }
 
@@ -89,7 +89,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeRequest& req
   const auto [found, first] = exchanges_.try_emplace(id);
   if (first) {
     found->second = {.initiator = event.node, .begun_us = cluster_.now_us(), .min_shift = request.min_shift};
-    if (event.kind == Kind::blocked) return;  // nothing came of it
+    if (event.kind == Kind::blocked) return;  // the request could not leave
     state_of(event.node).own[request.fragment] =
         Own{.id = id, .partner = event.other, .weight = weight_of(request.min_shift)};
   }
@@ -114,7 +114,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeReply& reply
   Own* own = open(event.node, reply.fragment);
   if (own == nullptr) return;
   own->answers += weight;
-  const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // which will turn it down
+  const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // its partner will refuse it
   if (all <= options_.mixing_budget) return;
   fail(fmt::format("mixing budget: with its own exchange {} out, node {} has given weights of {:.3g} in all, of {:.3g} "
                    "allowed, with that of exchange {}",
@@ -139,7 +139,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeAck& ack) {
        event.node, 0, id, event.other);
 }
 
-// --- and what they lead to ----------------------------------------------------------------------------------------
+// --- messages that arrive, and their outcome ----------------------------------------------------------------------
 
 void ExchangeRules::delivered(const Cluster::Event& event) {
   if (const auto* request = std::get_if<ExchangeRequest>(event.message)) {

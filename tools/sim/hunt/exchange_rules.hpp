@@ -1,14 +1,14 @@
-// What both ends of an exchange keep to besides "exactly once" (hunt/invariants.hpp), seen by the messages they send:
+// Rules for both ends of an exchange, beside "exactly once" (hunt/invariants.hpp), checked by the messages they send:
 //
-//   acknowledgement  an exchange is acknowledged in the turn in which it was concluded, and not before; what its
-//                    initiator says will never be committed there is not, also by a later daemon.
-//   kept replies     a replica keeps no reply that was acknowledged, or whose lifetime is over, and repeats none such.
-//   crossing         of two requests for one fragment that cross between two nodes, one is turned down: with both
-//                    answered, the two replicas would trade places instead of meeting.
-//   mixing budget    while a replica's own request is out, the weights of that exchange and of the answers meanwhile
-//                    sum to at most the mixing budget; an answer alone takes at most half, and no more than is asked.
+//   acknowledgement  An exchange is acknowledged in the turn in which it was concluded, and not before. An initiator
+//                    that says it will never commit an exchange never does, nor does a later daemon of its node.
+//   kept replies     A replica neither keeps nor repeats a reply that was acknowledged or whose lifetime is over.
+//   crossing         If two nodes' requests for one fragment cross, one of them is refused: if both were answered,
+//                    the two replicas would trade places instead of meeting.
+//   mixing budget    While a replica's own request is out, the weights of that exchange and of the replica's answers
+//                    sum to at most the mixing budget. One answer takes at most half of it, and no more than asked.
 //
-// Who runs it: World (hunt/scenario.cpp), which tells it every event. One thread.
+// World (hunt/scenario.cpp) runs it and passes every event to it. One thread.
 
 #pragma once
 
@@ -23,7 +23,7 @@ namespace gossamer::sim {
 
 class ExchangeRules {
  public:
-  /// `options`: those that the replicas of the cluster should have.
+  /// `options`: the options that the cluster's replicas should have.
   ExchangeRules(const Cluster& cluster, const gossip::ReplicaOptions& options);
 
   /// Throws Violation.
@@ -34,26 +34,26 @@ class ExchangeRules {
     std::size_t initiator = 0;
     TimeUs begun_us = 0;
     int min_shift = 0;
-    bool delivered = false;                   ///< the request
-    std::optional<ExchangeId> crossing = {};  ///< the responder's own, which was out to the initiator at that time
+    bool delivered = false;                   ///< the request has arrived
+    std::optional<ExchangeId> crossing = {};  ///< the responder's own request, which was out to the initiator then
     bool answered = false;
     bool replied = false;    ///< the answer has left, or could not
-    bool concluded = false;  ///< and accepted
-    bool committed = false;  ///< so that it changed the initiator's replica
-    bool denied = false;     ///< its initiator has said that it never will be
+    bool concluded = false;  ///< the initiator has accepted the answer
+    bool committed = false;  ///< the initiator's replica has changed by it
+    bool denied = false;     ///< the initiator has said that it will never be committed there
     bool heard = false;      ///< the acknowledgement has arrived
   };
-  /// A node's request that is out.
+  /// A node's own request that is out.
   struct Own {
     ExchangeId id;
     std::size_t partner;
     double weight;
-    double answers = 0;  ///< weights of those given since
+    double answers = 0;  ///< the sum of the weights that the node has answered since
   };
   struct NodeState {
-    std::vector<std::optional<Own>> own = {};  ///< of each fragment
+    std::vector<std::optional<Own>> own = {};  ///< one for each fragment
     std::set<ExchangeId> unacknowledged = {};  ///< concluded in the present turn
-    std::map<ExchangeId, TimeUs> kept = {};    ///< being answered, or answered: since when
+    std::map<ExchangeId, TimeUs> kept = {};    ///< exchanges that the node answers or has answered, and since when
     TimeUs resumed_us = 0;
   };
 

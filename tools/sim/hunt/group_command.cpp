@@ -1,4 +1,4 @@
-// Hunting among nodes with several clients: seed after seed through run_group_scenario().
+// Hunts among nodes with several clients: runs run_group_scenario() with seed after seed.
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

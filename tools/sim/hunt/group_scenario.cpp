@@ -24,14 +24,14 @@ using gossip::Phase;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 constexpr std::uint32_t fragments = 2;
 constexpr std::uint32_t blocks = 1;
-constexpr std::size_t elements = blocks * block_elements;  // of a fragment
+constexpr std::size_t elements = blocks * block_elements;  // of one fragment
 constexpr std::uint32_t record_places = 16;
 constexpr TimeUs tick_us = 2'000;
-constexpr TimeUs await_us = 3 * us_per_s;  // for the clients of a former daemon
+constexpr TimeUs await_us = 3 * us_per_s;  // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
 constexpr TimeUs calm_us = 40 * us_per_s;
 
-/// What a client's process and the memory it shares hold.
+/// A client's process and the memory that it shares.
 struct Client {
   std::array<std::array<std::vector<float>, 3>, fragments> buffers;
   std::array<FragmentParts, fragments> words;
@@ -42,10 +42,10 @@ struct Client {
   std::uint64_t steps = 0;
   std::uint32_t place_count = 0;
   bool running = false;
-  int slowness = 1;  ///< steps between two in which it serves what is due
+  int slowness = 1;  ///< it serves due fragments once in so many steps
 };
 
-/// What outlives a node's daemons.
+/// The data that outlive a node's daemons.
 struct Kept {
   struct Record {
     ExchangeId id;
@@ -74,7 +74,7 @@ class SimMember : public gossip::Member {
   [[nodiscard]] bool is_attached() const override { return true; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] Client& client() { return client_; }
-  /// Looks whether the client has served a fragment that is due.
+  /// Reads whether the client has served a fragment that is due.
   [[nodiscard]] bool look(std::uint32_t f) {
     if (!due(f) || client_.words[f].with_client) return false;
     if (client_.words[f] != expected(f)) throw std::runtime_error("a client's word is not the one that must follow");
@@ -106,7 +106,7 @@ class SimMember : public gossip::Member {
   std::uint64_t number_;
 };
 
-/// A daemon's life at a node, from its first client on.
+/// One daemon's life at a node, from its first client on.
 class Life : public gossip::ReplicaMemory,
              public gossip::CopyMemory,
              public gossip::ReplicaHost,
@@ -176,7 +176,7 @@ class Life : public gossip::ReplicaMemory,
   void run_if_all_are_back();
 
  public:
-  std::vector<std::shared_ptr<SimMember>> members;  // the first is the one in whose memory the replica may be
+  std::vector<std::shared_ptr<SimMember>> members;  // the first one's memory may hold the replica
   std::unique_ptr<gossip::Replica> replica;
   std::unique_ptr<gossip::Executor> executor_;
   gossip::Executor& executor;
@@ -206,7 +206,7 @@ class Scenario {
   void attach(std::size_t i, std::size_t c);
   void deliver(std::size_t from, std::size_t to, const Message& message);
   void in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action);
-  /// True once in a while, if this is what goes wrong in this run.
+  /// True once in a run that has this fault.
   bool goes_wrong(GroupFault fault) { return fault == fault_ && ++chances_ == 25; }
 
   GroupFault fault_;
@@ -214,7 +214,7 @@ class Scenario {
   Schedule schedule;
   std::deque<GroupNode> nodes;
   std::unique_ptr<Network> network;
-  std::uint64_t numbers = 0;  ///< of clients' sessions
+  std::uint64_t numbers = 0;  ///< the last number given to a client's session
   GroupOutcome outcome;
 
  private:
@@ -341,7 +341,7 @@ void Life::tick() {
   group.tick(replica->pace().period_us(), replica->phase() == Phase::running);
 }
 
-/// As daemon/jobs/job_memory.cpp.
+/// Does the same as daemon/jobs/job_memory.cpp.
 void Life::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
   if (buffers.gathered()) {
     auto copy = kept_.copies[f];
@@ -421,7 +421,7 @@ void Scenario::in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)>
 void Scenario::begin_daemon(std::size_t i) {
   GroupNode& node = nodes[i];
   node.daemon = true;
-  // As the daemon: from the time of day, so that a restart never names an exchange again.
+  // As in the daemon, counters begin with the time of day: a restart never uses an exchange's name again.
   node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(schedule.now_us()) + 1);
   for (std::size_t c = 0; c < node.clients.size(); ++c) {
     schedule.after(between(random, 0, us_per_s), [this, i, c, number = node.life_number] {
@@ -430,7 +430,7 @@ void Scenario::begin_daemon(std::size_t i) {
   }
 }
 
-/// As Job::make() and Job::add(): who cannot begin the job, while another may, comes again.
+/// Like Job::make() and Job::add(): a client that cannot begin the job, while another may come, tries again later.
 void Scenario::attach(std::size_t i, std::size_t c) {
   GroupNode& node = nodes[i];
   const bool gathered = std::ranges::all_of(node.kept.copies, [](const auto& copy) { return copy.has_value(); });
@@ -517,7 +517,7 @@ bool Scenario::all_run() const {
 
 void Scenario::step(std::size_t i, std::size_t c) {
   Client& client = nodes[i].clients[c];
-  // A share is one of all the node's clients, so nobody trains before all take part.
+  // A client's share is one of all its node's clients, so nobody trains before all take part.
   if (training_ && all_run()) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
     for (float& x : client.x)

@@ -1,4 +1,4 @@
-// Hunting: seed after seed through run_scenario(), until one breaks an invariant, the seeds are through or the time is.
+// Hunts: runs run_scenario() with seed after seed, until an invariant breaks, or the seeds or the time are used up.
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -48,7 +48,7 @@ struct Tally {
   }
 };
 
-/// "gossamer-sim --replay 123", for whoever reads of a broken GOSSAMER_CHECK. Written before each seed.
+/// "gossamer-sim --replay 123", for the reader of a broken GOSSAMER_CHECK. Written before each seed.
 char replay_hint[96] = "";
 
 extern "C" void say_replay_hint(int) {
@@ -65,7 +65,7 @@ std::uint64_t seed_of(const std::string& text, const std::string& option) {
   throw UsageError(fmt::format("{}: '{}' is not a seed; give a number from 0 to 2^64 - 1", option, text));
 }
 
-/// "A..B", or one seed.
+/// Reads "A..B", or one seed.
 std::pair<std::uint64_t, std::uint64_t> range_of(const std::string& text) {
   const auto dots = text.find("..");
   if (dots == std::string::npos) {
@@ -143,7 +143,7 @@ int replay(const HuntOptions& options) {
   return outcome.violation.empty() ? 0 : 1;
 }
 
-/// Hunts with the rule broken until its oracle has seen it. False if that takes longer than a minute of a processor.
+/// Hunts with the rule broken until its oracle notices. False if that takes longer than a minute of a processor.
 bool finds(const SabotageRule& rule) {
   constexpr double patience_s = 60;
   const std::clock_t begin = std::clock();

@@ -13,10 +13,10 @@ namespace {
 
 using Kind = Cluster::Event::Kind;
 
-/// One fp32 rounding of a number x is at most 2^-24 |x|. Weighted sums of independent ones stay within a few of their
-/// root mean square; this many leave no false alarm in a lifetime, and a wrong element is thousands of them.
+/// One fp32 rounding of x is at most 2^-24 |x|. Sums of independent roundings stay within a few times their root mean
+/// square. At this many there is no false alarm in a lifetime; a wrong element is thousands of them.
 constexpr double deviations = 12;
-/// An exchange that lost this many of its messages may run out of its lifetime.
+/// An exchange that lost this many of its messages may outlive its lifetime.
 constexpr int losses_to_outlive = 3;
 const double rounding_unit = std::ldexp(1.0, -24);
 
@@ -65,7 +65,7 @@ Invariants::Parts Invariants::measure(std::size_t i, std::uint32_t f) const {
     }
     parts.square += square;
   };
-  const bool taken_over = node.client.serving[f];  // and is to be published
+  const bool taken_over = node.client.serving[f];  // the client has added the correction, and will publish
   if (!word.replace || taken_over) add(node.client.model.data() + first, parts.model);
   if (word.correction_valid && !taken_over) add(three[word.correction].data(), parts.correction);
   parts.finite = std::isfinite(parts.square) && std::isfinite(parts.whole());
@@ -118,7 +118,7 @@ void Invariants::account(const Parts& before, const Parts& after) {
 }
 
 std::optional<double> Invariants::commit_of(const Cluster::Event& event, double& rounding) {
-  if (!nodes_[event.node].client) return std::nullopt;  // its daemon ends what was under way from its memory
+  if (!nodes_[event.node].client) return std::nullopt;  // its daemon still works in the dead client's memory
   Parts& before = nodes_[event.node].parts[event.fragment];
   const Parts after = measure(event.node, event.fragment);
   check_finite(event.node, event.fragment, after);
@@ -269,7 +269,7 @@ void Invariants::concluded(const Cluster::Event& event) {
     fail(fmt::format("exactly once: node {} concluded exchange {}, which its responder has undone", event.node, name),
          event);
   }
-  if (exchange.lone) --halves_;  // late, but not alone
+  if (exchange.lone) --halves_;  // the half was late, and is not alone
   exchange.concluded = true;
   ++both_;
   pairs_.insert(std::minmax(exchange.initiator, exchange.responder));
@@ -301,7 +301,7 @@ void Invariants::undone(const Cluster::Event& event) {
   }
   if (exchange.lone) --halves_;
   exchange.undone = true;
-  exchange.taken = change;  // so the sum has it twice, with opposite signs
+  exchange.taken = change;  // the sum has the change twice, with opposite signs
   if (!exchange.given || !change) return;
   const double allowed = rounding + exchange.rounding;
   rounding_ += allowed * allowed;
@@ -346,7 +346,7 @@ void Invariants::daemon_died(std::size_t i) {
                        after.correction - before.correction),
            {.kind = Kind::daemon_died, .node = i, .fragment = f});
     }
-    account(before, after);  // what only the daemon knew is gone
+    account(before, after);  // facts that only the daemon knew are lost
     state.parts[f] = after;
   }
 }
@@ -400,7 +400,7 @@ void Invariants::check_bounds(std::size_t i) const {
                      options_.in_flight),
          here);
   }
-  // Each linked node, and each not yet known to be dead, has its share of the reply cache.
+  // Each linked node, and each node not yet known to be dead, has its share of the reply cache.
   const std::size_t most_kept = gossip::ReplyCache::max_unacknowledged * cluster_.size();
   if (replica.book().replies().unacknowledged() > most_kept) {
     fail(fmt::format("bounds: node {} keeps {} replies", i, replica.book().replies().unacknowledged()), here);
@@ -442,12 +442,12 @@ void Invariants::excuse(std::size_t i, std::size_t j, TimeUs now_us) {
   if (times.empty() || times.back() != now_us) times.push_back(now_us);
 }
 
-/// By then each end that is left has given the exchange up.
+/// By this time each end that still exists has given the exchange up.
 TimeUs Invariants::given_up_us(const Exchange& exchange) const {
   return exchange.answered_us + options_.lifetime_us + 2 * options_.info_period_us;
 }
 
-/// Something that may part two ends happened from when the exchange began until both ends gave it up at the latest.
+/// True if an event that may part two ends happened after the exchange began, and before both ends gave it up.
 bool Invariants::excused(const Exchange& exchange) const {
   if (exchange.lost >= losses_to_outlive) return true;
   const auto within = [&](const Times& times) {
@@ -462,7 +462,7 @@ bool Invariants::excused(const Exchange& exchange) const {
   return false;
 }
 
-/// Both ends have had the time to conclude it or to count it: one that stands still does neither.
+/// Both ends have had time to conclude the exchange or to count it; a paused end does neither.
 bool Invariants::is_over(const Exchange& exchange, TimeUs now_us) const {
   if (given_up_us(exchange) >= now_us) return false;
   for (const std::size_t i : {exchange.initiator, exchange.responder}) {
@@ -495,8 +495,8 @@ bool Invariants::client_lived(std::size_t node, const Exchange& exchange) const 
   return nodes_[node].client && nodes_[node].client_began_us <= exchange.begun_us;
 }
 
-/// Of a half that stays alone its responder is left, or nobody is. It may still hope to hear of an initiator that has
-/// not come back.
+/// A half may stay alone only at its responder, or if both ends are lost. A responder may still wait for an initiator
+/// that has not come back.
 void Invariants::finish() {
   check_lone_halves(std::numeric_limits<TimeUs>::max());
   std::uint64_t countable = 0;

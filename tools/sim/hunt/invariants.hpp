@@ -1,17 +1,17 @@
-// What must hold whatever happens to messages, links, daemons and clients; checked after every event of a cluster.
+// The invariants that hold whatever happens to messages, links, daemons and clients; checked after every event.
 //
-//   attribution   a node's model, with the corrections on their way to it, changes by training, by its half of a named
-//                 exchange, and by taking a joined model over. Nothing else changes it beyond fp32 rounding.
-//   exactly once  each end of an exchange commits at most once, the responder first, and by opposite amounts. One end
-//                 alone commits only if something happened that may part them. Its half is undone then, unless a client
-//                 has died, whatever became of the daemons; and if that is not to be, the survivor counts it.
-//   the ledger    the sum over nodes is what they began with, what they trained, less what died, plus such lone halves.
-//   bounds        what a replica keeps stays within its named bounds.
-//   partners      nobody asks or answers a node that it was told is dead; who drains answers nothing new.
-//   numbers       NaN is where it was put, and nowhere else.
+//   attribution   A node's model, with the corrections on their way to it, changes only by training, by its half of a
+//                 named exchange, and by taking a joined model over, apart from fp32 rounding.
+//   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. One end
+//                 commits alone only if something happened that may part the two. Its half is then undone, even if
+//                 daemons died. If a client has died, it may stay; the survivor then counts it.
+//   the ledger    The sum over nodes is their first models and training, without the dead ones', plus the lone halves.
+//   bounds        A replica's tables stay within their named bounds.
+//   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
+//   numbers       NaN appears only where it was put.
 //
-// Models are looked at through a projection: one fixed random weight for each element, so that a change of any element
-// shows, and the exact size of it can be compared between two ends. One thread.
+// Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
+// and its exact size can be compared between two ends. One thread.
 
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace gossamer::sim {
 
-/// An invariant does not hold. The message says which, what was expected and what was found.
+/// An invariant does not hold. The message says which one, what was expected and what was found.
 class Violation : public std::runtime_error {
  public:
   Violation(const std::string& what, Trace::Concern concern) : std::runtime_error(what), concern_(concern) {}
@@ -36,7 +36,7 @@ class Violation : public std::runtime_error {
 
 class Invariants {
  public:
-  /// `options` of the replicas in the cluster, whose on_event is to call on().
+  /// `options`: those of the cluster's replicas. The cluster's on_event is to call on().
   Invariants(const Cluster& cluster, const gossip::ReplicaOptions& options, std::uint64_t seed);
 
   /// Throws Violation.
@@ -44,30 +44,30 @@ class Invariants {
   /// Node i's model may hold NaN from now on, or no longer after the present training step.
   void allow_nan(std::size_t i) { nodes_[i].nan_allowed = true; }
   void forbid_nan(std::size_t i) { nodes_[i].nan_allowed = false; }
-  /// The two had no working link at this time, or one of them stood still: an exchange may have outlived its lifetime.
+  /// The two have no working link now, or one of them stands still: an exchange may outlive its lifetime.
   void excuse(std::size_t i, std::size_t j, TimeUs now_us);
-  /// Everything has been drained: what is still open will stay open. Throws Violation.
+  /// Everything has been drained: exchanges that are open now stay open. Throws Violation.
   void finish();
 
-  /// Of everything at node i; a number that depends on every element.
+  /// A number that depends on every element at node i.
   [[nodiscard]] double value(std::size_t i) const;
-  [[nodiscard]] std::uint64_t exchanges() const { return both_; }  ///< that both ends have concluded
-  [[nodiscard]] std::uint64_t halves() const { return halves_; }   ///< that one end has committed alone
-  /// Nothing has happened that may leave one end of an exchange alone.
+  [[nodiscard]] std::uint64_t exchanges() const { return both_; }  ///< concluded by both ends
+  [[nodiscard]] std::uint64_t halves() const { return halves_; }   ///< committed by one end alone
+  /// Nothing has happened that could make one end commit alone.
   [[nodiscard]] bool undisturbed() const;
-  /// Replicas' `unresolved`, of daemons that died too.
+  /// The replicas' count `unresolved`, including daemons that have died.
   [[nodiscard]] std::uint64_t unresolved() const;
   [[nodiscard]] std::uint64_t violations() const;
-  /// Unordered pairs between which an exchange was concluded since the last call of forget_pairs().
+  /// The unordered pairs that have concluded an exchange since the last call of forget_pairs().
   [[nodiscard]] const std::set<std::pair<std::size_t, std::size_t>>& pairs() const { return pairs_; }
   void forget_pairs() { pairs_.clear(); }
 
  private:
-  /// Projections of one fragment at one node.
+  /// The projections of one fragment at one node.
   struct Parts {
     double model = 0;
     double correction = 0;
-    double square = 0;  ///< sum of squares of what was added up, for the rounding to expect
+    double square = 0;  ///< sum of the squared terms, from which the rounding follows
     bool finite = true;
 
     [[nodiscard]] double whole() const { return model + correction; }
@@ -79,7 +79,7 @@ class Invariants {
     std::vector<Parts> parts;
     std::set<std::size_t> linked = {};
     std::set<std::size_t> dead = {};
-    std::uint64_t unresolved = 0;  ///< of its present daemon
+    std::uint64_t unresolved = 0;  ///< counted by its present daemon
     std::uint64_t violations = 0;
     TimeUs resumed_us = 0;
   };
@@ -89,17 +89,16 @@ class Invariants {
     std::uint32_t fragment = 0;
     TimeUs begun_us = -1;
     TimeUs answered_us = -1;
-    int lost = 0;  ///< of its messages
+    int lost = 0;  ///< messages of it that were lost
     bool answered = false;
     bool concluded = false;
     bool undone = false;
-    bool lone = false;  ///< was taken for one that stays at one end
-    std::optional<double> given =
-        {};  ///< what the responder's projection changed by; nothing if that was out of the sum
-    std::optional<double> taken = {};  ///< the initiator's
-    double rounding = 0;               ///< to expect in `given`
+    bool lone = false;                 ///< was counted as one that stays at one end
+    std::optional<double> given = {};  ///< change of the responder's projection; nothing if it was out of the sum
+    std::optional<double> taken = {};  ///< change of the initiator's projection
+    double rounding = 0;               ///< the rounding to expect in `given`
   };
-  /// Times at which something happened, rising.
+  /// Times of events, ascending.
   using Times = std::vector<TimeUs>;
 
   [[nodiscard]] Parts measure(std::size_t i, std::uint32_t f) const;
@@ -114,17 +113,17 @@ class Invariants {
   void client_died(std::size_t i);
   void client_began(std::size_t i);
   void sent(const Cluster::Event& event);
-  /// Fragment f of node i is what it was, but for what the client took over if `collected`.
+  /// Checks that fragment f of node i is unchanged, except for a correction that the client took over if `collected`.
   void unchanged(std::size_t i, std::uint32_t f, bool collected);
-  /// By how much the corrections of f changed, the model being what it was. Nothing if the fragment is out of the sum.
+  /// The change of f's corrections, while the model stays the same. Nothing if the fragment is out of the sum.
   std::optional<double> commit_of(const Cluster::Event& event, double& rounding);
-  /// The fragment enters or leaves the sum with NaN, or changes for a reason of its own.
+  /// Updates the ledger for a fragment that NaN adds or removes, or that changes otherwise than by an exchange.
   void account(const Parts& before, const Parts& after);
   void turned(std::size_t i);
   void check_bounds(std::size_t i) const;
   void check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const;
   [[nodiscard]] bool excused(const Exchange& exchange) const;
-  /// Halves whose time to find the other is over, or all.
+  /// Checks halves whose time to find the other half is over.
   void check_lone_halves(TimeUs now_us);
   void check_lone_half(const ExchangeId& id);
   [[nodiscard]] bool client_lived(std::size_t node, const Exchange& exchange) const;
@@ -139,14 +138,14 @@ class Invariants {
   std::vector<NodeState> nodes_;
   std::map<ExchangeId, Exchange> exchanges_;
   std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: told dead, or without a working link
-  std::map<std::size_t, Times> ended_;                           ///< daemon or client of the node
+  std::map<std::size_t, Times> ended_;                           ///< when the node's daemon or client ended
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
-  double ledger_ = 0;             ///< what the sum over nodes must be, but for lone halves
-  double rounding_ = 0;           ///< sum of squares of what exchanges may have rounded away
-  std::uint64_t unresolved_ = 0;  ///< of daemons that died
+  double ledger_ = 0;             ///< the expected sum over nodes, without lone halves
+  double rounding_ = 0;           ///< sum of squared roundings that exchanges may have caused
+  std::uint64_t unresolved_ = 0;  ///< counted by daemons that died
   std::uint64_t violations_ = 0;
-  std::deque<ExchangeId> open_;  ///< answered, in order
-  int most_lost_ = 0;            ///< messages of one exchange
+  std::deque<ExchangeId> open_;  ///< answered exchanges, in order
+  int most_lost_ = 0;            ///< the most lost messages of one exchange
   std::uint64_t both_ = 0;
   std::uint64_t halves_ = 0;
 };

@@ -1,7 +1,7 @@
-// Who has links and who is dead, for a Cluster, decided from what its network lets through. Two ways to decide it: by
-// the network's own state (overlay_oracle.hpp), or by the shipped membership (overlay_membership.hpp).
+// Decides for a Cluster who has links and who is dead, from what its network lets through. There are two ways: by the
+// network's own state (overlay_oracle.hpp), or by the shipped membership (overlay_membership.hpp).
 //
-// A scenario starts it when the first daemons run; from then on it looks at the daemons by itself. One thread.
+// A scenario starts it with the first daemons; from then on it watches the daemons by itself. One thread.
 
 #pragma once
 
@@ -21,20 +21,20 @@ class HuntOverlay {
   HuntOverlay& operator=(const HuntOverlay&) = delete;
   virtual ~HuntOverlay() = default;
 
-  /// Looks once, and goes on looking.
+  /// Looks at the daemons once, and goes on looking.
   virtual void begin() = 0;
   /// Node i's daemon has ended with a goodbye.
   virtual void said_goodbye(std::size_t i) = 0;
-  /// What is still not as it should be when nothing has disturbed for long; empty if all is.
+  /// A text about what is still wrong after a long time without faults; empty if nothing is.
   [[nodiscard]] virtual std::string missing() const { return {}; }
-  /// Whether links are to some of the others only.
+  /// True if nodes have links to only some of the others.
   [[nodiscard]] virtual bool partial() const { return false; }
-  /// Nodes are declared dead that were not known to have ended.
+  /// How many times a node was declared dead that was not known to have ended.
   [[nodiscard]] std::uint64_t deaths() const { return deaths_; }
 
-  /// Two nodes were found without a working way between them (or one standing still), though both are there.
+  /// Called when two nodes have no working way between them, or one stands still, though both are alive.
   std::function<void(std::size_t, std::size_t)> on_apart;
-  /// What it has decided, in words.
+  /// Called with each decision, in words.
   std::function<void(const std::string&)> on_decided;
 
  protected:

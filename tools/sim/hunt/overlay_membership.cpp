@@ -13,7 +13,7 @@ namespace {
 using gossip::Membership;
 using Change = Membership::Change;
 
-/// Besides the first node, which everybody can dial.
+/// The nodes that others join through, beside the first node, which everybody can dial.
 constexpr std::size_t more_contacts = 2;
 
 }  // namespace
@@ -59,7 +59,7 @@ bool OverlayMembership::current(std::size_t i) const {
          lives_[i] == cluster_.node(i).daemon_life;
 }
 
-/// The membership lives, stands still and dies with its daemon.
+/// Starts, stops and ends the membership with its daemon.
 void OverlayMembership::follow(std::size_t i) {
   if (members_.running(i) && !current(i)) members_.crash(i);
   if (!cluster_.daemon_alive(i)) return;
@@ -99,7 +99,7 @@ bool OverlayMembership::holds_dead(std::size_t i, std::size_t j) const {
   return current(i) && members_.membership(i).considers_gone(members_.id(j));
 }
 
-/// Somebody keeps the link, and neither would take the other for a ghost.
+/// An end wants the link, and neither end holds the other dead.
 bool OverlayMembership::wanted(std::size_t i, std::size_t j) const {
   return current(i) && current(j) && (wants(i, j) || wants(j, i)) && !holds_dead(i, j) && !holds_dead(j, i);
 }
@@ -119,7 +119,7 @@ void OverlayMembership::look_at(std::size_t i, std::size_t j) {
   if (cluster_.linked(i, j)) {
     if (reach) heard_us_[pair] = now_us;
     const bool silent = now_us - heard_us_[pair] >= options_.link_timeout_us;
-    // Whoever hangs up must be in its senses to do so.
+    // A link ends without silence only if it is not wanted and both ends can act.
     if (!silent && (!reach || wanted(i, j))) return;
     cluster_.unlink(i, j);
     redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);
@@ -140,7 +140,7 @@ void OverlayMembership::make_link(std::size_t i, std::size_t j) {
   cluster_.link(i, j);
 }
 
-/// Links may have been broken by others.
+/// Reads the link's state again, since others may have broken it.
 void OverlayMembership::tell_of_link(std::size_t i, std::size_t j) {
   if (!current(i) || members_.paused(i)) return;
   const bool linked = cluster_.linked(i, j);
@@ -213,7 +213,7 @@ bool OverlayMembership::partial() const {
   return false;
 }
 
-/// What node i's membership has wrong.
+/// A text about what is wrong in node i's membership.
 std::string OverlayMembership::missing_of(std::size_t i, std::size_t living) const {
   const Membership& membership = members_.membership(i);
   for (const Membership::Member& member : membership.members()) {

@@ -1,10 +1,10 @@
-// Links and deaths as the shipped membership decides them: each living daemon runs a gossip::Membership, whose messages
+// Links and deaths as the shipped membership decides them. Each living daemon runs a gossip::Membership; its messages
 // cross the same network as its gossip, with the same losses. A daemon that comes back is a new life, with a larger
-// incarnation; one that is paused neither ticks nor hears, and catches up afterwards.
+// incarnation. A paused one neither ticks nor hears, and catches up afterwards.
 //
-// What the transport adds: a link is made where one end wants it and can dial, and neither holds the other dead; long
-// silence ends it; nodes that make a link tell each other which of their lives this is, so that whoever still had
-// exchanges with the one before gives them up first. Membership alone does not tell a quick restart from a refutation.
+// The simulated transport adds the rest. A link is made if one end wants it and can dial, and neither holds the other
+// dead; long silence ends it. Nodes that make a link tell each other their present life: a node with exchanges of the
+// other's former life gives them up first. Membership alone does not tell a quick restart from a refutation.
 //
 // Throws Violation, from the schedule, when a table outgrows its bound. One thread.
 
@@ -21,7 +21,7 @@ struct OverlayMembershipOptions {
   gossip::MembershipOptions membership = {};
   TimeUs look_us = 20'000;           ///< how often it looks
   TimeUs link_timeout_us = 200'000;  ///< silence that ends a link
-  TimeUs redial_us = 50'000;         ///< and up to twice that
+  TimeUs redial_us = 50'000;         ///< the least time before dialling again; at most twice this
 };
 
 class OverlayMembership final : public HuntOverlay {
@@ -34,16 +34,16 @@ class OverlayMembership final : public HuntOverlay {
   [[nodiscard]] std::string missing() const override;
   [[nodiscard]] bool partial() const override;
 
-  /// What a test does to the membership's messages on their way; false drops one.
+  /// Sets a test's change of the membership's messages on their way; false drops one.
   void set_tamper(std::function<bool(std::size_t, std::size_t, MembershipMessage&)> tamper) {
     members_.tamper = std::move(tamper);
   }
 
  private:
-  /// What one node's transport remembers of another; of its own present life.
+  /// A node's memory of another at its transport, kept while the node's own life lasts.
   struct Peer {
     std::uint64_t own_life = 0;
-    std::uint64_t life = 0;  ///< of the other's daemon that it last had a link to and was not told dead; 0: none
+    std::uint64_t life = 0;  ///< the other's life at the last link, unless told dead since; 0: none
   };
   void look();
   void follow(std::size_t i);
@@ -56,9 +56,9 @@ class OverlayMembership final : public HuntOverlay {
   void check_bounds(std::size_t i) const;
   void settle(std::size_t i);
   Peer& peer(std::size_t i, std::size_t j);
-  /// Node i's membership runs, and is that of its present daemon.
+  /// Node i's membership runs, and belongs to its present daemon.
   [[nodiscard]] bool current(std::size_t i) const;
-  /// Node i's membership holds node j to be dead, or gone.
+  /// Node i's membership holds node j to be dead or gone.
   [[nodiscard]] bool holds_dead(std::size_t i, std::size_t j) const;
   [[nodiscard]] bool wants(std::size_t i, std::size_t j) const;
   [[nodiscard]] bool wanted(std::size_t i, std::size_t j) const;
@@ -67,11 +67,11 @@ class OverlayMembership final : public HuntOverlay {
   OverlayMembershipOptions options_;
   gossip::Random random_;
   MembershipCluster members_;
-  std::vector<std::uint64_t> lives_;  ///< of the daemons that members_ runs for
+  std::vector<std::uint64_t> lives_;  ///< the lives of the daemons that members_ runs for
   std::map<std::pair<std::size_t, std::size_t>, Peer> peers_;
   std::set<std::pair<std::size_t, std::size_t>> told_;               ///< i was told of a link to j
   std::map<std::pair<std::size_t, std::size_t>, TimeUs> heard_us_;   ///< i < j, while linked
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> redial_us_;  ///< i < j, while not
+  std::map<std::pair<std::size_t, std::size_t>, TimeUs> redial_us_;  ///< i < j, while not linked
 };
 
 }  // namespace gossamer::sim

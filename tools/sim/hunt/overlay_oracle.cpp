@@ -56,16 +56,16 @@ void OverlayOracle::look_at(std::size_t i, std::size_t j) {
     known = {.own_life = known.own_life, .life = life, .dead = false, .lost_us = now_us};
   }
   heard_us_[pair] = now_us;
-  redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);  // if the link breaks
+  redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);  // for when the link breaks
   cluster_.link(i, j);
 }
 
-/// Node i judges j, which it has no link to.
+/// Node i judges node j, to which it has no link.
 void OverlayOracle::suspect(std::size_t i, std::size_t j) {
   if (!cluster_.daemon_alive(i)) return;
   View& known = view(i, j);
   if (cluster_.node(i).paused) {
-    known.lost_us = schedule_.now_us();  // its detector stands still with it
+    known.lost_us = schedule_.now_us();  // a paused node's failure detector stands still, too
     return;
   }
   if (known.life == 0 || known.dead || schedule_.now_us() - known.lost_us < options_.dead_after_us) return;
@@ -85,7 +85,7 @@ void OverlayOracle::said_goodbye(std::size_t i) {
   }
 }
 
-/// A joining node may decide once everyone it can reach has a link to it.
+/// A joining node may decide once it has a link to every node that it can reach.
 void OverlayOracle::settle() {
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     if (cluster_.node(i).settled || !cluster_.daemon_alive(i)) continue;

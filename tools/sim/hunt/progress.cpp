@@ -82,7 +82,7 @@ void ProgressOracle::look_at(std::size_t i, std::size_t j) {
   look_at(j, i, since_us);
 }
 
-/// Node i has had a healthy partner in j since then.
+/// Node i has had a healthy partner in node j since that time.
 void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);

@@ -1,9 +1,9 @@
-// Something right becomes true within a bound, also while faults last: two replicas that both are well (their daemons
-// run, their clients train, their models are finite) and have a working link exchange each of their fragments, with
-// each other or with somebody else, within a time that follows from the scenario's options. What is wrong elsewhere,
-// such as a third replica with NaN, is no excuse.
+// Checks progress, also while faults last. Two replicas are healthy if their daemons run, their clients train and their
+// models are finite. Two healthy replicas with a working link exchange each of their fragments, with each other or with
+// others, within a time that follows from the scenario's options. Faults elsewhere, such as a third replica with NaN,
+// are no excuse.
 //
-// Who runs it: World (hunt/scenario.cpp), which tells it every event. One thread.
+// World (hunt/scenario.cpp) runs it and passes every event to it. One thread.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class ProgressOracle {
   void on(const Cluster::Event& event);
   /// Node i's client writes NaN from now on, or has gone back to finite values.
   void set_finite(std::size_t i, bool finite);
-  /// Longest that two healthy replicas have gone without an exchange of some fragment.
+  /// The longest time that two healthy replicas have gone without an exchange of some fragment.
   [[nodiscard]] TimeUs longest_us() const { return longest_us_; }
 
  private:
@@ -31,7 +31,7 @@ class ProgressOracle {
     bool finite = true;
     std::uint64_t replica_life = 0;
     TimeUs well_since_us = 0;
-    std::vector<TimeUs> exchanged_us = {};  ///< of each fragment, the last one
+    std::vector<TimeUs> exchanged_us = {};  ///< the last one of each fragment
   };
 
   void grow();
@@ -47,7 +47,7 @@ class ProgressOracle {
   TimeUs next_look_us_ = 0;
   TimeUs longest_us_ = 0;
   std::vector<NodeState> nodes_;
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> joined_since_us_;  ///< i < j: the link works
+  std::map<std::pair<std::size_t, std::size_t>, TimeUs> joined_since_us_;  ///< i < j: since when the link works
 };
 
 }  // namespace gossamer::sim

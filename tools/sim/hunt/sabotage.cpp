@@ -16,14 +16,14 @@ namespace {
 using Kind = Cluster::Event::Kind;
 using Event = Cluster::Event;
 
-// --- in which runs ------------------------------------------------------------------------------------------------
+// --- the runs to sabotage -----------------------------------------------------------------------------------------
 
 void as_drawn(Swarm& swarm) {
   swarm.faults_us = std::min<TimeUs>(swarm.faults_us, 3 * us_per_s);
   swarm.liveness_us = 20 * us_per_s;
 }
 
-/// Nothing else goes on, so that what is not as it should be at the end is the rule's.
+/// Lets no other faults happen, so that only the rule can cause a violation.
 void calm(Swarm& swarm) {
   const Swarm drawn = swarm;
   swarm = {.seed = drawn.seed, .nodes = 3, .faults_us = us_per_s, .liveness_us = 10 * us_per_s};
@@ -91,7 +91,7 @@ void with_a_death(Swarm& swarm) {
   swarm.one_stays_dead = true;
 }
 
-// --- what is broken -----------------------------------------------------------------------------------------------
+// --- the sabotage -------------------------------------------------------------------------------------------------
 
 /// The memory of fragment f's correction at node i; null if there is none.
 float* correction_of(Cluster& cluster, std::size_t i, std::uint32_t f) {
@@ -100,7 +100,7 @@ float* correction_of(Cluster& cluster, std::size_t i, std::uint32_t f) {
   return client.buffers[f][client.words[f].correction].data();
 }
 
-/// Does it to the tenth correction that such an event has changed.
+/// Spoils the tenth correction that an event of this kind has changed.
 Sabotage spoil(Kind kind, void (*change)(float& value)) {
   return {.on_event = [kind, change, commits = 0](Cluster& cluster, const Event& event) mutable {
     if (event.kind != kind || !event.commit) return;
@@ -137,7 +137,7 @@ Sabotage collected_twice(const Swarm&) {
     if (event.kind != Kind::collected || ++collected != 20) return;
     auto& client = cluster.node(event.node).client;
     const auto [first, last] = cluster.range_of(event.fragment);
-    // Buffers keep what was in them: the word's correction index still names what has just been taken over.
+    // The buffers still have their values, and the word still names the correction that was just taken over.
     const auto& taken = client.buffers[event.fragment][client.words[event.fragment].correction];
     for (std::size_t e = first; e < last; ++e)
       client.model[e] += taken[e - first];
@@ -157,8 +157,8 @@ Sabotage nan_from_nowhere(const Swarm&) {
   }};
 }
 
-/// A replica in the place of node i's, with its memory and its neighbours but without what it remembered of exchanges.
-/// Nothing if exchanges are under way: they could not go on.
+/// Replaces node i's replica by one with the same memory and neighbours that knows of no exchange. Does nothing if
+/// exchanges are under way: they could not go on.
 void forget_replies(Cluster& cluster, std::size_t i, const gossip::ReplicaOptions& options) {
   auto& node = cluster.node(i);
   const auto held = [](const gossip::Fragment& fragment) { return fragment.is_held(); };
@@ -240,7 +240,7 @@ Sabotage no_undoing(const Swarm&) {
   }};
 }
 
-/// What a dead daemon has left in its client's memory for the next one.
+/// Loses data that a dead daemon has left in its client's memory for the next one.
 Sabotage lost_at_death(void (*lose)(Cluster::Client& client)) {
   return {.on_event = [lose](Cluster& cluster, const Event& event) {
     if (event.kind == Kind::daemon_died) lose(cluster.node(event.node).client);
@@ -270,7 +270,7 @@ Sabotage no_mixing_budget(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.replica.mixing_budget = 1e6F; }};
 }
 
-/// As if the partner that was busy once were never asked for that fragment again where there is another one.
+/// Drops all further requests for a fragment to a partner that has once answered busy.
 Sabotage busy_for_ever(const Swarm&) {
   using Asked = std::tuple<std::size_t, std::size_t, std::uint32_t>;
   return {.tamper = [busy = std::set<Asked>()](std::size_t from, std::size_t to, Message& message) mutable {
@@ -288,7 +288,7 @@ Sabotage never_heard(const Swarm&) {
 }
 
 Sabotage no_refutation(const Swarm&) {
-  // A life of a node begins with a whole number of a million; whoever refutes counts on from there.
+  // A node's life begins with an incarnation that is a multiple of a million; refutations count on from there.
   return {.tamper_membership = [](std::size_t, std::size_t, MembershipMessage& message) {
     const auto first = [](std::uint64_t incarnation) { return incarnation % 1'000'000 == 0; };
     std::erase_if(message.rumours, [&](const Rumour& rumour) {

@@ -15,15 +15,15 @@ namespace gossamer::sim {
 namespace {
 
 constexpr std::size_t max_arrivals = 3;
-constexpr std::size_t trained_elements = 64;     // of a step, in turn over the model
+constexpr std::size_t trained_elements = 64;     // elements trained in one step, in turn over the model
 constexpr TimeUs leave_grace_us = 2 * us_per_s;  // then a draining daemon ends anyway
 constexpr TimeUs look_us = 100'000;              // how often the end of a phase is looked for
-constexpr double most_wide = 0.5;                // of the blocks exchanged meanwhile, if there are as many as
-constexpr std::uint64_t least_blocks = 500;      // these
+constexpr double most_wide = 0.5;                // the most wide blocks, as a share of those exchanged
+constexpr std::uint64_t least_blocks = 500;      // with fewer blocks the share is not checked
 constexpr TimeUs longest_faults_us = 30 * us_per_s;
 constexpr double agreed = 1e-8;  // mean square distance over mean square value
 
-/// A number between low and high, every order of magnitude equally likely.
+/// A number between low and high, with every order of magnitude equally likely.
 double drawn(gossip::Random& random, double low, double high) {
   return std::exp(uniform(random, std::log(low), std::log(high)));
 }
@@ -42,7 +42,7 @@ void draw_network(gossip::Random& random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.node_bytes_per_s = drawn(random, 1e6, 1e9);
   if (maybe()) swarm.full = drawn(random, 0.003, 0.2);
   if (chance(random, 0.3)) swarm.behind_nat = 0.4;
-  // A connection does not lose a message but with itself; without it, what is lost is said again.
+  // A real connection loses a message only by breaking. In the other runs, lost messages are sent again.
   swarm.loss_breaks_links = maybe();
   if (swarm.loss_breaks_links) swarm.path.loss = std::min(swarm.path.loss, 0.02);
 }
@@ -71,7 +71,7 @@ void draw_deeds(gossip::Random& random, Swarm& swarm) {
   swarm.faults_us = drawn_us(random, 2e6, 10e6);
 }
 
-/// From a seed of its own: what else is drawn does not depend on it.
+/// Draws from a seed of its own, so that the other draws do not depend on it.
 void draw_overlay(gossip::Random random, Swarm& swarm) {
   swarm.membership = chance(random, 0.5);
   if (!swarm.membership) return;
@@ -80,13 +80,13 @@ void draw_overlay(gossip::Random random, Swarm& swarm) {
   swarm.one_stays_dead = chance(random, 0.5);
   if (!chance(random, 0.3)) return;
   swarm.full_view_limit = 1 + random.below(4);
-  // The schedules of the others are for nodes that all know the same participants.
+  // The other policies need nodes that all know the same participants.
   auto& policy = swarm.cluster.replica.partners.policy;
   if (policy != gossip::PartnerPolicy::weighted) policy = gossip::PartnerPolicy::random;
 }
 
-/// Likewise: whether some replicas are lost to NaN for long, so that each of the others has few to exchange with; half
-/// of the time with nothing else going on.
+/// Draws, from its own seed, whether some replicas are lost to NaN for long, so that the others have few to exchange
+/// with. Half of the time no other faults happen.
 void draw_nan(gossip::Random random, Swarm& swarm) {
   if (swarm.nodes < 3 || !chance(random, 0.4)) return;
   swarm.nan_stays = chance(random, 0.5) ? swarm.nodes - 2 : 1 + random.below(swarm.nodes - 2);
@@ -96,13 +96,13 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
   swarm.faults_us = std::min(2 * allowed_us(swarm), longest_faults_us);
 }
 
-/// Likewise: whether a client's pass over a fragment takes time, as on a GPU.
+/// Draws, from its own seed, whether a client's pass over a fragment takes time, as on a GPU.
 void draw_pass(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.4))
     swarm.cluster.pass_us = drawn_us(random, 100, 3.0 * static_cast<double>(swarm.cluster.step_us));
 }
 
-/// Likewise: whether clients keep lean memory, and for how many fragments.
+/// Draws, from its own seed, whether clients keep lean memory, and for how many fragments.
 void draw_memory(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
 }
@@ -137,8 +137,8 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_rules(random, replica);
   draw_network(random, swarm);
   draw_deeds(random, swarm);
-  // Long beside what the network may take and beside the time after which what was lost is said again, so that hardly
-  // anything but what parts two ends makes it run out.
+  // The lifetime is long compared with the network's delays and with the time until lost messages are sent again. So an
+  // exchange outlives it almost only if an event has parted its two ends.
   const TimeUs slowest_us = (swarm.path.reorder > 0 ? 11 : 1) * swarm.path.latency_us + swarm.path.jitter_us;
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
@@ -232,7 +232,7 @@ class World {
   using Event = Cluster::Event;
   struct Trainer {
     std::size_t next = 0;
-    std::vector<float> before_nan;  ///< what the client goes back to; empty: it is well
+    std::vector<float> before_nan;  ///< the model that the client returns to; empty: it is well
     bool well = true;
   };
 
@@ -290,13 +290,13 @@ class World {
   std::unique_ptr<HuntOverlay> overlay_;
   std::deque<Trainer> trainers_;
   std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
-  std::optional<std::size_t> mourned_;  ///< is not restarted
+  std::optional<std::size_t> mourned_;  ///< the node that is not restarted
   bool calm_ = false;
   std::uint64_t deeds_ = 0;
   std::uint64_t blocked_ = 0;
 };
 
-/// Times in the proportions of the defaults.
+/// The membership's options, with times in the proportions of the defaults.
 gossip::MembershipOptions membership_options(const Swarm& swarm) {
   gossip::MembershipOptions options;
   const TimeUs default_us = options.probe_interval_us;
@@ -375,7 +375,7 @@ std::uint64_t World::train(std::size_t i, std::span<float> values) {
     values[random_.below(values.size())] = std::numeric_limits<float>::quiet_NaN();
     return 1;
   }
-  if (!trainer.before_nan.empty()) {  // goes back to where it was well
+  if (!trainer.before_nan.empty()) {  // the client goes back to its model before NaN
     std::copy(trainer.before_nan.begin(), trainer.before_nan.end(), values.begin());
     trainer.before_nan.clear();
     invariants_.forbid_nan(i);
@@ -405,7 +405,7 @@ void World::populate() {
     schedule_.after(lasting(), [this, i] { keep_sick(i); });
 }
 
-/// Whatever node i lacks, client or daemon.
+/// Starts what node i lacks: its client or its daemon.
 void World::restart(std::size_t i) {
   if (mourned_ == i) return;
   if (!cluster_.client_alive(i)) {
@@ -499,7 +499,7 @@ void World::sicken(std::size_t i) {
   trainers_[i].well = false;
 }
 
-/// Whatever happens to the node: its client writes NaN again, until faults are over.
+/// As long as faults happen, the node's client writes NaN again, whatever else happens to the node.
 void World::keep_sick(std::size_t i) {
   if (calm_) return;
   sicken(i);
@@ -548,7 +548,7 @@ void World::crash_node(std::size_t i) {
 
 void World::leave(std::size_t i) {
   if (!cluster_.node(i).replica || cluster_.node(i).paused || cluster_.node(i).joining) return;
-  // As told to by its operator, or stopped by a signal.
+  // The operator may have ordered a handover, or a signal may stop the node.
   const bool hands_over = cluster_.node(i).replica->counters().initiated % 2 == 0;
   tell(fmt::format("node {} {}", i, hands_over ? "hands over and leaves" : "leaves"));
   if (hands_over) {
@@ -595,7 +595,7 @@ void World::mend() {
   invariants_.forget_pairs();
 }
 
-/// What is still not as it should be once nothing disturbs; empty if all is.
+/// A text about what is still wrong after the faults; empty if nothing is.
 std::string World::missing() const {
   if (std::string lacking = overlay_->missing(); !lacking.empty()) return lacking;
   std::size_t pairs = 0;
@@ -613,13 +613,13 @@ std::string World::missing() const {
       if (invariants_.pairs().contains({i, j})) ++reached;
     }
   }
-  // Only a policy that lets everyone meet everyone has to show it.
+  // Only policies that let every pair meet have to show that every pair has met.
   const auto policy = swarm_.cluster.replica.partners.policy;
   const bool anyone = policy == gossip::PartnerPolicy::random || policy == gossip::PartnerPolicy::weighted;
   if (anyone && reached < pairs)
     return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
-  // Clipping lets what is far off move little, so agreement may take longer than anyone waits here: known to be slow
-  // with seed 300053, where the median of distances falls to nothing while one replica is still on its way.
+  // Clipping moves distant replicas only a little, so agreement may take longer than this waits. It is known to be slow
+  // with seed 300053: the median distance falls to nothing while one replica is still on its way.
   if (swarm_.cluster.replica.clip > 0) return {};
   const double distance = cluster_.distance();
   double square = 0;
@@ -641,7 +641,7 @@ void World::wait_for_overlay(const std::string& what) {
   throw Violation(fmt::format("membership: {} s after {}, {}", swarm_.liveness_us / us_per_s, what, lacking), {});
 }
 
-/// The others come to know that one has ended, and do not forget each other over it.
+/// A node ends for long: the others must notice that, and must not take each other for dead.
 void World::mourn() {
   wait_for_overlay("the last fault");
   if (!swarm_.one_stays_dead) return;
@@ -657,7 +657,7 @@ void World::mourn() {
   restart(i);
 }
 
-/// All others are behind NATs: without this node they would have no way to each other.
+/// True if all others are behind NATs: only through this node can they reach each other.
 bool World::only_way_between_others(std::size_t i) const {
   std::size_t others = 0;
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
@@ -680,7 +680,7 @@ void World::come_together() {
   const TimeUs begin_us = schedule_.now_us();
   const std::uint64_t blocks_before = cluster_.count(&gossip::ReplicaCounters::blocks);
   const std::uint64_t wide_before = cluster_.count(&gossip::ReplicaCounters::wide_blocks);
-  // Until here, exchanges from before may still be given up.
+  // Until this time, exchanges from before may still be given up.
   const TimeUs settled_us = begin_us + replica.lifetime_us + 3 * replica.info_period_us;
   while (schedule_.now_us() < settled_us)
     cluster_.run_until(std::min(settled_us, schedule_.now_us() + look_us));
@@ -696,8 +696,8 @@ void World::come_together() {
   const std::uint64_t deaths = overlay_->deaths();
   const std::uint64_t blocks = cluster_.count(&gossip::ReplicaCounters::blocks) - blocks_before;
   const std::uint64_t wide = cluster_.count(&gossip::ReplicaCounters::wide_blocks) - wide_before;
-  // A replica that clipping keeps on its way stays out of the range that the others need among themselves (see
-  // missing()): with few nodes those are half of all blocks.
+  // A replica that clipping keeps on its way stays beyond the others' quantiser range (see missing()): with few nodes
+  // it has half of all blocks.
   const bool clipping = swarm_.cluster.replica.clip > 0;
   if (!clipping && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
     throw Violation(

@@ -1,8 +1,8 @@
-// One seed's life of a cluster: which faults may happen and how strong they are (drawn for the whole run, so that each
-// run is rough in its own way: swarm testing, Groce et al. 2012), first while they happen, for safety; then everything
-// is mended and must come together again, for liveness.
+// One cluster's life from one seed. The kinds and strengths of faults are drawn once for the whole run, so that each
+// run is rough in its own way (swarm testing, Groce et al. 2012). First faults happen, which tests safety. Then all is
+// mended and must come together again, which tests liveness.
 //
-// Who runs it (the hunt, the tests) gets an outcome, with an explanation if an invariant broke. One thread.
+// The hunt and the tests run it, and get an outcome, with an explanation if an invariant broke. One thread.
 
 #pragma once
 
@@ -13,30 +13,30 @@
 
 namespace gossamer::sim {
 
-/// What may happen in a run. All of it is drawn from the seed; a test may change what was drawn.
+/// The faults that may happen in a run. All are drawn from the seed; a test may change them.
 struct Swarm {
   std::uint64_t seed = 1;
   std::size_t nodes = 4;
   ClusterOptions cluster = {};
   PathConditions path = {};
   TimeUs faults_us = 4 * us_per_s;     ///< how long faults happen
-  TimeUs liveness_us = 90 * us_per_s;  ///< after it everything must have come together in this time
-  TimeUs between_us = 100'000;         ///< from one deed to the next, in the mean
-  TimeUs lasting_us = 300'000;         ///< what a deed does is undone after this, in the mean
+  TimeUs liveness_us = 90 * us_per_s;  ///< the time for everything to come together after the faults
+  TimeUs between_us = 100'000;         ///< mean time from one deed to the next
+  TimeUs lasting_us = 300'000;         ///< mean time until a deed is undone
   double node_bytes_per_s = 0;
-  double full = 0;             ///< probability of a full queue
-  double behind_nat = 0;       ///< of a node
-  double spread = 1;           ///< of initial models, around 0
-  double learning = 0.01;      ///< of a training step
-  double speeds = 1;           ///< nodes run between 1 and this many times slower and faster
-  bool founders_join = false;  ///< nodes agree on a model first
+  double full = 0;             ///< the probability of a full queue
+  double behind_nat = 0;       ///< the probability for a node
+  double spread = 1;           ///< of the initial models, around 0
+  double learning = 0.01;      ///< of one training step
+  double speeds = 1;           ///< nodes run up to this many times slower or faster than 1
+  bool founders_join = false;  ///< the nodes first choose a model together
   bool loss_breaks_links = false;
-  // Who is there, and who is dead.
-  bool membership = false;             ///< by the shipped membership; otherwise by an oracle
-  TimeUs probe_interval_us = 100'000;  ///< of the membership, whose other times keep their proportion to it
-  std::size_t full_view_limit = 64;    ///< of the membership; with more nodes views are partial
-  bool one_stays_dead = false;         ///< once all is calm, until the others know
-  // Deeds.
+  // Options of the part that decides who has links and who is dead.
+  bool membership = false;             ///< the shipped membership decides; otherwise an oracle
+  TimeUs probe_interval_us = 100'000;  ///< of the membership; its other times are in proportion
+  std::size_t full_view_limit = 64;    ///< of the membership; with more nodes, views are partial
+  bool one_stays_dead = false;         ///< after the faults, until the others know
+  // The deeds that may happen.
   bool partitions = false;
   bool one_way = false;
   bool isolation = false;
@@ -49,13 +49,13 @@ struct Swarm {
   bool pauses = false;
   bool stalls = false;
   bool nan_clients = false;
-  std::size_t nan_stays = 0;  ///< the last so many nodes write NaN for as long as faults happen
+  std::size_t nan_stays = 0;  ///< this many nodes, the last ones, write NaN as long as faults happen
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);
-/// Longest that two healthy, linked replicas may go without an exchange of one of their fragments (hunt/progress.hpp).
+/// The longest that two healthy, linked replicas may go without an exchange of a fragment (hunt/progress.hpp).
 [[nodiscard]] TimeUs allowed_us(const Swarm& swarm);
-/// In a line or two.
+/// The scenario in a line or two.
 [[nodiscard]] std::string describe(const Swarm& swarm);
 
 struct HuntOutcome {
@@ -64,23 +64,23 @@ struct HuntOutcome {
   std::uint64_t events = 0;
   std::uint64_t faults = 0;
   std::uint64_t exchanges = 0;
-  std::uint64_t halves = 0;  ///< committed at one end only, for a reason
+  std::uint64_t halves = 0;  ///< committed at one end only, for a valid reason
   TimeUs virtual_us = 0;
-  double waited = 0;             ///< the longest wait of healthy replicas for an exchange, over what is allowed
-  std::string violation = {};    ///< empty: every invariant held
-  std::string explanation = {};  ///< the last events around it
+  double waited = 0;           ///< the longest wait of healthy replicas for an exchange, as a share of the allowed wait
+  std::string violation = {};  ///< empty: every invariant held
+  std::string explanation = {};  ///< the last events around the violation
 };
 
-/// What is done to a run in order to see it caught (hunt/sabotage.hpp).
+/// The ways in which a run can be sabotaged, to see that it is noticed (hunt/sabotage.hpp).
 struct Sabotage {
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper = {};
   std::function<void(Cluster& cluster, const Cluster::Event& event)> on_event = {};  ///< before the invariants look
   std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper_membership = {};
   std::function<void(ClusterOptions& options)> options =
-      {};  ///< of the replicas; the invariants keep to what was drawn
+      {};  ///< of the replicas; the invariants keep to the drawn options
 };
 
-/// `story`: where every event is written; null: nowhere.
+/// `story`: every event is written there; null: nowhere.
 [[nodiscard]] HuntOutcome run_scenario(const Swarm& swarm, std::FILE* story = nullptr, const Sabotage& sabotage = {});
 
 }  // namespace gossamer::sim

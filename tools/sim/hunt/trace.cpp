@@ -72,7 +72,7 @@ bool about_other(Kind kind) {
          kind == Kind::linked || kind == Kind::unlinked;
 }
 
-/// Fragment and exchange that a message is about, as seen from the event's nodes.
+/// Fills in the fragment and the exchange that a message is about, as seen from the event's nodes.
 void complete(Cluster::Event& event) {
   if (event.message == nullptr) return;
   const std::size_t from = event.kind == Kind::delivered ? event.other : event.node;
@@ -120,14 +120,14 @@ void Trace::add(TimeUs time_us, const Cluster::Event& event, double value) {
   Record record{.time_us = time_us, .number = ++events_, .event = event};
   if (event.message != nullptr) record.message_kind = event.message->index();
   complete(record.event);
-  record.event.message = nullptr;  // it is gone when this is read
+  record.event.message = nullptr;  // the message no longer exists when this is read
   mix(static_cast<std::uint64_t>(time_us));
   mix(static_cast<std::uint64_t>(event.kind) << 48 ^ event.node << 32 ^ event.other << 16 ^ record.event.fragment);
   mix(number_of(record.event.exchange.initiator) << 48 ^ record.event.exchange.counter);
   mix(record.message_kind << 8 ^ static_cast<std::uint64_t>(event.arrivals) << 2 ^ (event.done ? 2U : 0U) ^
       (event.commit ? 1U : 0U));
   mix(std::bit_cast<std::uint64_t>(value));
-  // Every turn and every step would push out what explains.
+  // Turns and steps are not kept: they would push out the events that explain something.
   if (event.kind != Kind::turned && event.kind != Kind::training && event.kind != Kind::trained)
     keep(std::move(record));
 }
@@ -191,7 +191,7 @@ bool Trace::touches(const Record& record, const Concern& concern) {
 
 std::string Trace::explain(const Concern& concern) const {
   std::deque<const Record*> chosen;
-  std::size_t since_exchange = 0;  // records chosen that are no older than the exchange
+  std::size_t since_exchange = 0;  // chosen records that are no older than the exchange
   for (auto record = records_.rbegin(); record != records_.rend() && chosen.size() < max_lines; ++record) {
     if (!touches(*record, concern)) continue;
     chosen.push_front(&*record);

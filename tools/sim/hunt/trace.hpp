@@ -1,7 +1,7 @@
-// What happened in a simulation: a hash over all of it, so that a replay can be told to be one, and the last events, so
-// that a violation can be explained.
+// Records a simulation: a hash over all events, by which a replay is verified, and the last events, which explain a
+// violation.
 //
-// The hash covers time, kind, nodes, fragment, exchange and the bits of the values behind each event, and nothing that
+// The hash covers time, kind, nodes, fragment, exchange and the bits of the values behind each event; nothing in it
 // depends on addresses. One thread.
 
 #pragma once
@@ -18,28 +18,28 @@ namespace gossamer::sim {
 class Trace {
  public:
   static constexpr std::size_t max_records = 100'000;
-  static constexpr std::size_t max_lines = 60;    ///< of an explanation
-  static constexpr std::size_t lines_before = 8;  ///< the exchange it is about
+  static constexpr std::size_t max_lines = 60;    ///< of one explanation
+  static constexpr std::size_t lines_before = 8;  ///< lines before the exchange that the violation is about
 
   /// `story`: every event is written there as it happens; null: nowhere.
   explicit Trace(std::FILE* story = nullptr) : story_(story) {}
 
-  /// `value` is a number that what happened at the node depends on.
+  /// `value` is a number that depends on everything at the node.
   void add(TimeUs time_us, const Cluster::Event& event, double value);
-  /// A deed of the scenario, in words.
+  /// Adds a deed of the scenario, in words.
   void add(TimeUs time_us, const std::string& deed);
 
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
 
-  /// What a violation concerns.
+  /// The node, fragment and exchange of a violation.
   struct Concern {
     std::optional<std::size_t> node = {};
     std::optional<std::size_t> other = {};
     std::optional<std::uint32_t> fragment = {};
     std::optional<ExchangeId> exchange = {};
   };
-  /// The last events that touch it, one a line.
+  /// The last events about them, one on each line.
   [[nodiscard]] std::string explain(const Concern& concern) const;
 
  private:
@@ -48,7 +48,7 @@ class Trace {
     std::uint64_t number = 0;
     Cluster::Event event = {};
     std::size_t message_kind = std::variant_npos;
-    std::string deed = {};  ///< of the scenario; then nothing else is meaningful
+    std::string deed = {};  ///< a deed of the scenario; then the other members mean nothing
   };
   [[nodiscard]] static std::string line(const Record& record);
   [[nodiscard]] static bool touches(const Record& record, const Concern& concern);

@@ -69,7 +69,7 @@ void Attacker::corrupt(std::span<float> model, std::span<const std::span<const f
     case AttackKind::none:
     case AttackKind::silent:
     case AttackKind::ascent:  // done by its training
-    case AttackKind::nan:     // a model with NaN would not leave its daemon: it is put into messages
+    case AttackKind::nan:     // put into messages: a model with NaN would not leave its daemon
       break;
   }
 }

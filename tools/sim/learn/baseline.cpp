@@ -92,7 +92,7 @@ std::unique_ptr<Baseline> make_baseline(std::string_view method, const Populatio
 }
 
 LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment) {
-  const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
+  const auto begin = std::chrono::steady_clock::now();  // real time, for people: how long the simulation took
   Population nodes(workload, experiment);
   const auto baseline = make_baseline(method, nodes);
   if (!baseline) {

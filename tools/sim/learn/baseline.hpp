@@ -1,9 +1,9 @@
-// The methods that gossip is compared with, in their textbook form: rounds in which every node takes one step and then
-// exchanges, none of them shipped. One file each, baseline_*.cpp.
+// The methods that gossip is compared with, in their textbook form: in each round every node takes one step and then
+// exchanges. They are not shipped. One file each, baseline_*.cpp.
 //
-// Time and bytes follow a cost model instead of messages: a node's round begins when it has what it waits for, its step
-// takes what the experiment says, and sending b bytes takes latency + b/bandwidth. What a method waits for is its own:
-// everyone (all-reduce), the neighbours (D-PSGD), or nobody.
+// A cost model gives time and bytes; there are no messages. A node's round begins when it has what it waits for; a step
+// takes the experiment's time; sending b bytes takes latency + b/bandwidth. Depending on the method, a node waits for
+// everyone (all-reduce), for its neighbours (D-PSGD), or for nobody.
 //
 // One thread.
 
@@ -23,18 +23,18 @@ struct Population {
 
   [[nodiscard]] std::size_t size() const { return models.size(); }
   [[nodiscard]] std::size_t elements() const { return models.front().size(); }
-  /// Node i computes for one step: time, samples.
+  /// Counts the time and samples of one step of node i.
   void pass_step(std::size_t i, std::uint64_t used);
-  /// Node i trains for one step on its model.
+  /// Trains node i's model for one step.
   void train(std::size_t i);
   void train_all();
-  /// The learning rate now.
+  /// The present learning rate.
   [[nodiscard]] double rate() const { return experiment.rate_at(samples); }
-  /// Seconds that one message of so many bytes takes.
+  /// The seconds that one message of so many bytes takes.
   [[nodiscard]] double message_s(double bytes) const;
-  /// Everyone waits for the last, and then so many seconds.
+  /// Everyone waits for the last node, and then for so many seconds.
   void wait_for_all(double seconds);
-  /// Each waits for its neighbours' last round, and then so many seconds.
+  /// Each node waits for its neighbours' last round, and then for so many seconds.
   void wait_for_neighbours(double seconds);
   /// x_i ← Σ_j W_ij·x_j with the Metropolis weights of the graph; `values` holds one vector for each node.
   void mix(std::vector<std::vector<float>>& values) const;
@@ -47,7 +47,7 @@ struct Population {
   std::vector<double> time_s;
   std::vector<double> bytes;
   std::vector<std::uint64_t> clocks;
-  double computed_s = 0;  ///< by all nodes
+  double computed_s = 0;  ///< of all nodes
   std::uint64_t samples = 0;
   gossip::Random random;
 };
@@ -55,40 +55,40 @@ struct Population {
 class Baseline {
  public:
   virtual ~Baseline() = default;
-  /// Every node takes one step and exchanges what the method exchanges.
+  /// Every node takes one step and makes the method's exchange.
   virtual void round(Population& nodes) = 0;
 };
 
-/// "allreduce", "local", "dpsgd", "scclip", "choco", "diloco", "async-local", "tracking" or "pushsum"; null for another
-/// name.
+/// `method` is "allreduce", "local", "dpsgd", "scclip", "choco", "diloco", "async-local", "tracking" or "pushsum". Null
+/// for another name.
 [[nodiscard]] std::unique_ptr<Baseline> make_baseline(std::string_view method, const Population& nodes);
 
-/// Throws UsageError for an unknown method. Of the attacks, those by the model alone: after each round the last node
-/// puts its lie in place of its model, and only the others are measured.
+/// Throws UsageError for an unknown method. Only attacks by the model alone are run: after each round the last node
+/// replaces its model by its lie, and only the others are measured.
 [[nodiscard]] LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
 
-/// Rounds each block to 2^(bits−1) − 1 levels of its largest magnitude, to nearest: contractive for any input. CHOCO's
-/// quantiser here. Nothing at 32 bits.
+/// Rounds each block to the nearest of 2^(bits−1) − 1 levels of its largest magnitude; does nothing at 32 bits. It is
+/// contractive for any input, and is CHOCO's quantiser here.
 void round_to_levels(std::span<float> values, int bits);
 
 // --- the methods
-/// Synchronous SGD: a ring all-reduce of fp32 each step (Patarasuk & Yuan 2009), which takes 2(n−1) messages of 1/n of
-/// the model one after the other. Averaging models after a step from equal models is averaging gradients.
+/// Synchronous SGD with a ring all-reduce of fp32 in each step (Patarasuk & Yuan 2009): 2(n−1) messages of 1/n of the
+/// model one after the other. Averaging models after a step from equal models equals averaging gradients.
 [[nodiscard]] std::unique_ptr<Baseline> make_all_reduce();
-/// No exchange: what the others are worth.
+/// Without exchange, to show what the other nodes are worth.
 [[nodiscard]] std::unique_ptr<Baseline> make_local();
 /// D-PSGD (Lian et al. 2017, 1705.09056, algorithm 1): x_i ← Σ_j W_ij·x_j − η·g_i(x_i).
 [[nodiscard]] std::unique_ptr<Baseline> make_dpsgd();
 /// D-PSGD with self-centred clipping (He, Karimireddy & Jaggi 2022, 2202.01545, eq. 4):
-/// x_i ← Σ_j W_ij·(x_i + clip(x_j − x_i, τ_i)) − η·m_i, τ_i being the second largest distance to a neighbour (the rule
-/// of the authors' experiments).
+/// x_i ← Σ_j W_ij·(x_i + clip(x_j − x_i, τ_i)) − η·m_i. τ_i is the second largest distance to a neighbour, which is the
+/// rule of the authors' experiments.
 [[nodiscard]] std::unique_ptr<Baseline> make_scclip();
 /// CHOCO-SGD (Koloskova, Stich & Jaggi 2019, 1902.00340, algorithms 1 and 2), quantised to the experiment's codec.
 [[nodiscard]] std::unique_ptr<Baseline> make_choco(const Population& nodes);
 /// DiLoCo (Douillard et al. 2023, 2311.08105, algorithm 1) by all-reduce every period_steps.
 [[nodiscard]] std::unique_ptr<Baseline> make_diloco(const Population& nodes);
-/// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3), whose outer step is plain,
-/// Nesterov's or delayed Nesterov's, as the experiment's `outer_rule` says. A round is one arrival.
+/// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3). Its outer step is plain,
+/// Nesterov's or delayed Nesterov's, by the experiment's `outer_rule`. A round is one arrival.
 [[nodiscard]] std::unique_ptr<Baseline> make_async_local(const Population& nodes);
 /// Gradient tracking, DIGing (Nedić, Olshevsky & Shi 2017, 1607.03218, eq. 2): x ← W·x − η·y; y ← W·y + g⁺ − g.
 [[nodiscard]] std::unique_ptr<Baseline> make_gradient_tracking(const Population& nodes);

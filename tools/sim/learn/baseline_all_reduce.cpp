@@ -1,4 +1,4 @@
-// All-reduce every step, no exchange at all, and DiLoCo: the methods in which everyone has the same part.
+// All-reduce in every step, no exchange at all, and DiLoCo: the methods in which all nodes do the same.
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Asynchronous local SGD: workers of unequal speed take period_steps steps each from the server's model, and the server
-// applies each one's outer gradient when it arrives. With Nesterov momentum, every arrival moves the model by what the
-// others' older gradients have built up, too, and the rate that is best for synchronous rounds is too much.
+// applies each outer gradient when it arrives. With Nesterov momentum, every arrival also moves the model by the
+// momentum of the others' older gradients; the rate that is best for synchronous rounds is then too large.
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ class AsyncLocal final : public Baseline {
   explicit AsyncLocal(const Population& nodes)
       : server_(nodes.models.front()), begun_(nodes.models), velocity_(nodes.elements()), gathered_(nodes.elements()) {}
 
-  /// One arrival.
+  /// One round is one arrival.
   void round(Population& nodes) override {
     const std::size_t i = next(nodes);
     nodes.models[i] = begun_[i];
@@ -26,11 +26,11 @@ class AsyncLocal final : public Baseline {
     nodes.bytes[i] += bytes;
     arrive(nodes.experiment, nodes.size(), begun_[i], nodes.models[i]);
     begun_[i] = server_;
-    std::fill(nodes.models.begin(), nodes.models.end(), server_);  // what is measured
+    std::fill(nodes.models.begin(), nodes.models.end(), server_);  // evaluations read the nodes' models
   }
 
  private:
-  /// Whose steps are done first.
+  /// The worker whose steps are done first.
   static std::size_t next(const Population& nodes) {
     const double steps_s =
         static_cast<double>(nodes.experiment.period_steps) * static_cast<double>(nodes.experiment.step_us) / us_per_s;
@@ -55,7 +55,7 @@ class AsyncLocal final : public Baseline {
       if (rule == OuterRule::nesterov) {
         velocity_[e] = keep * velocity_[e] + gradient;
         server_[e] -= rate * (gradient + keep * velocity_[e]);
-      } else if (rule == OuterRule::delayed) {  // plain steps, and the momentum of all of them at every n-th
+      } else if (rule == OuterRule::delayed) {  // plain steps; every n-th arrival adds the momentum of all
         gathered_[e] += share * gradient;
         server_[e] -= rate * share * gradient;
         if (!last) continue;
@@ -69,9 +69,9 @@ class AsyncLocal final : public Baseline {
   }
 
   std::vector<float> server_;
-  std::vector<std::vector<float>> begun_;  // the server's model that each worker's steps begin at
+  std::vector<std::vector<float>> begun_;  // the server's model that each worker's steps began at
   std::vector<float> velocity_;
-  std::vector<float> gathered_;  // of the delayed kind: the mean since the velocity changed
+  std::vector<float> gathered_;  // delayed Nesterov: the mean since the velocity changed
   std::uint64_t arrivals_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// CHOCO-SGD: each node sends the quantised change of its model against a copy of it that all its neighbours hold, and
-// moves by γ towards the copies. Biased quantisers do no lasting harm, at the price of the copies and of tuning γ.
+// CHOCO-SGD: each node sends the quantised difference between its model and a copy of it that all its neighbours hold,
+// and moves by γ towards the copies. Biased quantisers do no lasting harm; the price is the copies and the tuning of γ.
 
 #include <cmath>
 
@@ -57,7 +57,7 @@ class Choco final : public Baseline {
   }
 
  private:
-  std::vector<std::vector<float>> copies_;  // x̂: what everyone else holds of each node
+  std::vector<std::vector<float>> copies_;  // x̂: the copy of each node that all others hold
 };
 
 }  // namespace

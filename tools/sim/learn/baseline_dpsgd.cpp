@@ -1,4 +1,4 @@
-// D-PSGD and gradient tracking: every step, exact averages with the neighbours of a fixed graph.
+// D-PSGD and gradient tracking: in every step, exact averages with the neighbours of a fixed graph.
 
 #include "tools/sim/learn/baseline.hpp"
 
@@ -6,7 +6,7 @@ namespace gossamer::sim {
 
 namespace {
 
-/// Counts one message of so many bytes to each neighbour, after waiting for them.
+/// Each node waits for its neighbours; one message of so many bytes to each of them is counted.
 void exchange_with_neighbours(Population& nodes, double bytes) {
   std::size_t most = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -24,7 +24,7 @@ double model_bytes(const Population& nodes) {
 class Dpsgd final : public Baseline {
  public:
   void round(Population& nodes) override {
-    // The gradient is taken at the models before they are mixed, which hides the exchange behind it.
+    // The gradient is taken at the models before they are mixed, so the exchange runs at the same time.
     std::vector<std::vector<float>> mixed = nodes.models;
     nodes.mix(mixed);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -43,7 +43,7 @@ class GradientTracking final : public Baseline {
   explicit GradientTracking(const Population& nodes) : last_(nodes.size()), tracked_(nodes.size()) {}
 
   void round(Population& nodes) override {
-    // It has no momentum: the rate that momentum would come to.
+    // The method has no momentum: this is the rate that momentum would come to.
     const auto rate = static_cast<float>(nodes.rate() / (1 - nodes.experiment.trainer.momentum));
     const bool first = last_.front().empty();
     if (!first) nodes.mix(tracked_);

@@ -1,5 +1,5 @@
-// Stochastic gradient push: messages go one way, to one peer a step; a weight that is mixed as the model is tells how
-// much of the sum a node holds.
+// Stochastic gradient push: messages go one way, to one peer in each step. A weight is mixed in the same way as the
+// model; it says how much of the sum a node holds.
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ class PushSum final : public Baseline {
 
   void round(Population& nodes) override {
     const std::size_t n = nodes.size();
-    for (std::size_t i = 0; i < n; ++i) {  // the gradient at x/w, applied to x
+    for (std::size_t i = 0; i < n; ++i) {  // the gradient at x/w is applied to x
       const std::vector<float> before = nodes.models[i];
       nodes.train(i);
       for (std::size_t e = 0; e < before.size(); ++e)

@@ -1,5 +1,5 @@
-// SCClip: D-PSGD in which every node clips what its neighbours pull it by, so that a neighbour that means harm pulls
-// no farther than an honest one. It takes part beside `dpsgd`, from which it differs in nothing else.
+// SCClip: D-PSGD in which every node clips its neighbours' pull, so that a hostile neighbour pulls no farther than an
+// honest one. Nothing else differs from `dpsgd`.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ class ScClip final : public Baseline {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       std::vector<float>& model = nodes.models[i];
       const std::vector<float> before = model;
-      nodes.train(i);  // its momentum is the worker's, which the method needs
+      nodes.train(i);  // the method needs the worker's momentum
       for (std::size_t e = 0; e < model.size(); ++e)
         model[e] = mixed[i][e] + (model[e] - before[e]);
       nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());

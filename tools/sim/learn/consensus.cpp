@@ -1,5 +1,5 @@
-// gossamer-sim consensus: how fast random vectors agree, without learning: partner schedules, CHOCO, and the shipped
-// replicas.
+// gossamer-sim consensus shows how fast random vectors agree without learning: partner schedules, CHOCO, and the
+// shipped replicas.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace gossamer::sim {
 namespace {
 
 constexpr std::size_t max_nodes = 1'024;
-constexpr double reached_error = 1e-6;  // what the table counts rounds to
+constexpr double reached_error = 1e-6;  // the table counts the rounds to this error
 constexpr double kilo = 1e3;
 
 struct ConsensusCommandOptions {
@@ -45,7 +45,7 @@ std::string svg_of(const std::vector<ConsensusCurve>& curves, const ConsensusOpt
     Series rounds{.name = curves[n].name, .colour = n};
     Series bytes{.name = curves[n].name, .colour = n};
     for (const auto& point : curves[n].points) {
-      // Below the rounding of fp32 there is nothing to see.
+      // Smaller errors are below the rounding of fp32.
       const double error = std::max(point.error, 1e-16);
       rounds.points.emplace_back(point.round, error);
       bytes.points.emplace_back(point.bytes / kilo, error);

@@ -27,7 +27,7 @@ Vectors random_vectors(const ConsensusOptions& options) {
   return vectors;
 }
 
-/// Mean square distance of vectors from the mean that they had at first.
+/// The mean square distance of vectors from their initial mean.
 class ConsensusError {
  public:
   explicit ConsensusError(const Vectors& initial) : mean_(initial.front().size()) {
@@ -101,17 +101,17 @@ ConsensusCurve run_schedule(std::string_view name, const ConsensusOptions& optio
   return curve;
 }
 
-/// Rounds of a synchronous method; `round` does one on the population.
+/// Runs the rounds of a synchronous method; `round` does one round on the population.
 ConsensusCurve run_rounds(const ConsensusOptions& options, Experiment experiment,
                           const std::function<std::function<void(Population&)>(Population&)>& make_round) {
   experiment.nodes = options.nodes;
   experiment.topology = options.topology;
   experiment.trainer.momentum = 0;
   experiment.samples = 1;
-  // Nothing to learn: its gradients are 0.
+  // There is nothing to learn: all gradients are 0.
   const auto flat = make_quadratic({.elements = options.elements, .curvature = 0, .sigma = 0});
   Population nodes(*flat, experiment);
-  // Made when all are equal: what neighbours hold of each other says nothing of the vectors that come now.
+  // The method is made while all models are equal: its copies of neighbours must know nothing of the vectors below.
   const auto round = make_round(nodes);
   const Vectors initial = random_vectors(options);
   const ConsensusError error(initial);

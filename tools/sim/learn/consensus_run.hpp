@@ -1,6 +1,5 @@
-// Averaging without learning: every node holds a random vector, and what is measured is how fast they agree on the
-// mean. Schedules of partner rules in exact arithmetic, CHOCO-gossip and its naive forerunner, and the shipped
-// replicas.
+// Averaging without learning: every node holds a random vector, and the speed of agreement on the mean is measured.
+// Methods: schedules of partner rules in exact arithmetic, CHOCO-gossip and its naive forerunner, the shipped replicas.
 //
 // One thread, one seed.
 
@@ -18,15 +17,15 @@ struct ConsensusOptions {
   std::size_t nodes = 25;
   std::size_t elements = 1'024;
   std::size_t rounds = 60;
-  std::string topology = "ring";  ///< of choco, plain and gossip
-  double consensus_rate = 1;      ///< γ of CHOCO; coarser codecs than 4 bits with a scale a block take less
+  std::string topology = "ring";  ///< for choco, plain and gossip
+  double consensus_rate = 1;      ///< γ of CHOCO; codecs coarser than 4 bits with a scale for each block need less
   std::uint64_t seed = 1;
 };
 
 struct ConsensusPoint {
-  double round = 0;  ///< of the gossip of replicas: periods
+  double round = 0;  ///< for gossip of replicas: periods
   double bytes = 0;  ///< sent by a node, on average
-  double error = 1;  ///< mean square distance from the mean of the initial vectors, relative to the initial one
+  double error = 1;  ///< mean square distance from the initial mean, relative to the first one
 };
 
 struct ConsensusCurve {
@@ -40,7 +39,7 @@ struct ConsensusCurve {
 ///   choco:CODEC    CHOCO-gossip (Koloskova et al. 2019, 1902.00340, algorithm 1) on the topology
 ///   plain:CODEC    the same weights on rounded vectors, without memory: it stalls, which shows what the memory is for
 ///   gossip:CODEC   the shipped replicas on the topology; a round is one period, in which each starts one exchange
-/// Throws UsageError for another method and what it cannot be run with.
+/// Throws UsageError for another method, or for options that it cannot be run with.
 [[nodiscard]] ConsensusCurve run_consensus(std::string_view method, const ConsensusOptions& options);
 
 }  // namespace gossamer::sim

@@ -1,6 +1,6 @@
 // Handwritten digits: 1,797 pictures of 8 × 8 grey values in 10 classes (Alpaydin & Kaynak 1998, UCI "Optical
 // Recognition of Handwritten DigitsData", the test part, as scikit-learn ships it). A sixth is held out, the same for
-// every seed. Small enough to run hundreds of times, real enough that shards of one label hurt.
+// every seed. The data are small enough to run hundreds of times, and real enough that shards of one label hurt.
 //
 // One thread.
 
@@ -49,7 +49,7 @@ std::string decompressed(const std::string& path) {
   return text;
 }
 
-/// One line: 64 pixels and the label.
+/// Reads one line: 64 pixels and the label.
 bool parse_line(std::string_view line, Examples& out) {
   const char* next = line.data();
   const char* end = next + line.size();

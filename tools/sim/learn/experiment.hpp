@@ -1,5 +1,5 @@
-// A learning experiment as values: what is run, and what was measured. gossip_run.hpp runs one on the shipped replicas,
-// baseline.hpp on the methods they are compared with, learn_report.hpp writes it down.
+// A learning experiment as values: its options and its results. gossip_run.hpp runs one on the shipped replicas,
+// baseline.hpp on the methods they are compared with, and learn_report.hpp writes reports.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace gossamer::sim {
 
-/// What async-local's server does with an outer gradient.
+/// How async-local's server applies an outer gradient.
 enum class OuterRule : std::uint8_t { none, nesterov, delayed };
 
 [[nodiscard]] std::optional<OuterRule> outer_rule_named(std::string_view name);
@@ -27,9 +27,9 @@ struct Experiment {
   std::string topology = "complete";
   Sharding sharding = {};
   std::size_t batch = 16;
-  std::uint64_t samples = 0;  ///< of all nodes together, when training ends
+  std::uint64_t samples = 0;  ///< of all nodes together; training ends there
   double learning_rate = 0.1;
-  bool cosine = false;  ///< the learning rate falls to 0 along half a cosine; else it is constant
+  bool cosine = false;  ///< the learning rate falls to 0 along half a cosine; otherwise it is constant
   TrainerOptions trainer = {};
   std::uint64_t seed = 1;
 
@@ -38,14 +38,14 @@ struct Experiment {
   std::vector<double> speeds = {};  ///< of the first nodes; the others have 1
   PathConditions path = {};
   double node_bytes_per_s = 0;  ///< each way; 0: not limited
-  double byte_scale = 1;        ///< messages count this many times: a small model that stands for a large one
+  double byte_scale = 1;        ///< messages count this many times: a small model stands for a large one
 
-  // Of gossip alone.
+  // Options of gossip only.
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
-  AttackKind attack = AttackKind::none;  ///< the last node means harm; only the others are measured
-  double memory_bytes_per_s = 1e10;      ///< a client's step takes longer by what it does with fragments, at this rate
-  // Of baselines that do not exchange every step (DiLoCo) or code what they send (CHOCO).
+  AttackKind attack = AttackKind::none;  ///< the last node is hostile; only the others are measured
+  double memory_bytes_per_s = 1e10;      ///< serving fragments makes a step longer, by its memory traffic at this rate
+  // Options of baselines that do not exchange every step (DiLoCo), or that code what they send (CHOCO).
   std::size_t period_steps = 1;
   OuterRule outer_rule = OuterRule::none;
   double outer_rate = 0.7;
@@ -55,7 +55,7 @@ struct Experiment {
   std::size_t evaluations = 100;  ///< in a run, evenly spread over its samples
 
   [[nodiscard]] double speed(std::size_t node) const { return node < speeds.size() ? speeds[node] : 1.0; }
-  /// The learning rate when all nodes together have used `done` samples: it follows the job's clock, not the node's.
+  /// The rate after all nodes together have used `done` samples: it follows the job's clock, not the node's.
   [[nodiscard]] double rate_at(std::uint64_t done) const {
     if (!cosine) return learning_rate;
     const double progress = std::min(1.0, static_cast<double>(done) / static_cast<double>(samples));
@@ -63,7 +63,7 @@ struct Experiment {
   }
 };
 
-/// One evaluation, of the mean of the nodes' models.
+/// One evaluation of the mean of the nodes' models.
 struct Record {
   double time_s = 0;
   std::uint64_t samples = 0;  ///< of all nodes
@@ -79,25 +79,25 @@ struct LearningRun {
   std::vector<Record> records = {};
   double worst_accuracy = 0;  ///< of a single node's model at the end
   double worst_loss = 0;
-  double wide_share = 0;                  ///< of blocks in exchanges
-  gossip::ReplicaCounters counters = {};  ///< sums over nodes; of gossip only
-  double computing = 0;  ///< share of the nodes' time in which they train: samples per second over the most possible
+  double wide_share = 0;                  ///< the share of wide blocks in exchanges
+  gossip::ReplicaCounters counters = {};  ///< sums over nodes; for gossip only
+  double computing = 0;  ///< the share of the nodes' time spent training: samples per second over the most possible
   double wall_s = 0;
 };
 
-/// The first record that has reached the accuracy, or loss; null if none has.
+/// The first record that has reached the accuracy, or the loss; null if none has.
 [[nodiscard]] const Record* first_with_accuracy(const LearningRun& run, double accuracy);
 [[nodiscard]] const Record* first_with_loss(const LearningRun& run, double loss);
 
-/// Mean over the records after the first third.
+/// The mean over the records after the first third.
 [[nodiscard]] double stationary_loss(const LearningRun& run);
 
-/// Evaluates the mean of `models`, which are of one length.
+/// Evaluates the mean of `models`, which all have the same length.
 [[nodiscard]] Record evaluate(const Workload& workload, std::span<const std::span<const float>> models);
-/// Fills worst_accuracy and worst_loss.
+/// Fills in worst_accuracy and worst_loss.
 void evaluate_nodes(const Workload& workload, std::span<const std::span<const float>> models, LearningRun& run);
 
-/// The trainer of each node.
+/// The trainers of all nodes.
 [[nodiscard]] std::vector<Trainer> make_trainers(const Workload& workload, const Experiment& experiment);
 
 }  // namespace gossamer::sim

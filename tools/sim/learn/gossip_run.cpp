@@ -55,7 +55,7 @@ class GossipRun {
   }
 
   LearningRun run() {
-    const auto begin = std::chrono::steady_clock::now();  // for people: how long the simulation took
+    const auto begin = std::chrono::steady_clock::now();  // real time, for people: how long the simulation took
     LearningRun result{.method = "gossip"};
     const std::uint64_t between = std::max<std::uint64_t>(1, experiment_.samples / experiment_.evaluations);
     std::uint64_t next = 0;
@@ -74,7 +74,7 @@ class GossipRun {
 
  private:
   std::uint64_t train(std::size_t i, std::span<float> model) {
-    if (samples_ >= experiment_.samples) return 0;  // all have together used what the run may use
+    if (samples_ >= experiment_.samples) return 0;  // all nodes together have used the run's samples
     const double direction = i >= honest_ && attacker_.kind() == AttackKind::ascent ? -1 : 1;
     const std::uint64_t used = trainers_[i].step(model, direction * experiment_.rate_at(samples_));
     if (i >= honest_) attacker_.corrupt(model, live_models());
@@ -90,7 +90,7 @@ class GossipRun {
   }
 
   [[nodiscard]] Record measure() const {
-    // With the corrections under way: their sum is what exchanges conserve.
+    // Corrections under way are included: exchanges conserve the sum with them.
     std::vector<std::vector<float>> whole;
     std::vector<std::span<const float>> models;
     double bytes = 0;

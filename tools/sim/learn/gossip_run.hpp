@@ -1,5 +1,5 @@
-// Learning on a cluster of the shipped replicas (tools/sim/cluster.hpp): every exchange is made by gossip/'s decisions,
-// kernels and messages, under virtual time.
+// Learning on a cluster of the shipped replicas (tools/sim/cluster.hpp): every exchange uses the decisions, kernels and
+// messages of gossip/, under virtual time.
 
 #pragma once
 

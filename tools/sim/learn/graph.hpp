@@ -1,5 +1,5 @@
-// Who may exchange with whom, as a fixed graph: the overlay of a simulated cluster, and what the synchronous baselines
-// mix over.
+// A fixed graph of the nodes that may exchange: the overlay of a simulated cluster, and the graph that the synchronous
+// baselines mix over.
 //
 // Pure; any thread.
 
@@ -11,12 +11,12 @@
 
 namespace gossamer::sim {
 
-/// Neighbours of each node, ascending. Undirected, without loops.
+/// The neighbours of each node, ascending. Undirected, without loops.
 using Graph = std::vector<std::vector<std::size_t>>;
 
-/// "complete", "ring", "torus", "hypercube", "star", "chain", "dumbbell" (two cliques joined by one edge), "bridged"
-/// (a dumbbell, and the last node joined to both ends of its bridge) or "regular-K". Throws UsageError for another name
-/// and for a graph that n nodes cannot form.
+/// `topology` is "complete", "ring", "torus", "hypercube", "star", "chain", "dumbbell" (two cliques joined by one
+/// edge), "bridged" (a dumbbell, with the last node joined to both ends of its bridge) or "regular-K". Throws
+/// UsageError for another name, and for a graph that n nodes cannot form.
 [[nodiscard]] Graph make_graph(std::string_view topology, std::size_t nodes);
 
 /// Row i: the weights of node i's neighbours in the order of the graph, then its own. Symmetric and doubly stochastic:

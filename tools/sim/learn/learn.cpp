@@ -1,5 +1,5 @@
-// gossamer-sim learn: trains a small model with true gradients on simulated nodes, by gossip on the shipped replicas
-// and by the methods it is compared with, and writes down how it went.
+// gossamer-sim learn trains a small model with true gradients on simulated nodes, by gossip on the shipped replicas and
+// by the methods it is compared with, and writes reports.
 
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ TimeUs to_us(double milliseconds) {
   return static_cast<TimeUs>(std::llround(milliseconds * us_per_ms));
 }
 
-/// Steps that suit the workload: found by hand for one node with batches of 16.
+/// Learning rates that suit the workload: found by hand for one node with batches of 16.
 double default_rate(const std::string& workload) {
   if (workload == "quadratic") return 0.05;
   if (workload == "logistic") return 0.2;
@@ -115,7 +115,7 @@ void complete_learning(const LearnOptions& options, Experiment& experiment) {
   experiment.learning_rate = options.learning_rate > 0 ? options.learning_rate : default_rate(options.workload);
 }
 
-/// What only the shipped replicas have.
+/// Sets the options that only the shipped replicas have.
 void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   gossip::ReplicaOptions& replica = experiment.replica;
   replica.codec = parse_codec(options.codec);
@@ -143,7 +143,7 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
 }
 
-/// Turns what was asked for into an experiment; throws UsageError for what cannot be run.
+/// Makes an experiment from the options; throws UsageError for one that cannot be run.
 Experiment complete(const LearnOptions& options) {
   Experiment experiment = options.experiment;
   if (experiment.nodes == 0 || experiment.nodes > max_nodes)
@@ -175,7 +175,7 @@ void write_file(const std::string& path, const std::string& contents) {
   if (!file.flush()) throw UsageError("cannot write " + path);
 }
 
-/// "gossip:codec=q4:period-steps=16": a method, and what is different for it alone, as on the command line.
+/// "gossip:codec=q4:period-steps=16": a method with its own options, written as on the command line.
 struct Variant {
   std::string name;
   std::string method;
@@ -199,7 +199,7 @@ Variant variant(const LearnOptions& options, const std::string& text) {
   return result;
 }
 
-/// One run for each seed.
+/// Makes one run for each seed.
 std::vector<LearningRun> run_variant(const Variant& variant, const Workload& workload) {
   Experiment experiment = complete(variant.options);
   std::vector<LearningRun> runs;
@@ -228,7 +228,7 @@ void run_learn(const LearnOptions& options) {
     variants.push_back(variant(options, method));
   if (variants.empty()) throw UsageError("--method names at least one method");
   std::vector<std::vector<LearningRun>> runs;
-  std::vector<LearningRun> first;  // of each variant: what is drawn
+  std::vector<LearningRun> first;  // each variant's first run, for the charts and the CSV
   for (const Variant& one : variants) {
     runs.push_back(run_variant(one, *workload));
     first.push_back(runs.back().front());

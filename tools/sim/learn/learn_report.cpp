@@ -33,7 +33,7 @@ Chart chart_of(std::string title, Axis x_axis, Axis y_axis, std::span<const Lear
   return chart;
 }
 
-/// Every node's line if they are few and of one run; else the slowest and the fastest of each run.
+/// Draws every node's line if there is one run with few nodes; otherwise each run's slowest and fastest node.
 Chart clock_chart(std::span<const LearningRun> runs) {
   Chart chart{"Clocks of the nodes (slowest and fastest)", {"virtual time (s)", false}, {"samples", false}, {}};
   for (const LearningRun& run : runs) {
@@ -58,7 +58,7 @@ Chart clock_chart(std::span<const LearningRun> runs) {
   return chart;
 }
 
-/// A share, or a dash where it means nothing.
+/// A share, or a dash if it has no meaning.
 std::string share(double value) {
   return std::isfinite(value) ? fmt::format("{:.4f}", value) : "-";
 }

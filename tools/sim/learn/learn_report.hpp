@@ -1,4 +1,4 @@
-// What a learning run is written down as: a table for people, CSV for programs, charts.
+// Reports on learning runs: a table for people, CSV for programs, charts.
 //
 // Pure; any thread.
 
@@ -11,18 +11,18 @@
 
 namespace gossamer::sim {
 
-/// What "reached" means in a summary; 0: not asked for.
+/// The values that "reached" means in a summary; 0: not asked for.
 struct Targets {
   double accuracy = 0;
   double loss = 0;
-  double stationary_loss = 0;  ///< of one node alone: what stationary_loss() times the number of nodes is compared with
+  double stationary_loss = 0;  ///< of one node alone; compared with stationary_loss() times the number of nodes
 };
 
-/// One line a record: method, virtual time, samples and bytes, loss and accuracy of the mean model, consensus distance,
-/// and the clock of every node (samples; nothing for nodes that a run does not have).
+/// Writes a line for each record: method, virtual time, samples and bytes, loss and accuracy of the mean model,
+/// consensus distance, and each node's clock (samples; empty for nodes that a run does not have).
 [[nodiscard]] std::string learn_csv(std::span<const LearningRun> runs);
 [[nodiscard]] std::string learn_svg(const std::string& heading, std::span<const LearningRun> runs);
-/// Each entry of `runs` holds a method's runs with different seeds: means, and deviations from seed to seed.
+/// Each entry of `runs` has one method's runs with different seeds. The table gives means and deviations.
 [[nodiscard]] std::string learn_table(std::span<const std::vector<LearningRun>> runs, const Targets& targets);
 [[nodiscard]] std::string learn_json(std::span<const LearningRun> runs, const Targets& targets);
 

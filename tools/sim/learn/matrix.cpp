@@ -11,7 +11,7 @@ namespace gossamer::sim::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 8>;
 
-/// `rows` rows of c, two vectors of columns at a time: the sums stay in registers while k goes by.
+/// Computes `rows` rows of c, two vectors of columns at a time: the sums stay in registers while k goes by.
 template <std::size_t rows>
 HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
                               std::size_t k, std::size_t n) {

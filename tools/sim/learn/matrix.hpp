@@ -1,7 +1,7 @@
-// Products of small dense matrices, row after row in memory: all the arithmetic of the workloads that learn.
+// Products of small dense matrices, stored row after row: all the arithmetic of the workloads that learn.
 //
-// SIMD through Highway, one product after one sum and never a fused one, and each element summed in the order of k: the
-// result does not depend on the processor. Pure; any thread.
+// SIMD through Highway, with separate multiplications and additions (never fused), and each element summed in the order
+// of k: the result does not depend on the processor. Pure; any thread.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace gossamer::sim {
 /// c (m × n) = a (m × k) · b (k × n). They do not overlap.
 void multiply(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n);
 
-/// out (columns × rows) = inᵀ, of in (rows × columns).
+/// out (columns × rows) = inᵀ, where in is (rows × columns).
 void transpose(const float* in, std::size_t rows, std::size_t columns, float* out);
 
 }  // namespace gossamer::sim

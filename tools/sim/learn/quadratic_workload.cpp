@@ -1,6 +1,6 @@
-// Noisy quadratics: the workload whose answer is known. With learning rate η and n nodes whose averaging keeps the mean
-// of the models, the mean is itself a run of SGD with noise σ/√n, so its stationary variance is
-// η·σ²/(n·h·(2 − η·h)) per element, whatever the topology, the codec and the cadence.
+// Noisy quadratics: the workload whose answer is known. Let η be the learning rate, and let averaging keep the mean of
+// the n nodes' models. Then the mean is itself a run of SGD with noise σ/√n, and its stationary variance is
+// η·σ²/(n·h·(2 − η·h)) for each element, whatever the topology, the codec and the cadence.
 //
 // One thread.
 
@@ -23,7 +23,7 @@ class QuadraticSource final : public GradientSource {
         random_(random) {}
 
   Batch gradient(std::span<const float> x, std::span<float> g) override {
-    // Box & Muller in pairs: most of the time of a run goes here.
+    // Box & Muller in pairs: most of a run's time is spent here.
     for (std::size_t e = 0; e < x.size(); e += 2) {
       const double radius = sigma_ * std::sqrt(-2.0 * std::log1p(-random_.uniform()));
       const double angle = 2.0 * std::numbers::pi * random_.uniform();
@@ -63,7 +63,7 @@ class QuadraticWorkload final : public Workload {
   [[nodiscard]] std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const override {
     std::vector<float> centre(options_.elements);
     if (options.sharding.partition != Partition::iid) {
-      // Everyone's centres, so that their mean can be taken out.
+      // All nodes' centres are drawn, so that their mean can be subtracted.
       gossip::Random random(options.seed);
       std::vector<double> mean(options_.elements);
       for (std::size_t node = 0; node < options.nodes; ++node) {

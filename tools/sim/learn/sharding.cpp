@@ -56,7 +56,7 @@ Shards dirichlet_parts(std::span<const std::uint32_t> by_label, std::span<const 
     }
     begin = end;
   }
-  for (auto& part : parts) {  // who was left with nothing gets one from who has most
+  for (auto& part : parts) {  // a node without examples gets one from the node with most
     if (!part.empty()) continue;
     auto& most =
         *std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });

@@ -1,4 +1,4 @@
-// Which examples belong to which node: how alike the nodes' data are decides how hard averaging them is.
+// Divides the examples among the nodes. The more the nodes' data differ, the harder averaging is.
 //
 // Pure; any thread.
 
@@ -15,9 +15,9 @@
 namespace gossamer::sim {
 
 enum class Partition : std::uint8_t {
-  iid,        ///< shuffled, equal parts
-  shared,     ///< all of them at every node, which draws from them by itself: as much data as anyone could want
-  sorted,     ///< ordered by label, cut into contiguous equal parts: a node knows one or two labels
+  iid,        ///< shuffled, in equal parts
+  shared,     ///< all of them at every node, which draws by itself: as much data as anyone could want
+  sorted,     ///< ordered by label and cut into equal parts: a node knows one or two labels
   dirichlet,  ///< each label's examples split by a draw of Dirichlet(alpha) (Hsu, Qi & Brown 2019, 1909.06335)
 };
 
@@ -25,10 +25,10 @@ enum class Partition : std::uint8_t {
 
 struct Sharding {
   Partition partition = Partition::iid;
-  double alpha = 0.5;  ///< of dirichlet: small is unequal; a node's amount of data differs, too
+  double alpha = 0.5;  ///< for dirichlet: small is unequal; the nodes' amounts of data differ, too
 };
 
-/// Indices of the examples of each node: each example once (`shared`: at every node); no node is without one.
+/// The indices of each node's examples: each example once (`shared`: at every node). No node is without an example.
 /// There are at least as many examples as nodes.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> shards(std::span<const std::uint8_t> labels, std::size_t nodes,
                                                              const Sharding& sharding, gossip::Random random);

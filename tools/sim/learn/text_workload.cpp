@@ -1,6 +1,6 @@
-// The next character of a text, from the 12 before it: each is embedded, and a hidden layer and a softmax follow
-// (Bengio et al. 2003, "A neural probabilistic language model", over characters). The text is that of the free licences
-// which every Debian machine has; a document's number is its label, so that nodes with sorted shards read different
+// Predicts the next character of a text from the 12 before it: each is embedded, and a hidden layer and a softmax
+// follow (Bengio et al. 2003, "A neural probabilistic language model", over characters). The text is that of the free
+// licences on every Debian machine. A document's number is its label, so nodes with sorted shards read different
 // licences. Every tenth stretch of 1,000 characters is held out.
 //
 // One thread.
@@ -44,7 +44,7 @@ std::string contents(const std::filesystem::path& path) {
   return text;
 }
 
-/// One document a licence, in the order of their names; a file of one's own is cut into documents of equal length.
+/// Each licence is a document, in the order of their names; a file of one's own is cut into documents of equal length.
 std::vector<std::string> documents(const std::string& file) {
   constexpr std::size_t parts = 64;
   std::vector<std::string> texts;
@@ -86,7 +86,7 @@ Text read_text(const std::string& file) {
     for (std::size_t at = begin + context; at < text.symbols.size(); ++at) {
       if (at / stretch % held_out_every == 0) {
         text.held_out.push_back(static_cast<std::uint32_t>(at));
-      } else if ((at - context) / stretch % held_out_every != 0) {  // its context is not held out, either
+      } else if ((at - context) / stretch % held_out_every != 0) {  // the context is not held out, either
         text.train.push_back(static_cast<std::uint32_t>(at));
         text.documents.push_back(static_cast<std::uint8_t>(std::min(document, max_documents)));
       }
@@ -102,7 +102,7 @@ Text read_text(const std::string& file) {
   return text;
 }
 
-/// The model: embeddings (vocabulary × embedding), then the classifier's.
+/// The model: embeddings (vocabulary × embedding), and then the classifier's parameters.
 class TextModel {
  public:
   TextModel(std::size_t vocabulary, std::size_t hidden)

@@ -89,7 +89,7 @@ void Trainer::compensate_momentum(std::span<const float> x) {
   for (std::size_t e = 0; e < x.size(); ++e) {
     const float moved = x[e] - before_[e];
     const float change = compensation / std::sqrt(scale_[e] + smallest_square) * momentum_[e] * momentum_[e] * moved;
-    // A first-order term is worth no more than what it corrects.
+    // A first-order term is worth no more than the value it corrects.
     const float bound = std::fabs(momentum_[e]);
     momentum_[e] += std::clamp(change, -bound, bound);
   }

@@ -1,8 +1,8 @@
 // One node's optimiser: what training code does between two calls of gossamer_step(), on true gradients.
 //
-// The client of Gossamer takes corrections over between steps, never during one, so that a gradient is always applied
-// to the very weights it was computed at. What is stale after a correction is the momentum, which points the way of the
-// model before mixing; the rules differ in what they do about that.
+// Gossamer's client adds corrections between steps, never during one, so a gradient is always applied to the weights it
+// was computed at. After a correction only the momentum is stale: it belongs to the model before mixing. The rules
+// differ in what they do about that.
 //
 // One node, one thread.
 
@@ -22,7 +22,7 @@ enum class LocalRule : std::uint8_t {
   sgd,           ///< v ← μ·v + g; x ← x − η·v
   quasi_global,  ///< momentum from the model's displacement, mixing included (Lin et al. 2021, 2102.04761, algorithm 1)
   gap_aware,  ///< v ← v / (1 + |mixed| / C) first: C is the mean size of a step, |mixed| how far mixing has moved an
-              ///< element since the last (after Barkai, Hakimi & Schuster 2019, 1909.10802)
+              ///< element since the last step (after Barkai, Hakimi & Schuster 2019, 1909.10802)
   compensated,  ///< v ← v + λ·v²·mixed / √MS first (after Zheng et al. 2017, 1609.08326, DC-ASGD-a)
 };
 
@@ -38,7 +38,7 @@ class Trainer {
  public:
   Trainer(TrainerOptions options, std::unique_ptr<GradientSource> source, std::size_t elements);
 
-  /// One step in place; returns the samples used.
+  /// Takes one step in place; returns the samples used.
   std::size_t step(std::span<float> x, double learning_rate);
 
   /// The gradient of the last step, weight decay included.
@@ -55,7 +55,7 @@ class Trainer {
   std::unique_ptr<GradientSource> source_;
   std::vector<float> gradient_;
   std::vector<float> momentum_;
-  std::vector<float> before_;  // quasi_global: the model when the last step began; else when it ended
+  std::vector<float> before_;  // quasi_global: the model when the last step began; otherwise when it ended
   std::vector<float> scale_;   // gap_aware: mean |step|; compensated: mean g²
   float last_rate_ = 0;
 };

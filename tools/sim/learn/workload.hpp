@@ -1,8 +1,8 @@
-// What the simulated nodes learn: a model as a flat array, true gradients from a node's share of the data, and how good
-// a model is on data that no node has.
+// The learning tasks of the simulated nodes: a model as a flat array, true gradients from a node's share of the data,
+// and the quality of a model on data that no node has.
 //
-// A workload is shared by all nodes of a run; what belongs to one node is its GradientSource. Both keep scratch memory:
-// one thread. All draws come from the seeds given.
+// All nodes of a run share a workload; each node has a GradientSource of its own. Both keep scratch memory: one thread.
+// All draws come from the seeds given.
 
 #pragma once
 
@@ -21,10 +21,10 @@ class GradientSource {
  public:
   struct Batch {
     std::size_t samples;
-    double loss;  ///< mean over the batch at x: what g is the gradient of
+    double loss;  ///< mean over the batch at x; g is its gradient
   };
   virtual ~GradientSource() = default;
-  /// The mean gradient at x over the next mini-batch, into g (both `elements()` long).
+  /// Writes the mean gradient at x over the next mini-batch into g; both have `elements()` elements.
   virtual Batch gradient(std::span<const float> x, std::span<float> g) = 0;
 };
 
@@ -36,17 +36,17 @@ struct SourceOptions {
   std::uint64_t seed = 1;
 };
 
-/// Of a model, on held-out data.
+/// The quality of a model on held-out data.
 struct Quality {
   double loss = 0;      ///< mean, in nats for a classifier
-  double accuracy = 0;  ///< share that is predicted rightly; NaN where that means nothing
+  double accuracy = 0;  ///< the share that is predicted rightly; NaN where it has no meaning
 };
 
 class Workload {
  public:
   virtual ~Workload() = default;
   [[nodiscard]] virtual std::size_t elements() const = 0;
-  /// A model to start from; every node starts from the same.
+  /// A model to start from; every node starts from the same one.
   [[nodiscard]] virtual std::vector<float> initial(std::uint64_t seed) const = 0;
   /// Throws UsageError if the data cannot be shared among so many nodes.
   [[nodiscard]] virtual std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const = 0;
@@ -70,11 +70,11 @@ struct WorkloadOptions {
   std::size_t hidden = 0;        ///< units of the hidden layer of mlp and text; 0: 64 and 128
 };
 
-/// "quadratic", "logistic" and "mlp" (both on scikit-learn's digits), or "text". Throws UsageError for another name and
-/// for data that is missing or damaged, saying which package has it.
+/// `name` is "quadratic", "logistic" or "mlp" (both on scikit-learn's digits), or "text". Throws UsageError for another
+/// name, and for missing or damaged data; the message names the package that has them.
 [[nodiscard]] std::unique_ptr<Workload> make_workload(std::string_view name, const WorkloadOptions& options);
 
-// The kinds, one file each; called by make_workload().
+// The workloads, one file each; called by make_workload().
 [[nodiscard]] std::unique_ptr<Workload> make_quadratic(const QuadraticOptions& options);
 /// hidden = 0: logistic regression.
 [[nodiscard]] std::unique_ptr<Workload> make_digits(const std::string& file, std::size_t hidden);

@@ -27,7 +27,7 @@ MembershipCluster::MembershipCluster(Schedule& schedule, Network& network, gossi
                                      std::uint64_t seed)
     : schedule_(schedule), network_(network), options_(options), random_(seed), nodes_(network.nodes()) {}
 
-/// The first bytes are as good as random, as those of a hash; the last are the number.
+/// The first bytes are as random as a hash's; the last ones are the number.
 NodeId MembershipCluster::id(std::size_t node) {
   gossip::Random bytes(node);
   NodeId id;
@@ -46,7 +46,7 @@ std::size_t MembershipCluster::number(const NodeId& id) {
   return value;
 }
 
-/// Of the usual length.
+/// An address of the usual length.
 std::string MembershipCluster::address(std::size_t node) {
   std::string digits = std::to_string(node);
   return std::string(address_begin) + std::string(digits.size() < 10 ? 10 - digits.size() : 0, '0') + digits;
@@ -56,7 +56,7 @@ void MembershipCluster::start(std::size_t node, const std::vector<std::size_t>& 
   Node& started = nodes_[node];
   GOSSAMER_CHECK(started.membership == nullptr);
   ++started.life;
-  started.incarnation += 1'000'000;  // far above what refutations of the former life may have reached
+  started.incarnation += 1'000'000;  // far above any refutation of the former life
   started.paused = false;
   MemberRecord self{id(node), started.incarnation, network_.behind_nat(node), address(node)};
   if (self.dial_only) self.address.clear();
@@ -108,7 +108,7 @@ void MembershipCluster::pause(std::size_t node) {
   nodes_[node].paused = true;
 }
 
-/// What has waited is read before the first tick, as by a process that finds its sockets full.
+/// Waiting messages are read before the first tick, as by a process that finds its sockets full.
 void MembershipCluster::resume(std::size_t node) {
   Node& resumed = nodes_[node];
   if (!resumed.paused) return;
@@ -276,7 +276,7 @@ double MembershipCluster::walk_eigenvalue(int iterations) const {
     v = normal(random);
   double eigenvalue = 0;
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    double mean = 0;  // the stationary direction, weighted by degree, is taken out
+    double mean = 0;  // the stationary direction, weighted by degree, is removed
     for (std::size_t i = 0; i < value.size(); ++i)
       mean += value[i] * static_cast<double>(links[i].size()) / total;
     double before = 0;

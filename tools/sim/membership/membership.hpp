@@ -1,9 +1,9 @@
-// A cluster of gossip::Membership state machines on a simulated network: nodes start, join, crash, pause, leave and are
-// cut off; messages take the time and the losses of the network. Each node is ticked at its own phase.
+// A cluster of gossip::Membership state machines on a simulated network. Nodes start, join, crash, pause, leave and are
+// cut off; messages take the network's time and losses. Each node is ticked at its own phase.
 //
-// What happens at a node is told to `on_event` and `on_view`; `tamper` may change or drop messages on their way. A node
-// behind a NAT gets messages only from nodes that it has dialled or sent to. While a
-// node is paused its messages wait, as in the buffers of its sockets. One thread.
+// `on_event` and `on_view` hear what happens at a node; `tamper` may change or drop messages on their way. A node
+// behind a NAT gets messages only from nodes that it has dialled or sent to. While a node is paused its messages wait,
+// as in the buffers of its sockets. One thread.
 
 #pragma once
 
@@ -14,34 +14,34 @@
 
 namespace gossamer::sim {
 
-/// Messages that wait for a paused node; more are lost.
+/// How many messages may wait for a paused node; further ones are lost.
 inline constexpr std::size_t max_waiting_messages = 4'096;
 
 class MembershipCluster {
  public:
   using Membership = gossip::Membership;
 
-  /// Nodes are those of the network, none of them running. `schedule` and `network` outlive it.
+  /// The nodes are those of the network, and none of them runs yet. `schedule` and `network` outlive the object.
   MembershipCluster(Schedule& schedule, Network& network, gossip::MembershipOptions options, std::uint64_t seed);
 
   std::function<void(std::size_t node, const Membership::Event& event)> on_event;
   std::function<void(std::size_t node, const Membership::Actions& actions)> on_view;
   std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper;
 
-  /// A new life of the node, with an incarnation above its former ones; it joins through these nodes.
+  /// Starts a new life of the node, with an incarnation above its former ones; it joins through these nodes.
   void start(std::size_t node, const std::vector<std::size_t>& contacts);
-  /// Starts all nodes at `per_second` in the order of their numbers, each joining through up to three earlier ones.
+  /// Starts all nodes at `per_second` in the order of their numbers; each joins through at most three earlier ones.
   void start_all(double per_second);
-  /// It stops without a word.
+  /// The node stops without a message.
   void crash(std::size_t node);
   void pause(std::size_t node, TimeUs duration_us);
-  /// Until it is resumed.
+  /// Pauses the node until resume().
   void pause(std::size_t node);
   void resume(std::size_t node);
   void leave(std::size_t node);
-  /// A node that the network has got since; it does not run yet.
+  /// Adds a node that the network has added before; it does not run yet.
   void add_node() { nodes_.emplace_back(); }
-  /// The node is told of a link to another, or of its end.
+  /// Tells the node of a link to another, or of its end.
   void link_up(std::size_t node, std::size_t other);
   void link_down(std::size_t node, std::size_t other);
 
@@ -49,21 +49,21 @@ class MembershipCluster {
   [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].membership != nullptr; }
   [[nodiscard]] bool paused(std::size_t node) const { return nodes_[node].paused; }
   [[nodiscard]] const Membership& membership(std::size_t node) const { return *nodes_[node].membership; }
-  /// Its identity, address and number.
+  /// A node's identity, address and number.
   [[nodiscard]] static NodeId id(std::size_t node);
   [[nodiscard]] static std::string address(std::size_t node);
   [[nodiscard]] static std::size_t number(const NodeId& id);
 
-  /// Every running node has each running node it can reach as a member (full view) and nobody else.
+  /// Every running node has as members all running nodes that it can reach (full view), and nobody else.
   [[nodiscard]] bool everybody_knows_everybody() const;
-  /// Links between running nodes of which only one end has the other in its view.
+  /// Links between running nodes that only one end has in its view.
   [[nodiscard]] std::size_t one_sided_links() const;
-  /// Running nodes in the largest set connected by links that both ends have in their views.
+  /// Running nodes in the largest set that is connected by links in both ends' views.
   [[nodiscard]] std::size_t largest_component() const;
-  /// Pairs of running nodes of which the first considers the second gone.
+  /// Pairs of running nodes in which the first considers the second gone.
   [[nodiscard]] std::size_t wrongly_gone() const;
-  /// Second largest absolute eigenvalue of the lazy random walk over the views, from 1 on downwards: mixing takes about
-  /// 1 / (1 - value) rounds. By power iteration.
+  /// The second largest absolute eigenvalue of the lazy random walk over the views. Mixing takes about 1 / (1 - value)
+  /// rounds. Computed by power iteration.
   [[nodiscard]] double walk_eigenvalue(int iterations) const;
 
  private:
@@ -76,9 +76,9 @@ class MembershipCluster {
     std::uint64_t life = 0;
     std::uint64_t incarnation = 0;
     bool paused = false;
-    bool tick_due = false;  ///< while it was paused
+    bool tick_due = false;  ///< a tick came while it was paused
     std::vector<Waiting> waiting;
-    std::vector<std::size_t> dialled;  ///< behind a NAT: whom it has a way to, sorted
+    std::vector<std::size_t> dialled;  ///< behind a NAT: the nodes it has a way to, sorted
   };
 
   void tick(std::size_t node, std::uint64_t life);

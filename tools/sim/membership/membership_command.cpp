@@ -1,4 +1,4 @@
-// gossamer-sim membership: a table of what membership costs and how soon it notices, by size of the cluster.
+// gossamer-sim membership prints a table of what membership costs and how soon it notices, by size of the cluster.
 
 #include <CLI/CLI.hpp>
 
@@ -85,7 +85,7 @@ const Row rows[] = {
     {"memory of the simulation, MiB", [](const MembershipFigures& f) { return fmt::format("{:.0f}", f.memory_mib); }},
 };
 
-/// In Markdown, a column for each size.
+/// Prints Markdown with a column for each size.
 void print(const std::vector<MembershipFigures>& all) {
   std::string head = "| nodes |";
   std::string line = "| --- |";

@@ -39,7 +39,7 @@ void median_and_worst(std::vector<double> values, double (&result)[2]) {
   result[1] = values.back();
 }
 
-/// One cluster through all measurements.
+/// Takes one cluster through all measurements.
 class Measurement {
  public:
   explicit Measurement(const MembershipPlan& plan)
@@ -91,7 +91,7 @@ class Measurement {
     }
   }
 
-  /// Runs until `done` or the time is over; whether it was done.
+  /// Runs until `done` or until the time is over; returns whether it was done.
   template <class Done>
   bool run_until(double limit_s, Done done) {
     const TimeUs end_us = schedule_.now_us() + seconds(limit_s);
@@ -102,7 +102,7 @@ class Measurement {
     return false;
   }
   void run_for(double duration_s) { schedule_.run_until(schedule_.now_us() + seconds(duration_s)); }
-  /// For limits: as many times longer as the profile is more patient.
+  /// A limit for this profile: as many times longer as the profile is more patient.
   [[nodiscard]] double patient(double lan_s) const { return lan_s * in_seconds(patience_); }
 
   [[nodiscard]] std::size_t running() const {
@@ -136,7 +136,7 @@ class Measurement {
     died_.clear();
   }
 
-  /// Bytes sent by each node since the beginning.
+  /// The bytes that each node has sent since the beginning.
   [[nodiscard]] std::vector<double> bytes() const {
     std::vector<double> sent(plan_.nodes);
     for (std::size_t i = 0; i < sent.size(); ++i)
@@ -153,7 +153,7 @@ class Measurement {
   void rest() {
     const std::vector<double> before = bytes();
     const double messages_before = messages();
-    const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
+    const std::clock_t begin = std::clock();  // of this process; the machine's other work does not count
     run_for(plan_.seconds);
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     figures_.speed = plan_.seconds / std::max(took_s, 1e-9);
@@ -240,7 +240,7 @@ class Measurement {
     run_for(patient(60));
   }
 
-  /// Of the pairs of nodes, those of which one takes the other for dead.
+  /// The share of ordered pairs of nodes in which the first takes the second for dead.
   [[nodiscard]] double wrong_share() const {
     const auto nodes = static_cast<double>(running());
     return static_cast<double>(cluster_.wrongly_gone()) / (nodes * (nodes - 1));

@@ -175,7 +175,7 @@ std::string what_is_no_gpu_memory_is_refused(const CudaDevice& device) {
   if (device.import(0, bytes)) return "standard input was mapped";
   if (device.import(-1, bytes)) return "no descriptor was mapped";
   const auto uneven = device.import(0, bytes + 1);
-  if (uneven || uneven.error().find("no multiple") == std::string::npos) return "an uneven size was taken";
+  if (uneven || uneven.error().find("not a multiple") == std::string::npos) return "an uneven size was taken";
   return device.failure();
 }
 

@@ -245,7 +245,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   tell_places();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
   const bool shared = group_.is_shared();
-  group_.add(client, memory_.first()->clock());
+  group_.add(client, clock());
   if (!shared) tell_of_group();
   return {};
 }

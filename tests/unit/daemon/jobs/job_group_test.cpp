@@ -66,6 +66,10 @@ TEST_CASE("a client of a job goes in the middle, whoever it is, and another come
   daemon.run_until([&] { return first[leaver].memory().header().clock.load() > steps / 4; });
   first[leaver].stop();
   daemon.detach(sessions[leaver]);
+  sessions.clear();
+  // The daemon lets go of the memory of who left, also if that is the client that began the job.
+  int turns = 0;
+  daemon.run_until([&] { return ++turns > 100; });
   Trainer late(-50, std::chrono::microseconds(50));
   daemon.attach(late);
   late.start();

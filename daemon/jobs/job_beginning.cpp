@@ -180,9 +180,11 @@ void JobBeginning::pulled(const NodeId& from, PullReply&& reply) {
     std::string device_failure = {};
   };
   copying_[f] = true;
+  const Bytes values = reply.values;
+  const std::uint64_t hash = reply.hash;
   const bool taken = host_.workers().submit(
-      [values = reply.values, hash = reply.hash, target = buffers.begin_replace(), f, blocks = buffers.block_count(),
-       &device = buffers.device(), &memory = client().memory(), keep = job_.keep()] {
+      [values, hash, target = buffers.begin_replace(), f, blocks = buffers.block_count(), &device = buffers.device(),
+       &memory = client().memory(), keep = job_.keep()] {
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Copied{.memory_error = error};
         // The sum is made in place and leaves the values as they are: it only finds NaN and infinity.
         const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&

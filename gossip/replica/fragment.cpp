@@ -26,9 +26,9 @@ PendingSet Fragment::pending() const {
   return set;
 }
 
-void Fragment::hold(Stage next) {
+void Fragment::hold(const Stage& next) {
   GOSSAMER_CHECK(!is_held());
-  stage = std::move(next);
+  stage = next;
 }
 
 void Fragment::let_go() {

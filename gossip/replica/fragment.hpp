@@ -199,7 +199,7 @@ struct Fragment {
   /// The request of its own exchange was sent, and no answer has come.
   [[nodiscard]] bool unanswered() const { return own && own->stage == OwnExchange::Stage::awaiting; }
   /// Marks the beginning of work on the fragment.
-  void hold(Stage next);
+  void hold(const Stage& next);
   /// Marks the end of work on the fragment.
   void let_go();
   /// Ends the process if an invariant does not hold.

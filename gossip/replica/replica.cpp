@@ -248,7 +248,7 @@ void Replica::hand_over_taken(std::uint32_t f, Actions& out) {
 
 void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
-  Stage over = std::move(fragment.stage);
+  const Stage over = fragment.stage;
   fragment.let_go();
   fragment.disagreement = fragment.steps.mean();
   const bool vacated = std::holds_alternative<stage::Vacating>(over);
@@ -256,7 +256,7 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
       Overloaded{
           [&](EncodeTask::Result& encoded) { initiator_.encoded(f, std::move(encoded), now_us, out); },
           [&](AnswerTask::Result& answered) {
-            responder_.answered(f, std::get<stage::Answering>(std::move(over)), std::move(answered), now_us, out);
+            responder_.answered(f, std::get<stage::Answering>(over), std::move(answered), now_us, out);
           },
           [&](ConcludeTask::Result& concluded) { initiator_.concluded(f, std::move(concluded), now_us, out); },
           [&](const UndoTask::Result& undone) { responder_.undone(f, std::get<stage::Undoing>(over), undone, out); },

@@ -155,7 +155,7 @@ void Responder::turn_down(const NodeId& from, const ExchangeRequest& request, Re
                                           .clock = data_.clock}});
 }
 
-void Responder::answered(std::uint32_t f, stage::Answering&& at, AnswerTask::Result&& result, TimeUs now_us,
+void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask::Result&& result, TimeUs now_us,
                          Actions& out) {
   Fragment& fragment = data_.fragments[f];
   ReplyCache& replies = data_.book.replies();

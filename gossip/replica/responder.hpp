@@ -19,7 +19,7 @@ class Responder {
   void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
   /// Answers the request that waited for the fragment. True if that holds the fragment.
   bool answer_waiting(std::uint32_t f, TimeUs now_us, Actions& out);
-  void answered(std::uint32_t f, stage::Answering&& at, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
+  void answered(std::uint32_t f, const stage::Answering& at, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
   /// Returns a fragment with a half to undo as soon as the fragment is not held; none if there is none.
   [[nodiscard]] std::optional<std::uint32_t> acknowledged(const NodeId& from, const ExchangeAck& ack);
   /// Undoes the next half that waits for the fragment. True if that holds the fragment.

@@ -45,7 +45,7 @@ std::expected<std::vector<Address>, std::string> parse_all(const std::vector<std
 
 // What runs the parts, and in which order they see a turn. Each may know those above it.
 struct Overlay::Parts {
-  Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys, OverlayEvents& owner,
+  Parts(asio::io_context& loop, const OverlaySettings& options, Identity identity, KeyRing keys, OverlayEvents& owner,
         std::shared_ptr<spdlog::logger> log, gossip::Random random, const Clock& clock, Clock time_of_day);
 
   [[nodiscard]] std::expected<void, std::string> start();
@@ -70,18 +70,18 @@ struct Overlay::Parts {
   Strangers strangers;
 };
 
-Overlay::Parts::Parts(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys,
+Overlay::Parts::Parts(asio::io_context& loop, const OverlaySettings& options, Identity identity, KeyRing keys,
                       OverlayEvents& owner, std::shared_ptr<spdlog::logger> log, gossip::Random random,
                       const Clock& clock, Clock time_of_day)
     : self{.loop = loop,
-           .options = std::move(options),
+           .options = options,
            .identity = std::move(identity),
            .owner = owner,
            .log = std::move(log),
            .random = random,
            .time_of_day = std::move(time_of_day),
            .turns = std::make_shared<Turns>(loop, clock, owner),
-           .zmq = zmq::context_t(self.options.io_threads)},
+           .zmq = zmq::context_t(options.io_threads)},
       timer(loop),
       listener(loop, self.zmq, handlers(clock)),
       book(book_options(self.options), self.identity.node),

@@ -330,7 +330,7 @@ Status import(Context* context, int descriptor, std::size_t bytes, void** device
   hang_while_told("import hangs");
   if (told("import fails")) return say("fake: importing is not permitted", error, error_bytes);
   if (bytes == 0 || bytes % page_bytes != 0)
-    return say("fake: no whole pages, no multiple of their size", error, error_bytes);
+    return say("fake: not whole pages: not a multiple of their size", error, error_bytes);
   struct stat file {};
   if (::fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode))
     return say("fake: the descriptor is no GPU memory", error, error_bytes);

@@ -5,6 +5,7 @@ neither could learn alone.
 
 import importlib.util
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -39,8 +40,8 @@ class Tutorial(unittest.TestCase):
         section = text[text.index(f"## {SECTION}") :]
         for here, there in (
             ("/tmp/two", str(self.folder / "two")),
-            ("build/bin", str(BUILD / "bin")),
-            ("build/python", str(BUILD / "python")),
+            ("build/bin", shlex.quote(str(BUILD / "bin"))),  # a path may have a space in it
+            ("build/python", shlex.quote(str(BUILD / "python"))),
             ("python3 learn.py", "/usr/bin/python3 learn.py"),
             ("7946", str(free_port())),
             ("7947", str(free_port())),

@@ -153,7 +153,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   }
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
-  (*job)->begin_after(seen_);
+  (*job)->replies().begin_after(seen_);
   jobs_[memory.key().name_hash] = {.job = *job};
   (*job)->start();
   if (drained_) (*job)->set_drained(true);
@@ -203,7 +203,7 @@ void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
   info.first_exchange = counter_.next();
   for (const NodeId& node : neighbours())
     send(node, info);
-  position->second.job->add_seen(seen_);
+  position->second.job->replies().add_seen(seen_);
   if (gone_.size() < max_gone) gone_.insert(position->first);
   position->second.job->end();
   jobs_.erase(position);

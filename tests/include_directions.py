@@ -21,14 +21,14 @@ PEER = {"peer", "peer/keys", "peer/wire", "peer/admission", "peer/links", "peer/
 
 # A room is a folder; the longest that matches is the one. Each may include itself and these.
 ROOMS: Dict[str, FrozenSet[str]] = {
-    # What all rooms of gossip/ speak of: nodes, time, messages, random numbers.
+    # Files in gossip/ itself define what all its rooms use: nodes, time, messages, random numbers.
     "gossip": frozenset(),
     "gossip/codec": frozenset({"gossip"}),
     "gossip/exchange": frozenset({"gossip", "gossip/codec"}),
     "gossip/replica": frozenset({"gossip", "gossip/codec", "gossip/exchange"}),
     "gossip/group": frozenset({"gossip", "gossip/exchange", "gossip/replica"}),
     "gossip/membership": frozenset({"gossip"}),
-    # Likewise of peer/: addresses and limits.
+    # Files in peer/ itself define addresses and limits.
     "peer": frozenset({"gossip"}),
     "peer/keys": frozenset({"gossip", "peer"}),
     "peer/wire": frozenset({"gossip", "gossip/codec", "gossip/replica", "gossip/membership", "peer", "peer/keys"}),

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "daemon/system/http_server.hpp"
+#include "gossip/overloaded.hpp"
 #include "peer/address.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/invitation.hpp"
@@ -16,11 +17,6 @@
 
 namespace gossamer::daemon {
 namespace {
-
-template <class... Visitors>
-struct Overloaded : Visitors... {
-  using Visitors::operator()...;
-};
 
 constexpr double most_seed = 9'007'199'254'740'992;  // 2^53: exact in every tool that reads numbers as doubles
 

@@ -4,8 +4,7 @@
 //   1. On each GPU one kernel adds up the contributions of its own clients: at home into y, elsewhere into scratch
 //      memory, which begins with zeros.
 //   2. One sum over those arrays gives all GPUs the new y, with the same bits (daemon/device/node_sums.hpp). It is
-//   gather
-//      and broadcast at once. Home takes it as y.
+//      gather and broadcast at once. Home takes it as y.
 //   3. On each GPU one kernel writes the values that its own clients are to add.
 //
 // Without a communicator (NCCL is not installed, or one is just being made) the sum goes through the host's memory: two

@@ -59,6 +59,25 @@ JobInfo description_of(const ClientMemory& memory) {
           .fragment_elements = memory.fragment_elements()};
 }
 
+PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us) {
+  const double exchanged_s = static_cast<double>(now_us - report.exchanged_us) / us_per_s;
+  return {.node = report.node.full(),
+          .state = report.other_layout ? "other layout" : state_name(report.info.state),
+          .linked = report.linked,
+          .clock = report.info.clock,
+          .exchanges = report.exchanges,
+          .busy = report.busy,
+          .exchanged_s = report.exchanges == 0 ? 0 : exchanged_s,
+          .answer_ms = report.answer_us / us_per_ms,
+          .goodput_mbit_s = report.bytes_per_s * 8 / 1e6,
+          .consensus = report.relative_distance,
+          .blocks = report.blocks,
+          .wide_blocks = report.wide_blocks,
+          .unresolved = report.unresolved,
+          .age_intervals = report.age_intervals,
+          .quarantined_fragments = report.quarantined_fragments};
+}
+
 }  // namespace
 
 std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
@@ -103,8 +122,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
     : host_(host),
       description_(description_of(client->memory())),
       options_(options),
-      home_(client->memory().device()),
-      home_opened_(client->memory().opened()),
+      gpus_(client->memory(), host.gpu_sums()),
       clients_{client},
       memory_(client, client->session().kept(), counter.next()),
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
@@ -208,10 +226,11 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
                                "give both the memory resident, or start one process a node",
                                name()));
   }
-  if (!home_.failure().empty()) return refused(AttachStatus::job_busy, "the job's GPU here has just failed: try again");
-  if (!memory.reached_by(home_) && !memory.on_device())
+  if (!home().failure().empty())
+    return refused(AttachStatus::job_busy, "the job's GPU here has just failed: try again");
+  if (gpus_.is_elsewhere(memory) && !memory.on_device())
     return refused(AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
-  if (!memory.reached_by(home_) && home_opened_ == nullptr) {
+  if (gpus_.is_elsewhere(memory) && !gpus_.home_is_gpu()) {
     return refused(
         AttachStatus::no_device,
         fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
@@ -238,9 +257,9 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
   if (!client->joins() && joined_us_ == 0) await_those_with(*client);
   memory_.advance_numbers(*client);
-  if (is_elsewhere(*client)) include_gpu_of(*client);
+  gpus_.include(client->memory());
   client->session().keep(memory_.node());
-  client->set_home(home_);
+  client->set_home(home());
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
@@ -251,37 +270,14 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
 }
 
 const gossip::Device* Job::home_for(const ClientMemory& memory) const {
-  if (home_opened_ == nullptr || !home_.failure().empty()) return nullptr;
-  return memory.lean() || memory.key() != key() ? nullptr : &home_;
+  if (!gpus_.home_is_gpu() || !home().failure().empty()) return nullptr;
+  return memory.lean() || memory.key() != key() ? nullptr : &home();
 }
 
 void Job::gpu_failed(const gossip::Device& gpu) {
   for (const auto& client : clients_) {
-    if (&gpu == &home_ || &gpu == &client->memory().device()) client->session().close();
+    if (&gpu == &home() || &gpu == &client->memory().device()) client->session().close();
   }
-}
-
-void Job::include_gpu_of(const JobClient& client) {
-  const auto as_device = [](const std::shared_ptr<const OpenDevice>& gpu) {
-    return std::shared_ptr<const gossip::Device>(gpu, gpu->cuda.get());
-  };
-  const std::shared_ptr<const OpenDevice> gpu = client.memory().opened();
-  GpuSums* const sums = host_.gpu_sums();
-  if (!node_mean_) {
-    node_mean_ =
-        std::make_shared<device::NodeMean>(as_device(home_opened_), sums != nullptr ? sums->shared() : nullptr);
-  }
-  node_mean_->include(as_device(gpu));
-  if (sums == nullptr) return;
-  sums->add(home_opened_);
-  sums->add(gpu);
-}
-
-void Job::leave_gpu_of(const JobClient& client) {
-  GpuSums* const sums = host_.gpu_sums();
-  if (sums == nullptr || !is_elsewhere(client)) return;
-  sums->remove(home_opened_);
-  sums->remove(client.memory().opened());
 }
 
 JobClient* Job::client_of(const ClientSession& session) const {
@@ -344,7 +340,7 @@ bool Job::detached(const ClientSession& session) {
   }
   const std::shared_ptr<JobClient> client = std::move(*found);
   clients_.erase(found);
-  leave_gpu_of(*client);
+  gpus_.leave(client->memory());
   tell_places();
   client->set_detached();
   if (group_.is_shared() && joined_us_ > 0) {
@@ -535,18 +531,14 @@ std::vector<std::byte> Job::cursor() const {
   return clients_.empty() ? std::vector<std::byte>{} : clients_.front()->memory().job_cursor();
 }
 
-void Job::tell_place(JobClient& client) {
-  const auto index = static_cast<std::uint32_t>(
-      std::find_if(clients_.begin(), clients_.end(), [&](const auto& one) { return one.get() == &client; }) -
-      clients_.begin());
-  // The clients still awaited are counted, too: this daemon may die before they are back.
-  client.memory().set_place(index, std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_));
-  client.tell_members(replica_.neighbours().members());
-}
-
 void Job::tell_places() {
-  for (const auto& client : clients_)
-    tell_place(*client);
+  // The clients still awaited are counted, too: this daemon may die before they are back.
+  const std::uint32_t count = std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_);
+  std::uint32_t index = 0;
+  for (const auto& client : clients_) {
+    client->memory().set_place(index++, count);
+    client->tell_members(replica_.neighbours().members());
+  }
 }
 
 // --- time and status ----------------------------------------------------------------------------------------------
@@ -607,10 +599,10 @@ void Job::tell_clients() {
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
       .pulled_bytes = beginning_.pulled_bytes()};
+  tell_places();
   for (const auto& client : clients_) {
     ClientMemory& memory = client->memory();
     memory.set_global_clock(global_clock_);
-    tell_place(*client);
     memory.set_neighbours(partners);
     memory.set_exchanges(counters.initiated + counters.answered);
     memory.set_statistics(statistics);
@@ -640,25 +632,6 @@ ClientStatus Job::client_status(const JobClient& client) const {
           .steps = client.memory().steps(),
           .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,
           .buffers = client.memory().on_device() ? client.memory().gpu() : "host"};
-}
-
-PartnerStatus Job::partner_status(const gossip::PartnerReport& report) const {
-  const double exchanged_s = static_cast<double>(host_.now_us() - report.exchanged_us) / us_per_s;
-  return {.node = report.node.full(),
-          .state = report.other_layout ? "other layout" : state_name(report.info.state),
-          .linked = report.linked,
-          .clock = report.info.clock,
-          .exchanges = report.exchanges,
-          .busy = report.busy,
-          .exchanged_s = report.exchanges == 0 ? 0 : exchanged_s,
-          .answer_ms = report.answer_us / us_per_ms,
-          .goodput_mbit_s = report.bytes_per_s * 8 / 1e6,
-          .consensus = report.relative_distance,
-          .blocks = report.blocks,
-          .wide_blocks = report.wide_blocks,
-          .unresolved = report.unresolved,
-          .age_intervals = report.age_intervals,
-          .quarantined_fragments = report.quarantined_fragments};
 }
 
 JobStatus Job::status() const {
@@ -733,9 +706,9 @@ JobStatus Job::status() const {
   status.period_limit = period_limit_name(replica_.pace().period_limit());
   status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())
-    status.partners.push_back(partner_status(report));
-  if (node_mean_) {
-    const device::NodeMean::Counters means = node_mean_->counters();
+    status.partners.push_back(partner_status(report, host_.now_us()));
+  if (gpus_.mean()) {
+    const device::NodeMean::Counters means = gpus_.mean()->counters();
     status.gpu_means = means.summed;
     status.gpu_means_through_host = means.through_host;
     status.gpu_means_failed = means.failed;

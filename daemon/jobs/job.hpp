@@ -1,6 +1,7 @@
 // One job at this node: its clients, its replica, and what connects these to the node, the overlay and the workers.
 //
 // Job is made of parts, and passes to them what happens: messages, links, publications, finished tasks, time.
+// - JobGpus: the GPU that the model is on, and those of other clients.
 // - JobMemory: where the replica's memory is, and what of it outlives the daemon.
 // - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
 // - gossip::Group: what passes between the node's copy and each of several clients.
@@ -27,11 +28,11 @@
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/clients/reply_records.hpp"
 #include "daemon/config/config.hpp"
-#include "daemon/device/node_mean.hpp"
 #include "daemon/jobs/checkpoint_writing.hpp"
 #include "daemon/jobs/job_beginning.hpp"
 #include "daemon/jobs/job_client.hpp"
 #include "daemon/jobs/job_ending.hpp"
+#include "daemon/jobs/job_gpus.hpp"
 #include "daemon/jobs/job_memory.hpp"
 #include "daemon/report/status.hpp"
 #include "gossip/check.hpp"
@@ -63,7 +64,7 @@ class Job : public std::enable_shared_from_this<Job>,
   /// Adds a client to this job. Refused if its layout differs, or if the job is about to end.
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
   /// The device whose memory holds the replica: that of the first client's buffers.
-  [[nodiscard]] const gossip::Device& home() const { return home_; }
+  [[nodiscard]] const gossip::Device& home() const { return gpus_.home(); }
   /// The GPU that must reach this memory before its client is added: home(). Null if there is none, or if the client
   /// would be refused anyway or has lean memory, since pinning would take all of its pages.
   [[nodiscard]] const gossip::Device* home_for(const ClientMemory& memory) const;
@@ -83,9 +84,8 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
   /// False: the search for checkpoints goes on, and nobody is to be told of the job yet.
   [[nodiscard]] bool has_begun() const { return !beginning_.is_searching(); }
-  /// An exchange that a former replica of the job has answered must not be answered again (gossip::ReplyCache).
-  void add_seen(gossip::ReplyCache::Seen& seen) const { replica_.book().replies().add_seen(seen); }
-  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
+  /// An exchange that a former replica of the job has answered must not be answered again.
+  [[nodiscard]] gossip::ReplyCache& replies() { return replica_.book().replies(); }
 
   /// `settled`: each configured peer is linked, or has failed once.
   void tick(bool settled);
@@ -134,10 +134,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void complete(PullReply& reply) override;
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values,
               std::uint64_t publication_clock) override;
-  void gather(std::uint32_t fragment) override { group_.gather(fragment); }
-  void offer(std::uint32_t fragment) override { group_.offer(fragment); }
-  void take_in(std::uint32_t fragment) override { group_.take_in(fragment); }
-  void lacks_memory(int error) override;
+  void lacks_memory(int error) override;  // also of BeginningHost
   // --- gossip::GroupHost
   void lacking(gossip::Member& member, std::uint32_t fragments) override;
   void lacks_room() override;
@@ -150,11 +147,7 @@ class Job : public std::enable_shared_from_this<Job>,
 
   // --- several clients
   using Clients = std::vector<std::shared_ptr<JobClient>>;
-  /// True for a client on another GPU than home() (daemon/device/node_mean.hpp).
-  [[nodiscard]] bool is_elsewhere(const JobClient& client) const { return !client.memory().reached_by(home_); }
   [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
-  void include_gpu_of(const JobClient& client);
-  void leave_gpu_of(const JobClient& client);
   /// The clients of a former daemon's group are awaited, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void await_those_with(const JobClient& client);
@@ -165,26 +158,20 @@ class Job : public std::enable_shared_from_this<Job>,
   // --- BeginningHost
   [[nodiscard]] std::shared_ptr<void> keep() override { return shared_from_this(); }
   [[nodiscard]] bool is_gone() const override { return ended_ || client_gone(); }
-  void search_over() override { begin(); }
-  void model_decided() override { run_if_joined(); }
-  void warn_of_memory(int error) override { lacks_memory(error); }
-
-  void begin();
+  void begin() override;
+  void run_if_joined() override;
   // --- CheckpointSource
   bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) override;
   [[nodiscard]] checkpoint::Description describe() const override;
 
-  void run_if_joined();
   void read_clock();
   /// The replica's clock, in samples.
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::vector<std::byte> cursor() const;
-  void tell_place(JobClient& client);
   void tell_places();
   void tell_clients();
   void tell_run_state(JobClient& client);
   [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
-  [[nodiscard]] PartnerStatus partner_status(const gossip::PartnerReport& report) const;
   void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
   void warn_of_clock();
@@ -192,11 +179,9 @@ class Job : public std::enable_shared_from_this<Job>,
   JobHost& host_;
   JobInfo description_;
   GossipOptions options_;
-  const gossip::Device& home_;
-  std::shared_ptr<const OpenDevice> home_opened_;  // null: the processor. Kept until the replica is released
-  std::shared_ptr<device::NodeMean> node_mean_;    // made once a client is on another GPU
-  Clients clients_;                                // attached, oldest first; at most LocalGroup::max_clients
-  JobMemory memory_;                               // where the replica is, and what outlives the daemon
+  JobGpus gpus_;
+  Clients clients_;   // attached, oldest first; at most LocalGroup::max_clients
+  JobMemory memory_;  // where the replica is, and what outlives the daemon
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};

@@ -55,7 +55,7 @@ std::uint32_t JobBeginning::donors() const {
 // --- searching ----------------------------------------------------------------------------------------------------
 
 void JobBeginning::search() {
-  if (host_.checkpoints() == nullptr) return job_.search_over();
+  if (host_.checkpoints() == nullptr) return job_.begin();
   Checkpoints& checkpoints = *host_.checkpoints();
   CheckpointQuery query{.folder = checkpoints.options().folder / description_.name,
                         .job = description_.name,
@@ -66,7 +66,7 @@ void JobBeginning::search() {
   const bool taken =
       checkpoints.disk().submit([query = std::move(query)] { return find_checkpoints(query); },
                                 [this, keep = job_.keep()](CheckpointsFound&& found) { searched(std::move(found)); });
-  if (!taken) return job_.search_over();
+  if (!taken) return job_.begin();
   stage_ = Searching{};
 }
 
@@ -76,7 +76,7 @@ void JobBeginning::searched(CheckpointsFound&& found) {
     host_.log().warn("job {}: will not begin with this checkpoint: {}", description_.name, refused);
   candidates_ = std::move(found.candidates);
   stage_ = Over{};
-  job_.search_over();
+  job_.begin();
 }
 
 void JobBeginning::stop_searching() {
@@ -86,7 +86,7 @@ void JobBeginning::stop_searching() {
       "job {}: the folder of checkpoints has not answered for {} s, so the job begins without one: look "
       "at the disk of {}",
       description_.name, search_patience_us / us_per_s, host_.checkpoints()->options().folder.string());
-  job_.search_over();
+  job_.begin();
 }
 
 // --- joining ------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ void JobBeginning::joined(const gossip::Joining& joining) {
   } else {
     host_.log().info("job {}: begins with this client's model", description_.name);
   }
-  job_.model_decided();
+  job_.run_if_joined();
 }
 
 void JobBeginning::link_up(const NodeId& node) {
@@ -198,7 +198,7 @@ void JobBeginning::pulled(const NodeId& from, PullReply&& reply) {
         replica_.end_taking(f, {.there = copied.memory_error == 0});
         if (job_.is_gone()) return;
         if (copied.memory_error != 0) {
-          job_.warn_of_memory(copied.memory_error);
+          job_.lacks_memory(copied.memory_error);
           return hold_back(from, std::move(reply));
         }
         if (!copied.device_failure.empty()) {
@@ -316,7 +316,7 @@ void JobBeginning::restore_failed(const std::string& why) {
   if (!restoring->candidates.empty()) return restore_next();
   host_.log().warn("job {}: begins with this client's model", description_.name);
   stage_ = Over{};
-  job_.model_decided();
+  job_.run_if_joined();
 }
 
 void JobBeginning::restored() {
@@ -339,7 +339,7 @@ void JobBeginning::restored() {
   import_pending_ = candidate.imported;
   host_.log().info("job {}: begins with checkpoint {}, which has seen {} samples", description_.name,
                    candidate.file->path().string(), candidate.description.clock);
-  job_.model_decided();
+  job_.run_if_joined();
 }
 
 void JobBeginning::settle_import() {

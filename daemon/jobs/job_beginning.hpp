@@ -37,11 +37,11 @@ class BeginningHost {
   /// The job has ended, or its client is gone: results are not wanted any more.
   [[nodiscard]] virtual bool is_gone() const = 0;
   /// The search is over: the other nodes are to be told of the job.
-  virtual void search_over() = 0;
-  /// The model is decided on. It is there once the client has taken it over.
-  virtual void model_decided() = 0;
+  virtual void begin() = 0;
+  /// The model is decided on. The job runs once the client has taken it over.
+  virtual void run_if_joined() = 0;
   /// There was no memory for a fragment; `error` is an errno value.
-  virtual void warn_of_memory(int error) = 0;
+  virtual void lacks_memory(int error) = 0;
 };
 
 class JobBeginning {
@@ -50,7 +50,7 @@ class JobBeginning {
                gossip::Replica& replica, gossip::Executor& executor);
 
   // --- steps
-  /// Searches for checkpoints, then calls search_over(); at once if none are kept.
+  /// Searches for checkpoints, then calls BeginningHost::begin(); at once if none are kept.
   void search();
   /// Joins the nodes that run the job, with a model of this clock.
   void join(std::uint64_t clock);

@@ -39,7 +39,7 @@ void Job::lacks_room() {
 }
 
 std::shared_ptr<const gossip::MeanOver> Job::mean_over() const {
-  return node_mean_;
+  return gpus_.mean();
 }
 
 void Job::tell_of_group() {

@@ -63,13 +63,17 @@ class GroupHost {
   [[nodiscard]] virtual std::shared_ptr<const MeanOver> mean_over() const { return nullptr; }
 };
 
-class Group {
+class Group : private GroupWork {
  public:
   using Members = std::vector<std::shared_ptr<Member>>;
 
   /// The arguments outlive the group.
   Group(Replica& replica, Executor& executor, CopyMemory& copies, GroupHost& host)
-      : replica_(replica), executor_(executor), copies_(copies), host_(host) {}
+      : replica_(replica), executor_(executor), copies_(copies), host_(host) {
+    executor.set_group(*this);
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
 
   // --- the beginning
   /// Takes over the copies that a former daemon made. `clock`: the node's clock. False: the device has no room.
@@ -98,15 +102,15 @@ class Group {
   /// True if no fragment is in the first client's memory any more.
   [[nodiscard]] bool all_gathered() const;
 
-  // --- the replica's Actions
-  void gather(std::uint32_t f);
-  void offer(std::uint32_t f);
-  void take_in(std::uint32_t f);
-
   void tick(TimeUs period_us, bool runs);
 
  private:
   struct Mean;
+
+  // --- GroupWork
+  void gather(std::uint32_t f) override;
+  void offer(std::uint32_t f) override;
+  void take_in(std::uint32_t f) override;
 
   void begin_sharing(const Members& members, std::uint64_t clock);
   void add_with_standing(const std::shared_ptr<Member>& member);

@@ -10,7 +10,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr std::uint64_t never_handed = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t never_offered = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const Cl
     slot.quarantined = says(standings.unsound, f);
     client.quarantined += slot.quarantined ? 1 : 0;
     client.untaken += slot.untaken ? 1 : 0;
-    slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_handed;
+    slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_offered;
   }
   if (arrival == Arrival::without_values) client.lacking = count;
   clients_.emplace(id, std::move(client));
@@ -259,7 +259,7 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
   if (found == clients_.end()) return;
   Slot& slot = found->second.slots[f];
   slot.due = slot.awaited = false;
-  slot.changes = never_handed;
+  slot.changes = never_offered;
   slot.withheld = true;
   if (!part.replace) return;
   slot.replacing = false;

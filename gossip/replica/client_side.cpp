@@ -13,8 +13,8 @@ void ClientSide::want_publication(std::uint32_t f, Actions& out) {
 
 void ClientSide::offer_if_wanted(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
-  const PendingSet pending = fragment.pending();
-  if (pending.any({Pending::work, Pending::client}) || !pending.any({Pending::wish, Pending::correction})) return;
+  if (fragment.is_pending({Pending::work, Pending::client})) return;
+  if (!fragment.is_pending({Pending::wish, Pending::correction})) return;
   if (!has_memory(f, out)) return;
   fragment.buffers.hand_over();
   if (fragment.buffers.gathered()) {
@@ -89,7 +89,7 @@ void ClientSide::provided(std::uint32_t f, const Provided& result) {
 
 void ClientSide::vacate_if_idle(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
-  if (!provided_.contains(f) || fragment.pending().any()) return;
+  if (!provided_.contains(f) || fragment.is_pending(PendingSet::all())) return;
   fragment.buffers.drop();
   fragment.hold(stage::Vacating{});
   out.run.push_back({f, Actions::Vacate{}});

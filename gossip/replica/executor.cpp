@@ -1,5 +1,7 @@
 #include "gossip/replica/executor.hpp"
 
+#include "gossip/overloaded.hpp"
+
 namespace gossamer::gossip {
 
 namespace {
@@ -78,22 +80,20 @@ void Executor::finish(std::uint32_t f, Finished&& result, Actions& out) {
 void Executor::begin(Actions::Run&& run) {
   host_.begun(run);
   const std::uint32_t f = run.fragment;
-  struct Begin {
-    Executor& executor;
-    std::uint32_t f;
-    void operator()(EncodeTask& task) const { executor.compute(f, std::move(task)); }
-    void operator()(ConcludeTask& task) const { executor.compute(f, std::move(task)); }
-    void operator()(UndoTask& task) const { executor.compute(f, std::move(task)); }
-    void operator()(OuterTask& task) const { executor.compute(f, task); }
-    void operator()(Actions::Answer& answer) const { executor.answer(f, std::move(answer)); }
-    void operator()(const Actions::Snapshot& snapshot) const { executor.give(f, snapshot.to); }
-    void operator()(Actions::Provide) const { executor.provide(f); }
-    void operator()(Actions::Vacate) const { executor.vacate(f); }
-    void operator()(Actions::Gather) const { executor.host_.gather(f); }
-    void operator()(Actions::Offer) const { executor.host_.offer(f); }
-    void operator()(Actions::TakeIn) const { executor.host_.take_in(f); }
-  };
-  std::visit(Begin{*this, f}, run.work);
+  std::visit(Overloaded{
+                 [&](EncodeTask& task) { compute(f, std::move(task)); },
+                 [&](ConcludeTask& task) { compute(f, std::move(task)); },
+                 [&](UndoTask& task) { compute(f, std::move(task)); },
+                 [&](const OuterTask& task) { compute(f, task); },
+                 [&](Actions::Answer& answered) { answer(f, std::move(answered)); },
+                 [&](const Actions::Snapshot& snapshot) { give(f, snapshot.to); },
+                 [&](Actions::Provide) { provide(f); },
+                 [&](Actions::Vacate) { vacate(f); },
+                 [&](Actions::Gather) { group_->gather(f); },
+                 [&](Actions::Offer) { group_->offer(f); },
+                 [&](Actions::TakeIn) { group_->take_in(f); },
+             },
+             run.work);
 }
 
 template <class Computed>

@@ -75,11 +75,6 @@ class ReplicaHost {
   /// For a checkpoint: y of a publication with this clock. None: y is not finite, or its device failed.
   virtual void copied(std::uint32_t f, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock) = 0;
 
-  // --- several clients: each ends with Executor::finished()
-  virtual void gather(std::uint32_t f) = 0;
-  virtual void offer(std::uint32_t f) = 0;
-  virtual void take_in(std::uint32_t f) = 0;
-
   // --- observation
   /// There was no memory for a fragment in lean memory; `error` is an errno value.
   virtual void lacks_memory(int error) = 0;
@@ -90,6 +85,16 @@ class ReplicaHost {
   virtual void over(std::uint32_t /*f*/, bool /*done*/, bool /*commit*/) {}
   /// Everything that followed from one event has been carried out, except recalls.
   virtual void turned() {}
+};
+
+/// The work of a replica in the node's own memory (gossip/group/group.hpp). Each piece holds the fragment until it
+/// reports Replica::finished().
+class GroupWork {
+ public:
+  virtual ~GroupWork() = default;
+  virtual void gather(std::uint32_t f) = 0;
+  virtual void offer(std::uint32_t f) = 0;
+  virtual void take_in(std::uint32_t f) = 0;
 };
 
 class Executor {
@@ -109,6 +114,8 @@ class Executor {
   void work(std::uint32_t f, Arithmetic arithmetic, Report report);
   /// Stores what the replica wants stored. It is called before any other action.
   void store(Actions& actions);
+  /// `group` outlives everything that is decided. Without one, the replica is never asked to gather.
+  void set_group(GroupWork& group) { group_ = &group; }
   /// The memory holds a record at `place` that an earlier daemon wrote.
   void note_record(std::uint32_t place) { records_.insert(place); }
 
@@ -128,6 +135,7 @@ class Executor {
   Replica& replica_;
   ReplicaMemory& memory_;
   ReplicaHost& host_;
+  GroupWork* group_ = nullptr;
   std::set<std::uint32_t> records_;  // places with a record
 };
 

@@ -7,25 +7,6 @@
 
 namespace gossamer::gossip {
 
-PendingSet Fragment::pending() const {
-  PendingSet set{};
-  const auto add_if = [&](bool is, Pending item) {
-    if (is) set.add(item);
-  };
-  add_if(is_held(), Pending::work);
-  add_if(own.has_value(), Pending::own);
-  add_if(waiting.publication.has_value(), Pending::publication);
-  add_if(!waiting.undo.empty(), Pending::undo);
-  add_if(waiting.request.has_value(), Pending::request);
-  add_if(waiting.copy_clock.has_value(), Pending::copy);
-  add_if(!waiting.pulls.empty(), Pending::pull);
-  add_if(waiting.start != Waiting::Start::none, Pending::start);
-  add_if(waiting.wish != Waiting::Wish::nothing, Pending::wish);
-  add_if(buffers.has_correction(), Pending::correction);
-  add_if(buffers.parts().with_client, Pending::client);
-  return set;
-}
-
 void Fragment::hold(const Stage& next) {
   GOSSAMER_CHECK(!is_held());
   stage = next;

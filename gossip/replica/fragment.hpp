@@ -7,8 +7,8 @@
 //   own exchange:  encoding → awaiting → replied → concluding → over
 //                     └ abandoned          (partner busy, gone or silent: over at once)
 //
-// Everything that may wait for the fragment is in `waiting`, and pending() alone says what does. Replica::go_on() alone
-// says in which order it goes on. These are values, owned by Fragments, on the replica's thread.
+// Everything that may wait for the fragment is in `waiting`, and is_pending() alone says what does. Replica::go_on()
+// alone says in which order it goes on. These are values, owned by Fragments, on the replica's thread.
 
 #pragma once
 
@@ -130,13 +130,14 @@ class PendingSet {
  public:
   constexpr PendingSet(std::initializer_list<Pending> items) {
     for (const Pending item : items)
-      add(item);
+      bits_ = static_cast<std::uint16_t>(bits_ | static_cast<std::uint16_t>(item));
   }
-  constexpr void add(Pending item) { bits_ = static_cast<std::uint16_t>(bits_ | static_cast<std::uint16_t>(item)); }
-  [[nodiscard]] constexpr bool any() const { return bits_ != 0; }
-  [[nodiscard]] constexpr bool any(PendingSet of) const { return (bits_ & of.bits_) != 0; }
+  [[nodiscard]] static constexpr PendingSet all() { return PendingSet(0xFFFF); }
+  [[nodiscard]] constexpr bool contains(Pending item) const { return (bits_ & static_cast<std::uint16_t>(item)) != 0; }
 
  private:
+  constexpr explicit PendingSet(std::uint16_t bits) : bits_(bits) {}
+
   std::uint16_t bits_ = 0;
 };
 
@@ -193,7 +194,8 @@ struct Fragment {
   TimeUs outer_us = 0;                           ///< when its last outer step was
   std::uint32_t outer_exchanges = 0;             ///< exchanges since that step
 
-  [[nodiscard]] PendingSet pending() const;
+  /// True if one of these is so.
+  [[nodiscard]] bool is_pending(PendingSet of) const;
   [[nodiscard]] bool is_held() const { return !std::holds_alternative<stage::Idle>(stage); }
   [[nodiscard]] bool is_quarantined() const { return health == Health::quarantined; }
   /// The request of its own exchange was sent, and no answer has come.
@@ -205,6 +207,18 @@ struct Fragment {
   /// Ends the process if an invariant does not hold.
   void check_invariants() const;
 };
+
+/// Inline: a search through all fragments asks for few of these, and then nothing else of a fragment is read.
+inline bool Fragment::is_pending(PendingSet of) const {
+  return (of.contains(Pending::work) && is_held()) || (of.contains(Pending::own) && own) ||
+         (of.contains(Pending::publication) && waiting.publication) ||
+         (of.contains(Pending::undo) && !waiting.undo.empty()) || (of.contains(Pending::request) && waiting.request) ||
+         (of.contains(Pending::copy) && waiting.copy_clock) || (of.contains(Pending::pull) && !waiting.pulls.empty()) ||
+         (of.contains(Pending::start) && waiting.start != Waiting::Start::none) ||
+         (of.contains(Pending::wish) && waiting.wish != Waiting::Wish::nothing) ||
+         (of.contains(Pending::correction) && buffers.has_correction()) ||
+         (of.contains(Pending::client) && buffers.parts().with_client);
+}
 
 /// All fragments of a replica, and figures about all of them.
 class Fragments {

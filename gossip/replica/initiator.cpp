@@ -174,8 +174,7 @@ bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
   if (data_.finish && data_.finish->stage == Finishing::over) return false;
   // An exchange in lean memory takes long. Needless exchanges, one after the other, would put the end off for ever.
   if (data_.finish && client_.is_lean() && data_.finish->stage == Finishing::settled) return false;
-  if (fragment.pending().any({Pending::work, Pending::own}) ||
-      fragment.waiting.start == Waiting::Start::with_publication)
+  if (fragment.is_pending({Pending::work, Pending::own}) || fragment.waiting.start == Waiting::Start::with_publication)
     return false;
   return data_.pace.due(fragment.turn, now_us) && !rests(fragment, now_us);
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "gossip/check.hpp"
+#include "gossip/overloaded.hpp"
 #include "gossip/smoothed.hpp"
 
 namespace gossamer::gossip {
@@ -16,11 +18,6 @@ constexpr std::size_t max_waiting_pulls = 8;
 constexpr std::uint64_t pull_cadences = 2;
 constexpr TimeUs pull_patience_us = 3 * us_per_s;  // how long a client that does not publish is waited for
 constexpr std::uint32_t copies_ahead = 8;          // fragments that are asked for before they are copied
-
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
 
 }  // namespace
 
@@ -76,7 +73,7 @@ bool Replica::handed_over() const {
 
 bool Replica::idle() const {
   const bool busy = std::ranges::any_of(data_.fragments, [](const Fragment& fragment) {
-    return fragment.pending().any({Pending::work, Pending::own, Pending::request});
+    return fragment.is_pending({Pending::work, Pending::own, Pending::request});
   });
   return !busy && data_.book.idle();
 }
@@ -126,7 +123,7 @@ void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
 bool Replica::spoiled() const {
   return std::ranges::any_of(data_.fragments, [](const Fragment& fragment) {
     return fragment.is_quarantined() && fragment.freshness == Fragment::Freshness::used &&
-           !fragment.pending().any({Pending::work, Pending::wish, Pending::client});
+           !fragment.is_pending({Pending::work, Pending::wish, Pending::client});
   });
 }
 
@@ -149,7 +146,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // The last corrections must have reached the client as well.
   const bool delivered =
       agreed && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
-        return fragment.pending().any({Pending::work, Pending::own, Pending::client, Pending::correction});
+        return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
       });
   const bool others = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
     return !data_.neighbours.is_partner(item.second) || item.second.info.quarantined ||
@@ -530,10 +527,16 @@ void Replica::look_after_window(TimeUs now_us, Actions& out) {
 // --- for people, and for tests ------------------------------------------------------------------------------------
 
 std::vector<PartnerReport> Replica::partner_reports() const {
+  std::map<NodeId, std::uint32_t> quarantined;
+  for (const Fragment& fragment : data_.fragments) {
+    for (const auto& [partner, until_us] : fragment.quarantined_at)
+      ++quarantined[partner];
+  }
   std::vector<PartnerReport> reports = data_.neighbours.reports();
-  for (PartnerReport& report : reports)
-    report.quarantined_fragments = static_cast<std::uint32_t>(std::ranges::count_if(
-        data_.fragments, [&](const Fragment& fragment) { return fragment.quarantined_at.contains(report.node); }));
+  for (PartnerReport& report : reports) {
+    const auto found = quarantined.find(report.node);
+    report.quarantined_fragments = found == quarantined.end() ? 0 : found->second;
+  }
   return reports;
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 /// The machine's addresses are looked at this often.
 constexpr TimeUs look_at_addresses_us = 2 * us_per_s;
-/// What is told at once may go into links that have just died. It is told again this long after link_timeout_ms, when
-/// they must have been made anew.
+/// A new address is told at once, and may be lost in links that have just died. The node tells it again this long after
+/// link_timeout_ms: by then new links have replaced the dead ones.
 constexpr TimeUs tell_again_us = 5 * us_per_s;
 
 /// The address that others are told: none, the one that the user names, or the one where the node listens.

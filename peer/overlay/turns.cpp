@@ -1,20 +1,8 @@
 #include "peer/overlay/turns.hpp"
 
+#include "gossip/overloaded.hpp"
+
 namespace gossamer::peer {
-namespace {
-
-struct Teller {
-  OverlayEvents& owner;
-
-  void operator()(LinkUp& event) const { owner.link_up(event.node); }
-  void operator()(LinkDown& event) const { owner.link_down(event.node, event.reason); }
-  void operator()(NodeDead& event) const { owner.node_dead(event.node); }
-  void operator()(MessageReceived& event) const { owner.received(event.from, std::move(event.message)); }
-  void operator()(DenialsChanged&) const { owner.denials_changed(); }
-  void operator()(JoinEnded& event) const { event.joined(std::move(event.result)); }
-};
-
-}  // namespace
 
 void Turns::happened(OverlayEvent event) {
   events_.push_back(std::move(event));
@@ -26,7 +14,15 @@ void Turns::tell() {
   while (!events_.empty() && !stopped_) {
     OverlayEvent event = std::move(events_.front());
     events_.pop_front();
-    std::visit(Teller{owner_}, event);
+    std::visit(Overloaded{
+                   [&](LinkUp& up) { owner_.link_up(up.node); },
+                   [&](LinkDown& down) { owner_.link_down(down.node, down.reason); },
+                   [&](NodeDead& dead) { owner_.node_dead(dead.node); },
+                   [&](MessageReceived& received) { owner_.received(received.from, std::move(received.message)); },
+                   [&](DenialsChanged&) { owner_.denials_changed(); },
+                   [&](JoinEnded& ended) { ended.joined(std::move(ended.result)); },
+               },
+               event);
   }
   telling_ahead_ = false;
 }

@@ -105,7 +105,7 @@ struct RetiredKey {
 
   friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
 };
-/// What a node's key ring holds (peer/admission/key_ring.hpp); the first key is the one it listens with.
+/// The keys of a node's key ring (peer/admission/key_ring.hpp). The node listens with the first one.
 struct RingState {
   std::vector<RingKey> keys;
   std::vector<RetiredKey> retired;

@@ -21,8 +21,6 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// A message's header frame, with ZeroMQ's and CURVE's framing of its frames.
 constexpr std::size_t header_bytes = 240;
-/// The value of docs/reference/shared-memory.md.
-constexpr std::uint32_t record_places = 16;  // the fewest that clients have
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
@@ -72,22 +70,10 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
 
 /// A task's arithmetic runs at the end of its time and reports at once. The fragment is held meanwhile, so nothing else
 /// touches it, and the change is one event.
-class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHost {
+class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost {
  public:
-  Machine(Cluster& cluster, std::size_t i) : cluster_(cluster), i_(i) {}
+  Machine(Cluster& cluster, std::size_t i) : ExchangeMemory(cluster.nodes_[i].client.kept), cluster_(cluster), i_(i) {}
 
-  void store_given_up(std::uint64_t counter) override { client().given_up.add(counter); }
-  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override { client().own_halves[f] = halves; }
-  bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
-                    const gossip::AnsweredHalf& half) override {
-    client().records[place] = {{initiator, reply.counter}, reply, half};
-    return true;
-  }
-  void seal_record(std::uint32_t place, std::uint32_t commits) override {
-    client().records.at(place).commits = commits;
-  }
-  void note_undone(std::uint32_t place, std::uint32_t commits) override { client().records.at(place).undone = commits; }
-  void clear_record(std::uint32_t place) override { client().records.erase(place); }
   /// The shared word follows the daemon's parts, unless the client has the word or has just given it back.
   void store_parts(std::uint32_t f, const FragmentBuffers& buffers) override {
     FragmentParts& word = client().words[f];
@@ -124,9 +110,6 @@ class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHos
   [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
   void complete(PullReply& reply) override { reply.clock = client().clock_base + client().clock; }
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
-  void gather(std::uint32_t) override {}
-  void offer(std::uint32_t) override {}
-  void take_in(std::uint32_t) override {}
   void lacks_memory(int) override {}
 
   void begun(const gossip::Actions::Run& run) override {
@@ -141,7 +124,7 @@ class Cluster::Machine : public gossip::ReplicaMemory, public gossip::ReplicaHos
       event.exchange = {id_of(i_), conclude->reply.counter};
       event.kind = Event::Kind::concluded;
     } else if (const auto* undo = std::get_if<gossip::UndoTask>(&run.work)) {
-      event.exchange = client().records.at(undo->place).id;
+      event.exchange = client().kept.records.at(undo->place).id;
       event.kind = Event::Kind::undone;
     } else if (!std::holds_alternative<gossip::OuterTask>(run.work)) {
       return;
@@ -211,9 +194,7 @@ void Cluster::make_buffers(Client& client) {
   client.buffers.clear();
   client.words.assign(fragments_, FragmentParts{.generation = 1});
   client.serving.assign(fragments_, false);
-  client.own_halves.assign(fragments_, {});
-  client.given_up = {};
-  client.records.clear();
+  client.kept = {};
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = client.buffers.emplace_back(3, std::vector<float>(padded_of(f)));
     const auto [first, last] = range_of(f);
@@ -265,7 +246,7 @@ void Cluster::attach(std::size_t i, bool joins) {
     node.replica->keep_lean(options_.lean_window);
   }
   node.replica->book().replies().begin_after(node.seen);
-  remember(i);
+  node.client.kept.restore(*node.replica, *node.executor, now_us());
   const std::uint64_t clock = node.client.clock_base + node.client.clock;
   node.replica->set_clock(clock);
   node.joining.reset();
@@ -276,26 +257,6 @@ void Cluster::attach(std::size_t i, bool joins) {
   }
   run_if_joined(i);
   at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
-}
-
-/// Takes over the facts that a former daemon has stored for this one.
-void Cluster::remember(std::size_t i) {
-  Node& node = nodes_[i];
-  node.replica->book().replies().set_capacity(record_places);
-  if (node.client.given_up.floor > 0) node.replica->book().remember(node.client.given_up);
-  for (std::uint32_t f = 0; f < fragments_; ++f)
-    node.replica->remember(f, node.client.own_halves[f]);
-  node.client.given_up = node.replica->book().given_up();
-  std::erase_if(node.client.records, [&](const auto& item) {
-    const Record& record = item.second;
-    const std::uint32_t commits = node.client.words[record.reply.fragment].commits;
-    return !record.commits || !gossip::reached(commits, *record.commits) ||
-           (record.undone && gossip::reached(commits, *record.undone));
-  });
-  for (const auto& [place, record] : node.client.records) {
-    node.executor->note_record(place);
-    node.replica->book().replies().restore(record.id, place, record.reply, record.half, now_us());
-  }
 }
 
 void Cluster::kill_daemon(std::size_t i) {

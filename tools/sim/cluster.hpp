@@ -23,6 +23,7 @@
 
 #include "gossip/replica/executor.hpp"
 #include "gossip/replica/joining.hpp"
+#include "tools/sim/kept_exchanges.hpp"
 #include "tools/sim/network.hpp"
 
 namespace gossamer::sim {
@@ -97,22 +98,12 @@ class Cluster {
     bool commit = false;  ///< answered, concluded: there was something to commit
   };
 
-  /// The record of a reply, in the shared memory.
-  struct Record {
-    ExchangeId id;
-    ExchangeReply reply;
-    gossip::AnsweredHalf half;
-    std::optional<std::uint32_t> commits = {};  ///< the record counts at this count of the fragment's commits
-    std::optional<std::uint32_t> undone = {};   ///< the record is undone at this count
-  };
   struct Client {
     std::vector<float> model;                              ///< the live model
     std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
     std::vector<bool> serving;  ///< fragments with a pass under way: the model contains the correction already
-    std::vector<gossip::OwnHalves> own_halves;  ///< stored for a later daemon
-    gossip::GivenUp given_up;                   ///< stored for a later daemon
-    std::map<std::uint32_t, Record> records;    ///< stored for a later daemon; key: the place
+    KeptExchanges kept;         ///< stored for a later daemon
     std::uint64_t clock = 0;
     std::uint64_t clock_base = 0;
     std::uint64_t steps = 0;
@@ -285,7 +276,6 @@ class Cluster {
   }
   void perform(std::size_t i, gossip::Joining::Actions& actions);
   void run_if_joined(std::size_t i);
-  void remember(std::size_t i);
 
   ClusterOptions options_;
   Schedule& schedule_;

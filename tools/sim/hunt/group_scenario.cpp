@@ -11,6 +11,7 @@
 #include "gossip/check.hpp"
 #include "gossip/group/group.hpp"
 #include "tools/sim/draw.hpp"
+#include "tools/sim/kept_exchanges.hpp"
 #include "tools/sim/network.hpp"
 
 namespace gossamer::sim {
@@ -25,7 +26,6 @@ constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 constexpr std::uint32_t fragments = 2;
 constexpr std::uint32_t blocks = 1;
 constexpr std::size_t elements = blocks * block_elements;  // of one fragment
-constexpr std::uint32_t record_places = 16;
 constexpr TimeUs tick_us = 2'000;
 constexpr TimeUs await_us = 3 * us_per_s;  // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
@@ -47,20 +47,11 @@ struct Client {
 
 /// The data that outlive a node's daemons.
 struct Kept {
-  struct Record {
-    ExchangeId id;
-    ExchangeReply reply;
-    gossip::AnsweredHalf half;
-    std::optional<std::uint32_t> commits = {};
-    std::optional<std::uint32_t> undone = {};
-  };
   std::array<std::optional<gossip::CopyMemory::Copy>, fragments> copies;
   std::array<std::optional<gossip::CopyMemory::Copy>, fragments> before;  ///< what counted before the last store
   std::array<std::array<std::vector<float>, 2>, fragments> buffers;
   std::array<std::vector<gossip::Gap>, fragments> gaps;
-  std::array<gossip::OwnHalves, fragments> own_halves{};
-  gossip::GivenUp given_up;
-  std::map<std::uint32_t, Record> records;
+  KeptExchanges exchanges;
   std::optional<std::size_t> holder;
 };
 
@@ -107,26 +98,13 @@ class SimMember : public gossip::Member {
 };
 
 /// One daemon's life at a node, from its first client on.
-class Life : public gossip::ReplicaMemory,
-             public gossip::CopyMemory,
-             public gossip::ReplicaHost,
-             public gossip::GroupHost {
+class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::ReplicaHost, public gossip::GroupHost {
  public:
   Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter);
   void add(std::size_t index);
   void tick();
   void woken();
 
-  void store_given_up(std::uint64_t counter) override { kept_.given_up.add(counter); }
-  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override { kept_.own_halves[f] = halves; }
-  bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
-                    const gossip::AnsweredHalf& half) override {
-    kept_.records[place] = {{initiator, reply.counter}, reply, half};
-    return true;
-  }
-  void seal_record(std::uint32_t place, std::uint32_t commits) override { kept_.records.at(place).commits = commits; }
-  void note_undone(std::uint32_t place, std::uint32_t commits) override { kept_.records.at(place).undone = commits; }
-  void clear_record(std::uint32_t place) override { kept_.records.erase(place); }
   void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override;
   void tell_due() override {}
   bool recall(std::uint32_t f) override { return members[0]->due(f) && members[0]->recall(f); }
@@ -149,9 +127,6 @@ class Life : public gossip::ReplicaMemory,
   [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
   void complete(PullReply&) override {}
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
-  void gather(std::uint32_t f) override { group.gather(f); }
-  void offer(std::uint32_t f) override { group.offer(f); }
-  void take_in(std::uint32_t f) override { group.take_in(f); }
   void lacks_memory(int) override {}
   void turned() override { replica->check_invariants(); }
   void lacking(gossip::Member& member, std::uint32_t lacking) override {
@@ -172,7 +147,6 @@ class Life : public gossip::ReplicaMemory,
   [[nodiscard]] std::uint64_t clock() const {
     return group.is_shared() ? group.local().clock() : members[0]->own_clock();
   }
-  void remember();
   void run_if_all_are_back();
 
  public:
@@ -258,7 +232,8 @@ std::unique_ptr<gossip::Replica> replica_of(Scenario& scenario, std::size_t i, C
 }
 
 Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter)
-    : scenario_(scenario),
+    : ExchangeMemory(scenario.nodes[node].kept.exchanges),
+      scenario_(scenario),
       node_(node),
       kept_(scenario.nodes[node].kept),
       began_us_(scenario.schedule.now_us()),
@@ -272,30 +247,11 @@ Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::Exch
     numbers_[f] = std::max(numbers_[f], members[0]->last_noted(f));
   group.set_first(members[0]);
   if (!group.take_copies_over(members[0]->own_clock())) throw std::runtime_error("a copy could not be taken over");
-  remember();
+  kept_.exchanges.restore(*replica, executor, replica_now_us());
+  kept_.holder = first;
   awaited_ = members[0]->were();
   executor.decide([&](Actions& out) { replica->enter(Phase::joining, out); });
   run_if_all_are_back();
-}
-
-void Life::remember() {
-  gossip::ReplyCache& replies = replica->book().replies();
-  replies.set_capacity(record_places);
-  std::erase_if(kept_.records, [&](const auto& item) {
-    const Kept::Record& record = item.second;
-    const std::uint32_t commits = replica->buffers(record.reply.fragment).parts().commits;
-    return !record.commits || !gossip::reached(commits, *record.commits) ||
-           (record.undone && gossip::reached(commits, *record.undone));
-  });
-  for (const auto& [place, record] : kept_.records) {
-    executor.note_record(place);
-    replies.restore(record.id, place, record.reply, record.half, replica_now_us());
-  }
-  if (kept_.given_up.floor > 0) replica->book().remember(kept_.given_up);
-  for (std::uint32_t f = 0; f < fragments; ++f)
-    replica->remember(f, kept_.own_halves[f]);
-  kept_.given_up = replica->book().given_up();
-  kept_.holder = members[0]->index();
 }
 
 void Life::add(std::size_t index) {
@@ -475,8 +431,8 @@ void Scenario::kill(std::size_t i) {
   node.life.reset();
   if (fault_ == GroupFault::lost_copy) node.kept.copies = {};
   if (fault_ == GroupFault::late_copy) node.kept.copies = node.kept.before;
-  if (fault_ == GroupFault::lost_records) node.kept.records.clear();
-  if (fault_ == GroupFault::lost_own_halves) node.kept.own_halves = {};
+  if (fault_ == GroupFault::lost_records) node.kept.exchanges.records.clear();
+  if (fault_ == GroupFault::lost_own_halves) node.kept.exchanges.own_halves.clear();
   for (Client& client : node.clients) {
     if (fault_ == GroupFault::lost_receipts) client.receipts = {};
     for (auto& two : client.receipts) {

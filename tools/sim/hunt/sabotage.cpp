@@ -248,18 +248,15 @@ Sabotage lost_at_death(void (*lose)(Cluster::Client& client)) {
 }
 
 Sabotage lost_records(const Swarm&) {
-  return lost_at_death([](Cluster::Client& client) { client.records.clear(); });
+  return lost_at_death([](Cluster::Client& client) { client.kept.records.clear(); });
 }
 
 Sabotage lost_given_up(const Swarm&) {
-  return lost_at_death([](Cluster::Client& client) { client.given_up.counters.clear(); });
+  return lost_at_death([](Cluster::Client& client) { client.kept.given_up.counters.clear(); });
 }
 
 Sabotage lost_own_halves(const Swarm&) {
-  return lost_at_death([](Cluster::Client& client) {
-    for (gossip::OwnHalves& halves : client.own_halves)
-      halves = {};
-  });
+  return lost_at_death([](Cluster::Client& client) { client.kept.own_halves.clear(); });
 }
 
 Sabotage both_answer(const Swarm&) {

@@ -391,9 +391,6 @@ struct Node : ReplicaMemory, ReplicaHost {
   [[nodiscard]] std::uint64_t hash_of(std::span<const float>) const override { return 0; }
   void complete(PullReply&) override {}
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
-  void gather(std::uint32_t) override {}
-  void offer(std::uint32_t) override {}
-  void take_in(std::uint32_t) override {}
   void lacks_memory(int) override {}
 
   /// Values that the client is to take over.

@@ -1,4 +1,4 @@
-// What a node that goes on after a death still has to take in.
+// After a daemon has died, its successor reads in receipts which publications it still has to take in.
 
 #include "gossip/group/receipts.hpp"
 

@@ -78,7 +78,7 @@ struct Lone {
     }
   }
   void done(std::uint32_t f, Finished&& result) { replica->finished(f, std::move(result), now_us, out); }
-  /// What has been started of one kind and not been taken yet.
+  /// The work of one kind that the replica has begun. The test has not taken it yet.
   template <class Kind>
   std::vector<std::pair<std::uint32_t, Kind>> begun() const {
     std::vector<std::pair<std::uint32_t, Kind>> found;

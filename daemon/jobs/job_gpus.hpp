@@ -1,0 +1,40 @@
+// The devices of one job at this node. One is *home*: its first client's, whose memory holds the replica. Clients on
+// other GPUs are *elsewhere*, and take part through a mean over several GPUs (daemon/device/node_mean.hpp).
+//
+// Owned by Job, on the loop's thread.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "daemon/clients/client_memory.hpp"
+#include "daemon/device/node_mean.hpp"
+#include "daemon/jobs/gpu_sums.hpp"
+
+namespace gossamer::daemon {
+
+class JobGpus {
+ public:
+  /// If `sums` is null, sums over several GPUs go through the host's memory. It outlives this object.
+  JobGpus(const ClientMemory& first, GpuSums* sums) : home_(first.device()), opened_(first.opened()), sums_(sums) {}
+
+  [[nodiscard]] const gossip::Device& home() const { return home_; }
+  /// Home is a GPU, and not the processor.
+  [[nodiscard]] bool home_is_gpu() const { return opened_ != nullptr; }
+  /// True for a client on another GPU than home().
+  [[nodiscard]] bool is_elsewhere(const ClientMemory& memory) const { return !memory.reached_by(home_); }
+  /// A client with this memory has come, or has gone. Nothing changes if it is at home.
+  void include(const ClientMemory& memory);
+  void leave(const ClientMemory& memory);
+  /// Null: all clients have been at home.
+  [[nodiscard]] const std::shared_ptr<device::NodeMean>& mean() const { return mean_; }
+
+ private:
+  const gossip::Device& home_;
+  std::shared_ptr<const OpenDevice> opened_;  // null: the processor. Kept until the replica is released
+  GpuSums* sums_;
+  std::shared_ptr<device::NodeMean> mean_;  // made once a client is elsewhere
+};
+
+}  // namespace gossamer::daemon

@@ -70,26 +70,10 @@ class Reader {
 
  private:
   void read_profile(const toml::table& root);
-  void read_section(const OptionSection& section, const toml::table& table);
   void read_key(const OptionSection& section, const toml::key& key, const toml::node& node);
-  void read_option(const Option& option, const toml::node& node, std::uint32_t line);
   void check_together();
   void unknown_section(std::string_view name, std::uint32_t line);
   void unknown_key(const OptionSection& section, std::string_view key, std::uint32_t line);
-
-  /// Each take() stores the value, or says what is wrong with it.
-  std::string take(std::string* value, const Option& option, const toml::node& node) const;
-  std::string take(std::filesystem::path* value, const Option& option, const toml::node& node) const;
-  std::string take(std::int64_t* value, const Option& option, const toml::node& node) const;
-  std::string take(double* value, const Option& option, const toml::node& node) const;
-  std::string take(bool* value, const Option& option, const toml::node& node) const;
-  std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) const;
-  std::string take(CodecChoice* value, const Option& option, const toml::node& node) const;
-  std::string take(LogLevel* value, const Option& option, const toml::node& node) const;
-  std::string take(LogFormat* value, const Option& option, const toml::node& node) const;
-  std::string take(Profile* value, const Option& option, const toml::node& node) const;
-  std::string take(Restore* value, const Option& option, const toml::node& node) const;
-  std::string take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const;
 
   void problem(std::uint32_t line, std::string_view name, std::string_view what) {
     ++problem_count_;
@@ -98,7 +82,7 @@ class Reader {
 
   std::string source_;
   Config config_;
-  std::map<std::string, std::uint32_t, std::less<>> lines_;  // by "section.key"; at most the table's rows
+  std::map<std::string, std::uint32_t, std::less<>> lines_;  // by "[section] key"; at most the table's rows
   std::string text_;
   std::size_t problem_count_ = 0;
 };
@@ -115,11 +99,13 @@ void apply_profile(Config& config) {
   config.overlay.suspicion_mult = patient.suspicion_mult;
 }
 
+// Each take() stores the value of an option, or says what is wrong with it.
+
 std::string wrong_type(const Option& option, const toml::node& node) {
   return fmt::format("is {}; it must be {}", type_name(node), allowed_values(option));
 }
 
-std::string Reader::take(std::string* value, const Option& option, const toml::node& node) const {
+std::string take(std::string* value, const Option& option, const toml::node& node) {
   const std::optional<std::string> text = node.value_exact<std::string>();
   if (!text) return wrong_type(option, node);
   if (const std::string what = text_problem(option.form, *text); !what.empty()) return what;
@@ -127,7 +113,7 @@ std::string Reader::take(std::string* value, const Option& option, const toml::n
   return {};
 }
 
-std::string Reader::take(std::filesystem::path* value, const Option& option, const toml::node& node) const {
+std::string take(std::filesystem::path* value, const Option& option, const toml::node& node) {
   const std::optional<std::string> text = node.value_exact<std::string>();
   if (!text) return wrong_type(option, node);
   if (!text->empty() && (text->front() != '/' || text->find('\0') != std::string::npos))
@@ -136,32 +122,33 @@ std::string Reader::take(std::filesystem::path* value, const Option& option, con
   return {};
 }
 
-std::string Reader::take(std::int64_t* value, const Option& option, const toml::node& node) const {
+std::string take(std::int64_t* value, const Option& option, const toml::node& node) {
   const std::optional<std::int64_t> number = node.value_exact<std::int64_t>();
   if (!number) return wrong_type(option, node);
-  if (*number < static_cast<std::int64_t>(option.least) || *number > static_cast<std::int64_t>(option.most))
+  const auto& [least, most, unit] = option.bounds;
+  if (*number < static_cast<std::int64_t>(least) || *number > static_cast<std::int64_t>(most))
     return fmt::format("{} is out of bounds; it must be {}", *number, allowed_values(option));
   *value = *number;
   return {};
 }
 
-std::string Reader::take(double* value, const Option& option, const toml::node& node) const {
+std::string take(double* value, const Option& option, const toml::node& node) {
   if (!node.is_number()) return wrong_type(option, node);
   const double number = node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
-  if (!(number >= option.least && number <= option.most))  // written so that NaN is refused
+  if (!(number >= option.bounds.least && number <= option.bounds.most))  // written so that NaN is refused
     return fmt::format("{} is out of bounds; it must be {}", number, allowed_values(option));
   *value = number;
   return {};
 }
 
-std::string Reader::take(bool* value, const Option& option, const toml::node& node) const {
+std::string take(bool* value, const Option& option, const toml::node& node) {
   const std::optional<bool> yes = node.value_exact<bool>();
   if (!yes) return wrong_type(option, node);
   *value = *yes;
   return {};
 }
 
-std::string Reader::take(std::vector<std::string>* value, const Option& option, const toml::node& node) const {
+std::string take(std::vector<std::string>* value, const Option& option, const toml::node& node) {
   const toml::array* list = node.as_array();
   if (list == nullptr) return wrong_type(option, node);
   if (list->size() > max_peers) return fmt::format("has {} entries; at most {} are allowed", list->size(), max_peers);
@@ -176,47 +163,15 @@ std::string Reader::take(std::vector<std::string>* value, const Option& option, 
   return {};
 }
 
-template <class Enumeration, std::size_t count>
-std::string take_choice(Enumeration* value, const char* const (&names)[count], const Option& option,
-                        const toml::node& node) {
+template <class Choice>
+requires std::is_enum_v<Choice> std::string take(Choice* value, const Option& option, const toml::node& node) {
   const std::optional<std::string> text = node.value_exact<std::string>();
   if (!text) return wrong_type(option, node);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (*text != names[i]) continue;
-    *value = static_cast<Enumeration>(i);
-    return {};
-  }
-  return fmt::format("\"{}\" is not known; it must be {}", *text, allowed_values(option));
-}
-
-std::string Reader::take(CodecChoice* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, codec_names, option, node);
-}
-
-std::string Reader::take(Profile* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, profile_names, option, node);
-}
-
-std::string Reader::take(Restore* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, restore_names, option, node);
-}
-
-std::string Reader::take(gossip::PartnerPolicy* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, gossip::policy_names, option, node);
-}
-
-std::string Reader::take(LogFormat* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, log_format_names, option, node);
-}
-
-std::string Reader::take(LogLevel* value, const Option& option, const toml::node& node) const {
-  return take_choice(value, log_level_names, option, node);
-}
-
-void Reader::read_option(const Option& option, const toml::node& node, std::uint32_t line) {
-  lines_.emplace(fmt::format("{}.{}", option.section, option.key), line);
-  const std::string what = std::visit([&](auto* value) { return take(value, option, node); }, option.field(config_));
-  if (!what.empty()) problem(line, fmt::format("[{}] {}", option.section, option.key), what);
+  const auto names = names_of(Choice{});
+  const auto named = std::ranges::find(names, *text);
+  if (named == names.end()) return fmt::format("\"{}\" is not known; it must be {}", *text, allowed_values(option));
+  *value = static_cast<Choice>(named - names.begin());
+  return {};
 }
 
 void Reader::unknown_section(std::string_view name, std::uint32_t line) {
@@ -224,9 +179,9 @@ void Reader::unknown_section(std::string_view name, std::uint32_t line) {
     if (resembles(name, section.name))
       return problem(line, name, fmt::format("no such section; did you mean [{}]?", section.name));
   }
-  for (const Option& option : option_table()) {
-    if (name == option.key)
-      return problem(line, name, fmt::format("stands outside a section; it belongs under [{}]", option.section));
+  for (const OptionSection& section : option_sections()) {
+    if (std::ranges::find(section.options, name, &Option::key) != section.options.end())
+      return problem(line, name, fmt::format("stands outside a section; it belongs under [{}]", section.name));
   }
   std::string known;
   for (const OptionSection& section : option_sections())
@@ -236,13 +191,13 @@ void Reader::unknown_section(std::string_view name, std::uint32_t line) {
 
 void Reader::unknown_key(const OptionSection& section, std::string_view key, std::uint32_t line) {
   const std::string name = fmt::format("[{}] {}", section.name, key);
+  for (const OptionSection& other : option_sections()) {
+    if (std::ranges::find(other.options, key, &Option::key) != other.options.end())
+      return problem(line, name, fmt::format("no such option here; it belongs under [{}]", other.name));
+  }
   const Option* nearest = nullptr;
   std::string known;
-  for (const Option& option : option_table()) {
-    const bool here = std::string_view(option.section) == section.name;
-    if (!here && key == option.key)
-      return problem(line, name, fmt::format("no such option here; it belongs under [{}]", option.section));
-    if (!here) continue;
+  for (const Option& option : section.options) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", option.key);
     if (resembles(key, option.key) &&
         (nearest == nullptr || edit_distance(key, option.key) < edit_distance(key, nearest->key)))
@@ -252,61 +207,43 @@ void Reader::unknown_key(const OptionSection& section, std::string_view key, std
   problem(line, name, fmt::format("no such option; there are {}", known));
 }
 
-/// A profile changes defaults, so read_profile() has run before.
-void Reader::read_section(const OptionSection& section, const toml::table& table) {
-  for (const auto& [key, node] : table) {
-    if (std::string_view(section.name) != "gossip" || key.str() != "profile") read_key(section, key, node);
-  }
-}
-
 /// The profile is read before everything else, wherever it stands in the file.
 void Reader::read_profile(const toml::table& root) {
   const toml::table* table = root["gossip"].as_table();
   if (table == nullptr) return;
-  const auto sections = option_sections();
-  const auto gossip =
-      std::ranges::find_if(sections, [](const auto& s) { return std::string_view(s.name) == "gossip"; });
+  const OptionSection& gossip = *std::ranges::find(option_sections(), std::string_view("gossip"), &OptionSection::name);
   for (const auto& [key, node] : *table) {
-    if (key.str() == "profile") read_key(*gossip, key, node);
+    if (key.str() == "profile") read_key(gossip, key, node);
   }
   apply_profile(config_);
 }
 
 void Reader::read_key(const OptionSection& section, const toml::key& key, const toml::node& node) {
   const std::uint32_t line = key.source().begin.line;
-  const auto options = option_table();
-  const auto option = std::ranges::find_if(options, [&](const Option& candidate) {
-    return std::string_view(candidate.section) == section.name && key.str() == candidate.key;
-  });
-  if (option == options.end()) {
-    unknown_key(section, key.str(), line);
-  } else {
-    read_option(*option, node, line);
-  }
+  const auto option = std::ranges::find(section.options, key.str(), &Option::key);
+  if (option == section.options.end()) return unknown_key(section, key.str(), line);
+  const std::string name = fmt::format("[{}] {}", section.name, option->key);
+  lines_.emplace(name, line);
+  const std::string what = std::visit([&](auto* value) { return take(value, *option, node); }, option->field(config_));
+  if (!what.empty()) problem(line, name, what);
 }
 
 /// Checks options that make sense only together. A problem is reported at the option that was set.
 void Reader::check_together() {
-  struct Name {
-    const char* section;
-    const char* key;
-  };
-  const auto at_least = [&](Name name, std::int64_t value, std::initializer_list<Name> others, const char* relation,
+  const auto at_least = [&](const char* name, std::int64_t value, const char* relation, const char* other,
                             std::int64_t bound) {
     if (value >= bound) return;
-    auto set = lines_.find(fmt::format("{}.{}", name.section, name.key));
-    for (const Name& other : others)
-      if (set == lines_.end()) set = lines_.find(fmt::format("{}.{}", other.section, other.key));
-    problem(set == lines_.end() ? 1 : set->second, fmt::format("[{}] {}", name.section, name.key),
-            fmt::format("{} is too short; it must be at least {}, that is {} ms", value, relation, bound));
+    auto set = lines_.find(name);
+    if (set == lines_.end()) set = lines_.find(other);
+    problem(set == lines_.end() ? 1 : set->second, name,
+            fmt::format("{} is too short; it must be at least {} {}, that is {} ms", value, relation, other, bound));
   };
   const OverlayConfig& overlay = config_.overlay;
-  at_least({"overlay", "link_timeout_ms"}, overlay.link_timeout_ms, {{"overlay", "ping_ms"}}, "twice [overlay] ping_ms",
-           2 * overlay.ping_ms);
-  at_least({"overlay", "probe_interval_ms"}, overlay.probe_interval_ms, {{"overlay", "probe_timeout_ms"}},
-           "one more than [overlay] probe_timeout_ms", overlay.probe_timeout_ms + 1);
-  at_least({"gossip", "exchange_lifetime_ms"}, config_.gossip.exchange_lifetime_ms, {{"overlay", "link_timeout_ms"}},
-           "twice [overlay] link_timeout_ms", 2 * overlay.link_timeout_ms);
+  at_least("[overlay] link_timeout_ms", overlay.link_timeout_ms, "twice", "[overlay] ping_ms", 2 * overlay.ping_ms);
+  at_least("[overlay] probe_interval_ms", overlay.probe_interval_ms, "one more than", "[overlay] probe_timeout_ms",
+           overlay.probe_timeout_ms + 1);
+  at_least("[gossip] exchange_lifetime_ms", config_.gossip.exchange_lifetime_ms, "twice", "[overlay] link_timeout_ms",
+           2 * overlay.link_timeout_ms);
 }
 
 Config Reader::read(const toml::table& root) {
@@ -314,12 +251,14 @@ Config Reader::read(const toml::table& root) {
   for (const auto& [key, node] : root) {
     const std::uint32_t line = key.source().begin.line;
     const auto sections = option_sections();
-    const auto section =
-        std::ranges::find_if(sections, [&](const OptionSection& known) { return key.str() == known.name; });
+    const auto section = std::ranges::find(sections, key.str(), &OptionSection::name);
     if (section == sections.end()) {
       unknown_section(key.str(), line);
     } else if (const toml::table* table = node.as_table()) {
-      read_section(*section, *table);
+      for (const auto& [option, value] : *table) {
+        // read_profile() has read it
+        if (section->name != std::string_view("gossip") || option.str() != "profile") read_key(*section, option, value);
+      }
     } else {
       problem(line, key.str(),
               fmt::format("is {}; it must be a section, written [{}]", type_name(node), section->name));
@@ -402,8 +341,7 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
     } else {
       return std::unexpected(
           "there is no folder for the node's state: /var/lib/gossamer cannot be written, and neither XDG_STATE_HOME "
-          "nor HOME is "
-          "set. Set [node] state_dir.");
+          "nor HOME is set. Set [node] state_dir.");
     }
   }
   if (config.node.workers == 0) config.node.workers = std::min<std::int64_t>(machine.cores, default_max_workers);
@@ -416,12 +354,14 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
 Reload reload(const Config& running, const Config& next) {
   Reload result{running, {}, {}};
   Config wanted = next;
-  for (const Option& option : option_table()) {
-    if (toml_value(option, running) == toml_value(option, next)) continue;
-    (option.reloads ? result.changed : result.need_restart).push_back(fmt::format("{}.{}", option.section, option.key));
-    if (!option.reloads) continue;
-    std::visit([&]<class Value>(Value* to) { *to = *std::get<Value*>(option.field(wanted)); },
-               option.field(result.config));
+  for (const OptionSection& section : option_sections()) {
+    for (const Option& option : section.options) {
+      if (toml_value(option, running) == toml_value(option, next)) continue;
+      (option.reloads ? result.changed : result.need_restart).push_back(fmt::format("{}.{}", section.name, option.key));
+      if (!option.reloads) continue;
+      std::visit([&]<class Value>(Value* to) { *to = *std::get<Value*>(option.field(wanted)); },
+                 option.field(result.config));
+    }
   }
   return result;
 }

@@ -20,64 +20,42 @@ namespace {
 
 constexpr double most_seed = 9'007'199'254'740'992;  // 2^53: exact in every tool that reads numbers as doubles
 
-constexpr OptionSection sections[] = {
-    {"node", "This machine."},
-    {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key."},
-    {"gossip", "How replicas are averaged."},
-    {"limits", "Limits on what local training processes take."},
-    {"metrics", "The node's status page, and metrics for Prometheus."},
-    {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training."},
-    {"gpus",
-     "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them, and models that are averaged "
-     "in "
-     "their memory."},
-    {"log", "The daemon's log."},
-};
-
-// Row: section, key, field, unit, least, most, form, reloads, text.
-constexpr Option options[] = {
-    {.section = "node",
-     .key = "name",
+constexpr Option node_options[] = {
+    {.key = "name",
      .field = [](Config& c) -> OptionField { return &c.node.name; },
      .form = TextForm::name,
      .text = "The node's name in tables and logs. Empty: the host's name. A node is identified by its key, never by "
              "this name."},
-    {.section = "node",
-     .key = "state_dir",
+    {.key = "state_dir",
      .field = [](Config& c) -> OptionField { return &c.node.state_dir; },
      .text = "Folder of the node's key pair, cluster key and lock; one daemon at a time uses it. Empty: "
              "/var/lib/gossamer if it can be written, else $XDG_STATE_HOME/gossamer or ~/.local/state/gossamer."},
-    {.section = "node",
-     .key = "socket_dir",
+    {.key = "socket_dir",
      .field = [](Config& c) -> OptionField { return &c.node.socket_dir; },
      .text = "Folder of the sockets for training processes (client.sock) and gossamerctl (control.sock). Empty: the "
              "first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; with another "
              "folder, set GOSSAMER_SOCKET for training processes."},
-    {.section = "node",
-     .key = "workers",
+    {.key = "workers",
      .field = [](Config& c) -> OptionField { return &c.node.workers; },
-     .unit = "threads",
-     .most = 256,
+     .bounds = {0, 256, "threads"},
      .text = "Threads that encode and average. 0: one a core, at most 8. More keep up with faster links; each takes "
              "a core from training while it works."},
-    {.section = "node",
-     .key = "io_threads",
+    {.key = "io_threads",
      .field = [](Config& c) -> OptionField { return &c.node.io_threads; },
-     .unit = "threads",
-     .most = 64,
+     .bounds = {0, 64, "threads"},
      .text =
          "Threads that encrypt and move bytes. 0: 1, or 3 on machines with 8 cores and more. One does about 1 GB/s, "
          "sent and received together, and a link stays with one: more help only with several fast links, and each "
          "takes a core from training while it works. Odd numbers spread links better than even ones."},
+};
 
-    {.section = "overlay",
-     .key = "listen",
+constexpr Option overlay_options[] = {
+    {.key = "listen",
      .field = [](Config& c) -> OptionField { return &c.overlay.listen; },
      .form = TextForm::listen,
      .text = "Address to listen on for other nodes. The default is reachable from this machine only; for a cluster, "
              "tcp://*:7946 or the address of one network. Port 0 takes any free one."},
-    {.section = "overlay",
-     .key = "advertise",
+    {.key = "advertise",
      .field = [](Config& c) -> OptionField { return &c.overlay.advertise; },
      .form = TextForm::advertised,
      .reloads = true,
@@ -86,15 +64,13 @@ constexpr Option options[] = {
          "address listened on, and with `listen` at * or 0.0.0.0 the one where others see this node; a machine that "
          "moves to another network is found again by itself. \"none\": nobody can dial this node, it dials out "
          "only (behind a NAT, say)."},
-    {.section = "overlay",
-     .key = "interface",
+    {.key = "interface",
      .field = [](Config& c) -> OptionField { return &c.overlay.interface; },
      .text =
          "Network interface that every connection with other nodes goes through, coming or going, as `ip link` names "
          "it. Nodes on the same machine then reach this one through it or not at all. Empty: as the machine "
          "routes."},
-    {.section = "overlay",
-     .key = "peers",
+    {.key = "peers",
      .field = [](Config& c) -> OptionField { return &c.overlay.peers; },
      .form = TextForm::address,
      .reloads = true,
@@ -102,307 +78,243 @@ constexpr Option options[] = {
          "Nodes to join through, each as tcp://host:port. One that is up is enough: it tells of all others. Each is "
          "dialled again and again for as long as it is listed and no member. At most 1024, of which the first 64, "
          "in the order of their texts, are asked to introduce a newcomer."},
-    {.section = "overlay",
-     .key = "cluster_key_file",
+    {.key = "cluster_key_file",
      .field = [](Config& c) -> OptionField { return &c.overlay.cluster_key_file; },
      .text = "File with the key that admits nodes; the same on every node, readable for the daemon only. Empty: "
              "cluster.key in the state folder, made at the first start."},
-    {.section = "overlay",
-     .key = "join",
+    {.key = "join",
      .field = [](Config& c) -> OptionField { return &c.overlay.join; },
      .form = TextForm::invitation,
      .text = "Invitation to a cluster, the line that `gossamerctl invite` printed on a member. Used while there is no "
              "cluster key file, which it brings; without effect after that. The line is a secret until it expires: let "
              "nobody else read this file. Empty: none."},
-    {.section = "overlay",
-     .key = "denied",
+    {.key = "denied",
      .field = [](Config& c) -> OptionField { return &c.overlay.denied; },
      .form = TextForm::node_id,
      .reloads = true,
      .text = "Ids of nodes that get no link to this one, whatever key they hold and whatever other members say; "
              "`gossamerctl deny` does so for the whole cluster. At most 1024."},
-    {.section = "overlay",
-     .key = "ping_ms",
+    {.key = "ping_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.ping_ms; },
-     .unit = "ms",
-     .least = 20,
-     .most = 60'000,
+     .bounds = {20, 60'000, "ms"},
      .text = "Time between two signs of life on a link. Shorter notices a loss sooner and costs a small message each "
              "way."},
-    {.section = "overlay",
-     .key = "link_timeout_ms",
+    {.key = "link_timeout_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.link_timeout_ms; },
-     .unit = "ms",
-     .least = 100,
-     .most = 600'000,
+     .bounds = {100, 600'000, "ms"},
      .text = "A link that has been silent for this long is taken for lost and dialled again; its connection for bulk "
              "may be for ten times as long. At least twice ping_ms. Shorter reacts sooner; longer mistakes fewer "
              "pauses for losses, which cost only a new link."},
-    {.section = "overlay",
-     .key = "probe_interval_ms",
+    {.key = "probe_interval_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.probe_interval_ms; },
-     .unit = "ms",
-     .least = 100,
-     .most = 60'000,
+     .bounds = {100, 60'000, "ms"},
      .text = "In each interval one member is probed; a member whose link has broken comes first. A crash is "
              "declared after about this time and suspicion_mult times it again. Shorter notices sooner and costs a "
              "message of about 100 bytes each way. 5000 with profile internet."},
-    {.section = "overlay",
-     .key = "probe_timeout_ms",
+    {.key = "probe_timeout_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.probe_timeout_ms; },
-     .unit = "ms",
-     .least = 50,
-     .most = 30'000,
+     .bounds = {50, 30'000, "ms"},
      .text = "A member that has not answered a probe for this long is probed through three others. Must be above the "
              "round trips of the "
              "network, and less than probe_interval_ms. 3000 with profile internet."},
-    {.section = "overlay",
-     .key = "suspicion_mult",
+    {.key = "suspicion_mult",
      .field = [](Config& c) -> OptionField { return &c.overlay.suspicion_mult; },
-     .least = 1,
-     .most = 100,
+     .bounds = {1, 100},
      .text = "A member that nobody reaches is first suspected, for max(1, log10(members)) times this many "
              "probe_interval_ms, and up to six times as long while no other node suspects it. In that time it can "
              "refute the suspicion. With more, fewer pauses are mistaken for deaths; but exchanges with a dead member "
              "wait longer. 6 with "
              "profile internet."},
-    {.section = "overlay",
-     .key = "full_view_limit",
+    {.key = "full_view_limit",
      .field = [](Config& c) -> OptionField { return &c.overlay.full_view_limit; },
-     .unit = "nodes",
-     .least = 1,
-     .most = 64,
+     .bounds = {1, 64, "nodes"},
      .text = "In a cluster of up to this many other nodes, every node has a link to every other. In a larger one each "
              "node keeps links to some only (active_view). A larger limit averages faster, and costs a link and its "
              "heartbeats for each node. The same on every node."},
-    {.section = "overlay",
-     .key = "active_view",
+    {.key = "active_view",
      .field = [](Config& c) -> OptionField { return &c.overlay.active_view; },
-     .unit = "nodes",
-     .least = 2,
-     .most = 32,
+     .bounds = {2, 32, "nodes"},
      .text = "Neighbours that a node looks for in a cluster larger than full_view_limit; it takes two more if asked. "
              "More mix faster and survive more losses at once, and cost a link each."},
-    {.section = "overlay",
-     .key = "passive_view",
+    {.key = "passive_view",
      .field = [](Config& c) -> OptionField { return &c.overlay.passive_view; },
-     .unit = "nodes",
-     .least = 2,
-     .most = 256,
+     .bounds = {2, 256, "nodes"},
      .text = "Other members that a node remembers in such a cluster, to replace neighbours that it loses. Four times "
              "active_view finds "
              "one even after many have died at once."},
+};
 
-    {.section = "gossip",
-     .key = "profile",
+constexpr Option gossip_options[] = {
+    {.key = "profile",
      .field = [](Config& c) -> OptionField { return &c.gossip.profile; },
      .reloads = true,
      .text = "The network that the defaults suit. lan: machines in one network, equal or not. internet: sites some 50 "
              "Mbit/s and 100 ms apart; codec q4, period_ms 1000 and partners weighted, and for the overlay, from the "
              "next start, probe_interval_ms 5000, probe_timeout_ms 3000 and suspicion_mult 6, where this file does not "
              "say otherwise."},
-    {.section = "gossip",
-     .key = "codec",
+    {.key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,
      .text = "How values travel: q8 sends one byte an element, q4 half a byte with more noise, f32 four bytes, as the "
              "reference. auto: q8, and q4 over links below 1 Gbit/s that were measured to be too slow for q8 at this "
              "period. "
              "Averages agree exactly at both ends with each."},
-    {.section = "gossip",
-     .key = "period_ms",
+    {.key = "period_ms",
      .field = [](Config& c) -> OptionField { return &c.gossip.period_ms; },
-     .unit = "ms",
-     .most = 3'600'000,
+     .bounds = {0, 3'600'000, "ms"},
      .reloads = true,
      .text = "Shortest time between two exchanges of one fragment that this node starts. Shorter keeps replicas "
              "closer together and sends more bytes. 0: as often as the links allow."},
-    {.section = "gossip",
-     .key = "in_flight",
+    {.key = "in_flight",
      .field = [](Config& c) -> OptionField { return &c.gossip.in_flight; },
-     .least = 1,
-     .most = 1024,
+     .bounds = {1, 1024},
      .reloads = true,
      .text = "Exchanges that a node has under way at once for one job, each of a different fragment. More hide the "
              "network's latency and take more memory: two fragments' bytes each."},
-    {.section = "gossip",
-     .key = "mixing_budget",
+    {.key = "mixing_budget",
      .field = [](Config& c) -> OptionField { return &c.gossip.mixing_budget; },
-     .least = 0.001,
-     .most = 1.0,
+     .bounds = {0.001, 1.0},
      .reloads = true,
      .text = "All exchanges of a fragment under way at a node may together move it by at most this share of the "
              "differences. 1 suits a local network; 0.5 keeps long-distance links, where values are older, stable."},
-    {.section = "gossip",
-     .key = "exchange_lifetime_ms",
+    {.key = "exchange_lifetime_ms",
      .field = [](Config& c) -> OptionField { return &c.gossip.exchange_lifetime_ms; },
-     .unit = "ms",
-     .least = 100,
-     .most = 3'600'000,
+     .bounds = {100, 3'600'000, "ms"},
      .reloads = true,
      .text = "How long a node waits for the answer to an exchange, and keeps its own answers for repeated requests. At "
              "least twice link_timeout_ms, so that a lost link is noticed and made again in that time. Longer rides "
              "out longer "
              "pauses and holds memory longer."},
-    {.section = "gossip",
-     .key = "range",
+    {.key = "range",
      .field = [](Config& c) -> OptionField { return &c.gossip.range; },
-     .least = 2.0,
-     .most = 64.0,
+     .bounds = {2.0, 64.0},
      .reloads = true,
      .text = "Largest difference that a quantised value can carry, as a multiple of the mean one expected in its "
              "block. Wider makes steps coarser (more noise); tighter leaves more blocks out, to be tried again."},
-    {.section = "gossip",
-     .key = "partners",
+    {.key = "partners",
      .field = [](Config& c) -> OptionField { return &c.gossip.partners; },
      .reloads = true,
      .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
              "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
              "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
-    {.section = "gossip",
-     .key = "clip",
+    {.key = "clip",
      .field = [](Config& c) -> OptionField { return &c.gossip.clip; },
-     .most = 1000,
+     .bounds = {0, 1000},
      .reloads = true,
      .text =
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
          "2 holds off a hostile member where every node meets every other; it also holds off honest members that are "
          "far from all others, as between two groups with different data. 0: off, for clusters of trusted nodes."},
-    {.section = "gossip",
-     .key = "outer_momentum",
+    {.key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
-     .most = 0.9,
+     .bounds = {0, 0.9},
      .reloads = true,
      .text = "Momentum on the replica's movement by training and mixing in each outer_period_ms. 0.5 is "
              "worth trying where a fragment is exchanged less often than about every 16 steps; it costs two more "
              "copies of the model in memory and sends nothing. 0: off."},
-    {.section = "gossip",
-     .key = "outer_period_ms",
+    {.key = "outer_period_ms",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_period_ms; },
-     .unit = "ms",
-     .least = 1,
-     .most = 3'600'000,
+     .bounds = {1, 3'600'000, "ms"},
      .reloads = true,
      .text = "Shortest time between two outer steps of a fragment; three exchanges should fit in. Without effect while "
              "outer_momentum is 0."},
-    {.section = "gossip",
-     .key = "time_share",
+    {.key = "time_share",
      .field = [](Config& c) -> OptionField { return &c.gossip.time_share; },
-     .most = 1.0,
+     .bounds = {0, 1.0},
      .reloads = true,
      .text = "The share of a training process's time that gossip may take. The period grows until gossip keeps to it, "
              "up to ten minutes, or up to one minute where replicas are far apart. Larger keeps replicas of a large "
              "model closer together; "
              "0: no limit."},
-    {.section = "gossip",
-     .key = "bandwidth_share",
+    {.key = "bandwidth_share",
      .field = [](Config& c) -> OptionField { return &c.gossip.bandwidth_share; },
-     .most = 1.0,
+     .bounds = {0, 1.0},
      .reloads = true,
      .text =
          "The share of the network's capacity that exchanges may take. The period grows until exchanges keep to it. "
          "The capacity is the measured rate of the fastest link while more data was waiting; it is not known before "
          "that. Larger keeps replicas closer together, and leaves less to others on the same network; 0: no limit."},
-    {.section = "gossip",
-     .key = "max_mbit_s",
+    {.key = "max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.max_mbit_s; },
-     .unit = "Mbit/s",
-     .most = 1'000'000,
+     .bounds = {0, 1'000'000, "Mbit/s"},
      .reloads = true,
      .text =
          "The rate at which this node may send, for all jobs and links together. Fragments then take turns, the oldest "
          "first, and replicas are further apart. Counts messages with their encryption, not TCP/IP headers (about "
          "4 %). 0: no limit."},
-    {.section = "gossip",
-     .key = "link_max_mbit_s",
+    {.key = "link_max_mbit_s",
      .field = [](Config& c) -> OptionField { return &c.gossip.link_max_mbit_s; },
-     .unit = "Mbit/s",
-     .most = 1'000'000,
+     .bounds = {0, 1'000'000, "Mbit/s"},
      .reloads = true,
      .text = "The rate at which this node may send to one neighbour, for all jobs together. 0: no limit."},
-    {.section = "gossip",
-     .key = "seed",
+    {.key = "seed",
      .field = [](Config& c) -> OptionField { return &c.gossip.seed; },
-     .most = most_seed,
+     .bounds = {0, most_seed},
      .text = "Seed of every random choice, for tests. 0: from the system."},
+};
 
-    {.section = "limits",
-     .key = "clients",
+constexpr Option limits_options[] = {
+    {.key = "clients",
      .field = [](Config& c) -> OptionField { return &c.limits.clients; },
-     .least = 1,
-     .most = 4096,
+     .bounds = {1, 4096},
      .text = "The number of training processes attached at once. More are refused with a message."},
-    {.section = "limits",
-     .key = "jobs",
+    {.key = "jobs",
      .field = [](Config& c) -> OptionField { return &c.limits.jobs; },
-     .least = 1,
-     .most = 4096,
+     .bounds = {1, 4096},
      .text = "The number of jobs at once. More are refused with a message."},
-    {.section = "limits",
-     .key = "memory_mib",
+    {.key = "memory_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_mib; },
-     .unit = "MiB",
-     .most = 1 << 30,
+     .bounds = {0, 1 << 30, "MiB"},
      .text = "Memory shared with all training processes together: three times the size of their models in fp32. 0: "
              "no limit."},
-    {.section = "limits",
-     .key = "clients_per_user",
+    {.key = "clients_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.clients_per_user; },
-     .most = 4096,
+     .bounds = {0, 4096},
      .text = "The same limit as `clients`, for each user. 0: no limit for each user. Use it where people share a "
              "machine, so that nobody takes all."},
-    {.section = "limits",
-     .key = "jobs_per_user",
+    {.key = "jobs_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.jobs_per_user; },
-     .most = 4096,
+     .bounds = {0, 4096},
      .text = "The same limit as `jobs`, for each user. 0: no limit for each user."},
-    {.section = "limits",
-     .key = "memory_per_user_mib",
+    {.key = "memory_per_user_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_user_mib; },
-     .unit = "MiB",
-     .most = 1 << 30,
+     .bounds = {0, 1 << 30, "MiB"},
      .text = "The same limit as `memory_mib`, for each user. 0: no limit for each user."},
-    {.section = "limits",
-     .key = "memory_per_client_mib",
+    {.key = "memory_per_client_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_client_mib; },
-     .unit = "MiB",
-     .most = 1 << 30,
+     .bounds = {0, 1 << 30, "MiB"},
      .text = "The same limit as `memory_mib`, for each training process. 0: no limit for each process."},
+};
 
-    {.section = "metrics",
-     .key = "listen",
+constexpr Option metrics_options[] = {
+    {.key = "listen",
      .field = [](Config& c) -> OptionField { return &c.metrics.listen; },
      .form = TextForm::loopback,
      .text = "Where the status page (/) and the metrics (/metrics) are served, by plain HTTP. Only addresses of this "
              "machine are taken: nothing there is encrypted or asks who you are, and every user of the machine may "
              "look. To look from elsewhere, put an SSH tunnel or a reverse proxy in front, or collect on this machine. "
              "Port 0 takes any free one, which `gossamerctl status` shows. Empty: neither page nor metrics."},
+};
 
-    {.section = "checkpoints",
-     .key = "folder",
+constexpr Option checkpoints_options[] = {
+    {.key = "folder",
      .field = [](Config& c) -> OptionField { return &c.checkpoints.folder; },
      .text = "Folder of the checkpoints, one folder for each job in it; several nodes may share it. Empty: checkpoints "
              "in the state folder. The systemd unit lets the daemon write below /var/lib/gossamer only: for another "
              "folder, add ReadWritePaths= to it (systemctl edit gossamerd)."},
-    {.section = "checkpoints",
-     .key = "period_s",
+    {.key = "period_s",
      .field = [](Config& c) -> OptionField { return &c.checkpoints.period_s; },
-     .unit = "s",
-     .most = 30 * 86'400,
+     .bounds = {0, 30 * 86'400, "s"},
      .reloads = true,
      .text = "A checkpoint of every job that runs here is written once in this time. 0: only when gossamerctl "
              "checkpoint asks. Shorter loses less to a crash of all nodes, and writes 4 bytes a parameter each time."},
-    {.section = "checkpoints",
-     .key = "keep",
+    {.key = "keep",
      .field = [](Config& c) -> OptionField { return &c.checkpoints.keep; },
-     .unit = "files",
-     .least = 1,
-     .most = 10'000,
+     .bounds = {1, 10'000, "files"},
      .reloads = true,
      .text = "This many of the files that this node has written for a job are kept: the latest. Files of other nodes, "
              "imported files and anything else in the folder are never removed. More take more of the disk."},
-    {.section = "checkpoints",
-     .key = "restore",
+    {.key = "restore",
      .field = [](Config& c) -> OptionField { return &c.checkpoints.restore; },
      .reloads = true,
      .text =
@@ -410,42 +322,55 @@ constexpr Option options[] = {
          "gossamerctl import has placed, or else the training process's own model. \"latest\": the imported file, or "
          "else the checkpoint in the folder with the most training, so that a cluster that was stopped as a whole goes "
          "on where it was; a job that is to begin again from nothing then needs another name, or an empty folder."},
-    {.section = "gpus",
-     .key = "library",
+};
+
+constexpr Option gpus_options[] = {
+    {.key = "library",
      .field = [](Config& c) -> OptionField { return &c.gpus.library; },
-     .form = TextForm::any,
      .text = "NVIDIA's management library, which comes with the driver: a name that the loader finds, or a path. It is "
              "loaded if it is there; without it the daemon runs all the same. While it is loaded, the driver takes the "
              "GPUs to be in use: stop the daemon to reset one. Empty: GPUs are not looked at."},
-    {.section = "gpus",
-     .key = "clients",
+    {.key = "clients",
      .field = [](Config& c) -> OptionField { return &c.gpus.clients; },
      .text =
          "Whether models that training processes have in a GPU's memory are averaged there, so that only compressed "
          "bytes cross the bus. It costs the GPU memory that CUDA needs for one more process, and time of the GPU. "
          "false: such processes exchange through pinned host memory, and processors average."},
-    {.section = "gpus",
-     .key = "plugin",
+    {.key = "plugin",
      .field = [](Config& c) -> OptionField { return &c.gpus.plugin; },
      .text = "The plug-in for GPUs, which is loaded when a process first offers a model in GPU memory. Empty: where "
              "the package gossamer-cuda installs it. Without it such processes use pinned host memory."},
+};
 
-    {.section = "log",
-     .key = "level",
+constexpr Option log_options[] = {
+    {.key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },
      .reloads = true,
      .text = "The level from which messages are logged. debug logs every link and client, trace every exchange."},
-    {.section = "log",
-     .key = "file",
+    {.key = "file",
      .field = [](Config& c) -> OptionField { return &c.log.file; },
      .text = "File to append to; opened again on reload, so that it can be rotated. Empty: standard error, which "
              "systemd keeps in the journal."},
-    {.section = "log",
-     .key = "format",
+    {.key = "format",
      .field = [](Config& c) -> OptionField { return &c.log.format; },
      .text = "\"text\" is for people. \"keyvalue\" (key=value, as in logfmt) and \"json\" (an object a line) are for "
              "programs that collect logs: time in UTC, level, the job that a line is about, message. In every format, "
              "warnings that differ only in numbers are logged five times a minute and counted beyond that."},
+};
+
+constexpr OptionSection sections[] = {
+    {"node", "This machine.", node_options},
+    {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key.", overlay_options},
+    {"gossip", "How replicas are averaged.", gossip_options},
+    {"limits", "Limits on what local training processes take.", limits_options},
+    {"metrics", "The node's status page, and metrics for Prometheus.", metrics_options},
+    {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training.",
+     checkpoints_options},
+    {"gpus",
+     "The machine's GPUs: what `gossamerctl gpus`, `doctor` and the metrics tell of them, and models that are averaged "
+     "in their memory.",
+     gpus_options},
+    {"log", "The daemon's log.", log_options},
 };
 
 std::string quoted_choices(std::span<const char* const> names) {
@@ -453,10 +378,6 @@ std::string quoted_choices(std::span<const char* const> names) {
   for (std::size_t i = 0; i < names.size(); ++i)
     text += fmt::format("{}\"{}\"", i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
   return text;
-}
-
-std::string number(double value) {
-  return fmt::format("{}", value);
 }
 
 std::string toml_string(const std::string& text) {
@@ -494,9 +415,6 @@ void append_wrapped(std::string& out, std::string_view text) {
 
 std::span<const OptionSection> option_sections() {
   return sections;
-}
-std::span<const Option> option_table() {
-  return options;
 }
 
 std::string text_problem(TextForm form, const std::string& text) {
@@ -552,8 +470,8 @@ std::string allowed_values(const Option& option) {
     return "a string";
   };
   const auto between = [&](const char* kind) {
-    const std::string unit = *option.unit == '\0' ? "" : std::string(" ") + option.unit;
-    return fmt::format("{} from {} to {}{}", kind, number(option.least), number(option.most), unit);
+    const auto& [least, most, unit] = option.bounds;
+    return fmt::format("{} from {} to {}{}{}", kind, least, most, *unit == '\0' ? "" : " ", unit);
   };
   return std::visit(Overloaded{
                         [&](std::string*) { return of_form(); },
@@ -565,42 +483,29 @@ std::string allowed_values(const Option& option) {
                           return option.form == TextForm::node_id ? "a list of strings of 32 hexadecimal digits"
                                                                   : "a list of strings like \"tcp://host:7946\"";
                         },
-                        [](CodecChoice*) { return quoted_choices(codec_names); },
-                        [](LogLevel*) { return quoted_choices(log_level_names); },
-                        [](LogFormat*) { return quoted_choices(log_format_names); },
-                        [](Profile*) { return quoted_choices(profile_names); },
-                        [](Restore*) { return quoted_choices(restore_names); },
-                        [](gossip::PartnerPolicy*) { return quoted_choices(gossip::policy_names); },
+                        []<class Choice>(Choice*) { return quoted_choices(names_of(Choice{})); },
                     },
                     option.field(config));
 }
 
 std::string toml_value(const Option& option, Config config) {
-  return std::visit(
-      Overloaded{
-          [](std::string* value) { return toml_string(*value); },
-          [](std::filesystem::path* value) { return toml_string(value->string()); },
-          [](std::int64_t* value) { return fmt::format("{}", *value); },
-          [](bool* value) -> std::string { return *value ? "true" : "false"; },
-          [](double* value) {
-            std::string text = number(*value);
-            return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-          },
-          [](std::vector<std::string>* value) {
-            std::vector<std::string> items;
-            std::ranges::transform(*value, std::back_inserter(items), toml_string);
-            return fmt::format("[{}]", fmt::join(items, ", "));
-          },
-          [](CodecChoice* value) { return toml_string(codec_names[static_cast<std::size_t>(*value)]); },
-          [](LogLevel* value) { return toml_string(log_level_names[static_cast<std::size_t>(*value)]); },
-          [](LogFormat* value) { return toml_string(log_format_names[static_cast<std::size_t>(*value)]); },
-          [](Profile* value) { return toml_string(profile_names[static_cast<std::size_t>(*value)]); },
-          [](Restore* value) { return toml_string(restore_names[static_cast<std::size_t>(*value)]); },
-          [](gossip::PartnerPolicy* value) {
-            return toml_string(gossip::policy_names[static_cast<std::size_t>(*value)]);
-          },
-      },
-      option.field(config));
+  return std::visit(Overloaded{
+                        [](std::string* value) { return toml_string(*value); },
+                        [](std::filesystem::path* value) { return toml_string(value->string()); },
+                        [](std::int64_t* value) { return fmt::format("{}", *value); },
+                        [](bool* value) -> std::string { return *value ? "true" : "false"; },
+                        [](double* value) {
+                          std::string text = fmt::format("{}", *value);
+                          return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+                        },
+                        [](std::vector<std::string>* value) {
+                          std::vector<std::string> items;
+                          std::ranges::transform(*value, std::back_inserter(items), toml_string);
+                          return fmt::format("[{}]", fmt::join(items, ", "));
+                        },
+                        [](auto* choice) { return toml_string(names_of(*choice)[static_cast<std::size_t>(*choice)]); },
+                    },
+                    option.field(config));
 }
 
 std::string commented_defaults() {
@@ -613,8 +518,7 @@ std::string commented_defaults() {
     out += '\n';
     append_wrapped(out, section.text);
     out += fmt::format("[{}]\n", section.name);
-    for (const Option& option : options) {
-      if (std::string_view(option.section) != section.name) continue;
+    for (const Option& option : section.options) {
       out += '\n';
       append_wrapped(out, option.text);
       append_wrapped(out, fmt::format("({}{})", allowed_values(option), option.reloads ? "; on reload" : ""));

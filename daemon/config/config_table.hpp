@@ -30,13 +30,17 @@ enum class TextForm : std::uint8_t {
   loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
 };
 
+/// What a number may be.
+struct NumberBounds {
+  double least = 0;
+  double most = 0;        ///< inclusive
+  const char* unit = "";  ///< "" if it has none
+};
+
 struct Option {
-  const char* section;
   const char* key;
   OptionField (*field)(Config&);
-  const char* unit = "";  ///< the unit of a number; "" if it has none
-  double least = 0;       ///< bounds of numbers, inclusive
-  double most = 0;
+  NumberBounds bounds = {};
   TextForm form = TextForm::any;
   bool reloads = false;  ///< can change while the daemon runs
   const char* text;      ///< what it does and what it trades away
@@ -45,16 +49,35 @@ struct Option {
 struct OptionSection {
   const char* name;
   const char* text;
+  std::span<const Option> options;
 };
 
 [[nodiscard]] std::span<const OptionSection> option_sections();
-[[nodiscard]] std::span<const Option> option_table();
 
+// The names of each enumeration's values, in its order.
 inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "warning", "error"};
-inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};  // in the order of the enumeration
-inline constexpr const char* profile_names[] = {"lan", "internet"};              // in the order of the enumeration
-inline constexpr const char* restore_names[] = {"imported", "latest"};           // in the order of the enumeration
-inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};        // in the order of the enumeration
+inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};
+inline constexpr const char* profile_names[] = {"lan", "internet"};
+inline constexpr const char* restore_names[] = {"imported", "latest"};
+inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
+[[nodiscard]] constexpr std::span<const char* const> names_of(LogLevel) {
+  return log_level_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(LogFormat) {
+  return log_format_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(Profile) {
+  return profile_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(Restore) {
+  return restore_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(CodecChoice) {
+  return codec_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(gossip::PartnerPolicy) {
+  return gossip::policy_names;
+}
 
 /// Returns a phrase that says what is expected if the text is not of this form, and an empty string if it is.
 [[nodiscard]] std::string text_problem(TextForm form, const std::string& text);

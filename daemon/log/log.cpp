@@ -19,21 +19,9 @@
 namespace gossamer::daemon {
 namespace {
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::trace:
-      return spdlog::level::trace;
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warning:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      break;
-  }
-  return spdlog::level::err;
-}
+// The numbers of LogLevel are spdlog's.
+static_assert(static_cast<int>(LogLevel::trace) == spdlog::level::trace);
+static_assert(static_cast<int>(LogLevel::error) == spdlog::level::err);
 
 /// Formats a line for programs, as JSON or key=value: time, level, the job and the node that the line is about, and the
 /// message.
@@ -146,7 +134,7 @@ std::expected<Log, std::string> Log::open(const LogOptions& options) {
 }
 
 void Log::set_level(LogLevel level) {
-  logger_->set_level(to_spdlog(level));
+  logger_->set_level(static_cast<spdlog::level::level_enum>(level));
 }
 
 std::expected<void, std::string> Log::reopen() {

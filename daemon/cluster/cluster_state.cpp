@@ -14,15 +14,15 @@ constexpr const char* notes_name = "key_notes";
 constexpr const char* denials_name = "denials";
 constexpr const char* invited_by_name = "invited_by";
 
-/// A file's content, or "" if there is no such file.
-std::expected<std::string, std::string> text_of(const StateFolder& state, const char* name) {
-  auto content = state.load(name);
+/// What `parse` makes of a file's content, or of "" if there is no such file.
+template <class Parse>
+std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const char* name, Parse parse,
+                                                 const char* advice) {
+  const auto content = state.load(name);
   if (!content) return std::unexpected(content.error());
-  return std::move(*content).value_or("");
-}
-
-std::string garbled(const StateFolder& state, const char* name, const std::string& what, const char* advice) {
-  return fmt::format("{}: {}; {}", (state.path() / name).string(), what, advice);
+  auto parsed = parse(content->value_or(""));
+  if (parsed) return parsed;
+  return std::unexpected(fmt::format("{}: {}; {}", (state.path() / name).string(), parsed.error(), advice));
 }
 
 std::expected<std::vector<std::string>, std::string> parse_addresses(std::string_view text) {
@@ -46,30 +46,19 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
   const bool waits = wait_to_join && !std::filesystem::exists(key_file, ignored);
   auto keys = waits ? peer::ClusterKeys({peer::ClusterKey::generate()}) : peer::load_or_create_cluster_keys(key_file);
   if (!keys) return std::unexpected(keys.error());
-  const auto notes = text_of(state, notes_name);
-  if (!notes) return std::unexpected(notes.error());
-  auto ring = peer::KeyRing::restore(*keys, waits ? "" : *notes);
-  if (!ring) {
-    return std::unexpected(garbled(state, notes_name, ring.error(),
-                                   "without the file the keys in the cluster key file are taken as they are"));
-  }
+  auto ring = read_as(
+      state, notes_name, [&](const std::string& notes) { return peer::KeyRing::restore(*keys, waits ? "" : notes); },
+      "without the file the keys in the cluster key file are taken as they are");
+  if (!ring) return std::unexpected(ring.error());
   ClusterState loaded(state, key_file, std::move(*ring));
   loaded.waits_to_join_ = waits;
-  const auto denials_text = text_of(state, denials_name);
-  if (!denials_text) return std::unexpected(denials_text.error());
-  auto denials = peer::Denials::parse(*denials_text);
-  if (!denials) {
-    return std::unexpected(garbled(state, denials_name, denials.error(),
-                                   "remove the file to start without; neighbours tell who is denied"));
-  }
+  auto denials = read_as(state, denials_name, peer::Denials::parse,
+                         "remove the file to start without; neighbours tell who is denied");
+  if (!denials) return std::unexpected(denials.error());
   loaded.denials_ = std::move(*denials);
-  const auto addresses_text = text_of(state, invited_by_name);
-  if (!addresses_text) return std::unexpected(addresses_text.error());
-  auto addresses = parse_addresses(*addresses_text);
-  if (!addresses) {
-    return std::unexpected(garbled(state, invited_by_name, addresses.error(),
-                                   "remove the file, and list nodes to dial under [overlay] peers"));
-  }
+  auto addresses =
+      read_as(state, invited_by_name, parse_addresses, "remove the file, and list nodes to dial under [overlay] peers");
+  if (!addresses) return std::unexpected(addresses.error());
   loaded.invited_by_ = std::move(*addresses);
   return loaded;
 }

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 
 #include "daemon/report/watch.hpp"
 #include "gossip/replica/age_counts.hpp"
@@ -20,19 +22,30 @@ namespace {
 
 using enum MetricType;
 
-/// A metric with one value for each thing of its kind: the node, a job, a link.
-template <class Status>
-struct Row {
-  Metric what;
-  double (*value)(const Status&);
-};
-
 constexpr double bytes_per_megabit = 1e6 / 8;
 
 template <class Number>
 constexpr double real(Number number) {
   return static_cast<double>(number);
 }
+/// NaN: it is not known.
+template <class Number>
+constexpr double real(const std::optional<Number>& number) {
+  return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// A metric with one value for each thing of its kind: the node, a job, a link, a GPU.
+template <class Status>
+struct Row : Metric {
+  /// The member that holds it, or what reads it.
+  std::variant<double Status::*, std::uint32_t Status::*, std::uint64_t Status::*, std::optional<double> Status::*,
+               std::optional<std::uint64_t> Status::*, double (*)(const Status&)>
+      value;
+
+  [[nodiscard]] double of(const Status& status) const {
+    return std::visit([&](const auto read) { return real(std::invoke(read, status)); }, value);
+  }
+};
 
 constexpr Metric build_info = {
     "gossamer_build_info", gauge, "", "1; the labels say which node this is, and which version runs.",
@@ -48,108 +61,93 @@ constexpr Metric findings = {"gossamer_findings", gauge, "",
                              "gossamerctl status says each in words, with what to do; the rules are below."};
 
 constexpr Row<NodeStatus> node_rows[] = {
-    {{"gossamer_uptime_seconds", gauge, "seconds", "How long the daemon has been running.",
-      "Short again and again: the daemon crashes or is restarted; look at its log."},
-     [](const NodeStatus& n) { return n.uptime_s; }},
-    {{"gossamer_neighbours", gauge, "", "Links to other nodes that are up.",
-      "0: the node learns nothing from others; gossamerctl peers says why."},
-     [](const NodeStatus& n) { return real(n.neighbours); }},
-    {{"gossamer_known_nodes", gauge, "", "Other nodes that are known, linked or not.",
-      "Grows with every node that was ever linked; compare with gossamer_members."},
-     [](const NodeStatus& n) { return real(n.peers); }},
-    {{"gossamer_members", gauge, "",
-      "Other nodes in the cluster as this node sees it; in a cluster larger than [overlay] full_view_limit, those that "
-      "it "
-      "keeps links to.",
-      "Differs between nodes for long: the network divides the cluster; gossamerctl members."},
-     [](const NodeStatus& n) { return real(n.members); }},
-    {{"gossamer_links_lost_total", counter, "", "Links that went down without a goodbye.",
-      "More than a few an hour: an unstable network, or machines too busy for heartbeats ([overlay] link_timeout_ms)."},
-     [](const NodeStatus& n) { return real(n.links_lost); }},
-    {{"gossamer_link_attempts_total", counter, "", "Links that this node dialled.",
-      "For comparison with the failed ones."},
-     [](const NodeStatus& n) { return real(n.link_attempts); }},
-    {{"gossamer_link_attempts_failed_total", counter, "", "Dialled links that nobody answered, or that were refused.",
-      "Grows steadily: a configured peer is gone or a port is closed; the note in gossamerctl peers says which."},
-     [](const NodeStatus& n) { return real(n.link_attempts_failed); }},
-    {{"gossamer_member_deaths_total", counter, "", "Members that this node declared dead.",
-      "Compare with the crashes that you know of; further ones come from broken networks or machines that stood "
-      "still."},
-     [](const NodeStatus& n) { return real(n.deaths); }},
-    {{"gossamer_refutations_total", counter, "", "Claims of other nodes that this node is dead, which it refuted.",
-      "Grows: this machine stands still at times, or its network does. Give the daemon more of a core."},
-     [](const NodeStatus& n) { return real(n.refutations); }},
-    {{"gossamer_patience", gauge, "",
-      "0: the node answers probes in time; each step above it, up to 8, makes the node that much more patient with "
-      "others.",
-      "Above 0 for minutes: the machine is too busy for its daemon."},
-     [](const NodeStatus& n) { return real(n.health); }},
-    {{"gossamer_jobs", gauge, "", "Jobs that have clients here.", "0: nothing trains on this machine."},
-     [](const NodeStatus& n) { return real(n.jobs); }},
-    {{"gossamer_clients", gauge, "", "Training processes that are attached.",
-      "Fewer than you started: one has ended, or could not attach; it says why."},
-     [](const NodeStatus& n) { return real(n.clients); }},
-    {{"gossamer_clients_awaited", gauge, "",
-      "Training processes that were attached to the daemon before this one, and are not back (with systemd only).",
-      "Above 0 after 30 s: these processes ended while no daemon ran; the log names them."},
-     [](const NodeStatus& n) { return real(n.clients_awaited); }},
-    {{"gossamer_client_memory_bytes", gauge, "bytes", "Memory shared with training processes.",
-      "Bounded by [limits] memory_mib, if that is set."},
-     [](const NodeStatus& n) { return real(n.memory_bytes); }},
-    {{"gossamer_client_device_memory_bytes", gauge, "bytes",
-      "Memory of GPUs shared with training processes, in which their models are averaged.",
-      "0 while processes train on GPUs: they exchange through host memory; gossamerctl clients shows which, and the "
-      "log "
-      "why."},
-     [](const NodeStatus& n) { return real(n.device_memory_bytes); }},
-    {{"gossamer_gpu_overflow_bytes", gauge, "bytes",
-      "Memory for clients on GPUs that is in host memory because their GPU has no room.",
-      "Above 0 for long: the GPU reaches it over the bus, slowly; let training leave it room. The log says which GPU."},
-     [](const NodeStatus& n) { return real(n.device_overflow_bytes); }},
-    {{"gossamer_limits_near", gauge, "", "1 if a limit of [limits] is more than 80 % used.",
-      "gossamerctl status says which; more training processes will soon be refused."},
+    {"gossamer_uptime_seconds", gauge, "seconds", "How long the daemon has been running.",
+     "Short again and again: the daemon crashes or is restarted; look at its log.", &NodeStatus::uptime_s},
+    {"gossamer_neighbours", gauge, "", "Links to other nodes that are up.",
+     "0: the node learns nothing from others; gossamerctl peers says why.", &NodeStatus::neighbours},
+    {"gossamer_known_nodes", gauge, "", "Other nodes that are known, linked or not.",
+     "Grows with every node that was ever linked; compare with gossamer_members.", &NodeStatus::peers},
+    {"gossamer_members", gauge, "",
+     "Other nodes in the cluster as this node sees it; in a cluster larger than [overlay] full_view_limit, those that "
+     "it keeps links to.",
+     "Differs between nodes for long: the network divides the cluster; gossamerctl members.", &NodeStatus::members},
+    {"gossamer_links_lost_total", counter, "", "Links that went down without a goodbye.",
+     "More than a few an hour: an unstable network, or machines too busy for heartbeats ([overlay] link_timeout_ms).",
+     &NodeStatus::links_lost},
+    {"gossamer_link_attempts_total", counter, "", "Links that this node dialled.",
+     "For comparison with the failed ones.", &NodeStatus::link_attempts},
+    {"gossamer_link_attempts_failed_total", counter, "", "Dialled links that nobody answered, or that were refused.",
+     "Grows steadily: a configured peer is gone or a port is closed; the note in gossamerctl peers says which.",
+     &NodeStatus::link_attempts_failed},
+    {"gossamer_member_deaths_total", counter, "", "Members that this node declared dead.",
+     "Compare with the crashes that you know of; further ones come from broken networks or machines that stood "
+     "still.",
+     &NodeStatus::deaths},
+    {"gossamer_refutations_total", counter, "", "Claims of other nodes that this node is dead, which it refuted.",
+     "Grows: this machine stands still at times, or its network does. Give the daemon more of a core.",
+     &NodeStatus::refutations},
+    {"gossamer_patience", gauge, "",
+     "0: the node answers probes in time; each step above it, up to 8, makes the node that much more patient with "
+     "others.",
+     "Above 0 for minutes: the machine is too busy for its daemon.", &NodeStatus::health},
+    {"gossamer_jobs", gauge, "", "Jobs that have clients here.", "0: nothing trains on this machine.",
+     &NodeStatus::jobs},
+    {"gossamer_clients", gauge, "", "Training processes that are attached.",
+     "Fewer than you started: one has ended, or could not attach; it says why.", &NodeStatus::clients},
+    {"gossamer_clients_awaited", gauge, "",
+     "Training processes that were attached to the daemon before this one, and are not back (with systemd only).",
+     "Above 0 after 30 s: these processes ended while no daemon ran; the log names them.",
+     &NodeStatus::clients_awaited},
+    {"gossamer_client_memory_bytes", gauge, "bytes", "Memory shared with training processes.",
+     "Bounded by [limits] memory_mib, if that is set.", &NodeStatus::memory_bytes},
+    {"gossamer_client_device_memory_bytes", gauge, "bytes",
+     "Memory of GPUs shared with training processes, in which their models are averaged.",
+     "0 while processes train on GPUs: they exchange through host memory; gossamerctl clients shows which, and the "
+     "log why.",
+     &NodeStatus::device_memory_bytes},
+    {"gossamer_gpu_overflow_bytes", gauge, "bytes",
+     "Memory for clients on GPUs that is in host memory because their GPU has no room.",
+     "Above 0 for long: the GPU reaches it over the bus, slowly; let training leave it room. The log says which GPU.",
+     &NodeStatus::device_overflow_bytes},
+    {"gossamer_limits_near", gauge, "", "1 if a limit of [limits] is more than 80 % used.",
+     "gossamerctl status says which; more training processes will soon be refused.",
      [](const NodeStatus& n) { return n.limits_near.empty() ? 0.0 : 1.0; }},
-    {{"gossamer_sent_messages_total", counter, "", "Messages sent to other nodes.", "For rates."},
-     [](const NodeStatus& n) { return real(n.messages_sent); }},
-    {{"gossamer_received_messages_total", counter, "", "Messages received from other nodes.", "For rates."},
-     [](const NodeStatus& n) { return real(n.messages_received); }},
-    {{"gossamer_sent_bytes_total", counter, "bytes", "Bytes of all messages sent, before encryption.",
-      "More than you want to pay for: [gossip] max_mbit_s, a longer period_ms, codec q4."},
-     [](const NodeStatus& n) { return real(n.bytes_sent); }},
-    {{"gossamer_received_bytes_total", counter, "bytes", "Bytes of all messages received, before encryption.",
-      "Too much: set [gossip] max_mbit_s at the nodes that send it."},
-     [](const NodeStatus& n) { return real(n.bytes_received); }},
-    {{"gossamer_sent_payload_bytes_total", counter, "bytes",
-      "The part of the bytes sent that is values, differences and what decodes them.",
-      "Below 90 % of all in a busy cluster: many small messages; models are small or the period is short."},
-     [](const NodeStatus& n) { return real(n.payload_bytes_sent); }},
-    {{"gossamer_received_payload_bytes_total", counter, "bytes",
-      "The part of the bytes received that is values, differences and what decodes them.", "As for what is sent."},
-     [](const NodeStatus& n) { return real(n.payload_bytes_received); }},
-    {{"gossamer_sends_full_total", counter, "", "Messages that a link did not accept because its queue was full.",
-      "Grows: a neighbour reads more slowly than is sent to it; gossamer_link_queued_bytes says which."},
-     [](const NodeStatus& n) { return real(n.sends_full); }},
-    {{"gossamer_messages_rejected_total", counter, "", "Messages that were malformed or out of bounds.",
-      "Not 0: a faulty or hostile member; the log names it, gossamerctl deny excludes it."},
-     [](const NodeStatus& n) { return real(n.messages_rejected); }},
-    {{"gossamer_admissions_refused_total", counter, "",
-      "Nodes that were refused because of their key, their version or a denial.",
-      "Grows: somebody with an old key, or who does not belong here; the log says from where."},
-     [](const NodeStatus& n) { return real(n.admissions_refused); }},
-    {{"gossamer_handshakes_failed_total", counter, "",
-      "Connections to the listening port that did not complete the handshake.",
-      "Grows: port scanners, or nodes of another cluster."},
-     [](const NodeStatus& n) { return real(n.handshakes_failed); }},
-    {{"gossamer_strangers_closed_total", counter, "",
-      "Connections to the listening port that were closed because they were not admitted in time, or were too many.",
-      "Grows fast: somebody floods the port; the log says from where, and a packet filter can block it."},
-     [](const NodeStatus& n) { return real(n.strangers_closed); }},
-    {{"gossamer_cpu_seconds_total", counter, "seconds", "Processor time of the daemon, all threads.",
-      "A rate near [node] workers: gossip is limited by the processor."},
-     [](const NodeStatus& n) { return n.cpu_s; }},
-    {{"gossamer_heap_bytes", gauge, "bytes", "Memory in use on the daemon's heap, without what it shares with clients.",
-      "Grows for hours without more jobs or links: a leak, please report it."},
-     [](const NodeStatus& n) { return real(n.heap_bytes); }},
+    {"gossamer_sent_messages_total", counter, "", "Messages sent to other nodes.", "For rates.",
+     &NodeStatus::messages_sent},
+    {"gossamer_received_messages_total", counter, "", "Messages received from other nodes.", "For rates.",
+     &NodeStatus::messages_received},
+    {"gossamer_sent_bytes_total", counter, "bytes", "Bytes of all messages sent, before encryption.",
+     "More than you want to pay for: [gossip] max_mbit_s, a longer period_ms, codec q4.", &NodeStatus::bytes_sent},
+    {"gossamer_received_bytes_total", counter, "bytes", "Bytes of all messages received, before encryption.",
+     "Too much: set [gossip] max_mbit_s at the nodes that send it.", &NodeStatus::bytes_received},
+    {"gossamer_sent_payload_bytes_total", counter, "bytes",
+     "The part of the bytes sent that is values, differences and what decodes them.",
+     "Below 90 % of all in a busy cluster: many small messages; models are small or the period is short.",
+     &NodeStatus::payload_bytes_sent},
+    {"gossamer_received_payload_bytes_total", counter, "bytes",
+     "The part of the bytes received that is values, differences and what decodes them.", "As for what is sent.",
+     &NodeStatus::payload_bytes_received},
+    {"gossamer_sends_full_total", counter, "", "Messages that a link did not accept because its queue was full.",
+     "Grows: a neighbour reads more slowly than is sent to it; gossamer_link_queued_bytes says which.",
+     &NodeStatus::sends_full},
+    {"gossamer_messages_rejected_total", counter, "", "Messages that were malformed or out of bounds.",
+     "Not 0: a faulty or hostile member; the log names it, gossamerctl deny excludes it.",
+     &NodeStatus::messages_rejected},
+    {"gossamer_admissions_refused_total", counter, "",
+     "Nodes that were refused because of their key, their version or a denial.",
+     "Grows: somebody with an old key, or who does not belong here; the log says from where.",
+     &NodeStatus::admissions_refused},
+    {"gossamer_handshakes_failed_total", counter, "",
+     "Connections to the listening port that did not complete the handshake.",
+     "Grows: port scanners, or nodes of another cluster.", &NodeStatus::handshakes_failed},
+    {"gossamer_strangers_closed_total", counter, "",
+     "Connections to the listening port that were closed because they were not admitted in time, or were too many.",
+     "Grows fast: somebody floods the port; the log says from where, and a packet filter can block it.",
+     &NodeStatus::strangers_closed},
+    {"gossamer_cpu_seconds_total", counter, "seconds", "Processor time of the daemon, all threads.",
+     "A rate near [node] workers: gossip is limited by the processor.", &NodeStatus::cpu_s},
+    {"gossamer_heap_bytes", gauge, "bytes", "Memory in use on the daemon's heap, without what it shares with clients.",
+     "Grows for hours without more jobs or links: a leak, please report it.", &NodeStatus::heap_bytes},
 };
 
 constexpr Metric job_info = {"gossamer_job_info", gauge, "",
@@ -162,149 +160,122 @@ constexpr Metric job_state = {"gossamer_job_state", gauge, "",
                               "holds NaN or infinity."};
 
 constexpr Row<JobStatus> job_rows[] = {
-    {{"gossamer_job_clients", gauge, "", "Training processes of the job at this node.",
-      "0 for a moment while a job ends."},
-     [](const JobStatus& j) { return real(j.clients); }},
-    {{"gossamer_job_clock_samples", gauge, "samples", "Samples that this node's replica has been trained on.",
-      "Stands still: training has stopped. Its rate is the node's throughput."},
-     [](const JobStatus& j) { return real(j.clock); }},
-    {{"gossamer_job_global_clock_samples", gauge, "samples",
-      "Samples that the replicas in reach have been trained on together, as far as this node was told.",
-      "Its rate is the cluster's throughput, as far as this node sees it."},
-     [](const JobStatus& j) { return real(j.global_clock); }},
-    {{"gossamer_job_steps", gauge, "", "Training steps of all clients that are here now.",
-      "Its rate is steps a second; falls when a client goes."},
-     [](const JobStatus& j) { return real(j.steps); }},
-    {{"gossamer_job_elements", gauge, "", "Elements of the model that are averaged.", "For sizes."},
-     [](const JobStatus& j) { return real(j.elements); }},
-    {{"gossamer_job_fragments", gauge, "", "Fragments of the model.", "For rates of exchanges a fragment."},
-     [](const JobStatus& j) { return real(j.fragments); }},
-    {{"gossamer_job_neighbours", gauge, "", "Replicas of the job in reach.",
-      "0 while others train it: links are down, names or layouts differ; the note in gossamerctl jobs says so."},
-     [](const JobStatus& j) { return real(j.neighbours); }},
-    {{"gossamer_job_publications_total", counter, "", "Snapshots of fragments that clients handed over.",
-      "Stands still while the clock runs: the client does not call step()."},
-     [](const JobStatus& j) { return real(j.publications); }},
-    {{"gossamer_job_exchanges_initiated_total", counter, "", "Completed exchanges that this node began.",
-      "No growth in a minute although there are neighbours: all are busy or refuse; see those counters."},
-     [](const JobStatus& j) { return real(j.exchanges_initiated); }},
-    {{"gossamer_job_exchanges_answered_total", counter, "", "Completed exchanges that other nodes began.",
-      "Far fewer than initiated: others do not reach this node."},
-     [](const JobStatus& j) { return real(j.exchanges_answered); }},
-    {{"gossamer_job_exchanges_in_flight", gauge, "", "Exchanges under way that this node began.",
-      "At [gossip] in_flight all the time: latency bounds the rate; raise it."},
-     [](const JobStatus& j) { return real(j.in_flight); }},
-    {{"gossamer_job_exchange_period_seconds", gauge, "seconds",
-      "Time between two exchanges of a fragment that this node starts: [gossip] period_ms, or longer to keep to "
-      "time_share and bandwidth_share.",
-      "Far above period_ms: time_share or bandwidth_share holds it back."},
-     [](const JobStatus& j) { return j.period_s; }},
-    {{"gossamer_job_follow_ups_total", counter, "", "Exchanges of wide blocks that this node began.",
-      "As many as exchanges: replicas are far apart, or heavy-tailed; [gossip] range."},
-     [](const JobStatus& j) { return real(j.follow_ups); }},
-    {{"gossamer_job_busy_received_total", counter, "", "Requests that were answered busy.",
-      "More than the exchanges: the period is too short for this number of replicas; lengthen period_ms."},
-     [](const JobStatus& j) { return real(j.busy); }},
-    {{"gossamer_job_busy_sent_total", counter, "", "Requests of others that were answered busy.",
-      "As for those received."},
-     [](const JobStatus& j) { return real(j.busy_sent); }},
-    {{"gossamer_job_refused_received_total", counter, "", "Requests that were refused.",
-      "Grows: the other end is draining, has another layout or a bad number; its log says so."},
-     [](const JobStatus& j) { return real(j.refused); }},
-    {{"gossamer_job_refused_sent_total", counter, "", "Requests of others that were refused.",
-      "Grows: see this node's state and log."},
-     [](const JobStatus& j) { return real(j.refused_sent); }},
-    {{"gossamer_job_repeats_total", counter, "", "Requests and replies that were sent again because no answer came.",
-      "Grows: links lose what is sent, or answers take long."},
-     [](const JobStatus& j) { return real(j.repeats_sent); }},
-    {{"gossamer_job_unresolved_total", counter, "",
-      "Exchanges committed here whose outcome at the other end cannot be known any more.",
-      "Each may have changed the sum over the replicas by one half of an exchange. The cause is a training process "
-      "that died, or an end that was away for ten minutes; many mean unstable machines."},
-     [](const JobStatus& j) { return real(j.unresolved); }},
-    {{"gossamer_job_undone_total", counter, "",
-      "Exchanges committed here and undone, because the other end never will commit them.",
-      "Harmless: deaths and broken links cut these off. Many mean unstable machines or links."},
-     [](const JobStatus& j) { return real(j.undone); }},
-    {{"gossamer_job_replies_asked_after", gauge, "",
-      "Replies that were not acknowledged in time; this node asks what has become of them.",
-      "Not 0 for long: the node that they answer has not come back."},
-     [](const JobStatus& j) { return real(j.asked_after); }},
-    {{"gossamer_job_violations_total", counter, "", "Replies that did not fit their request.",
-      "Not 0: a hostile member, or a fault in Gossamer."},
-     [](const JobStatus& j) { return real(j.violations); }},
-    {{"gossamer_job_clipped_total", counter, "",
-      "Exchanges with a partner that is farther away than [gossip] clip allows.",
-      "Grows with one partner: it is poisoned, or honest and far from all others."},
-     [](const JobStatus& j) { return real(j.clipped); }},
-    {{"gossamer_job_blocks_total", counter, "", "Blocks offered in exchanges.",
-      "Divides the wide blocks, to give their share."},
-     [](const JobStatus& j) { return real(j.blocks); }},
-    {{"gossamer_job_wide_blocks_total", counter, "",
-      "Blocks offered in exchanges that differed by more than the codec's range.",
-      "Over a tenth for long: replicas drift apart faster than they are averaged."},
-     [](const JobStatus& j) { return real(j.wide_blocks); }},
-    {{"gossamer_job_sent_payload_bytes_total", counter, "bytes", "Values and differences sent for the job.",
-      "Its rate divided by the clock's rate is bytes a sample."},
-     [](const JobStatus& j) { return real(j.payload_bytes_sent); }},
-    {{"gossamer_job_received_payload_bytes_total", counter, "bytes", "Values and differences received for the job.",
-      "As for those sent."},
-     [](const JobStatus& j) { return real(j.payload_bytes_received); }},
-    {{"gossamer_job_consensus_distance_ratio", gauge, "",
-      "Distance to the partners of the latest exchanges over the norm of the model, smoothed; 0 before any.",
-      "Grows over time: replicas drift apart; exchange more often (period_ms), or lower the learning rate."},
-     [](const JobStatus& j) { return j.consensus; }},
-    {{"gossamer_job_mixing_rate_per_second", gauge, "1 / second",
-      "Exchanges alone shrink differences between replicas by the factor e to the minus this in each second, as "
-      "measured on numbers that are averaged along; 0: not known.",
-      "The distance of replicas is the difference that training adds, divided by this. Falls: links or nodes have "
-      "become slow; [gossip] partners, period_ms."},
-     [](const JobStatus& j) { return j.mixing_per_s; }},
-    {{"gossamer_job_spectral_gap_ratio", gauge, "",
-      "The share of the differences that goes between two exchanges of a fragment at this node, 0 to 1; 0: not known.",
-      "Pairs chosen at random have 0.2 or more, a ring of 32 has 0.01; below that, parts of the cluster hardly meet."},
-     [](const JobStatus& j) { return j.spectral_gap; }},
-    {{"gossamer_job_disagreement", gauge, "", "Mean difference of an element between replicas, estimated.",
-      "It is in the model's units; compare jobs by gossamer_job_consensus_ratio."},
-     [](const JobStatus& j) { return j.mean_disagreement; }},
-    {{"gossamer_job_age_samples", gauge, "samples", "Samples trained since the oldest publication that is gossiped.",
-      "Grows: the client publishes too seldom, or the daemon has no time to ask."},
-     [](const JobStatus& j) { return j.age_samples; }},
-    {{"gossamer_job_quarantined_fragments", gauge, "", "Fragments that hold NaN or infinity now.",
-      "Not 0: training has diverged; lower the learning rate, or go back to a checkpoint. The others are not touched."},
-     [](const JobStatus& j) { return real(j.quarantined_fragments); }},
-    {{"gossamer_job_quarantines_total", counter, "", "Times that a fragment was found to hold NaN or infinity.",
-      "As above."},
-     [](const JobStatus& j) { return real(j.quarantines); }},
-    {{"gossamer_job_outer_steps_total", counter, "", "Outer steps taken.", "0 unless [gossip] outer_momentum is set."},
-     [](const JobStatus& j) { return real(j.outer_steps); }},
-    {{"gossamer_job_pulled_fragments", gauge, "", "Fragments that were pulled from others when the replica joined.",
-      "Stands still below gossamer_job_fragments while the job is joining: its donors are gone or slow."},
-     [](const JobStatus& j) { return real(j.fragments_pulled); }},
-    {{"gossamer_job_pulled_bytes", gauge, "bytes", "Bytes that were pulled.", "Its rate is the speed of a pull."},
-     [](const JobStatus& j) { return real(j.pulled_bytes); }},
-    {{"gossamer_job_join_seconds", gauge, "seconds", "How long joining took; 0 while it goes on.", "For comparison."},
-     [](const JobStatus& j) { return j.join_s; }},
-    {{"gossamer_job_gpu_means_total", counter, "", "Means of a fragment over clients on several GPUs of this node.",
-      "0: all clients are on one GPU, or in host memory."},
-     [](const JobStatus& j) { return real(j.gpu_means); }},
-    {{"gossamer_job_gpu_means_through_host_total", counter, "",
-      "Means over several GPUs that were summed in host memory, without NCCL.",
-      "Grows: NCCL is not installed, or the GPUs do not come together; the log says why."},
-     [](const JobStatus& j) { return real(j.gpu_means_through_host); }},
-    {{"gossamer_job_gpu_means_failed_total", counter, "",
-      "Means in which some GPU was out of reach; what its clients have learned is averaged later.",
-      "Grows: a GPU fails, or sums over NCCL fail; the log says which."},
-     [](const JobStatus& j) { return real(j.gpu_means_failed); }},
-    {{"gossamer_job_checkpoints_total", counter, "", "Checkpoints that were written.",
-      "0 with [checkpoints] period_s = 0."},
-     [](const JobStatus& j) { return real(j.checkpoints_written); }},
-    {{"gossamer_job_checkpoints_failed_total", counter, "", "Checkpoints that could not be written.",
-      "Grows: the disk is full or failing, or the client takes no step; the log and gossamerctl jobs say which."},
-     [](const JobStatus& j) { return real(j.checkpoints_failed); }},
-    {{"gossamer_job_checkpoint_clock_samples", gauge, "samples", "Clock of the latest checkpoint; 0: there is none.",
-      "If all nodes are lost, the training between this clock and the job's clock is lost."},
-     [](const JobStatus& j) { return real(j.checkpoint_clock); }},
+    {"gossamer_job_clients", gauge, "", "Training processes of the job at this node.",
+     "0 for a moment while a job ends.", &JobStatus::clients},
+    {"gossamer_job_clock_samples", gauge, "samples", "Samples that this node's replica has been trained on.",
+     "Stands still: training has stopped. Its rate is the node's throughput.", &JobStatus::clock},
+    {"gossamer_job_global_clock_samples", gauge, "samples",
+     "Samples that the replicas in reach have been trained on together, as far as this node was told.",
+     "Its rate is the cluster's throughput, as far as this node sees it.", &JobStatus::global_clock},
+    {"gossamer_job_steps", gauge, "", "Training steps of all clients that are here now.",
+     "Its rate is steps a second; falls when a client goes.", &JobStatus::steps},
+    {"gossamer_job_elements", gauge, "", "Elements of the model that are averaged.", "For sizes.",
+     &JobStatus::elements},
+    {"gossamer_job_fragments", gauge, "", "Fragments of the model.", "For rates of exchanges a fragment.",
+     &JobStatus::fragments},
+    {"gossamer_job_neighbours", gauge, "", "Replicas of the job in reach.",
+     "0 while others train it: links are down, names or layouts differ; the note in gossamerctl jobs says so.",
+     &JobStatus::neighbours},
+    {"gossamer_job_publications_total", counter, "", "Snapshots of fragments that clients handed over.",
+     "Stands still while the clock runs: the client does not call step().", &JobStatus::publications},
+    {"gossamer_job_exchanges_initiated_total", counter, "", "Completed exchanges that this node began.",
+     "No growth in a minute although there are neighbours: all are busy or refuse; see those counters.",
+     &JobStatus::exchanges_initiated},
+    {"gossamer_job_exchanges_answered_total", counter, "", "Completed exchanges that other nodes began.",
+     "Far fewer than initiated: others do not reach this node.", &JobStatus::exchanges_answered},
+    {"gossamer_job_exchanges_in_flight", gauge, "", "Exchanges under way that this node began.",
+     "At [gossip] in_flight all the time: latency bounds the rate; raise it.", &JobStatus::in_flight},
+    {"gossamer_job_exchange_period_seconds", gauge, "seconds",
+     "Time between two exchanges of a fragment that this node starts: [gossip] period_ms, or longer to keep to "
+     "time_share and bandwidth_share.",
+     "Far above period_ms: time_share or bandwidth_share holds it back.", &JobStatus::period_s},
+    {"gossamer_job_follow_ups_total", counter, "", "Exchanges of wide blocks that this node began.",
+     "As many as exchanges: replicas are far apart, or heavy-tailed; [gossip] range.", &JobStatus::follow_ups},
+    {"gossamer_job_busy_received_total", counter, "", "Requests that were answered busy.",
+     "More than the exchanges: the period is too short for this number of replicas; lengthen period_ms.",
+     &JobStatus::busy},
+    {"gossamer_job_busy_sent_total", counter, "", "Requests of others that were answered busy.",
+     "As for those received.", &JobStatus::busy_sent},
+    {"gossamer_job_refused_received_total", counter, "", "Requests that were refused.",
+     "Grows: the other end is draining, has another layout or a bad number; its log says so.", &JobStatus::refused},
+    {"gossamer_job_refused_sent_total", counter, "", "Requests of others that were refused.",
+     "Grows: see this node's state and log.", &JobStatus::refused_sent},
+    {"gossamer_job_repeats_total", counter, "", "Requests and replies that were sent again because no answer came.",
+     "Grows: links lose what is sent, or answers take long.", &JobStatus::repeats_sent},
+    {"gossamer_job_unresolved_total", counter, "",
+     "Exchanges committed here whose outcome at the other end cannot be known any more.",
+     "Each may have changed the sum over the replicas by one half of an exchange. The cause is a training process "
+     "that died, or an end that was away for ten minutes; many mean unstable machines.",
+     &JobStatus::unresolved},
+    {"gossamer_job_undone_total", counter, "",
+     "Exchanges committed here and undone, because the other end never will commit them.",
+     "Harmless: deaths and broken links cut these off. Many mean unstable machines or links.", &JobStatus::undone},
+    {"gossamer_job_replies_asked_after", gauge, "",
+     "Replies that were not acknowledged in time; this node asks what has become of them.",
+     "Not 0 for long: the node that they answer has not come back.", &JobStatus::asked_after},
+    {"gossamer_job_violations_total", counter, "", "Replies that did not fit their request.",
+     "Not 0: a hostile member, or a fault in Gossamer.", &JobStatus::violations},
+    {"gossamer_job_clipped_total", counter, "",
+     "Exchanges with a partner that is farther away than [gossip] clip allows.",
+     "Grows with one partner: it is poisoned, or honest and far from all others.", &JobStatus::clipped},
+    {"gossamer_job_blocks_total", counter, "", "Blocks offered in exchanges.",
+     "Divides the wide blocks, to give their share.", &JobStatus::blocks},
+    {"gossamer_job_wide_blocks_total", counter, "",
+     "Blocks offered in exchanges that differed by more than the codec's range.",
+     "Over a tenth for long: replicas drift apart faster than they are averaged.", &JobStatus::wide_blocks},
+    {"gossamer_job_sent_payload_bytes_total", counter, "bytes", "Values and differences sent for the job.",
+     "Its rate divided by the clock's rate is bytes a sample.", &JobStatus::payload_bytes_sent},
+    {"gossamer_job_received_payload_bytes_total", counter, "bytes", "Values and differences received for the job.",
+     "As for those sent.", &JobStatus::payload_bytes_received},
+    {"gossamer_job_consensus_distance_ratio", gauge, "",
+     "Distance to the partners of the latest exchanges over the norm of the model, smoothed; 0 before any.",
+     "Grows over time: replicas drift apart; exchange more often (period_ms), or lower the learning rate.",
+     &JobStatus::consensus},
+    {"gossamer_job_mixing_rate_per_second", gauge, "1 / second",
+     "Exchanges alone shrink differences between replicas by the factor e to the minus this in each second, as "
+     "measured on numbers that are averaged along; 0: not known.",
+     "The distance of replicas is the difference that training adds, divided by this. Falls: links or nodes have "
+     "become slow; [gossip] partners, period_ms.",
+     &JobStatus::mixing_per_s},
+    {"gossamer_job_spectral_gap_ratio", gauge, "",
+     "The share of the differences that goes between two exchanges of a fragment at this node, 0 to 1; 0: not known.",
+     "Pairs chosen at random have 0.2 or more, a ring of 32 has 0.01; below that, parts of the cluster hardly meet.",
+     &JobStatus::spectral_gap},
+    {"gossamer_job_disagreement", gauge, "", "Mean difference of an element between replicas, estimated.",
+     "It is in the model's units; compare jobs by gossamer_job_consensus_ratio.", &JobStatus::mean_disagreement},
+    {"gossamer_job_age_samples", gauge, "samples", "Samples trained since the oldest publication that is gossiped.",
+     "Grows: the client publishes too seldom, or the daemon has no time to ask.", &JobStatus::age_samples},
+    {"gossamer_job_quarantined_fragments", gauge, "", "Fragments that hold NaN or infinity now.",
+     "Not 0: training has diverged; lower the learning rate, or go back to a checkpoint. The others are not touched.",
+     &JobStatus::quarantined_fragments},
+    {"gossamer_job_quarantines_total", counter, "", "Times that a fragment was found to hold NaN or infinity.",
+     "As above.", &JobStatus::quarantines},
+    {"gossamer_job_outer_steps_total", counter, "", "Outer steps taken.", "0 unless [gossip] outer_momentum is set.",
+     &JobStatus::outer_steps},
+    {"gossamer_job_pulled_fragments", gauge, "", "Fragments that were pulled from others when the replica joined.",
+     "Stands still below gossamer_job_fragments while the job is joining: its donors are gone or slow.",
+     &JobStatus::fragments_pulled},
+    {"gossamer_job_pulled_bytes", gauge, "bytes", "Bytes that were pulled.", "Its rate is the speed of a pull.",
+     &JobStatus::pulled_bytes},
+    {"gossamer_job_join_seconds", gauge, "seconds", "How long joining took; 0 while it goes on.", "For comparison.",
+     &JobStatus::join_s},
+    {"gossamer_job_gpu_means_total", counter, "", "Means of a fragment over clients on several GPUs of this node.",
+     "0: all clients are on one GPU, or in host memory.", &JobStatus::gpu_means},
+    {"gossamer_job_gpu_means_through_host_total", counter, "",
+     "Means over several GPUs that were summed in host memory, without NCCL.",
+     "Grows: NCCL is not installed, or the GPUs do not come together; the log says why.",
+     &JobStatus::gpu_means_through_host},
+    {"gossamer_job_gpu_means_failed_total", counter, "",
+     "Means in which some GPU was out of reach; what its clients have learned is averaged later.",
+     "Grows: a GPU fails, or sums over NCCL fail; the log says which.", &JobStatus::gpu_means_failed},
+    {"gossamer_job_checkpoints_total", counter, "", "Checkpoints that were written.",
+     "0 with [checkpoints] period_s = 0.", &JobStatus::checkpoints_written},
+    {"gossamer_job_checkpoints_failed_total", counter, "", "Checkpoints that could not be written.",
+     "Grows: the disk is full or failing, or the client takes no step; the log and gossamerctl jobs say which.",
+     &JobStatus::checkpoints_failed},
+    {"gossamer_job_checkpoint_clock_samples", gauge, "samples", "Clock of the latest checkpoint; 0: there is none.",
+     "If all nodes are lost, the training between this clock and the job's clock is lost.",
+     &JobStatus::checkpoint_clock},
 };
 
 constexpr Metric codec_error = {
@@ -321,27 +292,27 @@ constexpr Metric exchange_age = {"gossamer_job_exchange_age_intervals", histogra
 constexpr Metric link_info = {"gossamer_link_info", gauge, "", "1; the labels give the node's name and address.",
                               "Join by peer to name links in tables."};
 constexpr Row<PeerStatus> link_rows[] = {
-    {{"gossamer_link_up", gauge, "", "1 if the link is up.", "0: gossamerctl peers says why."},
+    {"gossamer_link_up", gauge, "", "1 if the link is up.", "0: gossamerctl peers says why.",
      [](const PeerStatus& p) { return p.up ? 1.0 : 0.0; }},
-    {{"gossamer_link_round_trip_seconds", gauge, "seconds", "Round trip of heartbeats, smoothed; 0: not measured.",
-      "Far above the least: data wait in a queue on the way; if they are this node's, set [gossip] link_max_mbit_s."},
+    {"gossamer_link_round_trip_seconds", gauge, "seconds", "Round trip of heartbeats, smoothed; 0: not measured.",
+     "Far above the least: data wait in a queue on the way; if they are this node's, set [gossip] link_max_mbit_s.",
      [](const PeerStatus& p) { return p.round_trip_ms / 1e3; }},
-    {{"gossamer_link_least_round_trip_seconds", gauge, "seconds",
-      "The least round trip of the last seconds; 0: not measured.", "The network's latency without queues."},
+    {"gossamer_link_least_round_trip_seconds", gauge, "seconds",
+     "The least round trip of the last seconds; 0: not measured.", "The network's latency without queues.",
      [](const PeerStatus& p) { return p.least_round_trip_ms / 1e3; }},
-    {{"gossamer_link_goodput_bytes_per_second", gauge, "bytes per second",
-      "The link's rate while more is waiting; 0: nothing had to wait in the last minute.",
-      "Far below what the network should carry: a bad cable, a busy neighbour, the wrong interface."},
+    {"gossamer_link_goodput_bytes_per_second", gauge, "bytes per second",
+     "The link's rate while more is waiting; 0: nothing had to wait in the last minute.",
+     "Far below what the network should carry: a bad cable, a busy neighbour, the wrong interface.",
      [](const PeerStatus& p) { return p.goodput_mbit_s * bytes_per_megabit; }},
-    {{"gossamer_link_queued_bytes", gauge, "bytes", "Bytes waiting to be sent.",
-      "Always a second's worth: the link cannot carry what the period asks for; use codec auto or q4."},
-     [](const PeerStatus& p) { return real(p.queued_bytes); }},
-    {{"gossamer_link_under_way_bytes", gauge, "bytes", "Bytes sent and not acknowledged.", "Shows how pacing works."},
-     [](const PeerStatus& p) { return real(p.under_way_bytes); }},
-    {{"gossamer_link_sent_bytes_total", counter, "bytes", "Bytes sent over the link, before encryption.", "For rates."},
-     [](const PeerStatus& p) { return real(p.bytes_sent); }},
-    {{"gossamer_link_received_bytes_total", counter, "bytes", "Bytes received over the link.", "For rates."},
-     [](const PeerStatus& p) { return real(p.bytes_received); }},
+    {"gossamer_link_queued_bytes", gauge, "bytes", "Bytes waiting to be sent.",
+     "Always a second's worth: the link cannot carry what the period asks for; use codec auto or q4.",
+     &PeerStatus::queued_bytes},
+    {"gossamer_link_under_way_bytes", gauge, "bytes", "Bytes sent and not acknowledged.", "Shows how pacing works.",
+     &PeerStatus::under_way_bytes},
+    {"gossamer_link_sent_bytes_total", counter, "bytes", "Bytes sent over the link, before encryption.", "For rates.",
+     &PeerStatus::bytes_sent},
+    {"gossamer_link_received_bytes_total", counter, "bytes", "Bytes received over the link.", "For rates.",
+     &PeerStatus::bytes_received},
 };
 constexpr Metric links_left_out = {"gossamer_links_left_out", gauge, "",
                                    "Known nodes whose links are not shown here because there are too many.",
@@ -366,40 +337,27 @@ constexpr Metric gpu_xids = {
     "The number is NVIDIA's; 13, 31, 43 and 45 are most often a program's fault. gossamerctl gpus says what the others "
     "mean."};
 
-template <class Number>
-constexpr double told(const std::optional<Number>& number) {
-  return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
-}
-
 /// A figure that the driver does not tell is left out.
 constexpr Row<gpus::Gpu> gpu_rows[] = {
-    {{"gossamer_gpu_memory_bytes", gauge, "bytes", "Memory of the GPU.", "For shares."},
-     [](const gpus::Gpu& g) { return told(g.memory_total_bytes); }},
-    {{"gossamer_gpu_used_memory_bytes", gauge, "bytes", "Memory of the GPU in use.",
-      "Near all of it: the next allocation of the training fails."},
-     [](const gpus::Gpu& g) { return told(g.memory_used_bytes); }},
-    {{"gossamer_gpu_utilisation_ratio", gauge, "", "Share of the last moments in which a kernel ran, 0 to 1.",
-      "Far below 1 while it trains: the GPU waits for data."},
-     [](const gpus::Gpu& g) { return told(g.utilisation_ratio); }},
-    {{"gossamer_gpu_temperature_celsius", gauge, "degrees Celsius", "Temperature of the chip.",
-      "Near 90: it slows itself down; look at fans and air."},
-     [](const gpus::Gpu& g) { return told(g.temperature_c); }},
-    {{"gossamer_gpu_power_watts", gauge, "watts", "Power that the GPU draws.",
-      "Always at the limit: the GPU is slowed down."},
-     [](const gpus::Gpu& g) { return told(g.power_w); }},
-    {{"gossamer_gpu_power_limit_watts", gauge, "watts", "The most power that the GPU may draw.", "For comparison."},
-     [](const gpus::Gpu& g) { return told(g.power_limit_w); }},
-    {{"gossamer_gpu_ecc_corrected", gauge, "", "Memory errors that were corrected, since the driver was loaded.",
-      "Many an hour: the memory ages; rows will be replaced."},
-     [](const gpus::Gpu& g) { return told(g.ecc_corrected); }},
-    {{"gossamer_gpu_ecc_uncorrected", gauge, "", "Memory errors that were not corrected, since the driver was loaded.",
-      "Not 0: what ran then may be wrong; reset the GPU as gossamerctl doctor says."},
-     [](const gpus::Gpu& g) { return told(g.ecc_uncorrected); }},
-    {{"gossamer_gpu_rows_remapped", gauge, "", "Memory rows that were replaced by spare rows, for good.",
-      "Grows: the memory wears out."},
-     [](const gpus::Gpu& g) { return told(g.rows_remapped); }},
-    {{"gossamer_gpu_clients", gauge, "", "Clients of this daemon that use the GPU.",
-      "0 while its neighbours train: a client has ended, or never saw it."},
+    {"gossamer_gpu_memory_bytes", gauge, "bytes", "Memory of the GPU.", "For shares.", &gpus::Gpu::memory_total_bytes},
+    {"gossamer_gpu_used_memory_bytes", gauge, "bytes", "Memory of the GPU in use.",
+     "Near all of it: the next allocation of the training fails.", &gpus::Gpu::memory_used_bytes},
+    {"gossamer_gpu_utilisation_ratio", gauge, "", "Share of the last moments in which a kernel ran, 0 to 1.",
+     "Far below 1 while it trains: the GPU waits for data.", &gpus::Gpu::utilisation_ratio},
+    {"gossamer_gpu_temperature_celsius", gauge, "degrees Celsius", "Temperature of the chip.",
+     "Near 90: it slows itself down; look at fans and air.", &gpus::Gpu::temperature_c},
+    {"gossamer_gpu_power_watts", gauge, "watts", "Power that the GPU draws.",
+     "Always at the limit: the GPU is slowed down.", &gpus::Gpu::power_w},
+    {"gossamer_gpu_power_limit_watts", gauge, "watts", "The most power that the GPU may draw.", "For comparison.",
+     &gpus::Gpu::power_limit_w},
+    {"gossamer_gpu_ecc_corrected", gauge, "", "Memory errors that were corrected, since the driver was loaded.",
+     "Many an hour: the memory ages; rows will be replaced.", &gpus::Gpu::ecc_corrected},
+    {"gossamer_gpu_ecc_uncorrected", gauge, "", "Memory errors that were not corrected, since the driver was loaded.",
+     "Not 0: what ran then may be wrong; reset the GPU as gossamerctl doctor says.", &gpus::Gpu::ecc_uncorrected},
+    {"gossamer_gpu_rows_remapped", gauge, "", "Memory rows that were replaced by spare rows, for good.",
+     "Grows: the memory wears out.", &gpus::Gpu::rows_remapped},
+    {"gossamer_gpu_clients", gauge, "", "Clients of this daemon that use the GPU.",
+     "0 while its neighbours train: a client has ended, or never saw it.",
      [](const gpus::Gpu& g) {
        return real(std::ranges::count_if(g.processes, [](const auto& process) { return !process.job.empty(); }));
      }},
@@ -471,11 +429,11 @@ template <class Status, std::size_t count>
 void write_rows(Text& text, const Row<Status> (&rows)[count], const std::vector<Status>& all) {
   if (all.empty()) return;
   for (const Row<Status>& row : rows) {
-    text.begin(row.what);
+    text.begin(row);
     for (const Status& one : all) {
-      const double value = row.value(one);
+      const double value = row.of(one);
       if (may_be_absent<Status> && std::isnan(value)) continue;
-      text.sample(row.what.name, labels_of(one), value);
+      text.sample(row.name, labels_of(one), value);
     }
   }
 }
@@ -493,8 +451,8 @@ void write_node(Text& text, const NodeStatus& node) {
                 real(std::ranges::count(node.findings, rule.name, &FindingStatus::rule)));
   }
   for (const Row<NodeStatus>& row : node_rows) {
-    text.begin(row.what);
-    text.sample(row.what.name, "", row.value(node));
+    text.begin(row);
+    text.sample(row.name, "", row.of(node));
   }
 }
 
@@ -578,55 +536,36 @@ void append_table(std::string& out, const std::vector<Metric>& metrics) {
 }
 
 template <class Rows>
-void append(std::vector<Metric>& list, const Rows& rows) {
-  for (const auto& row : rows)
-    list.push_back(row.what);
+std::vector<Metric> joined(std::vector<Metric> list, const Rows& rows) {
+  for (const Metric& row : rows)
+    list.push_back(row);
+  return list;
 }
 
 std::vector<Metric> node_metrics() {
-  std::vector<Metric> list{build_info, node_state, findings};
-  append(list, node_rows);
-  return list;
+  return joined({build_info, node_state, findings}, node_rows);
 }
 std::vector<Metric> job_metrics() {
-  std::vector<Metric> list{job_info, job_state};
-  append(list, job_rows);
+  std::vector<Metric> list = joined({job_info, job_state}, job_rows);
   list.insert(list.end(), {codec_error, exchange_age});
   return list;
 }
 std::vector<Metric> link_metrics() {
-  std::vector<Metric> list{links_left_out, link_info};
-  append(list, link_rows);
-  return list;
+  return joined({links_left_out, link_info}, link_rows);
 }
 std::vector<Metric> gpu_metrics() {
-  std::vector<Metric> list{gpu_watch_state, gpu_info, gpu_health, gpu_xids};
-  append(list, gpu_rows);
-  return list;
+  return joined({gpu_watch_state, gpu_info, gpu_health, gpu_xids}, gpu_rows);
 }
 
 }  // namespace
 
 const char* type_name(MetricType type) {
-  switch (type) {
-    case gauge:
-      return "gauge";
-    case counter:
-      return "counter";
-    case summary:
-      return "summary";
-    case histogram:
-      break;
-  }
-  return "histogram";
+  constexpr std::array names = {"gauge", "counter", "summary", "histogram"};
+  return names[static_cast<std::size_t>(type)];
 }
 
 std::vector<Metric> metric_list() {
-  std::vector<Metric> list = node_metrics();
-  std::ranges::copy(job_metrics(), std::back_inserter(list));
-  std::ranges::copy(link_metrics(), std::back_inserter(list));
-  std::ranges::copy(gpu_metrics(), std::back_inserter(list));
-  return list;
+  return joined(joined(joined(node_metrics(), job_metrics()), link_metrics()), gpu_metrics());
 }
 
 std::string metrics_text(const Observed& observed) {

@@ -255,9 +255,17 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients
                                    checkpoint_s, partners, note)
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
-[[nodiscard]] nlohmann::json status_answer(const NodeStatus& node);
-[[nodiscard]] nlohmann::json peers_answer(const std::vector<PeerStatus>& peers);
-[[nodiscard]] nlohmann::json members_answer(const std::vector<ClusterMemberStatus>& members);
-[[nodiscard]] nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs);
+[[nodiscard]] inline nlohmann::json status_answer(const NodeStatus& node) {
+  return {{"node", node}};
+}
+[[nodiscard]] inline nlohmann::json peers_answer(const std::vector<PeerStatus>& peers) {
+  return {{"peers", peers}};
+}
+[[nodiscard]] inline nlohmann::json members_answer(const std::vector<ClusterMemberStatus>& members) {
+  return {{"members", members}};
+}
+[[nodiscard]] inline nlohmann::json jobs_answer(const std::vector<JobStatus>& jobs) {
+  return {{"jobs", jobs}};
+}
 
 }  // namespace gossamer::daemon

@@ -87,8 +87,7 @@ ControlError no_daemon(const std::vector<std::string>& tried) {
 
 }  // namespace
 
-std::expected<nlohmann::json, ControlError> request(const std::vector<std::string>& sockets,
-                                                    const nlohmann::json& request) {
+JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json& request) {
   std::vector<std::string> tried;
   for (const std::string& path : sockets) {
     auto connection = Connection::open(path);
@@ -114,10 +113,6 @@ std::expected<nlohmann::json, ControlError> request(const std::vector<std::strin
     return answer;
   }
   return std::unexpected(no_daemon(tried));
-}
-
-std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets, const std::string& command) {
-  return request(sockets, {{"command", command}});
 }
 
 }  // namespace gossamer::ctl

@@ -14,18 +14,16 @@ inline constexpr std::chrono::seconds answer_timeout{5};
 inline constexpr std::size_t max_answer_bytes = 64u << 20;
 
 /// The kind of failure, which decides the exit status.
-enum class Failure { no_daemon, bad_answer };
+enum class Failure { no_daemon, bad_answer, wrong_usage };
 struct ControlError {
   Failure failure;
   std::string message;  ///< for people, with what to do
 };
 
+using JsonAnswer = std::expected<nlohmann::json, ControlError>;
+
 /// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list means that
 /// no daemon has run.
-[[nodiscard]] std::expected<nlohmann::json, ControlError> request(const std::vector<std::string>& sockets,
-                                                                  const nlohmann::json& request);
-/// Sends a command that has no arguments.
-[[nodiscard]] std::expected<nlohmann::json, ControlError> ask(const std::vector<std::string>& sockets,
-                                                              const std::string& command);
+[[nodiscard]] JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json& request);
 
 }  // namespace gossamer::ctl

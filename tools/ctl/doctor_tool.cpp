@@ -1,4 +1,9 @@
-#include "tools/ctl/doctor_tool.hpp"
+// gossamerctl doctor looks at the machine, asks the daemon, and prints the findings of tools/ctl/doctor.hpp.
+//
+// It reads files below /proc and /sys, tries the daemon's port, and blocks for a few seconds at most. Without a daemon
+// it looks only at the machine.
+
+#include "tools/ctl/doctor.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -13,6 +18,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "tools/ctl/gpus.hpp"
@@ -125,8 +131,7 @@ void append(std::vector<Finding>& to, std::vector<Finding> more) {
   to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-}  // namespace
-
+/// The facts that this process can see of its machine.
 MachineFacts machine_facts() {
   MachineFacts facts;
   timex clock{};
@@ -150,19 +155,13 @@ MachineFacts machine_facts() {
   return facts;
 }
 
-DoctorTool::DoctorTool(CLI::App& app)
-    : command_(app.add_subcommand("doctor", "Look for what is wrong with this node, and say what to do")) {
-  command_->add_option("--state-dir", state_dir_, "Where the keys are, if no daemon runs (default: the usual places)")
-      ->type_name("DIR");
-  command_->footer("Exit status: 0 if nothing is wrong but for warnings, 1 if something is.");
-}
-
-std::vector<Finding> DoctorTool::run(const Ask& ask) const {
+/// `state_dir` is where the keys are, if no daemon runs; empty: the usual places.
+std::vector<Finding> examine(const std::string& state_dir, const Invocation& call) {
   std::vector<Finding> findings;
-  const auto process = ask({{"command", "doctor"}});
-  const auto node = ask({{"command", "status"}});
-  const auto peers = ask({{"command", "peers"}});
-  const auto members = ask({{"command", "members"}});
+  const auto process = call.ask("doctor");
+  const auto node = call.ask("status");
+  const auto peers = call.ask("peers");
+  const auto members = call.ask("members");
   const MachineFacts machine = machine_facts();
   if (process && node && peers && members) {
     DaemonFacts daemon{.process = process->at("process"),
@@ -174,9 +173,9 @@ std::vector<Finding> DoctorTool::run(const Ask& ask) const {
     append(findings, examine_daemon(daemon));
   } else if (!node && node.error().failure == Failure::no_daemon) {
     findings.push_back({Grade::warning, "daemon", "none answers", node.error().message});
-    for (const std::string& folder : state_dir_.empty() ? usual_state_dirs() : std::vector<std::string>{state_dir_}) {
+    for (const std::string& folder : state_dir.empty() ? usual_state_dirs() : std::vector<std::string>{state_dir}) {
       std::error_code error;
-      if (!state_dir_.empty() || std::filesystem::is_directory(folder, error))
+      if (!state_dir.empty() || std::filesystem::is_directory(folder, error))
         append(findings, examine_state_dir(folder));
     }
   } else {
@@ -187,8 +186,21 @@ std::vector<Finding> DoctorTool::run(const Ask& ask) const {
                         "use the gossamerctl of the daemon's version, or restart it"});
   }
   append(findings, examine_machine(machine));
-  if (const auto seen = see_gpus(ask)) append(findings, examine_gpus(seen->report));
+  if (const auto seen = see_gpus(call)) append(findings, examine_gpus(seen->report));
   return findings;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, CommandAction& chosen) {
+  const auto state_dir = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("doctor", "Look for what is wrong with this node, and say what to do");
+  command->add_option("--state-dir", *state_dir, "Where the keys are, if no daemon runs (default: the usual places)")
+      ->type_name("DIR");
+  command->footer("Exit status: 0 if nothing is wrong but for warnings, 1 if something is.");
+  command->callback([state_dir, &chosen] {
+    chosen = [state_dir](const Invocation& call) { return call.end(examine(*state_dir, call)); };
+  });
 }
 
 }  // namespace gossamer::ctl

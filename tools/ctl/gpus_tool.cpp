@@ -7,17 +7,23 @@
 #include "daemon/gpus/monitor.hpp"
 #include "daemon/gpus/nvml_types.hpp"
 #include "tools/ctl/gpus.hpp"
-#include "tools/ctl/json_line.hpp"
 
 namespace gossamer::ctl {
+namespace {
+
+constexpr std::chrono::seconds look_patience{10};
+/// Names a library instead of the one that the loader finds, for drivers in unusual places.
+constexpr const char* nvml_environment = "GOSSAMER_NVML";
+
+}  // namespace
 
 gpus::GpuReport look_at_gpus() {
   const char* const library = std::getenv(nvml_environment);
   return gpus::look_once(library != nullptr ? library : gpus::nvml::usual_library, look_patience);
 }
 
-std::expected<GpusSeen, ControlError> see_gpus(const GpusTool::Ask& ask) {
-  const auto answer = ask({{"command", "gpus"}});
+std::expected<GpusSeen, ControlError> see_gpus(const Invocation& call) {
+  const auto answer = call.ask("gpus");
   gpus::GpuReport told;
   if (answer) {
     told = answer->get<gpus::GpuReport>();
@@ -31,21 +37,21 @@ std::expected<GpusSeen, ControlError> see_gpus(const GpusTool::Ask& ask) {
   return GpusSeen{std::move(seen), "gossamerctl"};
 }
 
-GpusTool::GpusTool(CLI::App& app)
-    : command_(app.add_subcommand("gpus", "This machine's GPUs: memory, use, temperature, health, and who uses them")) {
-  command_->footer(
+void add_gpus_command(CLI::App& app, CommandAction& chosen) {
+  CLI::App* command =
+      app.add_subcommand("gpus", "This machine's GPUs: memory, use, temperature, health, and who uses them");
+  command->footer(
       "Asks the daemon, which also counts the driver's errors; without one, looks itself. Clients are processes of "
-      "this "
-      "daemon's jobs, \"+ 1\" others. GOSSAMER_NVML names the driver's library if it is in an unusual place.");
-}
-
-std::expected<std::string, ControlError> GpusTool::run(const Ask& ask, bool as_json, bool colour) const {
-  const auto seen = see_gpus(ask);
-  if (!seen) return std::unexpected(seen.error());
-  if (!as_json) return gpus_table(seen->report, colour);
-  nlohmann::json json = seen->report;
-  json["by"] = seen->by;
-  return json_line(std::move(json));
+      "this daemon's jobs, \"+ 1\" others. GOSSAMER_NVML names the driver's library if it is in an unusual place.");
+  command->callback([&chosen] {
+    chosen = [](const Invocation& call) -> CommandResult {
+      const auto seen = see_gpus(call);
+      if (!seen) return std::unexpected(seen.error());
+      nlohmann::json json = seen->report;
+      json["by"] = seen->by;
+      return call.end(json, [&](const nlohmann::json&, bool colour) { return gpus_table(seen->report, colour); });
+    };
+  });
 }
 
 }  // namespace gossamer::ctl

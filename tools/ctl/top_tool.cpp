@@ -1,4 +1,6 @@
-#include "tools/ctl/top_tool.hpp"
+// gossamerctl top: the live view in a terminal. It blocks until it is ended, and owns the terminal until then.
+
+#include "tools/ctl/top.hpp"
 
 #include <fmt/format.h>
 #include <langinfo.h>
@@ -13,10 +15,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 
-#include "tools/ctl/json_line.hpp"
-#include "tools/ctl/top.hpp"
+#include "tools/ctl/commands.hpp"
 
 namespace gossamer::ctl {
 namespace {
@@ -86,54 +88,41 @@ struct Answers {
   json status, peers, jobs;
 };
 
-std::expected<Answers, ControlError> ask_all(const TopTool::Ask& ask) {
+std::expected<Answers, ControlError> ask_all(const Invocation& call) {
   Answers answers;
   const std::pair<const char*, json&> wanted[] = {
       {"status", answers.status}, {"peers", answers.peers}, {"jobs", answers.jobs}};
   for (const auto& [command, answer] : wanted) {
-    auto got = ask(command);
+    auto got = call.ask(command);
     if (!got) return std::unexpected(got.error());
     answer = std::move(*got);
   }
   return answers;
 }
 
-}  // namespace
+struct TopOptions {
+  double interval_s = 1;
+  unsigned frames = 0;
+};
 
-TopTool::TopTool(CLI::App& app) {
-  CLI::App* top =
-      app.add_subcommand("top", "The node, its jobs and links, live: rates, clocks, how far replicas are apart");
-  top->add_option("--interval", interval_s_, "Seconds between two looks")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  top->add_option("--frames", frames_, "End after so many screens; 0: go on until q (one if this is no terminal)")
-      ->type_name("N")
-      ->capture_default_str();
-  top->footer(
-      "Keys: q ends, the space bar looks now. Bars are the last looks, from 0 to the largest of them: of what the "
-      "node\n"
-      "sends and receives, of each job's clock, of each link's round trip. WITH: replicas in reach. APART: the "
-      "consensus\n"
-      "distance |y_j - y_i| / |y|. AGE: samples since what is gossiped was published.");
-  top->callback([this] { chosen_ = true; });
-}
-
-std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, bool colour) const {
+/// In a terminal it runs until q, Ctrl-C or a signal, and waits for a daemon that does not answer. Elsewhere, and as
+/// JSON, it writes as many screens or lines as --frames says (1 by default), and a daemon that does not answer is an
+/// error.
+CommandResult watch(const TopOptions& options, const Invocation& call) {
   using Clock = std::chrono::steady_clock;
   std::setlocale(LC_CTYPE, "");
-  const bool live = !as_json && ::isatty(STDOUT_FILENO) == 1;
-  const unsigned frames = frames_ == 0 && !live ? 1 : frames_;
+  const bool live = !call.as_json && ::isatty(STDOUT_FILENO) == 1;
+  const unsigned frames = options.frames == 0 && !live ? 1 : options.frames;
   std::optional<Terminal> terminal;
   if (live) terminal.emplace();
   Top top;
   const auto begin = Clock::now();
   // A rate needs two looks, so outside a terminal the first is not shown.
-  for (unsigned look = live || as_json ? 1 : 0; frames == 0 || look <= frames; ++look) {
+  for (unsigned look = live || call.as_json ? 1 : 0; frames == 0 || look <= frames; ++look) {
     const auto now = Clock::now();
-    auto answers = ask_all(ask);
+    auto answers = ask_all(call);
     if (!answers && !live) return std::unexpected(answers.error());
-    if (as_json) {
+    if (call.as_json) {
       fmt::print("{}", json_line({{"node", answers->status.at("node")},
                                   {"peers", answers->peers.at("peers")},
                                   {"jobs", answers->jobs.at("jobs")}}));
@@ -141,7 +130,7 @@ std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, boo
       if (answers)
         top.add(std::chrono::duration<double>(now - begin).count(), answers->status, answers->peers, answers->jobs);
       const std::string note = answers ? "q ends" : answers.error().message;
-      const std::string screen = top.render(present_screen(colour), live ? note : "");
+      const std::string screen = top.render(present_screen(call.colour), live ? note : "");
       if (live) {
         // Draws over the screen from its upper left corner, and clears the rest.
         fmt::print("\033[H\033[J{}", screen);
@@ -151,14 +140,38 @@ std::expected<void, ControlError> TopTool::run(const Ask& ask, bool as_json, boo
     }
     std::fflush(stdout);
     if (look == frames && frames != 0) break;
-    const auto next = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(interval_s_));
+    const auto next =
+        now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval_s));
     if (terminal) {
       if (!terminal->wait(next)) break;
     } else {
       ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count()));
     }
   }
-  return {};
+  return CommandEnd{};
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& app, CommandAction& chosen) {
+  const auto options = std::make_shared<TopOptions>();
+  CLI::App* top =
+      app.add_subcommand("top", "The node, its jobs and links, live: rates, clocks, how far replicas are apart");
+  top->add_option("--interval", options->interval_s, "Seconds between two looks")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  top->add_option("--frames", options->frames,
+                  "End after so many screens; 0: go on until q (one if this is no terminal)")
+      ->type_name("N")
+      ->capture_default_str();
+  top->footer(
+      "Keys: q ends, the space bar looks now. Bars are the last looks, from 0 to the largest of them: of what the "
+      "node\n"
+      "sends and receives, of each job's clock, of each link's round trip. WITH: replicas in reach. APART: the "
+      "consensus\n"
+      "distance |y_j - y_i| / |y|. AGE: samples since what is gossiped was published.");
+  top->callback([options, &chosen] { chosen = [options](const Invocation& call) { return watch(*options, call); }; });
 }
 
 }  // namespace gossamer::ctl

@@ -57,23 +57,23 @@ struct Daemon {
 
 TEST_CASE("gossamerctl asks the first socket where somebody answers") {
   Daemon daemon([](const json&) { return gossamer::daemon::jobs_answer({some_job()}); });
-  const auto answer = ctl::ask({"/nonexistent/control.sock", daemon.path}, "jobs");
+  const auto answer = ctl::request({"/nonexistent/control.sock", daemon.path}, {{"command", "jobs"}});
   REQUIRE(answer);
   CHECK(answer->at("jobs").at(0).get<gossamer::daemon::JobStatus>().exchanges == 1234);
 }
 
 TEST_CASE("gossamerctl tells no daemon from a daemon's error") {
-  const auto none = ctl::ask({}, "status");
+  const auto none = ctl::request({}, {{"command", "status"}});
   REQUIRE_FALSE(none);
   CHECK(none.error().failure == ctl::Failure::no_daemon);
   CHECK_THAT(none.error().message, Contains("is gossamerd running?"));
-  const auto dead = ctl::ask({"/nonexistent/control.sock"}, "status");
+  const auto dead = ctl::request({"/nonexistent/control.sock"}, {{"command", "status"}});
   REQUIRE_FALSE(dead);
   CHECK(dead.error().failure == ctl::Failure::no_daemon);
   CHECK_THAT(dead.error().message, Contains("no daemon answers at /nonexistent/control.sock (No such file"));
 
   Daemon daemon([](const json&) { return json{{"error", "not today"}}; });
-  const auto refused = ctl::ask({daemon.path}, "status");
+  const auto refused = ctl::request({daemon.path}, {{"command", "status"}});
   REQUIRE_FALSE(refused);
   CHECK(refused.error().failure == ctl::Failure::bad_answer);
   CHECK_THAT(refused.error().message, Contains("not today"));

@@ -23,9 +23,9 @@
 #include <string>
 
 #include "sdk/c/error.hpp"
-#include "sdk/c/file_descriptor.hpp"
 #include "sdk/c/words_under_way.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::client {

@@ -18,10 +18,10 @@
 
 #include "sdk/c/client_replica.hpp"
 #include "sdk/c/device_plugin.hpp"
-#include "sdk/c/file_descriptor.hpp"
 #include "sdk/c/run_memory.hpp"
 #include "sdk/c/words_under_way.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::client {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "sdk/c/client_replica.hpp"
-#include "sdk/c/file_descriptor.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::client {

@@ -22,7 +22,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-void wait_readable(const client::FileDescriptor& descriptor, const char* what) {
+void wait_readable(const FileDescriptor& descriptor, const char* what) {
   pollfd wait{descriptor.get(), POLLIN, 0};
   require(poll(&wait, 1, patience_ms) == 1, what);
 }
@@ -30,7 +30,7 @@ void wait_readable(const client::FileDescriptor& descriptor, const char* what) {
 }  // namespace
 
 FakeDaemon::FakeDaemon() : socket_path_((folder_.path() / layout::client_socket_name).string()) {
-  listener_ = client::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  listener_ = FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto address = layout::socket_address(socket_path_);
   if (!address) throw std::runtime_error(address.error());
   require(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 &&
@@ -44,7 +44,7 @@ FakeDaemon::~FakeDaemon() {
 
 void FakeDaemon::accept() {
   wait_readable(listener_, "the client did not connect");
-  socket_ = client::FileDescriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  socket_ = FileDescriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   wait_readable(socket_, "the client sent no request");
   layout::AttachRequest request{};
   std::array<int, 2> descriptors{-1, -1};
@@ -60,8 +60,8 @@ void FakeDaemon::accept() {
   require(ancillary != nullptr && ancillary->cmsg_len == CMSG_LEN(sizeof descriptors),
           "the client sent no descriptors");
   std::memcpy(descriptors.data(), CMSG_DATA(ancillary), sizeof descriptors);
-  memory_ = client::FileDescriptor(descriptors[0]);
-  doorbell_ = client::FileDescriptor(descriptors[1]);
+  memory_ = FileDescriptor(descriptors[0]);
+  doorbell_ = FileDescriptor(descriptors[1]);
   map_memory(request.memory_bytes);
 
   header().state.store(static_cast<std::uint32_t>(layout::RunState::running), std::memory_order_release);

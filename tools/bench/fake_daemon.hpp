@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "sdk/c/file_descriptor.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "tools/bench/bench_run.hpp"
 
@@ -50,7 +50,7 @@ class FakeDaemon {
 
   TemporaryFolder folder_;
   std::string socket_path_;
-  client::FileDescriptor listener_, socket_, memory_, doorbell_;
+  FileDescriptor listener_, socket_, memory_, doorbell_;
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
 };

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/socket_path.hpp"
 
 namespace gossamer::ctl {
@@ -20,52 +20,26 @@ struct NoConnection {
   bool forbidden = false;  ///< whether this user has no right to it
 };
 
-/// A connected socket, which is closed with this object.
-class Connection {
- public:
-  static std::expected<Connection, NoConnection> open(const std::string& path);
-  Connection(Connection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Connection& operator=(Connection&&) = delete;
-  ~Connection() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  /// An error is a phrase that says what went wrong.
-  [[nodiscard]] std::expected<void, std::string> send_line(std::string line);
-  [[nodiscard]] std::expected<std::string, std::string> receive_line();
-
- private:
-  explicit Connection(int fd) : fd_(fd) {}
-  int fd_;
-};
-
-std::expected<Connection, NoConnection> Connection::open(const std::string& path) {
+std::expected<FileDescriptor, NoConnection> connect_to(const std::string& path) {
   const auto address = layout::socket_address(path);
   if (!address) return std::unexpected(NoConnection{address.error()});
-  Connection connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval limit{answer_timeout.count(), 0};
-  ::setsockopt(connection.fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(connection.fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (::connect(connection.fd_, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
-    const int error = errno;
-    if (error == EACCES) return std::unexpected(NoConnection{layout::no_right_to(path), true});
-    return std::unexpected(NoConnection{std::strerror(error)});
-  }
-  return connection;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return socket;
+  if (errno == EACCES) return std::unexpected(NoConnection{layout::no_right_to(path), true});
+  return std::unexpected(NoConnection{std::strerror(errno)});
 }
 
-std::expected<void, std::string> Connection::send_line(std::string line) {
-  line += '\n';
-  if (::send(fd_, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+/// Sends a line and receives one. An error is a phrase that says what went wrong.
+std::expected<std::string, std::string> answer_to(const std::string& question, const FileDescriptor& socket) {
+  if (::send(socket.get(), question.data(), question.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(question.size()))
     return std::unexpected(fmt::format("the question could not be sent: {}", std::strerror(errno)));
-  return {};
-}
-
-std::expected<std::string, std::string> Connection::receive_line() {
   std::string line;
   std::array<char, 16 * 1024> part;
   while (line.size() <= max_answer_bytes) {
-    const ssize_t got = ::recv(fd_, part.data(), part.size(), 0);
+    const ssize_t got = ::recv(socket.get(), part.data(), part.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN)
       return std::unexpected(fmt::format("no answer within {} s", answer_timeout.count()));
@@ -90,21 +64,18 @@ ControlError no_daemon(const std::vector<std::string>& tried) {
 JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json& request) {
   std::vector<std::string> tried;
   for (const std::string& path : sockets) {
-    auto connection = Connection::open(path);
-    if (!connection) {
-      if (connection.error().forbidden)
+    const auto socket = connect_to(path);
+    if (!socket) {
+      if (socket.error().forbidden)
         return std::unexpected(
-            ControlError{Failure::no_daemon, fmt::format("{} may not be used: {}", path, connection.error().why)});
-      tried.push_back(fmt::format("{} ({})", path, connection.error().why));
+            ControlError{Failure::no_daemon, fmt::format("{} may not be used: {}", path, socket.error().why)});
+      tried.push_back(fmt::format("{} ({})", path, socket.error().why));
       continue;
     }
     const auto bad = [&](const std::string& what) {
       return std::unexpected(ControlError{Failure::bad_answer, fmt::format("{}: {}", path, what)});
     };
-    if (const auto sent = connection->send_line(request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-        !sent)
-      return bad(sent.error());
-    const auto line = connection->receive_line();
+    const auto line = answer_to(request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", *socket);
     if (!line) return bad(line.error());
     nlohmann::json answer = nlohmann::json::parse(*line, nullptr, false);
     if (!answer.is_object()) return bad("the answer is not a JSON object: is this a control socket of gossamerd?");

@@ -24,14 +24,12 @@
 #include <thread>
 #include <vector>
 
-#include "sdk/c/file_descriptor.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "temporary_folder.hpp"
 
 namespace gossamer::test {
-
-using client::FileDescriptor;
 
 inline constexpr int patience_ms = 20'000;
 

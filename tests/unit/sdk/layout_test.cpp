@@ -238,7 +238,7 @@ TEST_CASE("a client finds the socket in the user's runtime folder") {
   const std::string expected = folder.file("") + "/gossamer/client.sock";
   std::filesystem::create_directory(folder.file("gossamer"));
   CHECK(std::ranges::count(layout::client_sockets(), expected) == 0);
-  const test::FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
+  const FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
   const auto address = layout::socket_address(expected);
   REQUIRE(address);
   REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);

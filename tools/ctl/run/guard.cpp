@@ -27,11 +27,9 @@ std::expected<Guard, std::string> Guard::start() {
   const pid_t pid = ::fork();
   if (pid == 0) keep(ends[0]);
   ::close(ends[0]);
-  if (pid < 0) {
-    ::close(ends[1]);
-    return failed();
-  }
-  return Guard(pid, ends[1]);
+  FileDescriptor pipe(ends[1]);
+  if (pid < 0) return failed();
+  return Guard(pid, std::move(pipe));
 }
 
 void Guard::keep(int fd) {
@@ -61,13 +59,12 @@ void Guard::keep(int fd) {
 
 void Guard::tell(Message message) const {
   // If the guard was killed, its pipe has no reader; the kernel still ends the clients.
-  [[maybe_unused]] const ssize_t written = ::write(fd_, &message, sizeof message);
+  [[maybe_unused]] const ssize_t written = ::write(pipe_.get(), &message, sizeof message);
 }
 
-Guard::Guard(Guard&& other) noexcept : pid_(std::exchange(other.pid_, -1)), fd_(std::exchange(other.fd_, -1)) {}
 Guard::~Guard() {
-  if (fd_ < 0) return;
-  ::close(fd_);
+  if (!pipe_) return;
+  pipe_.reset();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -10,6 +10,9 @@
 
 #include <expected>
 #include <string>
+#include <utility>
+
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::ctl {
 
@@ -19,7 +22,7 @@ inline constexpr std::size_t max_guarded = 256;
 class Guard {
  public:
   [[nodiscard]] static std::expected<Guard, std::string> start();
-  Guard(Guard&& other) noexcept;
+  Guard(Guard&& other) noexcept = default;
   Guard& operator=(Guard&&) = delete;
   /// Ends the groups that were not removed.
   ~Guard();
@@ -32,12 +35,12 @@ class Guard {
     pid_t group;
     int guarded;  // 1: guarded; 0: not
   };
-  Guard(pid_t pid, int fd) : pid_(pid), fd_(fd) {}
+  Guard(pid_t pid, FileDescriptor pipe) : pid_(pid), pipe_(std::move(pipe)) {}
   void tell(Message message) const;
   [[noreturn]] static void keep(int fd);
 
   pid_t pid_;
-  int fd_;
+  FileDescriptor pipe_;
 };
 
 }  // namespace gossamer::ctl

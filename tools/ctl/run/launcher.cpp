@@ -20,7 +20,7 @@
 #include <optional>
 #include <utility>
 
-#include "sdk/c/file_descriptor.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "tools/ctl/run/guard.hpp"
 #include "tools/ctl/run/lines.hpp"
 #include "tools/ctl/run/output_queue.hpp"
@@ -49,7 +49,7 @@ bool is_ignored(int signal) {
 
 /// One of the two outputs of a client.
 struct Stream {
-  client::FileDescriptor reading;  // open while there may be more
+  FileDescriptor reading;  // open while there may be more
   Lines lines;
   OutputQueue* queue = nullptr;
 };
@@ -99,7 +99,7 @@ class Launcher {
 
   LaunchOptions options_;
   Guard guard_;
-  client::FileDescriptor signals_;
+  FileDescriptor signals_;
   const sigset_t mask_before_;
   OutputQueue out_{STDOUT_FILENO};
   // Both outputs share one queue if they go to the same place, so that the order is kept.
@@ -207,7 +207,7 @@ std::expected<ProcessRequest, std::string> Launcher::request_for(Client& client)
       if (::pipe2(ends.data(), O_CLOEXEC) != 0)
         return std::unexpected(fmt::format("no pipe can be made: {}; raise ulimit -n", std::strerror(errno)));
       ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-      stream.reading = client::FileDescriptor(ends[0]);
+      stream.reading = FileDescriptor(ends[0]);
       (&stream == client.streams.data() ? request.output : request.error) = ends[1];
     }
   }

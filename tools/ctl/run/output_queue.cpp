@@ -22,10 +22,8 @@ bool can_be_opened_again(int fd) {
 
 OutputQueue::OutputQueue(int fd) : fd_(fd) {
   if (can_be_opened_again(fd))
-    own_fd_ = ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-}
-OutputQueue::~OutputQueue() {
-  if (own_fd_ >= 0) ::close(own_fd_);
+    own_fd_ = FileDescriptor(
+        ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
 }
 
 void OutputQueue::add(std::string_view text) {

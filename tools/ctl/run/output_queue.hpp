@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "sdk/layout/file_descriptor.hpp"
+
 namespace gossamer::ctl {
 
 /// While more than this is waiting, nothing is read from the clients. They then wait as they would without a launcher.
@@ -18,12 +20,9 @@ class OutputQueue {
  public:
   /// `fd` stays the caller's.
   explicit OutputQueue(int fd);
-  OutputQueue(const OutputQueue&) = delete;
-  OutputQueue& operator=(const OutputQueue&) = delete;
-  ~OutputQueue();
 
   /// The caller polls this descriptor for POLLOUT while something waits.
-  [[nodiscard]] int fd() const { return own_fd_ >= 0 ? own_fd_ : fd_; }
+  [[nodiscard]] int fd() const { return own_fd_ ? own_fd_.get() : fd_; }
   void add(std::string_view text);
   /// Call this after poll has said that it is writable.
   void write_some();
@@ -37,7 +36,7 @@ class OutputQueue {
 
  private:
   int fd_;
-  int own_fd_ = -1;  // the same pipe or terminal, opened again so that O_NONBLOCK concerns only this process
+  FileDescriptor own_fd_;  // the same pipe or terminal, opened again so that O_NONBLOCK concerns only this process
   std::string waiting_;
   bool broken_ = false;
 };

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace gossamer::client {
+namespace gossamer {
 
 class FileDescriptor {
  public:
@@ -27,7 +27,7 @@ class FileDescriptor {
     number_ = -1;
   }
   /// Gives up ownership without closing.
-  int release() { return std::exchange(number_, -1); }
+  [[nodiscard]] int release() { return std::exchange(number_, -1); }
   [[nodiscard]] int get() const { return number_; }
   [[nodiscard]] explicit operator bool() const { return number_ >= 0; }
 
@@ -35,4 +35,4 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-}  // namespace gossamer::client
+}  // namespace gossamer

@@ -5,11 +5,15 @@
 
 #include <gossamer.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace gossamer::bench {
 
@@ -61,6 +65,36 @@ class BenchRun {
 
  private:
   gossamer_run* run_ = nullptr;
+};
+
+/// A thread that waits until a run takes part in the training and then calls `step` again and again. The run and what
+/// `step` uses outlive it.
+class TrainingThread {
+ public:
+  TrainingThread(const BenchRun& run, std::int64_t ready_timeout_ms, std::function<void()> step)
+      : thread_([this, &run, ready_timeout_ms, step = std::move(step)](const std::stop_token& stop) {
+          status_ = gossamer_wait_ready(run.get(), ready_timeout_ms);
+          status_.notify_all();
+          while (status_ == GOSSAMER_OK && !stop.stop_requested())
+            step();
+        }) {}
+
+  /// Waits until the run takes part, and throws if that takes too long.
+  void wait_ready() const {
+    status_.wait(pending);
+    if (status_ == GOSSAMER_OK) return;
+    const auto status = static_cast<gossamer_status>(status_.load());
+    throw std::runtime_error(std::string("a client does not get ready: ") + gossamer_status_name(status));
+  }
+  void stop() {
+    thread_.request_stop();
+    thread_.join();
+  }
+
+ private:
+  static constexpr int pending = -1;
+  std::atomic<int> status_{pending};
+  std::jthread thread_;
 };
 
 }  // namespace gossamer::bench

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -222,14 +221,9 @@ class CodecBench {
 void add_codec_command(CLI::App& app) {
   auto options = std::make_shared<CodecOptions>();
   CLI::App* const command = app.add_subcommand("codec", "Encode, difference and apply, beside STREAM's triad and copy");
-  command
-      ->add_option("--mebi-elements", options->mebi_elements,
-                   "Elements of the model in Mi; memory: about 50 bytes each")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--rounds", options->rounds, "How often each is measured, in turn")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+  add_number(command, "--mebi-elements", options->mebi_elements, 1, 1024,
+             "Elements of the model in Mi; memory: about 50 bytes each");
+  add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { CodecBench(*options).run(); });
 }

@@ -3,11 +3,17 @@
 
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include <CLI/CLI.hpp>
+#include <string>
 
 namespace gossamer::bench {
+
+/// Adds an option for numbers from `least` to `most`, whose default --help shows.
+template <class Value, class Bound>
+void add_number(CLI::App* command, const std::string& name, Value& value, Bound least, Bound most,
+                const std::string& text) {
+  command->add_option(name, value, text)->capture_default_str()->check(CLI::Range(least, most));
+}
 
 /// The codec's kernels beside STREAM's triad and copy.
 void add_codec_command(CLI::App& app);

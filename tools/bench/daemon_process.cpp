@@ -111,13 +111,6 @@ nlohmann::json DaemonProcess::ask(const std::string& command) const {
   return answer;
 }
 
-void DaemonProcess::pause() {
-  signal_process(SIGSTOP);
-}
-void DaemonProcess::resume() {
-  signal_process(SIGCONT);
-}
-
 std::string DaemonProcess::log() const {
   std::ostringstream text;
   text << std::ifstream(folder_ / "gossamerd.log").rdbuf();

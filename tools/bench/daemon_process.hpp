@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -29,8 +30,8 @@ class DaemonProcess {
   [[nodiscard]] pid_t process() const { return process_; }
 
   /// Stops the daemon's execution, and lets it go on.
-  void pause();
-  void resume();
+  void pause() { signal_process(SIGSTOP); }
+  void resume() { signal_process(SIGCONT); }
 
  private:
   void start(const std::filesystem::path& program, const std::filesystem::path& configuration);

@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <gossamer.h>
 
-#include <CLI/CLI.hpp>
-#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -50,41 +48,24 @@ class Client {
   Client(const std::string& socket, std::size_t elements, float value)
       : model_(elements, value),
         run_(socket, GOSSAMER_F32, model_.data(), model_.size()),
-        thread_([this](const std::stop_token& stop) { train(stop); }) {}
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+        thread_(run_, ready_timeout_ms, [this] { step(); }) {}
 
-  /// Waits until the run takes part, and throws if that takes too long.
-  void wait_ready() const {
-    state_.wait(gossamer_status_pending);
-    if (state_ != GOSSAMER_OK) {
-      throw std::runtime_error(fmt::format("a client does not get ready: {}",
-                                           gossamer_status_name(static_cast<gossamer_status>(state_.load()))));
-    }
-  }
+  void wait_ready() const { thread_.wait_ready(); }
 
  private:
-  static constexpr int gossamer_status_pending = -1;
-
-  void train(const std::stop_token& stop) {
-    const gossamer_status ready = gossamer_wait_ready(run_.get(), ready_timeout_ms);
-    state_ = ready;
-    state_.notify_all();
-    std::size_t at = 0;
-    while (ready == GOSSAMER_OK && !stop.stop_requested()) {
-      const std::size_t count = std::min(trained_elements, model_.size() - at);
-      for (std::size_t n = at; n < at + count; ++n)
-        model_[n] += static_cast<float>(n % 7) * 1e-4F - 3e-4F;
-      at = at + count < model_.size() ? at + count : 0;
-      (void)gossamer_step(run_.get(), 1);
-      std::this_thread::sleep_for(step_interval);
-    }
+  void step() {
+    const std::size_t count = std::min(trained_elements, model_.size() - at_);
+    for (std::size_t n = at_; n < at_ + count; ++n)
+      model_[n] += static_cast<float>(n % 7) * 1e-4F - 3e-4F;
+    at_ = at_ + count < model_.size() ? at_ + count : 0;
+    (void)gossamer_step(run_.get(), 1);
+    std::this_thread::sleep_for(step_interval);
   }
 
   std::vector<float> model_;
+  std::size_t at_ = 0;  ///< the element that is trained next
   BenchRun run_;
-  std::atomic<int> state_{gossamer_status_pending};
-  std::jthread thread_;  ///< last: uses the members above, and stops before they go
+  TrainingThread thread_;  ///< last: uses the members above, and stops before they go
 };
 
 /// The time-outs are longer than the pauses in which the reference is measured.
@@ -205,21 +186,14 @@ void add_exchange_command(CLI::App& app) {
   auto options = std::make_shared<ExchangeOptions>();
   CLI::App* const command = app.add_subcommand(
       "exchange", "Model bytes that two daemons on loopback average per second, beside raw ZeroMQ with CURVE");
-  command->add_option("--elements", options->elements, "Size of the model in parameters; memory: 32 bytes each")
-      ->capture_default_str()
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
+  add_number(command, "--elements", options->elements, std::size_t{1}, std::size_t{1} << 32,
+             "Size of the model in parameters; memory: 32 bytes each");
   command->add_option("--codec", options->codec, "How values travel")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "q8", "q4"}));
-  command->add_option("--rounds", options->rounds, "How often each is measured, in turn")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--seconds", options->seconds, "Length of a measurement of the daemons")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  command->add_option("--in-flight", options->in_flight, "Exchanges that each daemon has under way at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+  add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
+  add_number(command, "--seconds", options->seconds, 0.1, 3600.0, "Length of a measurement of the daemons");
+  add_number(command, "--in-flight", options->in_flight, 1, 1024, "Exchanges that each daemon has under way at once");
   command->add_option("--daemon", options->daemon, "The gossamerd to measure (default: the one beside this program)");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { ExchangeBench(*options).run(); });

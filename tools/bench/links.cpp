@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -75,18 +74,10 @@ void add_links_command(CLI::App& app) {
   auto options = std::make_shared<LinksOptions>();
   CLI::App* const command =
       app.add_subcommand("links", "What several links of one node move, by its number of I/O threads");
-  command->add_option("--links", options->links, "Links, each to a node of its own in this process")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 32));
-  command->add_option("--io-threads", options->io_threads, "Numbers of I/O threads to compare")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  command->add_option("--rounds", options->rounds, "How often each is measured, in turn")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--seconds", options->seconds, "Length of a measurement")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+  add_number(command, "--links", options->links, 1, 32, "Links, each to a node of its own in this process");
+  add_number(command, "--io-threads", options->io_threads, 1, 64, "Numbers of I/O threads to compare");
+  add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
+  add_number(command, "--seconds", options->seconds, 0.1, 3600.0, "Length of a measurement");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

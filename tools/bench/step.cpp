@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <gossamer.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -241,23 +240,16 @@ void add_step_command(CLI::App& app) {
   auto options = std::make_shared<StepOptions>();
   CLI::App* const command =
       app.add_subcommand("step", "gossamer_step() with nothing due, with a fragment due, and beside real daemons");
-  command
-      ->add_option("--elements", options->elements,
-                   "Sizes of the models in parameters; memory: 16 bytes each, and 32 beside daemons")
-      ->capture_default_str()
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
-  command->add_option("--rounds", options->rounds, "How often each is measured, in turn")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+  add_number(command, "--elements", options->elements, std::size_t{1}, std::size_t{1} << 32,
+             "Sizes of the models in parameters; memory: 16 bytes each, and 32 beside daemons");
+  add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
   command->add_option("--dtype", options->dtypes, "How the models are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_option("--step-ms", options->training.step_ms, "A training step beside the daemons, without gossip")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 60'000.0));
-  command->add_option("--seconds", options->training.seconds, "Length of the training beside the daemons; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+  add_number(command, "--step-ms", options->training.step_ms, 0.0, 60'000.0,
+             "A training step beside the daemons, without gossip");
+  add_number(command, "--seconds", options->training.seconds, 0.0, 3600.0,
+             "Length of the training beside the daemons; 0: none");
   command->add_option("--daemon", options->training.daemon,
                       "The gossamerd to run (default: the one beside this program)");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -1,7 +1,5 @@
 #include "tools/bench/training.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -38,39 +36,19 @@ class BenchTrainer {
       : options_(options),
         model_(options.elements * element_bytes(options.dtype)),
         run_(socket, options.dtype, model_.data(), options.elements),
-        thread_([this](const std::stop_token& stop) { train(stop); }) {}
-  BenchTrainer(const BenchTrainer&) = delete;
-  BenchTrainer& operator=(const BenchTrainer&) = delete;
+        thread_(run_, ready_timeout_ms, [this] { step(); }) {}
 
-  void wait_ready() const {
-    status_.wait(pending);
-    if (status_ == GOSSAMER_OK) return;
-    const auto status = static_cast<gossamer_status>(status_.load());
-    throw std::runtime_error(fmt::format("a client does not get ready: {}", gossamer_status_name(status)));
-  }
+  void wait_ready() const { thread_.wait_ready(); }
   void begin() { measuring_ = true; }
   [[nodiscard]] TrainingFigures end() {
-    thread_.request_stop();
-    thread_.join();
+    thread_.stop();
     figures_.share = in_step_s_ / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     return figures_;
   }
 
  private:
-  static constexpr int pending = -1;
-
-  void train(const std::stop_token& stop) {
-    const gossamer_status ready = gossamer_wait_ready(run_.get(), ready_timeout_ms);
-    status_ = ready;
-    status_.notify_all();
-    const std::chrono::duration<double, std::milli> pause(options_.step_ms);
-    while (ready == GOSSAMER_OK && !stop.stop_requested()) {
-      std::this_thread::sleep_for(pause);
-      step();
-    }
-  }
-
   void step() {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.step_ms));
     const gossamer_run_info before = info_of(run_);
     const double seconds = seconds_of([&] { (void)gossamer_step(run_.get(), 1); });
     const gossamer_run_info after = info_of(run_);
@@ -91,13 +69,12 @@ class BenchTrainer {
   const TrainingOptions& options_;
   std::vector<std::byte> model_;
   BenchRun run_;
-  std::atomic<int> status_{pending};
   std::atomic<bool> measuring_{false};
   std::chrono::steady_clock::time_point begin_;
   double in_step_s_ = 0;
   std::uint64_t exchanges_before_ = 0;
   TrainingFigures figures_;
-  std::jthread thread_;  ///< last: uses the members above, and stops before they go
+  TrainingThread thread_;  ///< last: uses the members above, and stops before they go
 };
 
 }  // namespace

@@ -151,7 +151,7 @@ std::optional<Message> read(wire::ExchangeInquiry::Reader in, const Frames& fram
 void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   auto out = header.initJobInfo();
   write_job(info.job, out.initJob());
-  out.setName({info.name.c_str(), info.name.size()});
+  out.setName(text_of(info.name));
   out.setState(static_cast<std::uint8_t>(info.state));
   out.setClock(info.clock);
   out.setElements(info.elements);
@@ -162,11 +162,9 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setQuarantined(info.quarantined);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
-  const capnp::Text::Reader name = in.getName();
-  if (frames.payload_count != 0 || name.size() > max_job_name_bytes) return std::nullopt;
   JobInfo info;
+  if (frames.payload_count != 0 || !read_text(in.getName(), max_job_name_bytes, info.name)) return std::nullopt;
   info.job = read_job(in.getJob());
-  info.name.assign(name.cStr(), name.size());
   info.state = static_cast<ReplicaState>(in.getState());
   info.clock = in.getClock();
   info.elements = in.getElements();
@@ -225,21 +223,21 @@ std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
 }
 
 void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
-  auto nodes = header.initSummaries().initNodes(static_cast<unsigned>(summaries.nodes.size()));
+  auto nodes = header.initSummaries().initNodes(size_of(summaries.nodes));
   for (unsigned i = 0; i < nodes.size(); ++i) {
     const NodeSummary& summary = summaries.nodes[i];
     auto out = nodes[i];
-    out.setNode({summary.node.bytes.data(), summary.node.bytes.size()});
+    out.setNode(data_of(summary.node.bytes));
     out.setIncarnation(summary.incarnation);
     out.setNumber(summary.number);
     out.setAgeMs(summary.age_ms);
-    out.setName({summary.name.c_str(), summary.name.size()});
+    out.setName(text_of(summary.name));
     out.setNeighbours(summary.neighbours);
     out.setGoodputBytesS(summary.goodput_bytes_s);
-    auto jobs = out.initJobs(static_cast<unsigned>(summary.jobs.size()));
+    auto jobs = out.initJobs(size_of(summary.jobs));
     for (unsigned j = 0; j < jobs.size(); ++j) {
       const JobSummary& job = summary.jobs[j];
-      jobs[j].setName({job.name.c_str(), job.name.size()});
+      jobs[j].setName(text_of(job.name));
       jobs[j].setState(static_cast<std::uint8_t>(job.state));
       jobs[j].setClock(job.clock);
       jobs[j].setConsensus(job.consensus);
@@ -249,30 +247,25 @@ void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
   }
 }
 std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
-  const capnp::Text::Reader name = in.getName();
   const auto jobs = in.getJobs();
   NodeSummary summary;
-  const auto node = in.getNode();
-  if (node.size() != summary.node.bytes.size() || name.size() > max_summary_name_bytes ||
-      jobs.size() > max_summary_jobs) {
+  if (!read_data(in.getNode(), summary.node.bytes) || jobs.size() > max_summary_jobs ||
+      !read_text(in.getName(), max_summary_name_bytes, summary.name)) {
     return std::nullopt;
   }
-  std::ranges::copy(node, summary.node.bytes.begin());
   summary.incarnation = in.getIncarnation();
   summary.number = in.getNumber();
   summary.age_ms = in.getAgeMs();
-  summary.name.assign(name.cStr(), name.size());
   summary.neighbours = in.getNeighbours();
   summary.goodput_bytes_s = in.getGoodputBytesS();
   for (const auto job : jobs) {
-    const capnp::Text::Reader job_name = job.getName();
-    if (job_name.size() > max_job_name_bytes) return std::nullopt;
-    summary.jobs.push_back({.name = std::string(job_name.cStr(), job_name.size()),
-                            .state = static_cast<ReplicaState>(job.getState()),
-                            .clock = job.getClock(),
-                            .consensus = job.getConsensus(),
-                            .tracer_round = job.getTracerRound(),
-                            .mixing_per_s = job.getMixingPerS()});
+    JobSummary& read = summary.jobs.emplace_back();
+    if (!read_text(job.getName(), max_job_name_bytes, read.name)) return std::nullopt;
+    read.state = static_cast<ReplicaState>(job.getState());
+    read.clock = job.getClock();
+    read.consensus = job.getConsensus();
+    read.tracer_round = job.getTracerRound();
+    read.mixing_per_s = job.getMixingPerS();
   }
   return summary;
 }
@@ -293,7 +286,7 @@ void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
   out.setMessage(part.message);
   out.setOffset(part.offset);
   if (!part.frame_bytes.empty()) {
-    auto sizes = out.initFrameBytes(static_cast<unsigned>(part.frame_bytes.size()));
+    auto sizes = out.initFrameBytes(size_of(part.frame_bytes));
     for (unsigned i = 0; i < sizes.size(); ++i)
       sizes.set(i, part.frame_bytes[i]);
     out.setHeader({reinterpret_cast<const kj::byte*>(part.header.data.data()), part.header.size()});
@@ -324,6 +317,17 @@ Bytes bytes_of(capnp::MessageBuilder& builder) {
   GOSSAMER_CHECK(words->size() * word_bytes <= max_header_bytes);
   const auto view = std::as_bytes(std::span(words->begin(), words->size()));
   return {std::move(words), view};
+}
+
+/// Frames with what `write` puts into the header and the payload.
+template <class Write>
+Frames framed(Write&& write) {
+  capnp::word scratch[scratch_words]{};
+  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
+  Frames frames;
+  write(builder.initRoot<wire::Header>(), frames);
+  frames.header = bytes_of(builder);
+  return frames;
 }
 
 std::expected<Packet, DecodeError> malformed(std::string_view why) {
@@ -406,43 +410,21 @@ std::size_t Frames::payload_bytes() const {
 
 Frames encode(const ControlMessage& message) {
   GOSSAMER_CHECK(!fault_of(message));
-  capnp::word scratch[scratch_words]{};
-  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
-  write_control(message, builder.initRoot<wire::Header>());
-  Frames frames;
-  frames.header = bytes_of(builder);
-  return frames;
+  return framed([&](wire::Header::Builder header, Frames&) { write_control(message, header); });
 }
-
 Frames encode(const Message& message) {
   GOSSAMER_CHECK(!fault_of(message));
-  capnp::word scratch[scratch_words]{};
-  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
-  auto header = builder.initRoot<wire::Header>();
-  Frames frames;
-  std::visit([&](const auto& m) { write(m, header, frames); }, message);
-  frames.header = bytes_of(builder);
-  return frames;
+  return framed([&](wire::Header::Builder header, Frames& frames) {
+    std::visit([&](const auto& m) { write(m, header, frames); }, message);
+  });
 }
-
 Frames encode(const MembershipMessage& message) {
   GOSSAMER_CHECK(valid(message));
-  capnp::word scratch[scratch_words]{};
-  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
-  write_membership(message, builder.initRoot<wire::Header>().initMembership());
-  Frames frames;
-  frames.header = bytes_of(builder);
-  return frames;
+  return framed([&](wire::Header::Builder header, Frames&) { write_membership(message, header.initMembership()); });
 }
-
 Frames encode(const BulkPart& part) {
   GOSSAMER_CHECK(!fault_of(part));
-  capnp::word scratch[scratch_words]{};
-  capnp::MallocMessageBuilder builder(kj::arrayPtr(scratch, scratch_words));
-  Frames frames;
-  write(part, builder.initRoot<wire::Header>(), frames);
-  frames.header = bytes_of(builder);
-  return frames;
+  return framed([&](wire::Header::Builder header, Frames& frames) { write(part, header, frames); });
 }
 
 std::expected<Packet, DecodeError> decode(const Frames& frames) {

@@ -6,29 +6,9 @@
 namespace gossamer::peer {
 namespace {
 
-template <std::size_t n>
-capnp::Data::Reader data_of(const std::array<std::uint8_t, n>& bytes) {
-  return {bytes.data(), bytes.size()};
-}
-capnp::Text::Reader text_of(const std::string& text) {
-  return {text.c_str(), text.size()};
-}
-
-template <std::size_t n>
-bool read_data(capnp::Data::Reader data, std::array<std::uint8_t, n>& bytes) {
-  if (data.size() != n) return false;
-  std::ranges::copy(data, bytes.begin());
-  return true;
-}
-bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out) {
-  if (text.size() > max_bytes) return false;
-  out.assign(text.cStr(), text.size());
-  return true;
-}
-
 template <class Parent>
 void write_members(const std::vector<MemberAddress>& members, Parent parent) {
-  auto list = parent.initMembers(static_cast<unsigned>(members.size()));
+  auto list = parent.initMembers(size_of(members));
   for (unsigned i = 0; i < list.size(); ++i) {
     list[i].setNode(data_of(members[i].node.bytes));
     list[i].setAddress(text_of(members[i].address));
@@ -138,7 +118,7 @@ std::optional<ControlMessage> read(wire::Goodbye::Reader in) {
 }
 
 void write(const DenialList& list, wire::Header::Builder header) {
-  auto records = header.initDenials().initRecords(static_cast<unsigned>(list.records.size()));
+  auto records = header.initDenials().initRecords(size_of(list.records));
   for (unsigned i = 0; i < records.size(); ++i) {
     const Denial& denial = list.records[i];
     records[i].setNode(data_of(denial.node.bytes));
@@ -165,13 +145,13 @@ std::optional<ControlMessage> read(wire::Denials::Reader in) {
 }
 
 void write_ring(const RingState& ring, wire::KeyRing::Builder out) {
-  auto keys = out.initKeys(static_cast<unsigned>(ring.keys.size()));
+  auto keys = out.initKeys(size_of(ring.keys));
   for (unsigned i = 0; i < keys.size(); ++i) {
     const auto secret = ring.keys[i].key.key.bytes();
     keys[i].setKey({secret.data(), secret.size()});
     keys[i].setMadeAt(ring.keys[i].made_at);
   }
-  auto retired = out.initRetired(static_cast<unsigned>(ring.retired.size()));
+  auto retired = out.initRetired(size_of(ring.retired));
   for (unsigned i = 0; i < retired.size(); ++i) {
     retired[i].setFingerprint(data_of(ring.retired[i].fingerprint));
     retired[i].setRetiredAt(ring.retired[i].retired_at);

@@ -3,35 +3,22 @@
 // Pure, any thread. No allocation depends on a number that was not checked: lists are refused by their length before
 // they are walked. Readers throw kj::Exception on a broken pointer; decode() catches it.
 
-#include <algorithm>
-
 #include "peer/wire/codec_parts.hpp"
 
 namespace gossamer::peer {
 namespace {
 
-capnp::Data::Reader data_of(const NodeId& node) {
-  return {node.bytes.data(), node.bytes.size()};
-}
-bool read_node(capnp::Data::Reader data, NodeId& node) {
-  if (data.size() != node.bytes.size()) return false;
-  std::ranges::copy(data, node.bytes.begin());
-  return true;
-}
-
 void write(const MemberRecord& record, wire::MemberRecord::Builder out) {
-  out.setNode(data_of(record.node));
+  out.setNode(data_of(record.node.bytes));
   out.setIncarnation(record.incarnation);
   out.setDialOnly(record.dial_only);
-  if (!record.address.empty()) out.setAddress({record.address.c_str(), record.address.size()});
+  if (!record.address.empty()) out.setAddress(text_of(record.address));
 }
 bool read(wire::MemberRecord::Reader in, MemberRecord& record) {
-  const capnp::Text::Reader address = in.getAddress();
-  if (!read_node(in.getNode(), record.node) || address.size() > max_member_address_bytes) return false;
   record.incarnation = in.getIncarnation();
   record.dial_only = in.getDialOnly();
-  record.address.assign(address.cStr(), address.size());
-  return true;
+  return read_data(in.getNode(), record.node.bytes) &&
+         read_text(in.getAddress(), max_member_address_bytes, record.address);
 }
 
 void write(const std::vector<MemberRecord>& records, capnp::List<wire::MemberRecord>::Builder out) {
@@ -52,18 +39,14 @@ void write(const Rumour& rumour, wire::Rumour::Builder out) {
   out.setSpread(rumour.spread);
   out.setHops(rumour.hops);
   write(rumour.subject, out.initSubject());
-  if (rumour.claim == Claim::suspected) out.setAccuser(data_of(rumour.accuser));
+  if (rumour.claim == Claim::suspected) out.setAccuser(data_of(rumour.accuser.bytes));
 }
 bool read(wire::Rumour::Reader in, Rumour& rumour) {
   rumour.claim = static_cast<Claim>(in.getClaim());
   rumour.spread = in.getSpread();
   rumour.hops = in.getHops();
   if (!read(in.getSubject(), rumour.subject)) return false;
-  return rumour.claim != Claim::suspected || read_node(in.getAccuser(), rumour.accuser);
-}
-
-unsigned size_of(const auto& list) {
-  return static_cast<unsigned>(list.size());
+  return rumour.claim != Claim::suspected || read_data(in.getAccuser(), rumour.accuser.bytes);
 }
 
 /// Writes the body, with one overload for each alternative.

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "gossip/membership/membership_messages.hpp"
@@ -12,6 +13,31 @@
 #include "peer/wire/wire.capnp.h"
 
 namespace gossamer::peer {
+
+template <std::size_t n>
+capnp::Data::Reader data_of(const std::array<std::uint8_t, n>& bytes) {
+  return {bytes.data(), bytes.size()};
+}
+inline capnp::Text::Reader text_of(const std::string& text) {
+  return {text.c_str(), text.size()};
+}
+
+/// Each read_…() is false if the length is not as it must be.
+template <std::size_t n>
+[[nodiscard]] bool read_data(capnp::Data::Reader data, std::array<std::uint8_t, n>& bytes) {
+  if (data.size() != n) return false;
+  std::ranges::copy(data, bytes.begin());
+  return true;
+}
+[[nodiscard]] inline bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out) {
+  if (text.size() > max_bytes) return false;
+  out.assign(text.cStr(), text.size());
+  return true;
+}
+/// The length of a list, as Cap'n Proto counts it.
+[[nodiscard]] unsigned size_of(const auto& list) {
+  return static_cast<unsigned>(list.size());
+}
 
 void write_control(const ControlMessage& message, wire::Header::Builder header);
 /// Nothing if a field has a wrong length, or the header holds no control message.

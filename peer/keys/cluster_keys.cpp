@@ -64,15 +64,6 @@ std::string file_text(std::span<const ClusterKey> keys) {
   return text;
 }
 
-/// True if this call made the file.
-std::expected<bool, std::string> create_with_random_key(const std::filesystem::path& path) {
-  const ClusterKey key = ClusterKey::generate();
-  std::string text = file_text({&key, 1});
-  auto created = create_secret_file(path, text);
-  sodium_memzero(text.data(), text.size());
-  return created;
-}
-
 }  // namespace
 
 ClusterKey ClusterKey::generate() {
@@ -163,17 +154,13 @@ std::expected<void, std::string> write_cluster_keys(const std::filesystem::path&
   return written;
 }
 
-std::expected<ClusterKeys, std::string> generate_cluster_key(const std::filesystem::path& path) {
-  const auto created = create_with_random_key(path);
-  if (!created) return std::unexpected(created.error());
-  if (!*created) return std::unexpected(path.string() + " exists already: it is not overwritten");
-  return read_cluster_keys(path);
-}
-
 std::expected<ClusterKeys, std::string> load_or_create_cluster_keys(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    const auto created = create_with_random_key(path);
+    const ClusterKey key = ClusterKey::generate();
+    std::string text = file_text({&key, 1});
+    const auto created = create_secret_file(path, text);
+    sodium_memzero(text.data(), text.size());
     if (!created) return std::unexpected(created.error());
   }
   return read_cluster_keys(path);

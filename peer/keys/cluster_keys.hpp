@@ -46,8 +46,6 @@ class ClusterKeys {
   std::vector<ClusterKey> keys_;
 };
 
-inline constexpr const char* cluster_key_file_name = "cluster.key";
-
 /// Keys from text: one a line, 44 characters of base64 or 64 hexadecimal digits; empty lines and '#' comments are
 /// skipped. The error names the line, never its content.
 [[nodiscard]] std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text);
@@ -56,8 +54,6 @@ inline constexpr const char* cluster_key_file_name = "cluster.key";
 /// Makes or replaces the file. It is never half-written.
 [[nodiscard]] std::expected<void, std::string> write_cluster_keys(const std::filesystem::path& path,
                                                                   const ClusterKeys& keys);
-/// Writes a new random key to a file that must not exist yet.
-[[nodiscard]] std::expected<ClusterKeys, std::string> generate_cluster_key(const std::filesystem::path& path);
 /// Reads the file, or makes it, since a node that was given no key founds a cluster of its own.
 [[nodiscard]] std::expected<ClusterKeys, std::string> load_or_create_cluster_keys(const std::filesystem::path& path);
 

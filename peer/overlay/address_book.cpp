@@ -1,7 +1,6 @@
 #include "peer/overlay/address_book.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace gossamer::peer {
 
@@ -10,36 +9,29 @@ BookEntry* AddressBook::find(const Address& address) {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
+BookEntry* AddressBook::add(const Address& address, TimeUs now) {
+  if (entries_.size() >= max_members) return nullptr;
+  BookEntry& added = entries_[address.text()];
+  added.address = address;
+  added.next_attempt = added.alive_at = now;
+  return &added;
+}
+
 void AddressBook::set_configured(const std::vector<Address>& addresses, TimeUs now) {
-  std::set<std::string> kept;
-  for (const Address& address : addresses)
-    kept.insert(address.text());
   for (auto& [text, entry] : entries_)
-    entry.configured = entry.configured && kept.contains(text);
+    entry.configured = false;
   for (const Address& address : addresses)
     add_configured(address, now);
 }
 
 void AddressBook::add_configured(const Address& address, TimeUs now) {
-  if (BookEntry* known = find(address)) {
-    known->configured = true;
-    return;
-  }
-  if (entries_.size() >= max_members) return;
-  BookEntry entry;
-  entry.address = address;
-  entry.configured = true;
-  entry.next_attempt = now;
-  entry.alive_at = now;
-  entries_.emplace(address.text(), std::move(entry));
+  BookEntry* entry = find(address);
+  if (entry == nullptr) entry = add(address, now);
+  if (entry != nullptr) entry->configured = true;
 }
 
 void AddressBook::remember(const Address& address, TimeUs now) {
-  if (find(address) != nullptr || entries_.size() >= max_members) return;
-  BookEntry entry;
-  entry.address = address;
-  entry.next_attempt = entry.alive_at = now;
-  entries_.emplace(address.text(), std::move(entry));
+  if (find(address) == nullptr) (void)add(address, now);
 }
 
 bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now, bool at_once) {
@@ -52,13 +44,10 @@ bool AddressBook::learn(const NodeId& node, const Address& address, TimeUs now, 
   std::erase_if(entries_, [&](const auto& item) {
     return !item.second.configured && !item.second.dialling && item.second.node == node;
   });
-  if (entries_.size() >= max_members) return false;
-  BookEntry entry;
-  entry.address = address;
-  entry.node = node;
-  entry.next_attempt = at_once || self_ < node ? now : now + options_.courtesy_us;
-  entry.alive_at = now;
-  entries_.emplace(address.text(), std::move(entry));
+  BookEntry* entry = add(address, now);
+  if (entry == nullptr) return false;
+  entry->node = node;
+  if (!at_once && !(self_ < node)) entry->next_attempt += options_.courtesy_us;
   return true;
 }
 

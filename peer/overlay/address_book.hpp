@@ -81,6 +81,8 @@ class AddressBook {
 
  private:
   BookEntry* find(const Address& address);
+  /// Adds an address that is not known, to be dialled at once. Null if the book is full.
+  [[nodiscard]] BookEntry* add(const Address& address, TimeUs now);
   void postpone(BookEntry& entry, TimeUs now, gossip::Random& random) const;
 
   AddressBookOptions options_;

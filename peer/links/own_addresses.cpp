@@ -1,13 +1,12 @@
 #include "peer/links/own_addresses.hpp"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 
-#include <algorithm>
-#include <array>
+#include <asio/ip/tcp.hpp>
+#include <cstring>
 #include <memory>
+#include <set>
 
 namespace gossamer::peer {
 namespace {
@@ -15,38 +14,39 @@ namespace {
 constexpr std::uint32_t link_local_ipv4 = 0xa9fe0000;  // 169.254.0.0/16, RFC 3927
 constexpr std::uint32_t link_local_ipv4_mask = 0xffff0000;
 
-/// The numeric form; empty if addresses of this kind do not count.
-std::string text_of(const sockaddr* address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address->sa_family == AF_INET) {
-    const in_addr& ipv4 = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-    if ((ntohl(ipv4.s_addr) & link_local_ipv4_mask) == link_local_ipv4) return {};
-    return inet_ntop(AF_INET, &ipv4, text.data(), text.size());
-  }
-  if (address->sa_family == AF_INET6) {
-    const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    if (IN6_IS_ADDR_LINKLOCAL(&ipv6)) return {};
-    return inet_ntop(AF_INET6, &ipv6, text.data(), text.size());
-  }
-  return {};
+bool is_link_local(const asio::ip::address& address) {
+  return address.is_v4() ? (address.to_v4().to_uint() & link_local_ipv4_mask) == link_local_ipv4
+                         : address.to_v6().is_link_local();
 }
 
 }  // namespace
 
-std::optional<std::vector<std::string>> own_addresses(const std::string& interface) {
+std::optional<std::vector<InterfaceAddress>> interface_addresses() {
   ifaddrs* found = nullptr;
   if (getifaddrs(&found) != 0) return std::nullopt;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(found, freeifaddrs);
-  std::vector<std::string> addresses;
+  std::vector<InterfaceAddress> addresses;
   for (const ifaddrs* item = found; item != nullptr; item = item->ifa_next) {
-    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0 || (item->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    if (!interface.empty() && interface != item->ifa_name) continue;
-    if (std::string text = text_of(item->ifa_addr); !text.empty()) addresses.push_back(std::move(text));
+    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
+    const int family = item->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    asio::ip::tcp::endpoint endpoint;
+    endpoint.resize(family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    std::memcpy(endpoint.data(), item->ifa_addr, endpoint.size());
+    addresses.push_back({item->ifa_name, (item->ifa_flags & IFF_LOOPBACK) != 0, endpoint.address()});
   }
-  std::ranges::sort(addresses);
-  const auto repeated = std::ranges::unique(addresses);
-  addresses.erase(repeated.begin(), repeated.end());
   return addresses;
+}
+
+std::optional<std::vector<std::string>> own_addresses(const std::string& interface) {
+  const auto all = interface_addresses();
+  if (!all) return std::nullopt;
+  std::set<std::string> own;
+  for (const auto& [name, loopback, address] : *all) {
+    const bool counts = !loopback && (interface.empty() || interface == name);
+    if (counts && !is_link_local(address)) own.insert(address.to_string());
+  }
+  return std::vector<std::string>(own.begin(), own.end());
 }
 
 }  // namespace gossamer::peer

@@ -4,11 +4,20 @@
 
 #pragma once
 
+#include <asio/ip/address.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace gossamer::peer {
+
+struct InterfaceAddress {
+  std::string interface;
+  bool loopback = false;  ///< the interface is the machine's own
+  asio::ip::address address;
+};
+/// The addresses of all interfaces that are up, in the system's order. Nothing if the system does not tell.
+[[nodiscard]] std::optional<std::vector<InterfaceAddress>> interface_addresses();
 
 /// The addresses of all interfaces that are up, in numeric form, sorted. Addresses that mean something on this machine
 /// or wire only (loopback, link-local) are left out. `interface`: of this one alone; empty: of all. Nothing if the

@@ -482,8 +482,8 @@ NodeStatus Node::node_status() const {
   const peer::Traffic& traffic = counters.traffic;
   status.messages_sent = traffic.messages_sent;
   status.messages_received = traffic.messages_received;
-  status.bytes_sent = traffic.control_bytes_sent + traffic.bulk_bytes_sent;
-  status.bytes_received = traffic.control_bytes_received + traffic.bulk_bytes_received;
+  status.bytes_sent = traffic.bytes_sent();
+  status.bytes_received = traffic.bytes_received();
   status.payload_bytes_sent = traffic.payload_bytes_sent;
   status.payload_bytes_received = traffic.payload_bytes_received;
   status.messages_rejected = counters.malformed;
@@ -532,10 +532,10 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.queued_bytes = link.queued_bytes;
     status.under_way_bytes = link.under_way_bytes;
     status.up_s = link.up ? static_cast<double>(now_us() - link.up_since) / us_per_s : 0;
-    status.messages_sent = link.messages_sent;
-    status.messages_received = link.messages_received;
-    status.bytes_sent = link.bytes_sent;
-    status.bytes_received = link.bytes_received;
+    status.messages_sent = link.traffic.messages_sent;
+    status.messages_received = link.traffic.messages_received;
+    status.bytes_sent = link.traffic.bytes_sent();
+    status.bytes_received = link.traffic.bytes_received();
     status.note = link.up ? "" : link.passing ? "linked for a message or two: no neighbour" : link.last_error;
     statuses.push_back(std::move(status));
   }

@@ -1,13 +1,10 @@
 #include "peer/overlay/agreement.hpp"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <asio/ip/address.hpp>
-#include <cstring>
 
+#include "peer/links/own_addresses.hpp"
 #include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
@@ -16,20 +13,11 @@ namespace {
 /// The machine's own addresses where others may reach a node that listens at all of them.
 std::vector<std::string> own_hosts(bool ipv6) {
   std::vector<std::string> hosts;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return hosts;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    asio::ip::tcp::endpoint endpoint;
-    const bool is_v4 = entry->ifa_addr->sa_family == AF_INET;
-    if (!is_v4 && !(ipv6 && entry->ifa_addr->sa_family == AF_INET6)) continue;
-    endpoint.resize(is_v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    std::memcpy(endpoint.data(), entry->ifa_addr, endpoint.size());
-    const asio::ip::address address = endpoint.address();
-    if (address.is_v6() && address.to_v6().is_link_local()) continue;
-    hosts.push_back(address.to_string());
+  const auto all = interface_addresses();
+  if (!all) return hosts;
+  for (const InterfaceAddress& own : *all) {
+    if (own.address.is_v4() || (ipv6 && !own.address.to_v6().is_link_local())) hosts.push_back(own.address.to_string());
   }
-  ::freeifaddrs(list);
   return hosts;
 }
 
@@ -213,7 +201,7 @@ std::expected<std::string, std::string> Agreement::invite(TimeUs validity_us, st
   return invitation_line(make_invitation(keys_.first(), std::move(addresses), self_.time_of_day() + validity_us));
 }
 
-std::expected<void, std::string> Agreement::join(const Invitation& invitation, Overlay::Joined ended) {
+std::expected<void, std::string> Agreement::join(const Invitation& invitation, Joined ended) {
   if (self_.turns->stopped()) return std::unexpected("this node is stopping");
   if (claim_) return std::unexpected("this node is already joining: wait for the end of that");
   if (std::ranges::any_of(table_.links(), [](const LinkPtr& link) { return link->is_up(); })) {

@@ -48,7 +48,7 @@ class Agreement {
   [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
                                                                const std::string& advertised) const;
   /// `ended` is called once, within a turn, unless close() comes first.
-  [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Overlay::Joined ended);
+  [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined ended);
   void close();
 
  private:

@@ -15,7 +15,7 @@
 #include "peer/links/listener.hpp"
 #include "peer/links/outgoing_link.hpp"
 #include "peer/links/pacing.hpp"
-#include "peer/overlay/overlay.hpp"
+#include "peer/overlay/overlay_types.hpp"
 #include "peer/wire/bulk_parts.hpp"
 
 namespace gossamer::peer {

@@ -15,238 +15,100 @@
 
 #pragma once
 
-#include <spdlog/logger.h>
-#include <asio/io_context.hpp>
-#include <expected>
-#include <functional>
-
-#include "gossip/membership/membership.hpp"
-#include "gossip/messages.hpp"
-#include "gossip/random.hpp"
-#include "gossip/replica/link_load.hpp"
-#include "peer/admission/denials.hpp"
-#include "peer/admission/invitation.hpp"
-#include "peer/admission/key_ring.hpp"
-#include "peer/limits.hpp"
-#include "peer/links/polled_socket.hpp"
+#include "peer/overlay/strangers.hpp"
 
 namespace gossamer::peer {
 
-struct OverlaySettings {
-  std::string listen = "tcp://127.0.0.1:7946";  ///< port 0: any free one
-  /// The address that others are told to dial. Empty: where it listens (0.0.0.0 is replaced by the address that others
-  /// see). "none": no address, because this node only dials out.
-  std::string advertise;
-  std::string interface;           ///< all connections go through this network interface; empty: as the machine routes
-  std::string name;                ///< shown to people; at most max_name_bytes
-  std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
-  /// Addresses of members of an earlier run, dialled while no node is known. Malformed ones are left out.
-  std::vector<std::string> remembered;
-  std::vector<NodeId> denied;     ///< nodes that this node gives no link, whatever key they hold
-  Denials denials;                ///< those of the cluster, as this node knew them when it stopped
-  std::uint64_t incarnation = 1;  ///< must be larger at each start, like microseconds since 1970
-
-  /// The interval between heartbeats. A shorter one notices a lost node sooner; each costs about 200 bytes.
-  int ping_interval_ms = 500;
-  /// A link is ended after this much silence. A shorter time also ends links of nodes that only paused.
-  int link_timeout_ms = 3000;
-  /// Decides who is told dead when, and how many links are kept. full_view_limit is lowered to max_links.
-  gossip::MembershipOptions membership = {};
-  /// The time from dialling until the link must be up. Slow networks and many keys in the ring need more.
-  int attempt_timeout_ms = 5000;
-  int backoff_least_ms = 100;
-  int backoff_most_ms = 5000;
-  /// Timers are looked at this often.
-  int tick_ms = 50;
-  /// Optional abilities that are offered to the other end of each link. Tests offer fewer, as an older node would.
-  std::uint64_t features = spoken_features;
-  /// The number of ZeroMQ's threads, 1 to 64. Each encrypts about 1 GB/s, and a connection stays with one of them.
-  /// ZeroMQ deals out accepted connections in turn, two a link, so with an even number all bulk meets on half of them.
-  int io_threads = 1;
-  std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
-  /// The most connections to our port that are not admitted yet, and the time that each of them has.
-  std::size_t max_strangers = peer::max_strangers;
-  TimeUs stranger_patience_us = peer::stranger_patience_us;
-  /// The bytes queued on a link from which on send() says full, and the messages that a channel queues on either side.
-  /// A link whose rate is known queues no more than it sends in about a second (peer/links/pacing.hpp).
-  std::size_t max_queued_bytes = std::size_t{64} << 20;
-  int control_high_water_messages = 256;
-  int bulk_high_water_messages = 64;
-  /// Caps on what is sent over all links, and over each, in bytes a second of encrypted frames; 0: no cap. Control
-  /// counts and does not wait; bulk waits.
-  double bytes_per_s = 0;
-  double link_bytes_per_s = 0;
-};
-
-/// Counts frames of messages before encryption. Payload bytes are part of bulk bytes.
-struct Traffic {
-  std::uint64_t messages_sent = 0;
-  std::uint64_t messages_received = 0;
-  std::uint64_t control_bytes_sent = 0;
-  std::uint64_t control_bytes_received = 0;
-  std::uint64_t bulk_bytes_sent = 0;
-  std::uint64_t bulk_bytes_received = 0;
-  std::uint64_t payload_bytes_sent = 0;
-  std::uint64_t payload_bytes_received = 0;
-};
-
-struct LinkStatus {
-  NodeId node;  ///< all zeros: nobody has ever answered at the address
-  std::string name;
-  std::string address;
-  bool up = false;       ///< The link is up and kept: the node is a neighbour.
-  bool passing = false;  ///< The link is up, but not kept.
-  bool dead = false;
-  bool dialled_by_us = false;
-  std::uint64_t features = 0;      ///< abilities of both ends (peer/limits.hpp)
-  double round_trip_ms = 0;        ///< smoothed; 0: not measured yet
-  double last_round_trip_ms = 0;   ///< the one of the newest heartbeat
-  double least_round_trip_ms = 0;  ///< the least lately; 0: not measured yet
-  double goodput_bytes_s = 0;      ///< what the link takes while more waits; 0: not seen lately
-  std::uint64_t bytes_sent = 0;    ///< over all links to this node
-  std::uint64_t bytes_received = 0;
-  std::uint64_t messages_sent = 0;
-  std::uint64_t messages_received = 0;
-  Traffic traffic;
-  std::size_t queued_bytes = 0;     ///< bulk that waits, and what ZeroMQ has not encrypted yet
-  std::size_t under_way_bytes = 0;  ///< bulk that was sent and is not acknowledged
-  TimeUs up_since = 0;
-  std::string last_error;
-};
-
-/// A node in the cluster, as membership knows it.
-struct KnownMember {
-  NodeId node;
-  std::string name;     ///< empty: not known, since there was no link to it
-  std::string address;  ///< empty: it only dials out
-  std::uint64_t incarnation = 0;
-  bool suspected = false;  ///< may be dead
-  bool linked = false;
-  TimeUs last_heard = 0;  ///< by the overlay's clock
-};
-
-/// How membership stands at this node.
-struct MembershipStatus {
-  bool partial = false;     ///< members are only those of the active view
-  std::size_t members = 0;  ///< without this node
-  std::size_t view = 0;     ///< nodes that links are kept to
-  std::size_t passive = 0;  ///< others that may replace lost ones
-  std::uint64_t incarnation = 0;
-  int health = 0;  ///< 0: this node answers in time; larger, up to 8: it is slow, and more patient with others
-  gossip::MembershipCounters counters;
-};
-
-/// Since the start, over all nodes.
-struct OverlayCounters {
-  Traffic traffic;
-  std::uint64_t malformed = 0;           ///< messages against the protocol
-  std::uint64_t unknown = 0;             ///< messages of kinds that only newer nodes know
-  std::uint64_t strangers = 0;           ///< messages on connections that are not admitted, sound hellos apart
-  std::uint64_t hellos_throttled = 0;    ///< hellos that were not looked at, because there were too many
-  std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`
-  std::uint64_t handshakes_failed = 0;   ///< connections to our port that failed CURVE's handshake
-  std::uint64_t strangers_closed = 0;    ///< connections to our port that were not admitted in time, or too many
-  std::uint64_t attempts = 0;            ///< links dialled
-  std::uint64_t attempts_failed = 0;
-  std::uint64_t links_up = 0;  ///< how often a link came up
-  std::uint64_t links_lost = 0;
-  std::uint64_t sends_full = 0;
-};
-
-/// A key of the ring, for people.
-struct KeyStatus {
-  Fingerprint fingerprint{};
-  TimeUs made_at = 0;  ///< microseconds since 1970; 0: not known
-  bool listened_with = false;
-  std::size_t holders = 0;  ///< neighbours that have said that they hold it
-};
-
-class OverlayEvents {
- public:
-  virtual ~OverlayEvents() = default;
-  /// The node is a neighbour now.
-  virtual void link_up(const NodeId& node) = 0;
-  /// The node is no longer a neighbour. If the link itself is up, what is under way may still be finished for a while.
-  virtual void link_down(const NodeId& node, const std::string& reason) = 0;
-  /// The node is dead. Told after link_down(), once for each life of a node.
-  virtual void node_dead(const NodeId& node) = 0;
-  virtual void received(const NodeId& from, Message&& message) = 0;
-  /// Overlay::denials() has changed.
-  virtual void denials_changed() {}
-  /// Stores the ring for the next start. An error prevents a change that was asked for here, but not a change that was
-  /// heard of. This is no event: the overlay waits for the answer while it changes the ring, and must not be called.
-  [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }
-};
-
 class Overlay {
  public:
-  using Clock = std::function<TimeUs()>;
-  using Joined = std::function<void(std::expected<void, std::string>)>;
-
   /// `events` outlives it. `random` spreads redials; secrets come from the operating system. `clock` is monotonic,
   /// `time_of_day` counts from 1970.
-  Overlay(asio::io_context& loop, OverlaySettings options, Identity identity, KeyRing keys, OverlayEvents& events,
-          std::shared_ptr<spdlog::logger> log, gossip::Random random, Clock clock, Clock time_of_day);
+  Overlay(asio::io_context& loop, const OverlaySettings& options, Identity identity, KeyRing keys,
+          OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, const OverlayClock& clock,
+          OverlayClock time_of_day);
   /// Without stop() before, the others see their connections end, as when the process ends.
-  ~Overlay();
+  ~Overlay() { close(0); }
   Overlay(const Overlay&) = delete;
   Overlay& operator=(const Overlay&) = delete;
 
   /// Listens and begins to dial. The error is fit for the user. Once.
   [[nodiscard]] std::expected<void, std::string> start();
   /// Never blocks. The channel follows from the kind of message.
-  [[nodiscard]] SendResult send(const NodeId& to, const Message& message);
+  [[nodiscard]] SendResult send(const NodeId& to, const Message& message) { return sender_.send(to, message); }
   /// True if every configured peer, and every node that links are kept to, is linked or has failed its first attempt.
   /// Nobody else is to be expected soon then.
-  [[nodiscard]] bool settled() const;
+  [[nodiscard]] bool settled() const { return links_.settled(); }
   /// All known nodes, linked or not, ordered by id; then the addresses that have never answered.
   [[nodiscard]] std::vector<LinkStatus> links() const;
   /// The members, ordered by id. With partial views they are the active view.
   [[nodiscard]] std::vector<KnownMember> members() const;
   [[nodiscard]] MembershipStatus membership() const;
-  [[nodiscard]] OverlayCounters counters() const;
+  [[nodiscard]] OverlayCounters counters() const { return self_.counters; }
   /// The address where it listens, with the port that was found.
-  [[nodiscard]] std::string address() const;
-  [[nodiscard]] const NodeId& node() const;
+  [[nodiscard]] std::string address() const { return listener_.address().text(); }
+  [[nodiscard]] const NodeId& node() const { return self_.identity.node; }
 
-  [[nodiscard]] std::expected<void, std::string> add_peer(const std::string& address);
   /// Replaces the configured peers. Links to nodes that are no longer listed stay up. If one address is wrong, nothing
   /// changes.
   [[nodiscard]] std::expected<void, std::string> set_peers(const std::vector<std::string>& addresses);
   /// Changes OverlaySettings::advertise. The others are told, and find this node there from now on. Links stay up.
   [[nodiscard]] std::expected<void, std::string> set_advertise(const std::string& wish);
   /// Replaces the nodes that this node alone turns away, by its configuration.
-  void set_denied(const std::vector<NodeId>& nodes);
+  void set_denied(const std::vector<NodeId>& nodes) { agreement_.set_denied(nodes); }
 
   /// Makes a decision for the whole cluster. It is enforced here at once and told to every member. The error is fit for
   /// the user. denials_changed() tells of it, too.
-  [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
-  [[nodiscard]] const Denials& denials() const;
-  [[nodiscard]] std::vector<KeyStatus> key_ring() const;
+  [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason) {
+    return agreement_.decide(node, denied, reason);
+  }
+  [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
+  [[nodiscard]] std::vector<KeyStatus> key_ring() const { return agreement_.key_ring(); }
   /// Adds a new key to the ring of every member. Members listen with it when their neighbours hold it.
-  [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key();
+  [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key() { return agreement_.rotate_key(); }
   /// Takes a key out of every member's ring, for good.
-  [[nodiscard]] std::expected<void, std::string> retire_key(const Fingerprint& fingerprint);
+  [[nodiscard]] std::expected<void, std::string> retire_key(const Fingerprint& fingerprint) {
+    return agreement_.retire_key(fingerprint);
+  }
   /// Makes a line that admits whoever holds it until `validity_us` from now. `addresses` are those where members
   /// answer; if there are none, the addresses of this node and its neighbours are taken.
-  [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses);
+  [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses) {
+    return agreement_.invite(validity_us, std::move(addresses), own_address_.text());
+  }
   /// Gets the key ring from a member that the invitation names, replaces our own by it, and dials those members.
   /// `joined` is called from the loop, once; an error is fit for the user. One at a time; refused while a link is up.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
 
   /// The goodput of the fastest link lately, which the node's network takes at least. 0: not known.
-  [[nodiscard]] double goodput_bytes_s() const;
+  [[nodiscard]] double goodput_bytes_s() const { return sender_.goodput_bytes_s(); }
   /// All zeros without a link.
-  [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const;
+  [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const { return sender_.load(node); }
   /// Changes the caps of OverlaySettings.
-  void set_rates(double bytes_per_s, double link_bytes_per_s);
+  void set_rates(double bytes_per_s, double link_bytes_per_s) { sender_.set_rates(bytes_per_s, link_bytes_per_s); }
   /// Says goodbye to all and closes. Messages that have left their link's queue are still delivered, for up to half a
   /// second, while the object is being destroyed. Bulk that waits in the queue is not. No event comes after this.
   void stop();
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  [[nodiscard]] Listener::Handlers handlers(OverlayClock clock);
+  void note_closing(const Connections::Closing& closing);
+  void schedule_tick();
+  void tick();
+  void forgive_own_pause();
+  void close(int linger_ms);
+
+  OverlaySelf self_;
+  asio::steady_timer timer_;
+  TimeUs last_tick_ = 0;
+  bool probe_wanted_ = false;
+  // The parts, in the order in which they see a turn. Each may know those above it.
+  Listener listener_;
+  AddressBook book_;
+  LinkTable table_;
+  Sender sender_;
+  OwnAddress own_address_;
+  Agreement agreement_;
+  Links links_;
+  Strangers strangers_;
 };
 
 }  // namespace gossamer::peer

@@ -3,6 +3,10 @@
 
 #pragma once
 
+#include <spdlog/logger.h>
+
+#include <zmq.hpp>
+
 #include "peer/overlay/turns.hpp"
 #include "peer/throttle.hpp"
 
@@ -17,7 +21,7 @@ struct OverlaySelf {
   OverlayEvents& owner;
   std::shared_ptr<spdlog::logger> log;
   gossip::Random random;
-  Overlay::Clock time_of_day;
+  OverlayClock time_of_day;
   std::shared_ptr<Turns> turns;
   zmq::context_t zmq;
   OverlayCounters counters = {};

@@ -16,7 +16,7 @@
 #include <memory>
 #include <variant>
 
-#include "peer/overlay/overlay.hpp"
+#include "peer/overlay/overlay_types.hpp"
 
 namespace gossamer::peer {
 
@@ -36,7 +36,7 @@ struct MessageReceived {
 };
 struct DenialsChanged {};
 struct JoinEnded {
-  Overlay::Joined joined;
+  Joined joined;
   std::expected<void, std::string> result;
 };
 using OverlayEvent = std::variant<LinkUp, LinkDown, NodeDead, MessageReceived, DenialsChanged, JoinEnded>;
@@ -44,7 +44,7 @@ using OverlayEvent = std::variant<LinkUp, LinkDown, NodeDead, MessageReceived, D
 class Turns : public std::enable_shared_from_this<Turns> {
  public:
   /// `owner` outlives it, or stop() comes first.
-  Turns(asio::io_context& loop, Overlay::Clock clock, OverlayEvents& owner)
+  Turns(asio::io_context& loop, OverlayClock clock, OverlayEvents& owner)
       : loop_(loop), clock_(std::move(clock)), owner_(owner) {}
 
   /// When this turn began.
@@ -86,7 +86,7 @@ class Turns : public std::enable_shared_from_this<Turns> {
   void tell();
 
   asio::io_context& loop_;
-  Overlay::Clock clock_;
+  OverlayClock clock_;
   OverlayEvents& owner_;
   TimeUs now_ = 0;
   std::deque<OverlayEvent> events_;  ///< of one turn: those of one message and of the links that it ends

@@ -139,8 +139,8 @@ TEST_CASE("the key is changed and the old one retired while every link stays up"
   CHECK(three.links_lost() == lost);
   CHECK(three.all_linked());
   // Messages still go through links that were made under the old key.
-  const auto before = three.nodes[0]->link(*three.nodes[2]).messages_received;
-  run_until(three.loop, [&] { return three.nodes[0]->link(*three.nodes[2]).messages_received > before + 5; });
+  const auto before = three.nodes[0]->link(*three.nodes[2]).traffic.messages_received;
+  run_until(three.loop, [&] { return three.nodes[0]->link(*three.nodes[2]).traffic.messages_received > before + 5; });
 
   const auto late = Node::started(three.loop, three.keys, with_peers({three.nodes[0]->overlay->address()}));
   run_until(three.loop, [&] { return late->overlay->counters().attempts_failed >= 3; });

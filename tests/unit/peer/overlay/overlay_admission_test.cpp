@@ -130,7 +130,7 @@ TEST_CASE("a denied node gets no link, whoever dials") {
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}), unwanted);
   run_until(loop, [&] { return b->overlay->counters().attempts_failed >= 2; });
   CHECK(b->logged("denies this node") >= 1);
-  REQUIRE(a->overlay->add_peer(b->overlay->address()));
+  REQUIRE(a->overlay->set_peers({b->overlay->address()}));
   run_until(loop, [&] { return a->overlay->counters().attempts_failed >= 2; });
   CHECK(a->logged("is denied here") == 1);
   CHECK(a->events.empty());
@@ -245,8 +245,8 @@ TEST_CASE("garbage on the port and plain ZeroMQ clients do no harm") {
 
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  const auto before = a->link(*b).messages_received;
-  run_until(loop, [&] { return a->link(*b).messages_received > before + 10; });
+  const auto before = a->link(*b).traffic.messages_received;
+  run_until(loop, [&] { return a->link(*b).traffic.messages_received > before + 10; });
   CHECK(a->events.size() == 1);
   CHECK(a->messages.empty());
 }
@@ -264,8 +264,8 @@ TEST_CASE("a link that is being made hears nothing but its welcomes, whatever el
     asio::ip::tcp::socket stranger(loop);
     stranger.connect(endpoint_of(*a));
   }
-  const auto before = b->link(*a).messages_received;
-  run_until(loop, [&] { return b->link(*a).messages_received > before + 10; });
+  const auto before = b->link(*a).traffic.messages_received;
+  run_until(loop, [&] { return b->link(*a).traffic.messages_received > before + 10; });
   CHECK_FALSE(insider.receive());
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("bulk: under a low cap large messages travel in parts, and arrive as t
     CHECK(same_values(a->messages[i].second, sent[i]));
   CHECK(std::holds_alternative<PullRequest>(a->messages[4].second));
   CHECK(a->overlay->counters().malformed == 0);
-  CHECK(a->link(*b).messages_received > 20);  // each part takes at most a hundredth of a second
+  CHECK(a->link(*b).traffic.messages_received > 20);  // each part takes at most a hundredth of a second
   run_until(loop, [&] { return b->link(*a).under_way_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 

@@ -181,8 +181,8 @@ TEST_CASE("a restart that was faster than the notice of the crash") {
   run_until(loop, [&] { return a->count("dead", *b) == 1 && a->linked(*c); });
   CHECK(a->logged("restarted") == 1);
   b->overlay.reset();
-  const auto before = a->link(*c).messages_received;
-  run_until(loop, [&] { return a->link(*c).messages_received > before + 10; });
+  const auto before = a->link(*c).traffic.messages_received;
+  run_until(loop, [&] { return a->link(*c).traffic.messages_received > before + 10; });
   CHECK(a->linked(*c));
 }
 
@@ -230,8 +230,8 @@ TEST_CASE("a pause of this process is not taken for silence of the others") {
   auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   a->clock_offset_us = 100 * us_per_s;
-  const auto before = a->link(*b).messages_received;
-  run_until(loop, [&] { return a->link(*b).messages_received > before + 10; });
+  const auto before = a->link(*b).traffic.messages_received;
+  run_until(loop, [&] { return a->link(*b).traffic.messages_received > before + 10; });
   CHECK(a->events.size() == 1);
 }
 

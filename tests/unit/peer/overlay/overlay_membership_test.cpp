@@ -192,7 +192,7 @@ TEST_CASE("two clusters grow together when one node of one is told of the other"
     nodes->push_back(Node::started(loop, keys, with_peers({nodes->front()->overlay->address()})));
   }
   run_until(loop, [&] { return all_linked(left) && all_linked(right); });
-  REQUIRE(left[1]->overlay->add_peer(right[1]->overlay->address()));
+  REQUIRE(left[1]->overlay->set_peers({right[1]->overlay->address()}));
   for (auto& node : right)
     left.push_back(std::move(node));
   run_until(loop, [&] { return all_linked(left); });

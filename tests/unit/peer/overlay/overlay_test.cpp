@@ -60,15 +60,15 @@ TEST_CASE("both ends dial at once and keep one link") {
     const ClusterKeys keys = new_keys();
     const auto a = Node::started(loop, keys);
     const auto b = Node::started(loop, keys);
-    REQUIRE(a->overlay->add_peer(b->overlay->address()));
-    REQUIRE(b->overlay->add_peer(a->overlay->address()));
+    REQUIRE(a->overlay->set_peers({b->overlay->address()}));
+    REQUIRE(b->overlay->set_peers({a->overlay->address()}));
     run_until(loop, [&] {
       return a->linked(*b) && b->linked(*a) && a->link(*b).dialled_by_us != b->link(*a).dialled_by_us &&
              a->overlay->settled() && b->overlay->settled();
     });
     // Many heartbeats later there is still exactly that link.
-    const auto before = a->link(*b).messages_received;
-    run_until(loop, [&] { return a->link(*b).messages_received > before + 10; });
+    const auto before = a->link(*b).traffic.messages_received;
+    run_until(loop, [&] { return a->link(*b).traffic.messages_received > before + 10; });
     CHECK(a->count("up", *b) == 1);
     CHECK(b->count("up", *a) == 1);
     CHECK(a->events.size() == 1);
@@ -100,8 +100,8 @@ TEST_CASE("large payloads arrive intact both ways, in order, and are counted") {
   CHECK(a->link(*b).traffic.payload_bytes_sent == bytes);
   CHECK(a->link(*b).traffic.payload_bytes_received == bytes);
   CHECK(a->overlay->counters().traffic.payload_bytes_sent == bytes);
-  CHECK(a->link(*b).bytes_sent > bytes);
-  CHECK(a->link(*b).bytes_sent < bytes + bytes / 50);  // also in parts of the least size, on a busy machine
+  CHECK(a->link(*b).traffic.bytes_sent() > bytes);
+  CHECK(a->link(*b).traffic.bytes_sent() < bytes + bytes / 50);  // also in parts of the least size, on a busy machine
   run_until(loop, [&] { return a->link(*b).queued_bytes == 0 && b->link(*a).queued_bytes == 0; });
 }
 
@@ -211,10 +211,10 @@ TEST_CASE("a node that dials itself, or one node by two names, keeps one link an
   const std::string address = a->overlay->address();
   const auto b =
       Node::started(loop, keys, with_peers({address, "tcp://localhost" + address.substr(address.rfind(':'))}));
-  REQUIRE(b->overlay->add_peer(b->overlay->address()));
+  REQUIRE(b->overlay->set_peers({b->overlay->address()}));
   run_until(loop, [&] { return b->linked(*a) && b->overlay->settled(); });
-  const auto before = b->link(*a).messages_received;
-  run_until(loop, [&] { return b->link(*a).messages_received > before + 20; });
+  const auto before = b->link(*a).traffic.messages_received;
+  run_until(loop, [&] { return b->link(*a).traffic.messages_received > before + 20; });
   CHECK(b->events.size() == 1);
   CHECK(a->events.size() == 1);
   CHECK(b->overlay->links().size() == 1);

@@ -41,11 +41,6 @@ constexpr std::chrono::microseconds first_look{200};
 constexpr std::chrono::microseconds longest_look{2'000};
 constexpr std::chrono::nanoseconds no_look{-1};
 
-void add_one(int event) {
-  const std::uint64_t one = 1;
-  // This can fail only when the counter is full, and then the other side was told long ago.
-  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
-}
 void drain(const FileDescriptor& event) {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event.get(), &count, sizeof count);
@@ -56,25 +51,15 @@ void drain(const FileDescriptor& event) {
 }
 
 [[nodiscard]] const char* rejection_name(AttachStatus status) {
-  switch (status) {
-    case AttachStatus::accepted:
-      return "accepted";
-    case AttachStatus::version_differs:
-      return "its version differs from this library's";
-    case AttachStatus::bad_layout:
-      return "it does not accept this model";
-    case AttachStatus::job_busy:
-      return "its job is between two processes";
-    case AttachStatus::limit_reached:
-      return "a limit is reached";
-    case AttachStatus::stopping:
-      return "it is stopping";
-    case AttachStatus::no_device:
-      return "it cannot work in this GPU's memory";
-    case AttachStatus::device_opening:
-      return "it is opening this GPU";
-  }
-  return "unknown reason";
+  constexpr std::array names = {"accepted",
+                                "its version differs from this library's",
+                                "it does not accept this model",
+                                "its job is between two processes",
+                                "a limit is reached",
+                                "it is stopping",
+                                "it cannot work in this GPU's memory",
+                                "it is opening this GPU"};  // by the number of the status
+  return as_number(status) < names.size() ? names[as_number(status)] : "unknown reason";
 }
 
 /// Guards the list of open attachments. It is held during a fork(), so that a child finds it free.
@@ -85,6 +70,12 @@ constinit std::mutex open_mutex;
 }
 
 }  // namespace
+
+void add_one(int event) {
+  const std::uint64_t one = 1;
+  // This can fail only when the counter is full, and then the other side was told long ago.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
 
 /// A program may unload the library, or end, without closing its runs. The threads must then end before their code is
 /// unloaded. Nothing here is ever destroyed, so that a run may also be closed later.
@@ -167,10 +158,6 @@ void Attachment::abandon() {
   (void)stop_.release();
   (void)wake_.release();
   (void)device_.memory.release();
-}
-
-void Attachment::watch() {
-  add_one(wake_.get());
 }
 
 void Attachment::offer_host_memory() {

@@ -30,6 +30,9 @@
 
 namespace gossamer::client {
 
+/// Adds 1 to an eventfd, which wakes whoever waits for it.
+void add_one(int event);
+
 /// The state of the connection to the daemon.
 struct AttachmentStatus {
   bool attached = false;
@@ -67,7 +70,7 @@ class Attachment {
   // --- of a run on a GPU
   /// Tells the thread that there are new words under way. This is the only system call of a step that has launched a
   /// pass.
-  void watch();
+  void watch() { add_one(wake_.get()); }
   /// The daemon cannot work in the GPU's memory. The run's own memory now has pages for its buffers, and nobody is
   /// attached until offer_host_memory(). The signal has been set.
   [[nodiscard]] bool wants_host_memory() const {

@@ -385,12 +385,6 @@ Result<void> ClientRun::set_transfer(gossamer_load load, gossamer_store store, v
   return {};
 }
 
-void ClientRun::ring_doorbell() {
-  const std::uint64_t one = 1;
-  // This can fail only when the counter is full, and then the daemon was told long ago.
-  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
-}
-
 bool ClientRun::is_ready(const AttachmentStatus& status) const {
   const std::uint32_t state = memory_.header().state.load(std::memory_order_acquire);
   return status.attached && (state == GOSSAMER_RUNNING || state == GOSSAMER_QUARANTINED);

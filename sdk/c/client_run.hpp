@@ -91,7 +91,7 @@ class ClientRun {
   void give_device_up();
   [[nodiscard]] Result<void> look_at_device();
   [[nodiscard]] Result<void> settle();
-  void ring_doorbell();
+  void ring_doorbell() { add_one(doorbell_.get()); }
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;

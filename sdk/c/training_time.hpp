@@ -17,21 +17,15 @@ namespace gossamer::client {
 
 class TrainingTime {
  public:
-  TrainingTime() {
-    begin_.switches = switches_now();
-    begin_.processor_ns = processor_now();
-    begin_.passed_ns = passed_now();
-  }
-
   /// The time since this object was made.
   [[nodiscard]] std::uint64_t taken_ns() const {
     // The readings are in the opposite order. A thread is most often preempted while a system call returns, and a
     // preemption that has lengthened the elapsed time must be noticed.
-    const std::int64_t passed_ns = passed_now() - begin_.passed_ns;
-    const std::int64_t processor_ns = processor_now() - begin_.processor_ns;
+    const std::int64_t passed_ns = passed_now() - passed_ns_;
+    const std::int64_t processor_ns = processor_now() - processor_ns_;
     const Switches end = switches_now();
-    const bool preempted = end.involuntary != begin_.switches.involuntary;
-    const bool waited = end.voluntary != begin_.switches.voluntary;
+    const bool preempted = end.involuntary != switches_.involuntary;
+    const bool waited = end.voluntary != switches_.voluntary;
     const std::int64_t taken_ns = waited && !preempted ? passed_ns : processor_ns;
     return taken_ns > 0 ? static_cast<std::uint64_t>(taken_ns) : 0;
   }
@@ -40,11 +34,6 @@ class TrainingTime {
   struct Switches {
     std::int64_t voluntary;
     std::int64_t involuntary;
-  };
-  struct Reading {
-    Switches switches;
-    std::int64_t processor_ns;
-    std::int64_t passed_ns;
   };
 
   static Switches switches_now() {
@@ -63,7 +52,10 @@ class TrainingTime {
     return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  Reading begin_{};
+  // The readings at the beginning, in the order in which they are taken.
+  const Switches switches_ = switches_now();
+  const std::int64_t processor_ns_ = processor_now();
+  const std::int64_t passed_ns_ = passed_now();
 };
 
 }  // namespace gossamer::client

@@ -1,7 +1,5 @@
 #include "peer/admission/denials.hpp"
 
-#include <sodium.h>
-
 #include <algorithm>
 #include <charconv>
 #include <tuple>
@@ -46,13 +44,7 @@ std::optional<Denial> parse_record(std::string_view line) {
 
 std::optional<NodeId> parse_node_id(std::string_view text) {
   NodeId node;
-  std::size_t filled = 0;
-  if (text.size() != 2 * node.bytes.size() ||
-      sodium_hex2bin(node.bytes.data(), node.bytes.size(), text.data(), text.size(), nullptr, &filled, nullptr) != 0 ||
-      filled != node.bytes.size()) {
-    return std::nullopt;
-  }
-  return node;
+  return parse_hex(text, node.bytes) ? std::optional(node) : std::nullopt;
 }
 
 Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day) {

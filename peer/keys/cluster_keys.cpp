@@ -25,24 +25,18 @@ Secret derive(const Secret& key, std::uint64_t number, const char (&context)[9])
   return derived;
 }
 
+/// The line without its comment and the spaces around it.
 std::string_view trimmed(std::string_view line) {
   line = line.substr(0, line.find('#'));
-  while (!line.empty() && (line.front() == ' ' || line.front() == '\t'))
-    line.remove_prefix(1);
-  while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
-    line.remove_suffix(1);
-  return line;
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return line.substr(0, line.find_last_not_of(" \t\r") + 1);
 }
 
 bool decode(std::string_view text, Secret& secret) {
+  if (text.size() == hex_characters) return parse_hex(text, secret.writable());
   std::size_t filled = 0;
-  std::uint8_t* out = secret.writable().data();
-  if (text.size() == hex_characters) {
-    return sodium_hex2bin(out, key_bytes, text.data(), text.size(), nullptr, &filled, nullptr) == 0 &&
-           filled == key_bytes;
-  }
   return text.size() == base64_characters &&
-         sodium_base642bin(out, key_bytes, text.data(), text.size(), nullptr, &filled, nullptr,
+         sodium_base642bin(secret.writable().data(), key_bytes, text.data(), text.size(), nullptr, &filled, nullptr,
                            sodium_base64_VARIANT_ORIGINAL) == 0 &&
          filled == key_bytes;
 }
@@ -89,22 +83,9 @@ Fingerprint ClusterKey::fingerprint() const {
   return fingerprint;
 }
 
-std::string hex(const Fingerprint& fingerprint) {
-  std::string text(2 * fingerprint.size() + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), fingerprint.data(), fingerprint.size());
-  text.pop_back();
-  return text;
-}
 std::optional<Fingerprint> parse_fingerprint(std::string_view text) {
   Fingerprint fingerprint{};
-  std::size_t filled = 0;
-  if (text.size() != 2 * fingerprint.size() ||
-      sodium_hex2bin(fingerprint.data(), fingerprint.size(), text.data(), text.size(), nullptr, &filled, nullptr) !=
-          0 ||
-      filled != fingerprint.size()) {
-    return std::nullopt;
-  }
-  return fingerprint;
+  return parse_hex(text, fingerprint) ? std::optional(fingerprint) : std::nullopt;
 }
 
 ClusterKeys::ClusterKeys(std::vector<ClusterKey> keys) : keys_(std::move(keys)) {

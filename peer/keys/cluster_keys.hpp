@@ -16,7 +16,6 @@ namespace gossamer::peer {
 
 using Fingerprint = std::array<std::uint8_t, 8>;
 /// 16 hexadecimal digits.
-[[nodiscard]] std::string hex(const Fingerprint& fingerprint);
 [[nodiscard]] std::optional<Fingerprint> parse_fingerprint(std::string_view text);
 
 /// A cluster key and what is derived from it (BLAKE2b key derivation, one context string for each use).

@@ -30,12 +30,9 @@ std::expected<Identity, std::string> identity_from(std::string_view text, const 
   if (!text.starts_with(file_title)) return wrong();
   text.remove_prefix(file_title.size());
   if (text.size() != 2 * key_bytes + 1 || text.back() != '\n') return wrong();
+  text.remove_suffix(1);
   Secret secret;
-  std::size_t filled = 0;
-  if (sodium_hex2bin(secret.writable().data(), key_bytes, text.data(), 2 * key_bytes, nullptr, &filled, nullptr) != 0 ||
-      filled != key_bytes || sodium_is_zero(secret.bytes().data(), key_bytes) == 1) {
-    return wrong();
-  }
+  if (!parse_hex(text, secret.writable()) || sodium_is_zero(secret.bytes().data(), key_bytes) == 1) return wrong();
   Identity identity{KeyPair::from_secret(secret), {}};
   identity.node = node_id(identity.keys.public_key);
   return identity;
@@ -75,11 +72,17 @@ NodeId node_id(const PublicKey& public_key) {
   return id;
 }
 
-std::string hex(const PublicKey& public_key) {
-  std::string text(2 * key_bytes + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), public_key.data(), public_key.size());
+std::string hex(std::span<const std::uint8_t> bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
   text.pop_back();
   return text;
+}
+bool parse_hex(std::string_view text, std::span<std::uint8_t> bytes) {
+  std::size_t filled = 0;
+  return text.size() == 2 * bytes.size() &&
+         sodium_hex2bin(bytes.data(), bytes.size(), text.data(), text.size(), nullptr, &filled, nullptr) == 0 &&
+         filled == bytes.size();
 }
 
 Identity Identity::generate() {

@@ -7,6 +7,8 @@
 
 #include <expected>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
 #include "gossip/types.hpp"
 
@@ -45,8 +47,10 @@ struct KeyPair {
 
 /// First 16 bytes of BLAKE2b-256 of the public key.
 [[nodiscard]] NodeId node_id(const PublicKey& public_key);
-/// 64 hexadecimal digits: what ZeroMQ's User-Id carries.
-[[nodiscard]] std::string hex(const PublicKey& public_key);
+/// Hexadecimal digits; those of a public key are what ZeroMQ's User-Id carries.
+[[nodiscard]] std::string hex(std::span<const std::uint8_t> bytes);
+/// False unless the text is the hexadecimal digits of as many bytes.
+[[nodiscard]] bool parse_hex(std::string_view text, std::span<std::uint8_t> bytes);
 
 struct Identity {
   KeyPair keys;

@@ -15,17 +15,13 @@ constexpr int bulk_patience = 10;
 /// The bound on attempts begun in one tick leaves room for links that others dial.
 constexpr std::size_t attempts_per_tick = 8;
 
-bool is_loopback_host(const std::string& host) {
-  return Address{host, 0}.is_loopback();
-}
-
 /// The address that a node tells of itself, as this node can dial it: a wildcard stands for the host where the node is
 /// seen. Empty: it cannot be dialled from here.
 std::string dialable(const std::string& text, const std::string& host) {
   auto address = parse_address(text, AddressUse::listen);
   if (!address || address->port == 0) return {};
   if (address->is_wildcard()) address->host = host;
-  return address->is_loopback() && !is_loopback_host(host) ? std::string{} : address->text();
+  return address->is_loopback() && !Address{host}.is_loopback() ? std::string{} : address->text();
 }
 
 }  // namespace
@@ -418,10 +414,6 @@ void Links::follow(const Roster::MemberChange& changed) {
 bool Links::send_membership(const NodeId& to, const MembershipMessage& message) {
   const LinkPtr link = table_.link_to(to);
   return link && link->broken.empty() && sender_.post(*link, Channel::control, encode(message)) == SendResult::sent;
-}
-
-std::optional<NodeId> Links::node_at(const std::string& address) const {
-  return book_.node_at(address);
 }
 
 std::string Links::seen_address(const NodeId& node) const {

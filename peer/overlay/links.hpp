@@ -80,7 +80,9 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   void follow_roster();
   void follow(const Roster::MemberChange& changed);
   bool send_membership(const NodeId& to, const MembershipMessage& message) override;
-  [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const override;
+  [[nodiscard]] std::optional<NodeId> node_at(const std::string& address) const override {
+    return book_.node_at(address);
+  }
   [[nodiscard]] std::string seen_address(const NodeId& node) const override;
   [[nodiscard]] bool is_denied(const NodeId& node) const override { return agreement_.is_denied(node); }
 

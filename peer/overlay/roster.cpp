@@ -7,10 +7,6 @@ namespace {
 
 using gossip::Membership;
 
-bool is_loopback_host(const std::string& host) {
-  return Address{host, 0}.is_loopback();
-}
-
 /// Translates every record in a message. False if the record that the message is about is of no use here.
 struct Localiser {
   const std::function<std::optional<MemberRecord>(const MemberRecord&)>& fit;
@@ -61,7 +57,7 @@ std::optional<MemberRecord> localised(MemberRecord record, const NodeId& from, c
   if (!address || address->port == 0) return std::nullopt;
   const bool own = record.node == from;
   if (own && address->is_wildcard()) address->host = seen_host;
-  if (!address->is_wildcard() && (!address->is_loopback() || is_loopback_host(seen_host))) {
+  if (!address->is_wildcard() && (!address->is_loopback() || Address{seen_host}.is_loopback())) {
     record.address = address->text();
   } else if (own) {
     record.dial_only = true;  // it listens for its own machine only
@@ -81,21 +77,29 @@ Roster::Roster(const gossip::MembershipOptions& options, MemberRecord self, goss
       tick_us_(options.tick_us),
       next_tick_(now + options.tick_us) {}
 
+/// Nothing is dialled or hung up here: the overlay asks keeps() and wanted() in its own time. So a link that is lost on
+/// the way, or an address that changes meanwhile, needs no treatment of its own.
+template <class Step>
+void Roster::act(const NodeId& speaker, TimeUs now, Step step) {
+  Membership::Actions actions;
+  step(actions);
+  for (Membership::Send& item : actions.send)
+    send(item, now);
+  for (const Membership::Event& event : actions.events)
+    changes_.push_back({event.node, event.change, event.node == speaker});
+}
+
 // --- what comes in --------------------------------------------------------------------------------------------------
 
 void Roster::set_contacts(std::vector<std::string> addresses, TimeUs now) {
-  Membership::Actions actions;
-  membership_.join(std::move(addresses), now, actions);
-  act(actions, {}, now);
+  act({}, now, [&](Membership::Actions& actions) { membership_.join(std::move(addresses), now, actions); });
 }
 
 void Roster::tick(TimeUs now) {
   if (now < next_tick_) return;
   next_tick_ = now + tick_us_;
   std::erase_if(errands_, [&](const Errand& errand) { return now - errand.since > errand_us; });
-  Membership::Actions actions;
-  membership_.tick(now, actions);
-  act(actions, {}, now);
+  act({}, now, [&](Membership::Actions& actions) { membership_.tick(now, actions); });
 }
 
 void Roster::receive(const NodeId& from, MembershipMessage message, const std::string& seen_host, TimeUs now) {
@@ -112,22 +116,17 @@ void Roster::receive(const NodeId& from, MembershipMessage message, const std::s
   });
   if (!std::visit(localise, message.body)) return;
   const bool leaves = std::holds_alternative<Leave>(message.body);
-  Membership::Actions actions;
-  membership_.receive(from, message, now, actions);
-  act(actions, leaves ? from : NodeId{}, now);
+  act(leaves ? from : NodeId{}, now,
+      [&](Membership::Actions& actions) { membership_.receive(from, message, now, actions); });
 }
 
 bool Roster::link_up(const NodeId& node, std::uint64_t incarnation, const std::string& dialled, TimeUs now) {
-  Membership::Actions actions;
-  membership_.link_up(node, incarnation, now, actions);
-  act(actions, {}, now);
+  act({}, now, [&](Membership::Actions& actions) { membership_.link_up(node, incarnation, now, actions); });
   return send_waiting(node, dialled);
 }
 
 void Roster::link_down(const NodeId& node, TimeUs now) {
-  Membership::Actions actions;
-  membership_.link_down(node, now, actions);
-  act(actions, {}, now);
+  act({}, now, [&](Membership::Actions& actions) { membership_.link_down(node, now, actions); });
 }
 
 /// A loopback address does not replace another one, since it is of no use to nodes on other machines.
@@ -140,9 +139,7 @@ void Roster::seen_at(const NodeId& node, const std::string& address) {
 }
 
 void Roster::greet(const NodeId& node, TimeUs now) {
-  Membership::Actions actions;
-  membership_.greet(node, now, actions);
-  act(actions, {}, now);
+  act({}, now, [&](Membership::Actions& actions) { membership_.greet(node, now, actions); });
 }
 
 void Roster::leave(TimeUs now) {
@@ -154,15 +151,6 @@ void Roster::leave(TimeUs now) {
 }
 
 // --- what goes out --------------------------------------------------------------------------------------------------
-
-/// Nothing is dialled or hung up here: the overlay asks keeps() and wanted() in its own time. So a link that is lost on
-/// the way, or an address that changes meanwhile, needs no treatment of its own.
-void Roster::act(Membership::Actions& actions, const NodeId& speaker, TimeUs now) {
-  for (Membership::Send& item : actions.send)
-    send(item, now);
-  for (const Membership::Event& event : actions.events)
-    changes_.push_back({event.node, event.change, event.node == speaker});
-}
 
 void Roster::send(Membership::Send& item, TimeUs now) {
   if (item.to == NodeId{}) {

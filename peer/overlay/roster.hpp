@@ -93,7 +93,9 @@ class Roster {
     TimeUs since = 0;
     std::vector<MembershipMessage> messages;
   };
-  void act(gossip::Membership::Actions& actions, const NodeId& speaker, TimeUs now);
+  /// Takes a step of the membership, and does what it asks for. `speaker`: the node whose own word it is, if any.
+  template <class Step>
+  void act(const NodeId& speaker, TimeUs now, Step step);
   void send(gossip::Membership::Send& item, TimeUs now);
   bool send_waiting(const NodeId& node, const std::string& dialled);
 

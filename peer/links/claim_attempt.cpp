@@ -8,9 +8,6 @@
 namespace gossamer::peer {
 namespace {
 
-constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
-                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 constexpr int reconnect_after_ms = 3'600'000;  // one socket is one attempt
 
 }  // namespace
@@ -25,10 +22,6 @@ ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, cons
       ended_(std::move(ended)),
       resolver_(loop),
       timer_(loop) {}
-
-ClaimAttempt::~ClaimAttempt() {
-  close();
-}
 
 void ClaimAttempt::start() {
   give_up_at_ = std::chrono::steady_clock::now() + claim_patience;
@@ -87,7 +80,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   const auto weak = weak_from_this();
   static std::atomic<std::uint64_t> sockets_opened = 0;  // the name of an earlier attempt may still be taken
   const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
-  events_ = watch_socket(loop_, context_, socket, place, watched_events, [weak](SocketEvent event) {
+  events_ = watch_socket(loop_, context_, socket, place, dialling_events, [weak](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(event);
   });
   socket.connect(endpoint.text());

@@ -28,7 +28,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   /// `identity` outlives it.
   ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity, Invitation invitation,
                std::string interface, Ended ended);
-  ~ClaimAttempt();
+  ~ClaimAttempt() { close(); }
   void start();
   void close();
 

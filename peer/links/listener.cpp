@@ -26,10 +26,6 @@ constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
 
-std::string text_of(const zmq::message_t& frame) {
-  return frame.to_string();
-}
-
 std::string property(zmq::message_t& frame, const char* name) {
   const char* value = zmq_msg_gets(frame.handle(), name);
   return value == nullptr ? std::string{} : std::string(value);
@@ -132,12 +128,6 @@ std::string bind_error(const Address& address, int error) {
 }
 
 }  // namespace
-
-Listener::Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers)
-    : loop_(loop), context_(context), handlers_(std::move(handlers)) {}
-Listener::~Listener() {
-  close(0);
-}
 
 std::expected<void, std::string> Listener::start(const Address& address, const ClusterKey& key,
                                                  int high_water_messages) {
@@ -242,9 +232,9 @@ void Listener::answer_doorkeeper(Received&& request) {
   std::string metadata;
   const char* code = "400";
   if (request.frames.size() == zap_frames && !request.too_many_frames) {
-    request_id = text_of(request.frames[1]);
+    request_id = request.frames[1].to_string();
     PublicKey key{};
-    if (text_of(request.frames[5]) == "CURVE" && request.frames[6].size() == key.size()) {
+    if (request.frames[5].to_string() == "CURVE" && request.frames[6].size() == key.size()) {
       std::copy_n(static_cast<const std::uint8_t*>(request.frames[6].data()), key.size(), key.begin());
       if (!denied_.contains(node_id(key))) {
         code = "200";
@@ -268,7 +258,7 @@ void Listener::answer_doorkeeper(Received&& request) {
 void Listener::receive(Received&& received) {
   if (received.frames.size() < 2) return;  // nothing but a routing id
   Arrival arrival;
-  arrival.routing_id = text_of(received.frames[0]);
+  arrival.routing_id = received.frames[0].to_string();
   arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
   arrival.user_id = property(received.frames[1], "User-Id");
   arrival.host = property(received.frames[1], "Peer-Address");

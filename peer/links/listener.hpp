@@ -46,8 +46,9 @@ class Listener {
     std::function<TimeUs()> now;
   };
 
-  Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers);
-  ~Listener();
+  Listener(asio::io_context& loop, zmq::context_t& context, Handlers handlers)
+      : loop_(loop), context_(context), handlers_(std::move(handlers)) {}
+  ~Listener() { close(0); }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 

@@ -8,9 +8,6 @@
 namespace gossamer::peer {
 namespace {
 
-constexpr int watched_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
-                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 // One object is one attempt, so the socket is closed long before ZeroMQ reconnects by itself. If reconnecting were
 // turned off, ZeroMQ would throw away unread messages when a connection ends, like a goodbye.
 constexpr int reconnect_after_ms = 3'600'000;
@@ -37,10 +34,6 @@ OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, Outg
       resolver_(loop),
       goodbye_timer_(loop),
       number_(random_number()) {}
-
-OutgoingLink::~OutgoingLink() {
-  close(0);
-}
 
 void OutgoingLink::start() {
   asio::error_code not_numeric;
@@ -123,7 +116,7 @@ void OutgoingLink::open_socket(Channel channel) {
 
   const auto weak = weak_from_this();
   const std::string endpoint = "inproc://link-" + std::to_string(number_) + "-" + std::to_string(++sockets_opened_);
-  opened.events = watch_socket(loop_, context_, socket, endpoint, watched_events, [weak, channel](SocketEvent event) {
+  opened.events = watch_socket(loop_, context_, socket, endpoint, dialling_events, [weak, channel](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(channel, event);
   });
   socket.connect(endpoints_[endpoint_index_].text());

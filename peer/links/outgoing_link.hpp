@@ -71,7 +71,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   /// The identity and `events` outlive it.
   OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options, const Identity& identity,
                ClusterKeys keys, OutgoingLinkEvents& events);
-  ~OutgoingLink();
+  ~OutgoingLink() { close(0); }
 
   void start();
   /// The time for an attempt is over: closes the link and says why there is none. Nothing if it is established.

@@ -53,10 +53,6 @@ PolledSocket::PolledSocket(asio::io_context& loop, zmq::context_t& context, zmq:
   socket_.set(zmq::sockopt::linger, 0);
 }
 
-PolledSocket::~PolledSocket() {
-  close(0);
-}
-
 void PolledSocket::start(std::size_t max_frames, Handler handler) {
   max_frames_ = max_frames;
   handler_ = std::move(handler);

@@ -48,7 +48,7 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   PolledSocket(asio::io_context& loop, zmq::context_t& context, zmq::socket_type type);
   PolledSocket(const PolledSocket&) = delete;
   PolledSocket& operator=(const PolledSocket&) = delete;
-  ~PolledSocket();
+  ~PolledSocket() { close(0); }
 
   /// Gives access to options, bind and connect.
   [[nodiscard]] zmq::socket_t& socket() { return socket_; }

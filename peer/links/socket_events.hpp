@@ -17,6 +17,11 @@ struct SocketEvent {
   std::uint32_t value = 0;  ///< its meaning depends on the kind
 };
 
+/// The kinds that tell how dialling goes on.
+inline constexpr int dialling_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |
+                                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
 /// Watches `socket` for the kinds in `mask`, until close_watched().
 inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::context_t& context,
                                                   zmq::socket_t& socket, const std::string& endpoint, int mask,

@@ -136,8 +136,7 @@ Fault check(const JobQuery&) {
 }
 
 Fault check(const PullRequest& request) {
-  if (request.fragment >= max_fragments) return "fragment index out of bounds";
-  return {};
+  return request.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
 }
 
 Fault check(const PullReply& reply) {
@@ -206,8 +205,7 @@ Fault check(const Welcome& welcome) {
   return check_members(welcome.members, max_members_in_welcome);
 }
 Fault check(const Rejected& rejected) {
-  if (!is_plain_text(rejected.text, max_text_bytes)) return "text is too long or not plain UTF-8";
-  return {};
+  return is_plain_text(rejected.text, max_text_bytes) ? Fault{} : "text is too long or not plain UTF-8";
 }
 Fault check(const Heartbeat& ping) {
   return check_members(ping.members, max_members_in_ping);
@@ -216,23 +214,20 @@ Fault check(const HeartbeatEcho&) {
   return {};
 }
 Fault check(const Goodbye& goodbye) {
-  if (!is_plain_text(goodbye.text, max_text_bytes)) return "text is too long or not plain UTF-8";
-  return {};
+  return is_plain_text(goodbye.text, max_text_bytes) ? Fault{} : "text is too long or not plain UTF-8";
 }
 
 Fault check(const DenialList& list) {
   if (list.records.size() > max_denials_in_message) return "too many denials";
   const bool plain =
       std::ranges::all_of(list.records, [](const Denial& d) { return is_plain_text(d.reason, max_text_bytes); });
-  if (!plain) return "text is too long or not plain UTF-8";
-  return {};
+  return plain ? Fault{} : "text is too long or not plain UTF-8";
 }
 Fault check(const RingState& ring) {
   if (ring.keys.empty() || ring.keys.size() > max_cluster_keys) return "number of keys out of bounds";
   if (ring.retired.size() > max_retired_keys) return "too many retired keys";
   const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
-  if (std::ranges::any_of(ring.keys, is_zero)) return "a key of zeros";
-  return {};
+  return std::ranges::any_of(ring.keys, is_zero) ? "a key of zeros" : Fault{};
 }
 Fault check(const InvitationClaim&) {
   return {};

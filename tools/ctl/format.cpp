@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace gossamer::ctl {
@@ -26,17 +27,8 @@ std::size_t code_points(const std::string& text) {
 }
 
 const char* colour_of(Tone tone) {
-  switch (tone) {
-    case Tone::good:
-      return "\033[32m";
-    case Tone::bad:
-      return "\033[31m";
-    case Tone::dim:
-      return "\033[2m";
-    case Tone::plain:
-      break;
-  }
-  return "";
+  constexpr std::array colours = {"", "\033[32m", "\033[31m", "\033[2m"};  // plain, good, bad, dim
+  return colours[static_cast<std::size_t>(tone)];
 }
 
 }  // namespace

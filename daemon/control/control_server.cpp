@@ -218,7 +218,6 @@ std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(a
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
 }
 
-ControlServer::ControlServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 ControlServer::~ControlServer() {
   core_->stop();
 }

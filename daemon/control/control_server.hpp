@@ -44,7 +44,7 @@ class ControlServer {
 
  private:
   class Core;
-  explicit ControlServer(std::shared_ptr<Core> core);
+  explicit ControlServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
   std::shared_ptr<Core> core_;  // handlers under way hold it weakly
 };
 

@@ -2,22 +2,16 @@
 
 #pragma once
 
+#include <array>
+
 #include "gossip/messages.hpp"
 
 namespace gossamer::daemon {
 
 [[nodiscard]] constexpr const char* state_name(ReplicaState state) {
-  switch (state) {
-    case ReplicaState::absent:
-      return "absent";
-    case ReplicaState::joining:
-      return "joining";
-    case ReplicaState::running:
-      return "running";
-    case ReplicaState::draining:
-      return "draining";
-  }
-  return "unknown";
+  constexpr std::array names = {"absent", "joining", "running", "draining"};
+  const auto number = static_cast<std::size_t>(state);
+  return number < names.size() ? names[number] : "unknown";
 }
 
 }  // namespace gossamer::daemon

@@ -38,24 +38,15 @@ constexpr const char* fixed_headers =
     "Connection: close\r\n";
 
 const char* reason_of(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Internal Server Error";
-  }
+  static constexpr std::pair<int, const char*> reasons[] = {{200, "OK"},
+                                                            {400, "Bad Request"},
+                                                            {403, "Forbidden"},
+                                                            {404, "Not Found"},
+                                                            {405, "Method Not Allowed"},
+                                                            {431, "Request Header Fields Too Large"},
+                                                            {505, "HTTP Version Not Supported"}};
+  const auto found = std::ranges::find(reasons, status, [](const auto& reason) { return reason.first; });
+  return found == std::end(reasons) ? "Internal Server Error" : found->second;
 }
 
 std::string header_of(const HttpReply& reply) {
@@ -73,11 +64,8 @@ bool same_name(std::string_view a, std::string_view b) {
 }
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
-    text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t'))
-    text.remove_suffix(1);
-  return text;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
 std::string_view take_until(std::string_view& rest, std::string_view separator) {
@@ -318,7 +306,6 @@ std::expected<std::unique_ptr<HttpServer>, std::string> HttpServer::open(asio::i
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
 }
 
-HttpServer::HttpServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 HttpServer::~HttpServer() {
   core_->stop();
 }

@@ -68,7 +68,7 @@ class HttpServer {
 
  private:
   class Core;
-  explicit HttpServer(std::shared_ptr<Core> core);
+  explicit HttpServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
   std::shared_ptr<Core> core_;  // pending handlers hold it weakly
 };
 

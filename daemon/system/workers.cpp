@@ -14,10 +14,6 @@ Workers::Workers(asio::io_context& loop, std::size_t threads, std::size_t capaci
     threads_.emplace_back([this] { work(); });
 }
 
-Workers::~Workers() {
-  stop();
-}
-
 bool Workers::submit(Work&& task, Work&& done) {
   {
     const std::lock_guard lock(mutex_);

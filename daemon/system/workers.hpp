@@ -31,7 +31,7 @@ class Workers {
 
   /// `loop` outlives the pool. `threads` ≥ 1.
   Workers(asio::io_context& loop, std::size_t threads, std::size_t capacity = default_capacity);
-  ~Workers();
+  ~Workers() { stop(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 

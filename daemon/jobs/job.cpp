@@ -191,7 +191,7 @@ void Job::begin() {
   if (memory_.first()->joins()) {
     beginning_.join(clock);
   } else {
-    await_those_with(*memory_.first());
+    awaited_clients_ = std::max(awaited_clients_, memory_.first()->were());
   }
   decide([&](Actions& out) { replica_.enter(gossip::Phase::joining, out); });
   for (const NodeId& node : host_.neighbours())
@@ -255,7 +255,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
                    client->session().resume() ? "is back" : "attached", clients_.size() + 1);
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
-  if (!client->joins() && joined_us_ == 0) await_those_with(*client);
+  if (!client->joins() && joined_us_ == 0) awaited_clients_ = std::max(awaited_clients_, client->were());
   memory_.advance_numbers(*client);
   gpus_.include(client->memory());
   client->session().keep(memory_.node());
@@ -510,7 +510,7 @@ void Job::run_if_joined() {
   tell_of_group();
   decide([&](Actions& out) { replica_.enter(gossip::Phase::running, out); });
   memory_.first()->set_joined();
-  beginning_.settle_import();
+  beginning_work_.settle_import();
   tell_clients();
   memory_.first()->memory().set_state(layout::RunState::running);
   if (drained_) set_drained(true);
@@ -547,6 +547,10 @@ void Job::tick(bool settled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
   read_clock();
+  if (beginning_.is_under_way()) {
+    for (const auto& [node, round_trip_us] : host_.round_trips_us())
+      beginning_.set_round_trip(node, round_trip_us);
+  }
   beginning_.tick(settled);
   if (awaited_clients_ > 0) run_if_joined();
   measure_time_taken(now_us);
@@ -621,19 +625,6 @@ void Job::tell_run_state(JobClient& client) {
   client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
 }
 
-ClientStatus Job::client_status(const JobClient& client) const {
-  return {.pid = static_cast<std::uint64_t>(client.pid()),
-          .state = client.joins()                                                  ? "joining"
-                   : replica_.state() == ReplicaState::draining                    ? "draining"
-                   : group_.is_quarantined(client)                                 ? "quarantined"
-                   : !group_.is_shared() && replica_.fragments().quarantined() > 0 ? "quarantined"
-                                                                                   : "running",
-          .clock = client.clock(),
-          .steps = client.memory().steps(),
-          .published_s = static_cast<double>(host_.now_us() - client.published_us()) / us_per_s,
-          .buffers = client.memory().on_device() ? client.memory().gpu() : "host"};
-}
-
 JobStatus Job::status() const {
   const gossip::ReplicaCounters& counters = replica_.counters();
   const std::uint64_t exchanges = counters.initiated + counters.answered;
@@ -647,8 +638,18 @@ JobStatus Job::status() const {
   status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
   status.clients = static_cast<std::uint32_t>(clients_.size());
+  const bool sick = !group_.is_shared() && replica_.fragments().quarantined() > 0;
   for (const auto& client : clients_) {
-    status.processes.push_back(client_status(*client));
+    const char* const state = client->joins()                              ? "joining"
+                              : replica_.state() == ReplicaState::draining ? "draining"
+                              : sick || group_.is_quarantined(*client)     ? "quarantined"
+                                                                           : "running";
+    status.processes.push_back({.pid = static_cast<std::uint64_t>(client->pid()),
+                                .state = state,
+                                .clock = client->clock(),
+                                .steps = client->memory().steps(),
+                                .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,
+                                .buffers = client->memory().on_device() ? client->memory().gpu() : "host"});
     status.steps += client->memory().steps();
   }
   status.pid = clients_.empty() ? 0 : static_cast<std::uint64_t>(clients_.front()->pid());

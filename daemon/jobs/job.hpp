@@ -5,7 +5,7 @@
 // - JobMemory: where the replica's memory is, and what of it outlives the daemon.
 // - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
 // - gossip::Group: what passes between the node's copy and each of several clients.
-// - JobBeginning: checkpoint search, joining, restoring. JobEnding: how training ends.
+// - gossip::Beginning decides how the job gets its model; JobBeginning carries that out. JobEnding: how training ends.
 // - CheckpointWriting: the job's checkpoints.
 //
 // With one client the replica is in that client's memory. From the second client on it is gathered into the node's own
@@ -150,7 +150,6 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
   /// The clients of a former daemon's group are awaited, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
-  void await_those_with(const JobClient& client);
   void tell_of_group();
   void tick_group();
   void set_first(std::shared_ptr<JobClient> client);
@@ -171,7 +170,6 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_places();
   void tell_clients();
   void tell_run_state(JobClient& client);
-  [[nodiscard]] ClientStatus client_status(const JobClient& client) const;
   void measure_time_taken(TimeUs now_us);
   void warn_of_strangers();
   void warn_of_clock();
@@ -185,7 +183,8 @@ class Job : public std::enable_shared_from_this<Job>,
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};
-  JobBeginning beginning_{*this, host_, description_, memory_, replica_, executor_};
+  JobBeginning beginning_work_{*this, host_, description_, memory_};
+  gossip::Beginning beginning_{beginning_work_, replica_, executor_, host_.id(), description_.job};
   JobEnding ending_{replica_, executor_, group_};
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;

@@ -7,10 +7,6 @@
 
 namespace gossamer::daemon {
 
-void Job::await_those_with(const JobClient& client) {
-  awaited_clients_ = std::max(awaited_clients_, client.were());
-}
-
 bool Job::awaits_clients() const {
   const auto back =
       std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->session().resume(); });

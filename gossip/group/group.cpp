@@ -359,4 +359,15 @@ void Group::tick(TimeUs period_us, bool runs) {
   if (first_ && !first_->is_attached() && all_gathered()) first_.reset();  // nothing of the replica is in its memory
 }
 
+void Group::check_invariants() const {
+  if (!local_) return;
+  local_->check_invariants();
+  for (const auto& [number, member] : members_) {
+    GOSSAMER_CHECK(member != nullptr && member->number() == number);
+    GOSSAMER_CHECK(member->is_attached() || local_->needs(number));
+  }
+  for (std::uint32_t f = 0; has_begun() && f < replica_.fragment_count(); ++f)
+    GOSSAMER_CHECK(replica_.buffers(f).gathered() || first_ != nullptr);
+}
+
 }  // namespace gossamer::gossip

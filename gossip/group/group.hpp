@@ -104,6 +104,9 @@ class Group : private GroupWork {
 
   void tick(TimeUs period_us, bool runs);
 
+  /// Ends the process if what must always hold does not.
+  void check_invariants() const;
+
  private:
   struct Mean;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 
 #include "gossip/check.hpp"
 #include "gossip/replica/job_clock.hpp"
@@ -311,6 +312,26 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   }
   if (now_us - round.begun_us < period_us) return false;
   return untaken || anyone_behind(f, true) || (present > 1 && clock_ != round.clock);
+}
+
+void LocalGroup::check_invariants() const {
+  for (std::uint32_t f = 0; f < rounds_.size(); ++f)
+    GOSSAMER_CHECK(rounds_[f].under_way == under_way_.contains(f));
+  for (const Client& client : std::views::values(clients_)) {
+    GOSSAMER_CHECK(client.slots.size() == rounds_.size());
+    const auto count = [&](auto holds) {
+      return static_cast<std::uint32_t>(std::ranges::count_if(client.slots, holds));
+    };
+    GOSSAMER_CHECK(client.lacking == count([](const Slot& slot) { return slot.apart || slot.replacing; }));
+    GOSSAMER_CHECK(client.quarantined == count([](const Slot& slot) { return slot.quarantined; }));
+    GOSSAMER_CHECK(client.untaken == count([](const Slot& slot) { return slot.untaken; }));
+    GOSSAMER_CHECK(client.in_tasks == count([](const Slot& slot) { return slot.in_task; }));
+    for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
+      const Slot& slot = client.slots[f];
+      GOSSAMER_CHECK(slot.changes <= rounds_[f].changes || slot.changes == never_offered);
+      GOSSAMER_CHECK(!slot.awaited || (slot.due && rounds_[f].under_way));
+    }
+  }
 }
 
 }  // namespace gossamer::gossip

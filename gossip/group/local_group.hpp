@@ -122,6 +122,9 @@ class LocalGroup {
   /// Fragments, `most` at most, for which a round should begin although no exchange asks for one.
   [[nodiscard]] std::vector<std::uint32_t> wanted(TimeUs period_us, TimeUs now_us, std::size_t most);
 
+  /// Ends the process if what must always hold does not.
+  void check_invariants() const;
+
  private:
   /// The state of one client with one fragment.
   struct Slot {

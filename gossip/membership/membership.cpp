@@ -1,6 +1,7 @@
 #include "gossip/membership/membership.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "gossip/check.hpp"
@@ -760,6 +761,19 @@ void Membership::link_down(const NodeId& node, TimeUs now_us, Actions&) {
     member->urgent = true;
     if (!probe_) next_probe_us_ = std::min(next_probe_us_, now_us);
   }
+}
+
+void Membership::check_invariants() const {
+  const auto is_ordered = [](const auto& items, auto node_of) {
+    return std::ranges::adjacent_find(items, std::ranges::greater_equal{}, node_of) == items.end();
+  };
+  const auto own = [](const Member& member) { return member.record.node; };
+  GOSSAMER_CHECK(is_ordered(members_, own) && is_ordered(view_, std::identity{}));
+  GOSSAMER_CHECK(std::ranges::find(members_, self_.node, own) == members_.end());
+  GOSSAMER_CHECK(partial_ || members_.size() <= options_.full_view_limit);
+  GOSSAMER_CHECK(passive_.size() <= options_.passive_view && pending_.size() <= max_active_view);
+  GOSSAMER_CHECK(lost_.size() <= max_lost && relays_.size() <= max_relays && contacts_.size() <= max_contacts);
+  GOSSAMER_CHECK(rumours_.size() <= max_queued_rumours && heard_.items().size() <= max_heard);
 }
 
 }  // namespace gossamer::gossip

@@ -187,6 +187,9 @@ class Membership {
   [[nodiscard]] const MembershipCounters& counters() const { return counters_; }
   [[nodiscard]] std::size_t queued_rumours() const { return rumours_.size(); }
 
+  /// Ends the process if what must always hold does not.
+  void check_invariants() const;
+
  private:
   struct Probe {
     NodeId target;

@@ -40,6 +40,7 @@ class ClientSide {
   // --- lean memory
   void keep_lean(std::size_t window);
   [[nodiscard]] bool is_lean() const { return window_ > 0; }
+  [[nodiscard]] std::size_t window() const { return window_; }
   /// Most exchanges that the node may have under way at once.
   [[nodiscard]] std::size_t most_in_flight() const;
   /// True if the fragment has memory, or can be given some.

@@ -40,6 +40,9 @@ void Executor::perform(Actions& actions) {
   for (const Actions::Send& send : actions.send) {
     if (!host_.send_message(send.to, send.message)) replica_.send_failed(send.to, send.message, host_.replica_now_us());
   }
+#ifndef NDEBUG
+  replica_.check_invariants();
+#endif
   host_.turned();
   for (const std::uint32_t f : actions.recall)
     recall(f);

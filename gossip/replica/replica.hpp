@@ -89,6 +89,8 @@ class Replica {
   /// this first.
   void keep_lean(std::size_t window);
   [[nodiscard]] bool lean() const { return client_.is_lean(); }
+  /// 0: the memory is not lean.
+  [[nodiscard]] std::size_t lean_window() const { return client_.window(); }
   /// Number of fragments whose buffers have memory; 0 in resident memory.
   [[nodiscard]] std::size_t provided_fragments() const { return client_.provided().size(); }
 

@@ -1,6 +1,7 @@
 #include "gossip/replica/reply_cache.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 #include "gossip/check.hpp"
 
@@ -322,6 +323,24 @@ std::size_t ReplyCache::unacknowledged() const {
   for (const auto& [id, initiator] : initiators_)
     count += initiator.unacknowledged;
   return count;
+}
+
+void ReplyCache::check_invariants() const {
+  GOSSAMER_CHECK(initiators_.size() <= max_initiators);
+  std::vector<std::uint32_t> places;
+  std::size_t orphans = 0;
+  for (const Initiator& initiator : std::views::values(initiators_)) {
+    std::size_t open = 0;
+    for (const Entry& entry : std::views::values(initiator.entries)) {
+      open += entry.open() ? 1 : 0;
+      orphans += entry.orphan() ? 1 : 0;
+      if (entry.stage == Stage::working || entry.stage == Stage::answered) places.push_back(entry.place);
+    }
+    GOSSAMER_CHECK(open == initiator.unacknowledged);
+  }
+  GOSSAMER_CHECK(orphans == orphans_);
+  std::ranges::sort(places);
+  GOSSAMER_CHECK(std::ranges::adjacent_find(places) == places.end());
 }
 
 }  // namespace gossamer::gossip

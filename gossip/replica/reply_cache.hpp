@@ -102,6 +102,9 @@ class ReplyCache {
   /// Number of replies kept for all initiators, without orphans.
   [[nodiscard]] std::size_t unacknowledged() const;
 
+  /// Ends the process if what must always hold does not.
+  void check_invariants() const;
+
  private:
   enum class Stage { working, answered, acknowledged, declined };
   struct Entry {

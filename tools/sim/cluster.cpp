@@ -14,7 +14,6 @@ namespace {
 
 using gossip::FragmentBuffers;
 using gossip::FragmentParts;
-using gossip::Joining;
 using gossip::Phase;
 using gossip::Replica;
 
@@ -70,7 +69,7 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
 
 /// A task's arithmetic runs at the end of its time and reports at once. The fragment is held meanwhile, so nothing else
 /// touches it, and the change is one event.
-class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost {
+class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost, public gossip::BeginningWork {
  public:
   Machine(Cluster& cluster, std::size_t i) : ExchangeMemory(cluster.nodes_[i].client.kept), cluster_(cluster), i_(i) {}
 
@@ -101,8 +100,7 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost {
     return true;
   }
   void run(std::uint32_t f, std::unique_ptr<gossip::Task> task) override {
-    const TimeUs end_us = cluster_.now_us() + cluster_.task_time_us(cluster_.elements_of(f));
-    cluster_.at_replica(i_, end_us, [this, f, task = std::shared_ptr<gossip::Task>(std::move(task))] {
+    later(f, [this, f, task = std::shared_ptr<gossip::Task>(std::move(task))] {
       task->run(cluster_.nodes_[i_].replica->held(f));
       task->finish();
     });
@@ -111,6 +109,30 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost {
   void complete(PullReply& reply) override { reply.clock = client().clock_base + client().clock; }
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
   void lacks_memory(int) override {}
+
+  // --- gossip::BeginningWork
+  [[nodiscard]] TimeUs beginning_now_us() const override { return cluster_.now_us(); }
+  [[nodiscard]] bool is_gone() const override { return !cluster_.nodes_[i_].client.alive; }
+  void begin() override { cluster_.begin(i_); }
+  void run_if_joined() override { cluster_.run_if_joined(i_); }
+  void ask(const NodeId& to, const Message& message) override {
+    if (cluster_.linked(i_, number_of(to))) cluster_.deliver(i_, number_of(to), message);
+  }
+  void copy(const NodeId& from, PullReply&& reply, float* target) override {
+    later(reply.fragment, [this, from, target, reply = std::move(reply)]() mutable {
+      provide(reply.fragment);
+      std::memcpy(target, reply.values.data.data(), reply.values.size());
+      beginning().copied(from, std::move(reply), {.good = true});
+    });
+  }
+  bool search() override;
+  bool read(const Saved& saved, std::uint32_t f, float* target) override;
+  [[nodiscard]] std::uint64_t client_clock() const override { return cluster_.nodes_[i_].client.clock; }
+  void set_fragments_pulled(std::uint32_t) override {}
+  void take_over(std::uint64_t base, std::span<const std::byte>) override { client().clock_base = base; }
+  void end_session() override { cluster_.lose_client(i_); }
+  void begins_with(const Saved& saved) override { began_with_ = saved; }
+  [[nodiscard]] const Saved& began_with() const { return began_with_; }
 
   void begun(const gossip::Actions::Run& run) override {
     Event event{.kind = Event::Kind::outer, .node = i_, .fragment = run.fragment};
@@ -141,17 +163,78 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost {
     cluster_.say(event);
   }
   void turned() override {
-    cluster_.nodes_[i_].replica->check_invariants();
+    Replica& replica = *cluster_.nodes_[i_].replica;
+    replica.check_invariants();
+    if (++turns_ % 16 == 0) replica.book().replies().check_invariants();  // it goes through a thousand entries
     cluster_.say({.kind = Event::Kind::turned, .node = i_});
   }
 
  private:
   [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
+  /// Does something after the time that work on the fragment takes.
+  void later(std::uint32_t f, Schedule::Action action) {
+    cluster_.at_replica(i_, cluster_.now_us() + cluster_.task_time_us(cluster_.elements_of(f)), std::move(action));
+  }
 
   Cluster& cluster_;
   std::size_t i_;
+  Saved began_with_;
+  std::uint64_t turns_ = 0;
   std::map<std::uint32_t, Event> under_way_;  ///< the event to report when the work on the fragment is over
 };
+
+namespace {
+
+class SimulatedModel : public gossip::SavedModel {
+ public:
+  SimulatedModel(const Cluster::SavedValues& saved, bool trusted) : saved_(saved), trusted_(trusted) {}
+  [[nodiscard]] std::uint64_t clock() const override { return saved_.clock; }
+  [[nodiscard]] std::span<const std::byte> cursor() const override { return {}; }
+  [[nodiscard]] std::expected<void, std::string> check() override {
+    if (saved_.damaged && !trusted_) return std::unexpected("damaged");
+    return {};
+  }
+  [[nodiscard]] std::expected<void, std::string> rewind() override { return {}; }
+  [[nodiscard]] const Cluster::SavedValues& saved() const { return saved_; }
+
+ private:
+  Cluster::SavedValues saved_;
+  bool trusted_;
+};
+
+const Cluster::SavedValues& saved_in(const gossip::SavedModel& model) {
+  return static_cast<const SimulatedModel&>(model).saved();
+}
+
+}  // namespace
+
+const Cluster::SavedValues* Cluster::began_with(std::size_t i) const {
+  const gossip::BeginningWork::Saved& saved = nodes_[i].machine->began_with();
+  return saved == nullptr ? nullptr : &saved_in(*saved);
+}
+
+bool Cluster::Machine::search() {
+  if (cluster_.nodes_[i_].saved.empty()) return false;
+  std::vector<Saved> found;
+  for (const SavedValues& saved : cluster_.nodes_[i_].saved) {
+    if (saved.clock >= client().clock)
+      found.push_back(std::make_shared<SimulatedModel>(saved, cluster_.options_.trusts_saved));
+  }
+  later(0, [this, found = std::move(found)] { beginning().searched(found); });
+  return true;
+}
+
+bool Cluster::Machine::read(const Saved& saved, std::uint32_t f, float* target) {
+  later(f, [this, saved, f, target] {
+    if (target != nullptr) {
+      provide(f);
+      const auto [first, last] = cluster_.range_of(f);
+      std::copy_n(saved_in(*saved).values.begin() + static_cast<std::ptrdiff_t>(first), last - first, target);
+    }
+    beginning().read(saved, f, target, "");
+  });
+  return true;
+}
 
 Cluster::Node::Node() = default;
 Cluster::Node::~Node() = default;
@@ -159,9 +242,12 @@ Cluster::~Cluster() = default;
 
 void Cluster::replace_replica(std::size_t i, std::unique_ptr<Replica> replica) {
   Node& node = nodes_[i];
+  node.beginning.reset();
   node.machine = std::make_unique<Machine>(*this, i);
   node.replica = std::move(replica);
   node.executor = std::make_unique<gossip::Executor>(*node.replica, *node.machine, *node.machine);
+  node.beginning = std::make_unique<gossip::Beginning>(*node.machine, *node.replica, *node.executor, id_of(i), job,
+                                                       options_.joining);
 }
 
 // --- nodes --------------------------------------------------------------------------------------------------------
@@ -231,12 +317,10 @@ void Cluster::attach(std::size_t i, bool joins) {
   Node& node = nodes_[i];
   GOSSAMER_CHECK(node.daemon && !node.replica && node.client.alive);
   std::vector<FragmentBuffers> fragments;
-  std::vector<std::uint32_t> blocks;
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = node.client.buffers[f];
-    blocks.push_back(static_cast<std::uint32_t>(padded_of(f) / block_elements));
-    fragments.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()}, blocks.back(),
-                           node.client.words[f]);
+    fragments.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()},
+                           padded_of(f) / block_elements, node.client.words[f]);
   }
   ++node.replica_life;
   replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
@@ -247,16 +331,26 @@ void Cluster::attach(std::size_t i, bool joins) {
   }
   node.replica->book().replies().begin_after(node.seen);
   node.client.kept.restore(*node.replica, *node.executor, now_us());
-  const std::uint64_t clock = node.client.clock_base + node.client.clock;
+  node.joins = joins;
+  if (joins) {
+    node.beginning->search();
+  } else {
+    begin(i);
+  }
+  at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
+}
+
+/// Like Job::begin().
+void Cluster::begin(std::size_t i) {
+  Node& node = nodes_[i];
+  const std::uint64_t clock = std::max(node.client.clock_base + node.client.clock, node.beginning->candidate_clock());
   node.replica->set_clock(clock);
-  node.joining.reset();
-  if (joins) node.joining.emplace(options_.joining, id_of(i), job, clock, std::move(blocks));
+  if (node.joins) node.beginning->join(clock);
   decide(i, [&](Actions& out) { node.replica->enter(Phase::joining, out); });
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) told_of_link(i, j);
   }
   run_if_joined(i);
-  at_replica(i, now_us() + between(random_, 0, options_.tick_us), [this, i] { tick(i); });
 }
 
 void Cluster::kill_daemon(std::size_t i) {
@@ -268,9 +362,9 @@ void Cluster::kill_daemon(std::size_t i) {
     if (linked(i, j)) unlink(i, j);
   }
   node.daemon = false;
+  node.beginning.reset();
   node.replica.reset();
   node.counter.reset();
-  node.joining.reset();
   node.paused = false;
   node.held_back.clear();
   say({.kind = Event::Kind::daemon_died, .node = i});
@@ -299,8 +393,8 @@ void Cluster::let_go(std::size_t i) {
   say({.kind = Event::Kind::let_go, .node = i});
   node.replica->book().replies().add_seen(node.seen);
   ++node.replica_life;
+  node.beginning.reset();
   node.replica.reset();
-  node.joining.reset();
 }
 
 void Cluster::kill_client(std::size_t i) {
@@ -337,13 +431,13 @@ void Cluster::resume(std::size_t i) {
 
 void Cluster::drain(std::size_t i) {
   if (!nodes_[i].replica) return;
-  nodes_[i].joining.reset();
+  nodes_[i].beginning->stop();
   decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::stopping, out); });
 }
 
 void Cluster::leave(std::size_t i, TimeUs patience_us) {
   if (!nodes_[i].replica) return;
-  nodes_[i].joining.reset();
+  nodes_[i].beginning->stop();
   decide(i, [&](Actions& out) { nodes_[i].replica->leave(now_us(), now_us() + patience_us, out); });
 }
 
@@ -377,11 +471,9 @@ void Cluster::link(std::size_t i, std::size_t j) {
 }
 
 void Cluster::told_of_link(std::size_t i, std::size_t j) {
+  if (nodes_[i].beginning->is_searching()) return;  // begin() meets all of them
   decide(i, [&](Actions& out) { nodes_[i].replica->link_up(id_of(j), out); });
-  if (!nodes_[i].joining) return;
-  Joining::Actions asks;
-  nodes_[i].joining->link_up(id_of(j), now_us(), asks);
-  perform(i, asks);
+  nodes_[i].beginning->link_up(id_of(j));
 }
 
 void Cluster::link_all() {
@@ -399,10 +491,7 @@ void Cluster::unlink(std::size_t i, std::size_t j) {
       say({.kind = Event::Kind::unlinked, .node = a, .other = b});
       if (!nodes_[a].replica) return;
       nodes_[a].replica->link_down(id_of(b));
-      if (!nodes_[a].joining) return;
-      Joining::Actions asks;
-      nodes_[a].joining->link_down(id_of(b), now_us(), asks);
-      perform(a, asks);
+      nodes_[a].beginning->link_down(id_of(b));
     });
   }
 }
@@ -629,12 +718,9 @@ void Cluster::in_daemon(std::size_t i, std::uint64_t life, Schedule::Action acti
 
 void Cluster::tick(std::size_t i) {
   Node& node = nodes_[i];
-  if (node.client.alive && !node.joining) node.replica->set_clock(node.client.clock_base + node.client.clock);
-  if (node.joining) {
-    Joining::Actions asks;
-    node.joining->tick(node.settled, now_us(), asks);
-    perform(i, asks);
-  }
+  if (node.client.alive && !node.beginning->is_under_way())
+    node.replica->set_clock(node.client.clock_base + node.client.clock);
+  node.beginning->tick(node.settled);
   tell_time_taken(i);
   decide(i, [&](Actions& out) { node.replica->tick(now_us(), out); });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;
@@ -665,16 +751,13 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
   Node& node = nodes_[to];
   if (!node.replica) return receive_without_job(from, to, message);
   const NodeId sender = id_of(from);
-  if (const auto* pulled = std::get_if<PullReply>(&message)) return receive_pulled(to, sender, *pulled);
+  if (const auto* pulled = std::get_if<PullReply>(&message)) return node.beginning->pulled(sender, PullReply(*pulled));
   decide(to, [&](Actions& out) {
-    if (std::get_if<JobQuery>(&message) != nullptr) out.send.push_back({sender, node.replica->own_info()});
+    if (std::get_if<JobQuery>(&message) != nullptr && !node.beginning->is_searching())
+      out.send.push_back({sender, node.replica->own_info()});
     node.replica->received(sender, Message(message), now_us(), out);
   });
-  const auto* info = std::get_if<JobInfo>(&message);
-  if (info == nullptr || !node.joining) return;
-  Joining::Actions asks;
-  node.joining->info(sender, *info, now_us(), asks);
-  perform(to, asks);
+  if (const auto* info = std::get_if<JobInfo>(&message)) node.beginning->info(sender, *info);
 }
 
 /// Answers as daemon/node.cpp does for a job that has no client there.
@@ -695,44 +778,13 @@ void Cluster::receive_without_job(std::size_t from, std::size_t to, const Messag
   }
 }
 
-void Cluster::receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply) {
-  Node& node = nodes_[i];
-  if (!node.joining || reply.fragment >= fragments_) return;
-  FragmentBuffers& buffers = node.replica->buffers(reply.fragment);
-  if (buffers.parts().with_client || buffers.parts().replace) return;  // the client has them already
-  if (!node.replica->begin_taking(reply.fragment)) {
-    at_replica(i, now_us() + options_.tick_us, [this, i, from, reply] { receive_pulled(i, from, reply); });
-    return;
-  }
-  if (reply.reason == RefuseReason::none && reply.values.size() == padded_of(reply.fragment) * sizeof(float))
-    std::memcpy(buffers.begin_replace(), reply.values.data.data(), reply.values.size());
-  node.replica->end_taking(reply.fragment, {.there = true});
-  Joining::Actions asks;
-  node.joining->pulled(from, reply, now_us(), asks);
-  perform(i, asks);
-}
-
-void Cluster::perform(std::size_t i, Joining::Actions& actions) {
-  Node& node = nodes_[i];
-  for (auto& ask : actions.ask) {
-    if (linked(i, number_of(ask.to))) deliver(i, number_of(ask.to), std::move(ask.message));
-  }
-  for (const auto& take : actions.take)
-    decide(i, [&](Actions& out) { node.replica->hand_over_taken(take.fragment, out); });
-  if (!actions.finished) return;
-  if (node.joining->fragments_pulled() > 0) node.client.clock_base = node.joining->clock();
-  node.joining.reset();
-  run_if_joined(i);
-}
-
 void Cluster::run_if_joined(std::size_t i) {
   Node& node = nodes_[i];
-  if (!node.replica || node.joining || node.paused || node.replica->state() != ReplicaState::joining) return;
-  for (std::uint32_t f = 0; f < fragments_; ++f) {
-    if (node.replica->buffers(f).parts().replace) return;
-  }
+  if (!node.replica || node.paused || node.replica->state() != ReplicaState::joining) return;
+  if (node.beginning->is_under_way() || node.beginning->replaces_pending()) return;
   node.replica->set_clock(node.client.clock_base + node.client.clock);
   decide(i, [&](Actions& out) { node.replica->enter(Phase::running, out); });
+  if (node.joins) say({.kind = Event::Kind::ran, .node = i});
 }
 
 TimeUs Cluster::task_time_us(std::size_t elements) {

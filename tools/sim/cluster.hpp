@@ -1,4 +1,4 @@
-// A cluster under virtual time: the shipped replicas (gossip/replica/replica.hpp, gossip/replica/joining.hpp), each
+// A cluster under virtual time: the shipped replicas (gossip/replica/replica.hpp, gossip/replica/beginning.hpp), each
 // with a client that trains, over a simulated network. Memory, clock, network and training are simulated; every
 // decision and every kernel is the daemon's own.
 //
@@ -21,8 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "gossip/replica/executor.hpp"
-#include "gossip/replica/joining.hpp"
+#include "gossip/replica/beginning.hpp"
 #include "tools/sim/kept_exchanges.hpp"
 #include "tools/sim/network.hpp"
 
@@ -44,6 +43,7 @@ struct ClusterOptions {
   TimeUs client_grace_us = 3'000'000;  ///< the time to finish the work under way when a client dies
   std::size_t lean_window = 0;         ///< clients keep lean memory for so many fragments; 0: resident
   double byte_scale = 1;               ///< payloads count this many times: a small model stands for a large one
+  bool trusts_saved = false;           ///< saved models are not checked: a fault, to see that it is found
   std::uint64_t seed = 1;
 };
 
@@ -86,6 +86,7 @@ class Cluster {
       paused,
       resumed,
       let_go,  ///< the daemon has dropped the replica of a client that died; it runs on without the job
+      ran,     ///< the replica runs, with a model that it has joined with
     };
     Kind kind;
     std::size_t node;
@@ -96,6 +97,13 @@ class Cluster {
     int arrivals = 0;
     bool done = false;    ///< answered, concluded: the exchange took place here
     bool commit = false;  ///< answered, concluded: there was something to commit
+  };
+
+  /// A model in a file.
+  struct SavedValues {
+    std::vector<float> values;
+    std::uint64_t clock = 0;
+    bool damaged = false;
   };
 
   struct Client {
@@ -130,7 +138,9 @@ class Cluster {
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;
     std::unique_ptr<Machine> machine;
-    std::optional<gossip::Joining> joining;
+    std::unique_ptr<gossip::Beginning> beginning;  ///< null with `replica`
+    std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first
+    bool joins = false;                            ///< its client is new
     bool paused = false;
     bool settled = true;
     std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
@@ -206,6 +216,8 @@ class Cluster {
   /// Elements [first, last) of the model that fragment f holds.
   [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::uint32_t f) const;
   [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].daemon; }
+  /// The saved model that node i's replica has begun with; null if it is not one.
+  [[nodiscard]] const SavedValues* began_with(std::size_t i) const;
   [[nodiscard]] bool client_alive(std::size_t i) const { return nodes_[i].client.alive; }
   /// The live model of a node with the corrections on their way to it; one fragment of it, or all.
   [[nodiscard]] std::vector<double> whole(std::size_t i, std::uint32_t f) const;
@@ -269,12 +281,11 @@ class Cluster {
   void receive_without_job(std::size_t from, std::size_t to, const Message& message);
   void let_go(std::size_t i);
   void told_of_link(std::size_t i, std::size_t j);
-  void receive_pulled(std::size_t i, const NodeId& from, const PullReply& reply);
   template <class Feed>
   void decide(std::size_t i, Feed feed) {
     nodes_[i].executor->decide(feed);
   }
-  void perform(std::size_t i, gossip::Joining::Actions& actions);
+  void begin(std::size_t i);
   void run_if_joined(std::size_t i);
 
   ClusterOptions options_;

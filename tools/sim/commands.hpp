@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace CLI {
 class App;
@@ -15,6 +16,9 @@ namespace gossamer::sim {
 class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// Throws UsageError if the file cannot be written.
+void write_file(const std::string& path, const std::string& contents);
 
 /// Trains small models with true gradients on simulated nodes.
 void add_learn_command(CLI::App& app);

@@ -29,13 +29,17 @@ void hunt(const GroupHuntOptions& options) {
       all.deaths += one.deaths;
       all.exchanges += one.exchanges;
       all.steps += one.steps;
+      all.changes += one.changes;
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(
           fmt::format("seed {}: {}\nagain: gossamer-sim groups --first {} --count 1", seed, error.what(), seed));
     }
   }
-  fmt::print("{} seeds, {} events, {} deaths of daemons, {} steps of clients, {} exchanges of the last lives\n",
-             options.count, all.events, all.deaths, all.steps, all.exchanges);
+  fmt::print(
+      "{} seeds, {} events, {} deaths of daemons, {} clients that went or came, {} steps of clients, {} exchanges of "
+      "the last "
+      "lives\n",
+      options.count, all.events, all.deaths, all.changes, all.steps, all.exchanges);
 }
 
 void sabotage() {

@@ -22,7 +22,7 @@ using gossip::Actions;
 using gossip::FragmentParts;
 using gossip::Phase;
 
-constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
+constexpr JobKey group_job{.name_hash = 7, .layout_hash = 9};
 constexpr std::uint32_t fragments = 2;
 constexpr std::uint32_t blocks = 1;
 constexpr std::size_t elements = blocks * block_elements;  // of one fragment
@@ -36,12 +36,14 @@ struct Client {
   std::array<std::array<std::vector<float>, 3>, fragments> buffers;
   std::array<FragmentParts, fragments> words;
   std::array<std::array<std::optional<gossip::CopyReceipt>, 2>, fragments> receipts;
-  std::array<float, fragments> x{};  ///< all elements of a fragment are equal
-  double trained = 0;
+  std::array<float, fragments> x{};           ///< all elements of a fragment are equal
+  std::array<bool, fragments> unpublished{};  ///< it has trained the fragment since it served it last
+  double trained = 0;                         ///< by its share among its node's clients
   std::uint64_t clock = 0;
   std::uint64_t steps = 0;
   std::uint32_t place_count = 0;
   bool running = false;
+  bool alive = true;
   int slowness = 1;  ///< it serves due fragments once in so many steps
 };
 
@@ -62,7 +64,8 @@ class SimMember : public gossip::Member {
   SimMember(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   [[nodiscard]] std::uint64_t own_clock() const override { return client_.clock; }
-  [[nodiscard]] bool is_attached() const override { return true; }
+  [[nodiscard]] bool is_attached() const override { return attached_; }
+  void set_detached() { attached_ = false; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] Client& client() { return client_; }
   /// Reads whether the client has served a fragment that is due.
@@ -95,6 +98,7 @@ class SimMember : public gossip::Member {
   Client& client_;
   std::size_t index_;
   std::uint64_t number_;
+  bool attached_ = true;
 };
 
 /// One daemon's life at a node, from its first client on.
@@ -102,12 +106,15 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
  public:
   Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter);
   void add(std::size_t index);
+  void detach(std::size_t index);
+  /// All clients take part, in the node's own copy, and nothing of one that has gone is outstanding.
+  [[nodiscard]] bool is_settled() const;
   void tick();
   void woken();
 
   void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override;
   void tell_due() override {}
-  bool recall(std::uint32_t f) override { return members[0]->due(f) && members[0]->recall(f); }
+  bool recall(std::uint32_t f) override { return first_->due(f) && first_->recall(f); }
   int provide(std::uint32_t) override { return 0; }
   void vacate(std::uint32_t) override {}
 
@@ -128,7 +135,11 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   void complete(PullReply&) override {}
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
   void lacks_memory(int) override {}
-  void turned() override { replica->check_invariants(); }
+  void turned() override {
+    replica->check_invariants();
+    replica->book().replies().check_invariants();
+    group.check_invariants();
+  }
   void lacking(gossip::Member& member, std::uint32_t lacking) override {
     if (lacking > 0) return;
     member.set_joined();
@@ -144,13 +155,14 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   TimeUs began_us_;
   std::uint32_t awaited_ = 0;
 
-  [[nodiscard]] std::uint64_t clock() const {
-    return group.is_shared() ? group.local().clock() : members[0]->own_clock();
-  }
+  [[nodiscard]] std::uint64_t clock() const { return group.is_shared() ? group.local().clock() : first_->own_clock(); }
   void run_if_all_are_back();
+  void tell_places();
+
+  std::shared_ptr<SimMember> first_;  // its memory may hold the replica
 
  public:
-  std::vector<std::shared_ptr<SimMember>> members;  // the first one's memory may hold the replica
+  std::vector<std::shared_ptr<SimMember>> members;
   std::unique_ptr<gossip::Replica> replica;
   std::unique_ptr<gossip::Executor> executor_;
   gossip::Executor& executor;
@@ -178,6 +190,7 @@ class Scenario {
   GroupOutcome run();
 
   void attach(std::size_t i, std::size_t c);
+  void attach_after(std::size_t i, std::size_t c, TimeUs delay_us);
   void deliver(std::size_t from, std::size_t to, const Message& message);
   void in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action);
   /// True once in a run that has this fault.
@@ -200,6 +213,8 @@ class Scenario {
   void link(std::size_t i);
   void tick(std::size_t i, std::uint64_t life);
   [[nodiscard]] bool all_run() const;
+  void change_clients();
+  [[nodiscard]] bool is_quiet(const GroupNode& node) const;
   void judge();
 
   int chances_ = 0;
@@ -227,7 +242,7 @@ std::unique_ptr<gossip::Replica> replica_of(Scenario& scenario, std::size_t i, C
                                        .info_period_us = 200 * us_per_ms,
                                        .time_share = 0,
                                        .network_share = 0};
-  return std::make_unique<gossip::Replica>(options, id_of_node(i), JobInfo{.job = job, .name = "simulated"},
+  return std::make_unique<gossip::Replica>(options, id_of_node(i), JobInfo{.job = group_job, .name = "simulated"},
                                            std::move(buffers), counter, gossip::Random(scenario.random.next()));
 }
 
@@ -237,19 +252,20 @@ Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::Exch
       node_(node),
       kept_(scenario.nodes[node].kept),
       began_us_(scenario.schedule.now_us()),
-      members{std::make_shared<SimMember>(scenario, node, first, ++scenario.numbers)},
-      replica(replica_of(scenario, node, members[0]->client(), counter)),
+      first_(std::make_shared<SimMember>(scenario, node, first, ++scenario.numbers)),
+      members{first_},
+      replica(replica_of(scenario, node, first_->client(), counter)),
       executor_(std::make_unique<gossip::Executor>(*replica, *this, *this)),
       executor(*executor_),
       group(*replica, executor, *this, *this) {
   numbers_.fill(counter.next());
   for (std::uint32_t f = 0; f < fragments; ++f)
-    numbers_[f] = std::max(numbers_[f], members[0]->last_noted(f));
-  group.set_first(members[0]);
-  if (!group.take_copies_over(members[0]->own_clock())) throw std::runtime_error("a copy could not be taken over");
+    numbers_[f] = std::max(numbers_[f], first_->last_noted(f));
+  group.set_first(first_);
+  if (!group.take_copies_over(first_->own_clock())) throw std::runtime_error("a copy could not be taken over");
   kept_.exchanges.restore(*replica, executor, replica_now_us());
   kept_.holder = first;
-  awaited_ = members[0]->were();
+  awaited_ = first_->were();
   executor.decide([&](Actions& out) { replica->enter(Phase::joining, out); });
   run_if_all_are_back();
 }
@@ -260,9 +276,35 @@ void Life::add(std::size_t index) {
   for (std::uint32_t f = 0; f < fragments; ++f)
     numbers_[f] = std::max(numbers_[f], member->last_noted(f));
   members.push_back(member);
+  tell_places();
+  if (replica->phase() == Phase::running) group.add(member, clock());
+}
+
+void Life::tell_places() {
   for (const auto& one : members)
     one->client().place_count = std::max(static_cast<std::uint32_t>(members.size()), awaited_);
-  if (replica->phase() == Phase::running) group.add(member, members[0]->own_clock());
+}
+
+/// Like Job::detached(), of a node that is settled.
+void Life::detach(std::size_t index) {
+  woken();
+  const auto found = std::ranges::find(members, index, &SimMember::index);
+  const std::shared_ptr<SimMember> gone = *found;
+  members.erase(found);
+  tell_places();
+  gone->set_detached();
+  group.remove(*gone);
+}
+
+bool Life::is_settled() const {
+  const auto is_busy = [](const auto& one) {
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      if (one->due(f)) return true;
+    }
+    return one->joins();
+  };
+  return replica->phase() == Phase::running && group.is_shared() && group.all_gathered() && !group.awaits_departed() &&
+         group.local().under_way().empty() && std::ranges::none_of(members, is_busy);
 }
 
 void Life::run_if_all_are_back() {
@@ -270,11 +312,11 @@ void Life::run_if_all_are_back() {
   const bool all = std::ranges::count_if(members, [](const auto& one) { return !one->joins(); }) >= awaited_;
   if (!all && replica_now_us() - began_us_ < await_us) return;
   awaited_ = 0;
-  replica->set_clock(members[0]->own_clock());
-  group.begin({members.begin(), members.end()}, members[0]->own_clock());
+  replica->set_clock(first_->own_clock());
+  group.begin({members.begin(), members.end()}, first_->own_clock());
   executor.decide([&](Actions& out) { replica->enter(Phase::running, out); });
-  members[0]->set_joined();
-  members[0]->client().running = true;
+  first_->set_joined();
+  first_->client().running = true;
 }
 
 void Life::woken() {
@@ -307,10 +349,10 @@ void Life::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) 
     return store_copy(f, *copy);
   }
   const FragmentParts& parts = buffers.parts();
-  const FragmentParts& stored = members[0]->word(f);
+  const FragmentParts& stored = first_->word(f);
   if (parts == stored || stored.with_client || stored.generation != parts.generation) return;
-  if (parts.with_client) members[0]->note_alone(f, ++numbers_[f]);
-  members[0]->store(f, parts);
+  if (parts.with_client) first_->note_alone(f, ++numbers_[f]);
+  first_->store(f, parts);
 }
 
 void Life::store_copy(std::uint32_t f, const Copy& copy) {
@@ -337,7 +379,6 @@ void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
 }
 
 // --- the scenario
-// -----------------------------------------------------------------------------------------------------
 
 Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random(seed) {
   const auto count = static_cast<std::size_t>(between(random, 1, 3));
@@ -379,11 +420,15 @@ void Scenario::begin_daemon(std::size_t i) {
   node.daemon = true;
   // As in the daemon, counters begin with the time of day: a restart never uses an exchange's name again.
   node.counter = std::make_unique<gossip::ExchangeCounter>(static_cast<std::uint64_t>(schedule.now_us()) + 1);
-  for (std::size_t c = 0; c < node.clients.size(); ++c) {
-    schedule.after(between(random, 0, us_per_s), [this, i, c, number = node.life_number] {
-      if (nodes[i].daemon && nodes[i].life_number == number) attach(i, c);
-    });
-  }
+  for (std::size_t c = 0; c < node.clients.size(); ++c)
+    attach_after(i, c, between(random, 0, us_per_s));
+}
+
+void Scenario::attach_after(std::size_t i, std::size_t c, TimeUs delay_us) {
+  schedule.after(delay_us, [this, i, c, number = nodes[i].life_number] {
+    const GroupNode& node = nodes[i];
+    if (node.daemon && node.life_number == number && node.clients[c].alive) attach(i, c);
+  });
 }
 
 /// Like Job::make() and Job::add(): a client that cannot begin the job, while another may come, tries again later.
@@ -393,12 +438,7 @@ void Scenario::attach(std::size_t i, std::size_t c) {
   const bool holder = gathered || !node.kept.holder || *node.kept.holder == c;
   const bool refused =
       node.life ? node.clients[c].running && node.life->group.awaits_departed() : !node.clients[c].running || !holder;
-  if (refused) {
-    schedule.after(50 * us_per_ms, [this, i, c, number = node.life_number] {
-      if (nodes[i].daemon && nodes[i].life_number == number) attach(i, c);
-    });
-    return;
-  }
+  if (refused) return attach_after(i, c, 50 * us_per_ms);
   if (node.life) return node.life->add(c);
   node.life = std::make_unique<Life>(*this, i, c, *node.counter);
   link(i);
@@ -464,21 +504,23 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
 }
 
 // --- clients
-// ----------------------------------------------------------------------------------------------------------
 
 bool Scenario::all_run() const {
-  return std::ranges::all_of(nodes,
-                             [](const GroupNode& node) { return std::ranges::all_of(node.clients, &Client::running); });
+  return std::ranges::all_of(nodes, [](const GroupNode& node) {
+    return std::ranges::all_of(node.clients, [](const Client& client) { return client.running || !client.alive; });
+  });
 }
 
 void Scenario::step(std::size_t i, std::size_t c) {
   Client& client = nodes[i].clients[c];
+  if (!client.alive) return;
   // A client's share is one of all its node's clients, so nobody trains before all take part.
   if (training_ && all_run()) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
     for (float& x : client.x)
       x += amount;
-    client.trained += amount;
+    client.unpublished.fill(true);
+    client.trained += amount / static_cast<double>(std::ranges::count_if(nodes[i].clients, &Client::alive));
     ++client.clock;
     ++outcome.steps;
   }
@@ -503,6 +545,7 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
     if (!goes_wrong(GroupFault::correction_lost)) client.x[f] += correction[0];
     if (goes_wrong(GroupFault::correction_twice)) client.x[f] += correction[0];
   }
+  client.unpublished[f] = false;
   std::ranges::fill(client.buffers[f][word.spare()], client.x[f]);
   word = {.generation = word.generation + 1,
           .publication = word.spare(),
@@ -510,8 +553,48 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
           .commits = word.commits};
 }
 
+// --- clients that go and come
+
+/// All that the node's clients have trained is published, and the daemon has had time to take it in.
+bool Scenario::is_quiet(const GroupNode& node) const {
+  const auto is_done = [](const Client& client) {
+    const auto is_published = [](bool unpublished) { return !unpublished; };
+    return !client.alive || (client.running && std::ranges::all_of(client.unpublished, is_published));
+  };
+  return node.life && std::ranges::all_of(node.clients, is_done) && node.life->is_settled();
+}
+
+/// Unpublished training is lost with a client, and shares change with the number of clients. So the clients pause; then
+/// one of them goes, or another comes, unless a daemon has died meanwhile.
+void Scenario::change_clients() {
+  if (schedule.now_us() >= faults_us) return;
+  training_ = false;
+  const auto i = static_cast<std::size_t>(random.below(nodes.size()));
+  schedule.after(us_per_s, [this, i] {
+    const bool was_quiet = is_quiet(nodes[i]);
+    schedule.after(us_per_s / 2, [this, i, was_quiet, number = nodes[i].life_number] {
+      GroupNode& node = nodes[i];
+      if (was_quiet && node.life_number == number && is_quiet(node)) {
+        const auto alive = std::ranges::count_if(node.clients, &Client::alive);
+        if (alive > 1 && chance(random, 0.6)) {
+          const auto& gone = node.life->members[random.below(node.life->members.size())];
+          gone->client().alive = false;
+          node.life->detach(gone->index());
+        } else {
+          add_client(node, -500.0F);
+          const std::size_t c = node.clients.size() - 1;
+          schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
+          attach_after(i, c, between(random, 0, us_per_s));
+        }
+        ++outcome.changes;
+      }
+      training_ = schedule.now_us() < faults_us;
+      schedule.after(us_per_s, [this] { change_clients(); });
+    });
+  });
+}
+
 // --- from beginning to end
-// --------------------------------------------------------------------------------------------
 
 GroupOutcome Scenario::run() {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -519,6 +602,7 @@ GroupOutcome Scenario::run() {
     for (std::size_t c = 0; c < nodes[i].clients.size(); ++c)
       schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
   }
+  if (chance(random, 0.8)) schedule.after(5 * us_per_s, [this] { change_clients(); });
   schedule.run_until(4 * us_per_s);
   network->set_default({.latency_us = network->path(0, 0).latency_us,
                         .jitter_us = network->path(0, 0).jitter_us,
@@ -545,20 +629,22 @@ void Scenario::judge() {
   std::array<double, fragments> found{};
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     GroupNode& node = nodes[i];
-    if (!node.life || node.life->members.size() != node.clients.size())
+    const auto alive = static_cast<std::size_t>(std::ranges::count_if(node.clients, &Client::alive));
+    if (!node.life || node.life->members.size() != alive)
       throw std::runtime_error(fmt::format("node {}: not all clients are back", i));
+    const Client& sample = node.life->members.front()->client();
     Life& life = *node.life;
     outcome.exchanges += life.replica->counters().initiated;
     expected += begun_with_[i];
     for (const Client& client : node.clients)
-      expected += client.trained / static_cast<double>(node.clients.size());
+      expected += client.trained;
     for (std::uint32_t f = 0; f < fragments; ++f) {
-      found[f] += static_cast<double>(node.clients[0].x[f]);
-      scale += std::fabs(static_cast<double>(node.clients[0].x[f]));
+      found[f] += static_cast<double>(sample.x[f]);
+      scale += std::fabs(static_cast<double>(sample.x[f]));
       for (const Client& client : node.clients) {
-        if (client.x[f] == node.clients[0].x[f]) continue;
+        if (!client.alive || client.x[f] == sample.x[f]) continue;
         throw std::runtime_error(
-            fmt::format("node {}: fragment {} of its clients is {} and {}", i, f, node.clients[0].x[f], client.x[f]));
+            fmt::format("node {}: fragment {} of its clients is {} and {}", i, f, sample.x[f], client.x[f]));
       }
     }
     if (const auto unresolved = life.replica->counters().unresolved; unresolved > 0)

@@ -186,6 +186,8 @@ void Invariants::on(const Cluster::Event& event) {
       return sent(event);
     case Kind::let_go:
       return let_go(i);
+    case Kind::ran:
+      return ran(event);
     case Kind::daemon_died:
       return daemon_died(i);
     case Kind::client_died:
@@ -321,6 +323,21 @@ void Invariants::adopted(const Cluster::Event& event) {
   }
   account(parts, after);
   parts = after;
+}
+
+/// A node that begins with a saved model begins with all of it, as it was saved.
+void Invariants::ran(const Cluster::Event& event) {
+  const Cluster::SavedValues* saved = cluster_.began_with(event.node);
+  if (saved == nullptr) return;
+  if (saved->damaged) fail(fmt::format("restoring: node {} has begun with a damaged model", event.node), event);
+  if (!std::ranges::equal(cluster_.whole(event.node), saved->values))
+    fail(fmt::format("restoring: node {} has not all of the model that it has begun with", event.node), event);
+  const Cluster::Client& client = cluster_.node(event.node).client;
+  if (client.clock_base + client.clock != saved->clock) {
+    fail(fmt::format("restoring: the clock of node {} is {}, and that of its saved model {}", event.node,
+                     client.clock_base + client.clock, saved->clock),
+         event);
+  }
 }
 
 void Invariants::let_go(std::size_t i) {

@@ -57,6 +57,12 @@ void with_deaths(Swarm& swarm) {
   swarm.path.latency_us = 5'000;
 }
 
+void with_saved(Swarm& swarm) {
+  calm(swarm);
+  swarm.founders_join = true;
+  swarm.saved = 0.8;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -259,6 +265,10 @@ Sabotage lost_own_halves(const Swarm&) {
   return lost_at_death([](Cluster::Client& client) { client.kept.own_halves.clear(); });
 }
 
+Sabotage trusted_models(const Swarm&) {
+  return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
+}
+
 Sabotage both_answer(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.replica.crossing_rule = false; }};
 }
@@ -341,6 +351,7 @@ constexpr SabotageRule rules[] = {
     {"lost-own-halves", "nor which exchanges of its own were under way", "acknowledgement", with_deaths,
      lost_own_halves},
     {"lost-given-up", "nor which of them it has given up", "acknowledgement", with_deaths, lost_given_up},
+    {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},
     {"busy-for-ever", "a partner that was busy once is not asked for that fragment again", "progress", with_nan,

@@ -107,6 +107,10 @@ void draw_memory(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
 }
 
+void draw_saved(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.5)) swarm.saved = drawn(random, 0.1, 1);
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -145,6 +149,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_memory(gossip::Random(seed ^ 0x1ea2ULL), swarm);
   draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
+  draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
   return swarm;
 }
 
@@ -181,6 +186,7 @@ std::string describe(const Swarm& swarm) {
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
   if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
+  if (swarm.saved > 0) deeds += fmt::format(" saved models with probability {:.2f};", swarm.saved);
   say(swarm.partitions, "partitions");
   say(swarm.one_way, "one-way cuts");
   say(swarm.isolation, "isolation");
@@ -258,6 +264,7 @@ class World {
 
   void on_event(const Event& event);
   std::vector<float> model();
+  void save_models(std::size_t i);
   std::size_t add_node();
   std::uint64_t train(std::size_t i, std::span<float> model);
   void deed();
@@ -359,6 +366,14 @@ std::vector<float> World::model() {
   return values;
 }
 
+/// Node i is about to join.
+void World::save_models(std::size_t i) {
+  auto& saved = cluster_.node(i).saved;
+  saved.clear();
+  while (saved.size() < 3 && chance(random_, swarm_.saved))
+    saved.push_back({.values = model(), .clock = random_.below(1'000), .damaged = chance(random_, 0.4)});
+}
+
 std::size_t World::add_node() {
   const std::size_t i = trainers_.size();
   trainers_.emplace_back();
@@ -398,6 +413,7 @@ void World::populate() {
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.set_settled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
+    if (joins_[i]) save_models(i);
     cluster_.start_daemon(i, swarm_.founders_join);
   }
   overlay_->begin();
@@ -414,6 +430,7 @@ void World::restart(std::size_t i) {
     cluster_.start_client(i, model());
   }
   if (cluster_.node(i).replica) return;
+  if (joins_[i]) save_models(i);
   if (cluster_.daemon_alive(i)) return cluster_.attach(i, joins_[i]);
   cluster_.set_settled(i, !joins_[i]);
   cluster_.start_daemon(i, joins_[i]);
@@ -547,7 +564,7 @@ void World::crash_node(std::size_t i) {
 }
 
 void World::leave(std::size_t i) {
-  if (!cluster_.node(i).replica || cluster_.node(i).paused || cluster_.node(i).joining) return;
+  if (!cluster_.node(i).replica || cluster_.node(i).paused || cluster_.node(i).beginning->is_under_way()) return;
   // The operator may have ordered a handover, or a signal may stop the node.
   const bool hands_over = cluster_.node(i).replica->counters().initiated % 2 == 0;
   tell(fmt::format("node {} {}", i, hands_over ? "hands over and leaves" : "leaves"));

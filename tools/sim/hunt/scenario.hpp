@@ -30,6 +30,7 @@ struct Swarm {
   double learning = 0.01;      ///< of one training step
   double speeds = 1;           ///< nodes run up to this many times slower or faster than 1
   bool founders_join = false;  ///< the nodes first choose a model together
+  double saved = 0;            ///< the probability that a node which joins has a saved model; some are damaged
   bool loss_breaks_links = false;
   // Options of the part that decides who has links and who is dead.
   bool membership = false;             ///< the shipped membership decides; otherwise an oracle

@@ -55,6 +55,8 @@ const char* kind_name(Kind kind) {
       return "PAUSED";
     case Kind::resumed:
       return "resumed";
+    case Kind::ran:
+      return "runs with the model that it has joined with";
     case Kind::let_go:
       return "daemon lets the replica go";
     case Kind::outer:

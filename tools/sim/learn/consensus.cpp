@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -17,7 +16,7 @@ namespace gossamer::sim {
 
 namespace {
 
-constexpr std::size_t max_nodes = 1'024;
+constexpr std::size_t max_consensus_nodes = 1'024;
 constexpr double reached_error = 1e-6;  // the table counts the rounds to this error
 constexpr double kilo = 1e3;
 
@@ -58,14 +57,9 @@ std::string svg_of(const std::vector<ConsensusCurve>& curves, const ConsensusOpt
       charts);
 }
 
-void write_file(const std::string& path, const std::string& contents) {
-  std::ofstream file(path, std::ios::binary);
-  file << contents;
-  if (!file.flush()) throw UsageError("cannot write " + path);
-}
-
 void run(const ConsensusCommandOptions& options) {
-  if (options.consensus.nodes > max_nodes) throw UsageError(fmt::format("--nodes takes 2 to {}", max_nodes));
+  if (options.consensus.nodes > max_consensus_nodes)
+    throw UsageError(fmt::format("--nodes takes 2 to {}", max_consensus_nodes));
   std::vector<ConsensusCurve> curves;
   std::istringstream stream(options.methods);
   for (std::string method; std::getline(stream, method, ',');)

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t pixels = 64;
 constexpr std::size_t classes = 10;
 constexpr float largest_pixel = 16;
-constexpr std::size_t held_out_every = 6;
+constexpr std::size_t held_out_image_every = 6;
 constexpr std::size_t max_file_bytes = 64u << 20;
 constexpr const char* debian_file = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz";
 
@@ -75,7 +75,7 @@ DigitsData read_digits(const std::string& path) {
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    Examples& to = number % held_out_every == 0 ? digits.held_out : digits.train;
+    Examples& to = number % held_out_image_every == 0 ? digits.held_out : digits.train;
     if (!parse_line(std::string_view(text).substr(begin, end - begin), to)) {
       throw UsageError(path + ": line " + std::to_string(number + 1) + " is not 64 pixels from 0 to 16 and a digit");
     }

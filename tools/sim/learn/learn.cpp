@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "tools/sim/commands.hpp"
@@ -17,7 +16,7 @@ namespace gossamer::sim {
 
 namespace {
 
-constexpr std::size_t max_nodes = 4'096;
+constexpr std::size_t max_learning_nodes = 4'096;
 
 struct LearnOptions {
   std::string workload = "mlp";
@@ -146,8 +145,8 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
 /// Makes an experiment from the options; throws UsageError for one that cannot be run.
 Experiment complete(const LearnOptions& options) {
   Experiment experiment = options.experiment;
-  if (experiment.nodes == 0 || experiment.nodes > max_nodes)
-    throw UsageError(fmt::format("--nodes takes 1 to {}", max_nodes));
+  if (experiment.nodes == 0 || experiment.nodes > max_learning_nodes)
+    throw UsageError(fmt::format("--nodes takes 1 to {}", max_learning_nodes));
   if (experiment.batch == 0 || options.steps == 0 || !(options.step_ms > 0) || !(options.period_steps > 0) ||
       experiment.fragments == 0 || experiment.evaluations == 0)
     throw UsageError("--batch, --steps, --step-ms, --period-steps, --fragments and --evaluations are positive");
@@ -167,12 +166,6 @@ Experiment complete(const LearnOptions& options) {
   if (options.seconds > 0) steps = static_cast<std::uint64_t>(options.seconds * 1e3 / options.step_ms) + 1;
   experiment.samples = options.samples > 0 ? options.samples : steps * a_step * experiment.nodes;
   return experiment;
-}
-
-void write_file(const std::string& path, const std::string& contents) {
-  std::ofstream file(path, std::ios::binary);
-  file << contents;
-  if (!file.flush()) throw UsageError("cannot write " + path);
 }
 
 /// "gossip:codec=q4:period-steps=16": a method with its own options, written as on the command line.

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t context = 12;
 constexpr std::size_t embedding = 12;
 constexpr std::size_t stretch = 1'000;
-constexpr std::size_t held_out_every = 10;
+constexpr std::size_t held_out_stretch_every = 10;
 constexpr std::size_t max_text_bytes = 16u << 20;
 constexpr std::size_t max_held_out = 2'048;  // positions that are evaluated, evenly spread
 constexpr std::size_t max_documents = 255;
@@ -84,9 +84,9 @@ Text read_text(const std::string& file) {
       text.symbols.push_back(static_cast<std::uint8_t>(symbol));
     }
     for (std::size_t at = begin + context; at < text.symbols.size(); ++at) {
-      if (at / stretch % held_out_every == 0) {
+      if (at / stretch % held_out_stretch_every == 0) {
         text.held_out.push_back(static_cast<std::uint32_t>(at));
-      } else if ((at - context) / stretch % held_out_every != 0) {  // the context is not held out, either
+      } else if ((at - context) / stretch % held_out_stretch_every != 0) {  // the context is not held out, either
         text.train.push_back(static_cast<std::uint32_t>(at));
         text.documents.push_back(static_cast<std::uint8_t>(std::min(document, max_documents)));
       }

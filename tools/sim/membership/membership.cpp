@@ -159,6 +159,7 @@ bool MembershipCluster::has_link(std::size_t node, std::size_t other) const {
 }
 
 void MembershipCluster::act(std::size_t node, Membership::Actions& actions) {
+  nodes_[node].membership->check_invariants();
   Membership::Actions taken;
   std::swap(taken, actions);
   for (const Membership::Dial& item : taken.dial)

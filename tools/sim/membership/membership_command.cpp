@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 
 #include "tools/sim/commands.hpp"
 #include "tools/sim/membership/membership_measure.hpp"
@@ -139,14 +138,6 @@ const Field fields[] = {
     {"virtual_seconds_per_second", [](const MembershipFigures& f) { return f.speed; }},
     {"memory_mib", [](const MembershipFigures& f) { return f.memory_mib; }},
 };
-
-void write_file(const std::string& path, const std::string& text) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), std::fclose);
-  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0) {
-    throw UsageError("cannot write to '" + path + "'");
-  }
-}
 
 std::string csv(const std::vector<MembershipFigures>& all, const std::string& profile) {
   std::string text = "profile";

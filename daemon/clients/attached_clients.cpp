@@ -13,7 +13,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-constexpr const char* file_name = "attached";
+constexpr const char* attached_name = "attached";
 constexpr std::size_t max_read = 4096;  ///< clients
 
 /// The number may be another process's by now: then a client waits in vain, for a short time.
@@ -23,7 +23,7 @@ bool runs(pid_t pid) {
 
 }  // namespace
 
-AttachedClients::AttachedClients(const std::filesystem::path& folder) : file_(folder / file_name) {
+AttachedClients::AttachedClients(const std::filesystem::path& folder) : file_(folder / attached_name) {
   std::ifstream file(file_);
   pid_t pid = 0;
   std::string job;

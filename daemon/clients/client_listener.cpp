@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "daemon/clients/client_handshake.hpp"
+#include "daemon/system/accepting.hpp"
 #include "daemon/system/unix_socket.hpp"
 #include "gossip/check.hpp"
 
@@ -24,11 +25,6 @@ namespace gossamer::daemon {
 namespace {
 
 using layout::AttachStatus;
-
-/// The pause after a failed accept(), which would fail again at once (no descriptors left).
-constexpr std::chrono::milliseconds accept_retry{200};
-/// How many connections are accepted in one turn of the loop.
-constexpr int max_accepts_per_turn = 16;
 
 UniqueFd spare_descriptor() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));

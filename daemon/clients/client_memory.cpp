@@ -48,11 +48,11 @@ constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * la
 
 using Checked = std::expected<void, AttachRefusal>;
 
-std::unexpected<AttachRefusal> refusal(AttachStatus status, std::string message) {
+std::unexpected<AttachRefusal> refused(AttachStatus status, std::string message) {
   return std::unexpected(AttachRefusal{status, std::move(message)});
 }
 std::unexpected<AttachRefusal> bad(std::string message) {
-  return refusal(AttachStatus::bad_layout, std::move(message));
+  return refused(AttachStatus::bad_layout, std::move(message));
 }
 
 /// Copies bytes that the client may be changing. The checks read the copy: the fence keeps the compiler from reading
@@ -96,7 +96,7 @@ Declared copy_declared(const std::byte* base) {
 
 Checked check_bounds(const Declared& declared) {
   if (declared.header_bytes != sizeof(Header))
-    return refusal(AttachStatus::version_differs, fmt::format("the header has {} bytes; version {} has {}: use the "
+    return refused(AttachStatus::version_differs, fmt::format("the header has {} bytes; version {} has {}: use the "
                                                               "client library that came with this daemon",
                                                               declared.header_bytes, layout::version, sizeof(Header)));
   if (declared.elements == 0) return bad("the model has no elements to average: give it at least one mixed tensor");
@@ -257,7 +257,7 @@ Checked ClientMemory::take_header(const Objection& objection) {
   copy_once(&magic, base_ + offsetof(Header, magic), sizeof magic);
   if (magic != layout::magic) return bad("the memory does not begin with Gossamer's mark: is it complete?");
   if (version != layout::version)
-    return refusal(AttachStatus::version_differs, fmt::format("the memory has version {}, this daemon needs {}: use "
+    return refused(AttachStatus::version_differs, fmt::format("the memory has version {}, this daemon needs {}: use "
                                                               "the client library that came with this daemon",
                                                               version, layout::version));
   const Declared declared = copy_declared(base_);
@@ -272,7 +272,7 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("buffers_in is {}; it must be 0, in this memory, or 1, in a GPU's", declared.buffers_in));
   on_device_ = declared.buffers_in == static_cast<std::uint64_t>(layout::BuffersIn::device);
   if (on_device_ && lean()) return bad("window_bytes must be 0 where the buffers are in a GPU's memory");
-  if (auto objected = objection(most_bytes())) return refusal(AttachStatus::limit_reached, *std::move(objected));
+  if (auto objected = objection(most_bytes())) return refused(AttachStatus::limit_reached, *std::move(objected));
   if (!lean()) ::close(std::exchange(memfd_, -1));
   elements_ = declared.elements;
   fragment_elements_ = declared.fragment_elements;

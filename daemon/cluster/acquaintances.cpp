@@ -8,13 +8,13 @@
 namespace gossamer::daemon {
 namespace {
 
-constexpr const char* file_name = "members";
+constexpr const char* members_name = "members";
 
 }  // namespace
 
 Acquaintances::Acquaintances(const StateFolder& state, Workers& disk, spdlog::logger& log)
     : state_(state), disk_(disk), log_(log) {
-  const auto text = state_.load(file_name);
+  const auto text = state_.load(members_name);
   if (!text) {
     log_.warn("{}; only configured peers are dialled", text.error());
     return;
@@ -32,7 +32,7 @@ void Acquaintances::keep(std::vector<std::string> addresses) {
   std::string text;
   for (const std::string& address : addresses)
     text += address + "\n";
-  const bool taken = disk_.submit([&state = state_, text = std::move(text)] { return state.store(file_name, text); },
+  const bool taken = disk_.submit([&state = state_, text = std::move(text)] { return state.store(members_name, text); },
                                   [writing = writing_, &log = log_](std::expected<void, std::string>&& stored) {
                                     *writing = false;
                                     if (!stored)

@@ -9,11 +9,11 @@
 namespace gossamer::daemon {
 namespace {
 
-constexpr const char* file_name = "incarnation";
+constexpr const char* incarnation_name = "incarnation";
 
 /// The number of the life before, or 0 if the file has none that can be used.
 std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log) {
-  const auto kept = state.load(file_name);
+  const auto kept = state.load(incarnation_name);
   if (!kept) {
     log.warn("{}", kept.error());
     return 0;
@@ -23,7 +23,7 @@ std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc{} && std::string_view(end, text.data() + text.size()) == "\n") return number;
-  log.warn("{}: not a number; taking the time of day to number this start", (state.path() / file_name).string());
+  log.warn("{}: not a number; taking the time of day to number this start", (state.path() / incarnation_name).string());
   return 0;
 }
 
@@ -42,7 +42,7 @@ std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_d
         "the clock is behind the time of an earlier start of this node: was it set back? Look at timedatectl; "
         "this start is numbered after that one all the same");
   }
-  if (const auto stored = state.store(file_name, fmt::format("{}\n", incarnation)); !stored) {
+  if (const auto stored = state.store(incarnation_name, fmt::format("{}\n", incarnation)); !stored) {
     log.warn("{}; other nodes may not listen to this one if the clock is set back before its next start",
              stored.error());
   }

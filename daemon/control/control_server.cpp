@@ -19,13 +19,11 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/system/accepting.hpp"
 #include "daemon/system/unix_socket.hpp"
 
 namespace gossamer::daemon {
 namespace {
-
-constexpr std::chrono::milliseconds accept_retry{200};
-constexpr int max_accepts_per_turn = 16;
 
 std::string error_line(std::string_view what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -1,6 +1,7 @@
 // Connections and requests of http_server.hpp.
 
 #include "daemon/system/http_server.hpp"
+#include "daemon/system/accepting.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,6 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr std::chrono::milliseconds accept_retry{200};
 constexpr std::chrono::seconds accept_window{1};
 /// After an answer, up to this many bytes are read and thrown away, so that a client that is still sending can read the
 /// answer.

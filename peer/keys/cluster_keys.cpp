@@ -26,7 +26,7 @@ Secret derive(const Secret& key, std::uint64_t number, const char (&context)[9])
 }
 
 /// The line without its comment and the spaces around it.
-std::string_view trimmed(std::string_view line) {
+std::string_view entry_of(std::string_view line) {
   line = line.substr(0, line.find('#'));
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   return line.substr(0, line.find_last_not_of(" \t\r") + 1);
@@ -96,7 +96,7 @@ std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text
   std::vector<ClusterKey> keys;
   for (std::size_t line_number = 1; !text.empty(); ++line_number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trimmed(text.substr(0, end));
+    const std::string_view line = entry_of(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.empty()) continue;
     const std::string where = "line " + std::to_string(line_number);

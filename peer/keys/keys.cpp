@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view file_title = "gossamer node key 1\n";
 
-std::string file_text(const Secret& secret) {
+std::string secret_file_text(const Secret& secret) {
   std::array<char, 2 * key_bytes + 1> digits{};
   sodium_bin2hex(digits.data(), digits.size(), secret.bytes().data(), key_bytes);
   std::string text;
@@ -98,7 +98,7 @@ std::expected<Identity, std::string> load_or_create_identity(const std::filesyst
     if (!held) return std::unexpected(held.error());
     if (*held) return identity_from((*held)->view(), path.string());
   }
-  std::string text = file_text(KeyPair::generate().secret_key);
+  std::string text = secret_file_text(KeyPair::generate().secret_key);
   const auto created = create_secret_file(path, text);
   sodium_memzero(text.data(), text.size());
   if (!created) return std::unexpected(created.error());

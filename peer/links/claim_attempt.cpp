@@ -3,15 +3,10 @@
 #include <atomic>
 
 #include "peer/limits.hpp"
+#include "peer/links/dialling.hpp"
 #include "peer/wire/codec.hpp"
 
 namespace gossamer::peer {
-namespace {
-
-constexpr int reconnect_after_ms = 3'600'000;  // one socket is one attempt
-
-}  // namespace
-
 ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity,
                            Invitation invitation, std::string interface, Ended ended)
     : loop_(loop),
@@ -66,17 +61,12 @@ void ClaimAttempt::resolved(const Address& endpoint) {
 void ClaimAttempt::open_socket(const Address& endpoint) {
   socket_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
   zmq::socket_t& socket = socket_->socket();
-  const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) {
-    return zmq::const_buffer(key.data(), key.size());
-  };
-  socket.set(zmq::sockopt::curve_serverkey, buffer(invitation_.listening_key));
-  socket.set(zmq::sockopt::curve_publickey, buffer(identity_.keys.public_key));
-  socket.set(zmq::sockopt::curve_secretkey, buffer(identity_.keys.secret_key.bytes()));
-  socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
-  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(claim_answer_timeout.count()));
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_header_bytes));
-  if (!interface_.empty()) socket.set(zmq::sockopt::bindtodevice, interface_);
-  if (endpoint.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  prepare(socket, {.server_key = invitation_.listening_key,
+                   .own_keys = identity_.keys,
+                   .to = endpoint,
+                   .interface = interface_,
+                   .handshake_timeout_ms = static_cast<int>(claim_answer_timeout.count()),
+                   .max_frame_bytes = max_header_bytes});
   const auto weak = weak_from_this();
   static std::atomic<std::uint64_t> sockets_opened = 0;  // the name of an earlier attempt may still be taken
   const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);

@@ -4,13 +4,11 @@
 #include <cstring>
 
 #include "peer/admission/admission.hpp"
+#include "peer/links/dialling.hpp"
 
 namespace gossamer::peer {
 namespace {
 
-// One object is one attempt, so the socket is closed long before ZeroMQ reconnects by itself. If reconnecting were
-// turned off, ZeroMQ would throw away unread messages when a connection ends, like a goodbye.
-constexpr int reconnect_after_ms = 3'600'000;
 constexpr std::chrono::milliseconds goodbye_grace{100};
 constexpr std::size_t max_endpoints = 8;  // tried of one host name
 
@@ -96,21 +94,16 @@ void OutgoingLink::open_socket(Channel channel) {
   opened.socket = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
   zmq::socket_t& socket = opened.socket->socket();
   const KeyPair server = keys_.all()[key_index_].listening_keys();
-  const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) {
-    return zmq::const_buffer(key.data(), key.size());
-  };
-  socket.set(zmq::sockopt::curve_serverkey, buffer(server.public_key));
-  socket.set(zmq::sockopt::curve_publickey, buffer(identity_.keys.public_key));
-  socket.set(zmq::sockopt::curve_secretkey, buffer(identity_.keys.secret_key.bytes()));
-  socket.set(zmq::sockopt::reconnect_ivl, reconnect_after_ms);
+  prepare(socket, {.server_key = server.public_key,
+                   .own_keys = identity_.keys,
+                   .to = endpoints_[endpoint_index_],
+                   .interface = options_.interface,
+                   .handshake_timeout_ms = options_.connect_timeout_ms,
+                   .max_frame_bytes = max_wire_frame_bytes});
   socket.set(zmq::sockopt::connect_timeout, options_.connect_timeout_ms);
-  socket.set(zmq::sockopt::handshake_ivl, options_.connect_timeout_ms);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
-  if (!options_.interface.empty()) socket.set(zmq::sockopt::bindtodevice, options_.interface);
   const int high_water = options_.high_water_messages[static_cast<std::size_t>(channel)];
   socket.set(zmq::sockopt::sndhwm, high_water);
   socket.set(zmq::sockopt::rcvhwm, high_water);
-  if (endpoints_[endpoint_index_].is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
   if (channel == Channel::bulk && options_.bulk_io_thread >= 0)
     socket.set(zmq::sockopt::affinity, std::uint64_t{1} << static_cast<unsigned>(options_.bulk_io_thread));
 

@@ -9,6 +9,12 @@ target_compile_options(gossamer_options INTERFACE -Wall -Wextra $<$<BOOL:${GOSSA
 target_compile_options(gossamer_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
 
+# In a unity build a source is an included file, and GCC takes the types of its anonymous namespace for ones that two
+# sources could know differently.
+if(CMAKE_UNITY_BUILD)
+  add_compile_options($<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-subobject-linkage>)
+endif()
+
 if(GOSSAMER_SANITIZE)
   target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

@@ -21,10 +21,6 @@ using nlohmann::json;
 
 constexpr std::chrono::milliseconds checkpoint_poll{50};
 
-std::unexpected<ControlError> failure(std::string message) {
-  return std::unexpected(ControlError{Failure::bad_answer, std::move(message)});
-}
-
 /// The words for all of these commands.
 std::string path_words(const json& answer, bool) {
   return safe_text(answer.at("path").get<std::string>()) + "\n";

@@ -27,10 +27,6 @@ constexpr std::size_t max_line_bytes = 8192;
 
 using Words = std::string (*)(const json& answer, bool colour);
 
-std::unexpected<ControlError> failure(std::string message) {
-  return std::unexpected(ControlError{Failure::bad_answer, std::move(message)});
-}
-
 /// A command that sends one request and shows the answer.
 CommandAction asking(json request, Words words) {
   return

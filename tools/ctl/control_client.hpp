@@ -20,6 +20,11 @@ struct ControlError {
   std::string message;  ///< for people, with what to do
 };
 
+/// What was asked for has failed, or the answer cannot be used.
+[[nodiscard]] inline std::unexpected<ControlError> failure(std::string message) {
+  return std::unexpected(ControlError{Failure::bad_answer, std::move(message)});
+}
+
 using JsonAnswer = std::expected<nlohmann::json, ControlError>;
 
 /// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list means that

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -30,9 +31,6 @@ constexpr unsigned not_others = 077;
 std::optional<std::uint64_t> number(const json& object, const char* name) {
   if (!object.is_object() || !object.contains(name) || !object.at(name).is_number()) return std::nullopt;
   return object.at(name).get<std::uint64_t>();
-}
-std::string text(const json& object, const char* name) {
-  return safe_text(object.is_object() ? object.value(name, "") : "");
 }
 std::string amount(std::uint64_t bytes) {
   return bytes_text(static_cast<double>(bytes));
@@ -110,11 +108,11 @@ bool only_here(const std::string& address) {
 }
 
 void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
-  const std::string address = text(daemon.node, "address");
+  const std::string address = text_of(daemon.node, "address");
   if (daemon.port_answers == false)
     return findings.push_back(problem("port", fmt::format("nobody accepts connections at {}", address),
                                       "look at the daemon's log, and for a firewall on this machine"));
-  if (only_here(address) && text(daemon.process, "advertise") != "none" &&
+  if (only_here(address) && text_of(daemon.process, "advertise") != "none" &&
       !daemon.process.value("peers", json::array()).empty())
     return findings.push_back(
         warning("port", fmt::format("listens at {}: other machines cannot reach it", address),
@@ -133,9 +131,9 @@ void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
     const bool is_up = peer.value("up", false);
     up += is_up ? 1 : 0;
     by_others += is_up && !peer.value("dialled_by_us", false) ? 1 : 0;
-    const std::string note = text(peer, "note");
+    const std::string note = text_of(peer, "note");
     if (is_up || note.empty()) continue;
-    findings.push_back(warning("links", fmt::format("{} is not linked: {}", text(peer, "address"), note),
+    findings.push_back(warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note),
                                "see that it runs, holds the same cluster key, and that no firewall is between"));
   }
   const std::size_t configured = daemon.process.value("peers", json::array()).size();
@@ -151,9 +149,9 @@ void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
 void examine_members(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   std::size_t suspected = 0;
   for (const json& member : daemon.members) {
-    if (text(member, "state") != "suspected") continue;
+    if (text_of(member, "state") != "suspected") continue;
     ++suspected;
-    findings.push_back(warning("members", fmt::format("{} is suspected to be dead", text(member, "node")),
+    findings.push_back(warning("members", fmt::format("{} is suspected to be dead", text_of(member, "node")),
                                "it will be certain in a few seconds; look at that machine"));
   }
   if (suspected == 0)
@@ -190,7 +188,7 @@ void examine_limits(const json& process, std::vector<Finding>& findings) {
 void examine_state(const json& process, std::vector<Finding>& findings) {
   const auto free_bytes = number(process, "state_free_bytes");
   if (!free_bytes) return;
-  const std::string found = fmt::format("{} has {} free", text(process, "state_dir"), amount(*free_bytes));
+  const std::string found = fmt::format("{} has {} free", text_of(process, "state_dir"), amount(*free_bytes));
   const char* advice = "make room: the daemon keeps its keys and its place there, and cannot start without";
   findings.push_back(*free_bytes < least_state_bytes    ? problem("state", found, advice)
                      : *free_bytes < enough_state_bytes ? warning("state", found, advice)
@@ -198,8 +196,8 @@ void examine_state(const json& process, std::vector<Finding>& findings) {
 }
 
 KeyFile key_file_of(const json& key) {
-  return {.name = text(key, "name"),
-          .path = text(key, "path"),
+  return {.name = text_of(key, "name"),
+          .path = text_of(key, "path"),
           .present = key.value("present", false),
           .mode = key.value("mode", 0U),
           .own = key.value("own", true)};
@@ -209,7 +207,7 @@ KeyFile key_file_of(const json& key) {
 void examine_gpu_plugin(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   const json plugin = daemon.process.value("gpu_plugin", json::object());
   if (daemon.gpus == 0 || !plugin.value("wanted", false)) return;
-  const std::string path = safe_text(text(plugin, "path"));
+  const std::string path = text_of(plugin, "path");
   findings.push_back(plugin.value("present", false)
                          ? ok("GPU plug-in", "models in the memory of GPUs are averaged there: " + path)
                          : warning("GPU plug-in",
@@ -246,8 +244,8 @@ std::vector<Finding> examine_machine(const MachineFacts& machine) {
 
 std::vector<Finding> examine_daemon(const DaemonFacts& daemon) {
   std::vector<Finding> findings;
-  const std::string state = text(daemon.node, "state");
-  const std::string found = fmt::format("{} {}, for {}", text(daemon.node, "version"), state,
+  const std::string state = text_of(daemon.node, "state");
+  const std::string found = fmt::format("{} {}, for {}", text_of(daemon.node, "version"), state,
                                         duration_text(daemon.node.value("uptime_s", 0.0)));
   findings.push_back(
       state == "running"

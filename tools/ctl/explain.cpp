@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -22,12 +23,6 @@ constexpr double behind_share = 0.05;
 constexpr double slow_share = 0.8;
 constexpr double slowed_factor = 2;
 
-double number(const json& object, const char* name) {
-  return object.contains(name) ? object.at(name).get<double>() : 0;
-}
-std::string text(const json& object, const char* name) {
-  return safe_text(object.value(name, ""));
-}
 std::string period_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1e3) : duration_text(seconds);
 }
@@ -41,10 +36,11 @@ void add_watched(const Look& look, const std::string& about, const std::string& 
   for (const json& found : look.node.value("findings", json::array())) {
     if (found.at("node") != about || found.at("job") != job) continue;
     if (found.at("rule") == "quarantined") continue;  // this command reports it at once
-    const auto find = text(found, "grade") == "problem" ? problem : warning;
-    findings.push_back(find(job.empty() ? text(found, "rule") : "job " + safe_text(job),
-                            fmt::format("{}, for {}", text(found, "text"), duration_text(number(found, "since_s"))),
-                            text(found, "advice")));
+    const auto find = text_of(found, "grade") == "problem" ? problem : warning;
+    findings.push_back(
+        find(job.empty() ? text_of(found, "rule") : "job " + safe_text(job),
+             fmt::format("{}, for {}", text_of(found, "text"), duration_text(number_of(found, "since_s"))),
+             text_of(found, "advice")));
   }
 }
 
@@ -58,11 +54,12 @@ void explain_membership(const Look& look, const std::string& id, std::vector<Fin
                 "it is dead, or has left; or the cluster is so large that this node knows a part of it"));
     return;
   }
-  const std::string heard = fmt::format("last heard from directly {} ago", duration_text(number(*member, "heard_s")));
-  if (text(*member, "state") == "alive") {
+  const std::string heard =
+      fmt::format("last heard from directly {} ago", duration_text(number_of(*member, "heard_s")));
+  if (text_of(*member, "state") == "alive") {
     findings.push_back(ok("member", "alive, " + heard));
   } else {
-    findings.push_back(problem("member", fmt::format("{}, {}", text(*member, "state"), heard),
+    findings.push_back(problem("member", fmt::format("{}, {}", text_of(*member, "state"), heard),
                                "nobody reaches it: check its machine, its gossamerd and its network"));
   }
 }
@@ -75,17 +72,17 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
     return false;
   }
   if (!peer->value("up", false)) {
-    const std::string note = text(*peer, "note");
+    const std::string note = text_of(*peer, "note");
     findings.push_back(problem("link", "down" + (note.empty() ? "" : ": " + note),
                                "'gossamerctl doctor' at both ends says what keeps them apart"));
     return false;
   }
-  findings.push_back(ok("link", fmt::format("up for {}, dialled by {}", duration_text(number(*peer, "up_s")),
+  findings.push_back(ok("link", fmt::format("up for {}, dialled by {}", duration_text(number_of(*peer, "up_s")),
                                             peer->value("dialled_by_us", false) ? "us" : "them")));
-  const double least_ms = number(*peer, "least_round_trip_ms");
-  const double last_ms = number(*peer, "round_trip_ms");
+  const double least_ms = number_of(*peer, "least_round_trip_ms");
+  const double last_ms = number_of(*peer, "round_trip_ms");
   findings.push_back(ok("round trip", fmt::format("{:.1f} ms, at least {:.1f} ms", last_ms, least_ms)));
-  if (const double goodput = number(*peer, "goodput_mbit_s"); goodput > 0)
+  if (const double goodput = number_of(*peer, "goodput_mbit_s"); goodput > 0)
     findings.push_back(ok("goodput", fmt::format("{:.3g} Mbit/s", goodput)));
   add_watched(look, id, "", findings);
   return true;
@@ -97,13 +94,13 @@ struct PaceOfNode {
 };
 
 void explain_clock(const json& job, const json& partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
-  const std::string topic = "job " + text(job, "job");
-  const double all = number(job, "global_clock");
-  const double behind = all - number(partner, "clock");
+  const std::string topic = "job " + text_of(job, "job");
+  const double all = number_of(job, "global_clock");
+  const double behind = all - number_of(partner, "clock");
   const std::string paces =
       fmt::format("it trains {} samples/s, this node {}", count_text(pace.its_per_s), count_text(pace.own_per_s));
   if (behind <= behind_share * all) {
-    findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; {}", count_text(number(partner, "clock")),
+    findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; {}", count_text(number_of(partner, "clock")),
                                              count_text(all), paces)));
     return;
   }
@@ -123,12 +120,12 @@ void explain_clock(const json& job, const json& partner, const PaceOfNode& pace,
 
 std::string quarantine_text(const std::string& who, double fragments, const json& job) {
   return fmt::format("{} holds NaN or infinity in {:.0f} of {:.0f} fragments, which are not averaged with it", who,
-                     fragments, number(job, "fragments"));
+                     fragments, number_of(job, "fragments"));
 }
 
 void explain_partner(const json& job, const json* partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
-  const std::string topic = "job " + text(job, "job");
-  const std::string state = partner == nullptr ? "absent" : text(*partner, "state");
+  const std::string topic = "job " + text_of(job, "job");
+  const std::string state = partner == nullptr ? "absent" : text_of(*partner, "state");
   if (state == "absent") {
     findings.push_back(warning(topic, "it does not run this job", "start a training process there, if it should"));
     return;
@@ -142,16 +139,17 @@ void explain_partner(const json& job, const json* partner, const PaceOfNode& pac
     findings.push_back(ok(topic, state == "joining" ? "it is taking the model over" : "it is draining, or leaving"));
     return;
   }
-  if (const double sick = number(*partner, "quarantined_fragments"); sick > 0)
+  if (const double sick = number_of(*partner, "quarantined_fragments"); sick > 0)
     findings.push_back(problem(topic, quarantine_text("it", sick, job),
                                "look at the training's loss there; they are averaged again when they are finite"));
   explain_clock(job, *partner, pace, findings);
-  const double exchanges = number(*partner, "exchanges");
-  const std::string answers = fmt::format("{:.0f} of its answers were busy", number(*partner, "busy"));
-  findings.push_back(ok(topic, exchanges == 0 ? "no exchange with it yet; " + answers
-                                              : fmt::format("{} exchanges, the last {} ago; {}", count_text(exchanges),
-                                                            duration_text(number(*partner, "exchanged_s")), answers)));
-  if (const double apart = number(*partner, "consensus"); apart > 0)
+  const double exchanges = number_of(*partner, "exchanges");
+  const std::string answers = fmt::format("{:.0f} of its answers were busy", number_of(*partner, "busy"));
+  findings.push_back(ok(topic, exchanges == 0
+                                   ? "no exchange with it yet; " + answers
+                                   : fmt::format("{} exchanges, the last {} ago; {}", count_text(exchanges),
+                                                 duration_text(number_of(*partner, "exchanged_s")), answers)));
+  if (const double apart = number_of(*partner, "consensus"); apart > 0)
     findings.push_back(ok(topic, fmt::format("its model is {:.2g} from this node's (|y_j - y_i| / |y|)", apart)));
 }
 
@@ -159,40 +157,40 @@ void explain_partner(const json& job, const json* partner, const PaceOfNode& pac
 
 std::string name_of(const Look& look, const std::string& id) {
   const json* peer = with(look.peers, "node", id);
-  const std::string name = peer == nullptr ? "" : text(*peer, "name");
+  const std::string name = peer == nullptr ? "" : text_of(*peer, "name");
   return name.empty() ? id.substr(0, 8) : name;
 }
 
 void explain_own_job(const Look& look, const json& job, double samples_per_s, std::vector<Finding>& findings) {
-  const std::string topic = "job " + text(job, "job");
-  const std::string state = text(job, "state");
+  const std::string topic = "job " + text_of(job, "job");
+  const std::string state = text_of(job, "state");
   if (state == "quarantined") {
     findings.push_back(problem(topic,
                                fmt::format("{:.0f} fragments hold NaN or infinity and are kept out of gossip",
-                                           number(job, "quarantined_fragments")),
+                                           number_of(job, "quarantined_fragments")),
                                "look at the training's loss; it takes part again when its values are finite"));
   } else if (state != "running") {
     findings.push_back(ok(topic, state));
   }
   for (const json& process : job.value("processes", json::array())) {
-    if (state == "quarantined" || text(process, "state") != "quarantined") continue;
+    if (state == "quarantined" || text_of(process, "state") != "quarantined") continue;
     findings.push_back(
         problem(topic,
                 fmt::format("the model of process {:.0f} holds NaN or infinity: what it learns is left out",
-                            number(process, "pid")),
+                            number_of(process, "pid")),
                 "look at that training's loss; it takes part again when its values are finite"));
   }
-  if (const std::string note = text(job, "note"); !note.empty()) findings.push_back(warning(topic, note, ""));
+  if (const std::string note = text_of(job, "note"); !note.empty()) findings.push_back(warning(topic, note, ""));
   for (const json& partner : job.value("partners", json::array())) {
-    if (const double sick = number(partner, "quarantined_fragments"); sick > 0)
+    if (const double sick = number_of(partner, "quarantined_fragments"); sick > 0)
       findings.push_back(warning(topic, quarantine_text(name_of(look, partner.at("node")), sick, job),
                                  "look at the training's loss there; the others go on without it"));
   }
-  if (number(job, "neighbours") == 0)
+  if (number_of(job, "neighbours") == 0)
     findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
-  const double period_s = number(job, "period_s");
-  const double wanted_s = number(job, "wanted_period_s");
-  const bool of_network = text(job, "period_limit") == "bandwidth_share";
+  const double period_s = number_of(job, "period_s");
+  const double wanted_s = number_of(job, "wanted_period_s");
+  const bool of_network = text_of(job, "period_limit") == "bandwidth_share";
   const std::string paced = fmt::format("each fragment is exchanged every {}", period_text(period_s));
   if (wanted_s > 0 && period_s > slowed_factor * wanted_s) {
     findings.push_back(warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),
@@ -202,24 +200,24 @@ void explain_own_job(const Look& look, const json& job, double samples_per_s, st
   } else {
     findings.push_back(ok(topic, paced));
   }
-  const double clock = number(job, "clock");
-  const double all = number(job, "global_clock");
+  const double clock = number_of(job, "clock");
+  const double all = number_of(job, "global_clock");
   findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; it trains {} samples/s", count_text(clock),
                                            count_text(all), count_text(samples_per_s))));
-  if (const double per_s = number(job, "mixing_per_s"); per_s > 0)
+  if (const double per_s = number_of(job, "mixing_per_s"); per_s > 0)
     findings.push_back(
         ok(topic, fmt::format("exchanges halve the differences between replicas in {}; spectral gap {:.2g} "
                               "an exchange",
-                              period_text(std::log(2) / per_s), number(job, "spectral_gap"))));
+                              period_text(std::log(2) / per_s), number_of(job, "spectral_gap"))));
 }
 
 void explain_this_node(const Look& look, std::vector<Finding>& findings) {
-  const std::string state = text(look.node, "state");
+  const std::string state = text_of(look.node, "state");
   findings.push_back(
       state == "running"
           ? ok("node", "running")
           : warning("node", state, state == "drained" ? "'gossamerctl drain --off' ends it" : "it is about to end"));
-  if (const std::string near = text(look.node, "limits_near"); !near.empty())
+  if (const std::string near = text_of(look.node, "limits_near"); !near.empty())
     findings.push_back(warning("limits", near, "raise it under [limits]; more training processes will be refused"));
   std::size_t up = 0;
   for (const json& peer : look.peers)
@@ -229,10 +227,10 @@ void explain_this_node(const Look& look, std::vector<Finding>& findings) {
   } else {
     findings.push_back(ok("links", fmt::format("{} of {} known nodes", up, look.peers.size())));
   }
-  if (number(look.node, "health") > 0)
+  if (number_of(look.node, "health") > 0)
     findings.push_back(warning("health",
                                fmt::format("this node answers late, and is {:.0f} times as patient with others",
-                                           number(look.node, "health") + 1),
+                                           number_of(look.node, "health") + 1),
                                "its processors are busy: leave the daemon a core, or raise its CPUWeight"));
 }
 
@@ -264,7 +262,7 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
   const double elapsed_s = later.at_s - earlier.at_s;
   const auto per_s = [&](const json* before, const json* now) {
     if (before == nullptr || now == nullptr || elapsed_s <= 0) return 0.0;
-    return std::max(0.0, number(*now, "clock") - number(*before, "clock")) / elapsed_s;
+    return std::max(0.0, number_of(*now, "clock") - number_of(*before, "clock")) / elapsed_s;
   };
   bool linked = false;
   if (own) {

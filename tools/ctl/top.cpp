@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -28,15 +29,9 @@ constexpr std::size_t head_lines = 4;
 constexpr std::size_t most_finding_lines = 6;
 constexpr std::array bars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-double number(const json& object, const char* name) {
-  return object.contains(name) ? object.at(name).get<double>() : 0;
-}
-std::string text(const json& object, const char* name) {
-  return object.contains(name) ? safe_text(object.at(name).get<std::string>()) : "-";
-}
 std::string name_of(const json& object) {
-  const std::string name = text(object, "name");
-  return cut(name.empty() || name == "-" ? text(object, "node").substr(0, 8) : name, most_name);
+  const std::string name = text_of(object, "name", "-");
+  return cut(name.empty() || name == "-" ? text_of(object, "node", "-").substr(0, 8) : name, most_name);
 }
 std::string rate_text(double bytes_per_s) {
   return bytes_text(bytes_per_s) + "/s";
@@ -139,20 +134,20 @@ void Top::add(double at_s, const json& status, const json& peers, const json& jo
   node_ = status.at("node");
   peers_ = peers.at("peers");
   jobs_ = jobs.at("jobs");
-  track("sent").add_counter(at_s, number(node_, "bytes_sent"));
-  track("received").add_counter(at_s, number(node_, "bytes_received"));
-  track("cpu").add_counter(at_s, number(node_, "cpu_s"));
+  track("sent").add_counter(at_s, number_of(node_, "bytes_sent"));
+  track("received").add_counter(at_s, number_of(node_, "bytes_received"));
+  track("cpu").add_counter(at_s, number_of(node_, "cpu_s"));
   for (const json& peer : peers_) {
-    const std::string node = text(peer, "node");
-    track("sent " + node).add_counter(at_s, number(peer, "bytes_sent"));
-    track("received " + node).add_counter(at_s, number(peer, "bytes_received"));
-    track("round trip " + node).add(number(peer, "last_round_trip_ms"));
+    const std::string node = text_of(peer, "node", "-");
+    track("sent " + node).add_counter(at_s, number_of(peer, "bytes_sent"));
+    track("received " + node).add_counter(at_s, number_of(peer, "bytes_received"));
+    track("round trip " + node).add(number_of(peer, "last_round_trip_ms"));
   }
   for (const json& job : jobs_) {
-    const std::string name = text(job, "job");
-    track("clock " + name).add_counter(at_s, number(job, "clock"));
-    track("exchanges " + name).add_counter(at_s, number(job, "exchanges"));
-    track("consensus " + name).add(number(job, "consensus"));
+    const std::string name = text_of(job, "job", "-");
+    track("clock " + name).add_counter(at_s, number_of(job, "clock"));
+    track("exchanges " + name).add_counter(at_s, number_of(job, "exchanges"));
+    track("consensus " + name).add(number_of(job, "consensus"));
   }
   tracks_ = std::move(fresh_);
 }
@@ -167,20 +162,20 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
 
   std::vector<std::string> lines;
   if (!node_.is_null()) {
-    const std::string state = text(node_, "state");
-    const std::string near = text(node_, "limits_near");
+    const std::string state = text_of(node_, "state", "-");
+    const std::string near = text_of(node_, "limits_near", "-");
     lines = lines_of(
         fmt::format("{} {}  {}  up {}  CPU {:.1f} %  {:.0f} client{}, {}\nneighbours {:.0f} of {:.0f} known\n"
                     "sent {:>11} {}  received {:>11} {}\n\n",
-                    text(node_, "name"), text(node_, "node").substr(0, 8), state,
-                    duration_text(number(node_, "uptime_s")), 100 * track("cpu").last(), number(node_, "clients"),
-                    number(node_, "clients") == 1 ? "" : "s", bytes_text(number(node_, "memory_bytes")),
-                    number(node_, "neighbours"), number(node_, "peers"), rate_text(track("sent").last()),
+                    text_of(node_, "name", "-"), text_of(node_, "node", "-").substr(0, 8), state,
+                    duration_text(number_of(node_, "uptime_s")), 100 * track("cpu").last(), number_of(node_, "clients"),
+                    number_of(node_, "clients") == 1 ? "" : "s", bytes_text(number_of(node_, "memory_bytes")),
+                    number_of(node_, "neighbours"), number_of(node_, "peers"), rate_text(track("sent").last()),
                     sparkline("sent"), rate_text(track("received").last()), sparkline("received")));
     if (near != "-" && !near.empty()) lines[1] += "  near a limit: " + near;
     std::vector<std::string> found;
     for (const json& finding : node_.value("findings", json::array()))
-      for (std::string& line : wrapped("! " + text(finding, "text"), screen.columns))
+      for (std::string& line : wrapped("! " + text_of(finding, "text", "-"), screen.columns))
         found.push_back(std::move(line));
     if (found.size() > most_finding_lines) found.resize(most_finding_lines);
     lines.insert(lines.end() - 1, found.begin(), found.end());
@@ -190,32 +185,32 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
              {},
              "no job: no training process is attached"};
   for (const json& job : jobs_) {
-    const std::string name = text(job, "job");
-    const std::string state = text(job, "state");
+    const std::string name = text_of(job, "job", "-");
+    const std::string state = text_of(job, "state", "-");
     jobs.rows.push_back({{cut(name, most_name)},
                          {state, false,
                           state == "running"       ? Tone::good
                           : state == "quarantined" ? Tone::bad
                                                    : Tone::plain},
-                         {fmt::format("{:.0f}", number(job, "neighbours")), true},
-                         {count_text(number(job, "clock")), true},
+                         {fmt::format("{:.0f}", number_of(job, "neighbours")), true},
+                         {count_text(number_of(job, "clock")), true},
                          {count_text(track("clock " + name).last()), true},
                          {sparkline("clock " + name)},
-                         {small_text(number(job, "consensus")), true},
+                         {small_text(number_of(job, "consensus")), true},
                          {fmt::format("{:.3g}", track("exchanges " + name).last()), true},
-                         {count_text(number(job, "age_samples")), true},
-                         {text(job, "codec")}});
+                         {count_text(number_of(job, "age_samples")), true},
+                         {text_of(job, "codec", "-")}});
   }
   Table peers{{"NODE", "LINK", "ROUND TRIP", "", "GOODPUT", "SENT", "RECEIVED"},
               {},
               "no other node is known: list some under [overlay] peers in the configuration"};
   for (const json& peer : peers_) {
-    const std::string node = text(peer, "node");
+    const std::string node = text_of(peer, "node", "-");
     const bool up = peer.value("up", false);
-    const double goodput = number(peer, "goodput_mbit_s");
+    const double goodput = number_of(peer, "goodput_mbit_s");
     peers.rows.push_back({{name_of(peer)},
                           {up ? "up" : "down", false, up ? Tone::good : Tone::bad},
-                          {up ? fmt::format("{:.1f} ms", number(peer, "last_round_trip_ms")) : "-", true},
+                          {up ? fmt::format("{:.1f} ms", number_of(peer, "last_round_trip_ms")) : "-", true},
                           {up ? sparkline("round trip " + node) : std::string(spark, ' ')},
                           {goodput > 0 ? fmt::format("{:.3g} Mbit/s", goodput) : "-", true},
                           {rate_text(track("sent " + node).last()), true},

@@ -1,21 +1,16 @@
 #include "gossip/membership/rumours.hpp"
 
 #include "catch.hpp"
+#include "node_id.hpp"
 
 namespace gossamer::gossip {
 namespace {
 
-NodeId node(std::size_t number) {
-  NodeId id;
-  id.bytes[0] = static_cast<std::uint8_t>(number);
-  id.bytes[1] = static_cast<std::uint8_t>(number >> 8);
-  id.bytes[2] = 1;
-  return id;
-}
+using gossamer::test::node_id;
 
 Rumour dead(std::size_t number, std::uint64_t incarnation = 1) {
   Rumour rumour{.claim = Claim::dead};
-  rumour.subject.node = node(number);
+  rumour.subject.node = node_id(number);
   rumour.subject.incarnation = incarnation;
   return rumour;
 }
@@ -44,8 +39,8 @@ TEST_CASE("What was sent least often goes first, the newest of it before the res
   const std::size_t two = 2 * wire_bytes(dead(1));
   const std::vector<Rumour> first = take(queue, 9, two);
   REQUIRE(first.size() == 2);
-  CHECK(first[0].subject.node == node(3));
-  CHECK(first[1].subject.node == node(2));
+  CHECK(first[0].subject.node == node_id(3));
+  CHECK(first[1].subject.node == node_id(2));
 }
 
 TEST_CASE("Newer news about a node replaces the older") {
@@ -61,7 +56,7 @@ TEST_CASE("Accusations by different nodes stand side by side until there is othe
   const auto accusation = [](std::size_t accuser, std::uint64_t incarnation) {
     Rumour rumour = dead(1, incarnation);
     rumour.claim = Claim::suspected;
-    rumour.accuser = node(accuser);
+    rumour.accuser = node_id(accuser);
     return rumour;
   };
   queue.push(accusation(2, 1));
@@ -85,7 +80,7 @@ TEST_CASE("The queue and what it puts on a message are bounded") {
   CHECK(queue.size() == max_queued_rumours);
   const std::vector<Rumour> rumours = take(queue, 9);
   CHECK(rumours.size() == max_message_rumours);
-  CHECK(rumours.front().subject.node == node(3 * max_queued_rumours - 1));
+  CHECK(rumours.front().subject.node == node_id(3 * max_queued_rumours - 1));
   CHECK(take(queue, 9, 10).empty());
 }
 
@@ -93,31 +88,31 @@ TEST_CASE("Nobody is sent news about itself by the queue") {
   RumourQueue queue;
   queue.push(dead(1));
   std::vector<Rumour> rumours;
-  queue.take(rumours, max_message_rumour_bytes, 9, node(1));
+  queue.take(rumours, max_message_rumour_bytes, 9, node_id(1));
   CHECK(rumours.empty());
 }
 
 TEST_CASE("Memory of what was heard is bounded, and young memories stay") {
   HeardClaims heard;
   for (std::size_t i = 0; i < max_heard; ++i)
-    CHECK(heard.put(node(i), 1, Claim::dead, static_cast<TimeUs>(i)));
-  CHECK_FALSE(heard.put(node(max_heard), 1, Claim::dead, min_heard_us - 1));
-  CHECK(heard.put(node(max_heard), 1, Claim::dead, min_heard_us));
+    CHECK(heard.put(node_id(i), 1, Claim::dead, static_cast<TimeUs>(i)));
+  CHECK_FALSE(heard.put(node_id(max_heard), 1, Claim::dead, min_heard_us - 1));
+  CHECK(heard.put(node_id(max_heard), 1, Claim::dead, min_heard_us));
   CHECK(heard.items().size() == max_heard);
-  CHECK(heard.find(node(0)) == nullptr);
-  CHECK(heard.find(node(1)) != nullptr);
+  CHECK(heard.find(node_id(0)) == nullptr);
+  CHECK(heard.find(node_id(1)) != nullptr);
   heard.expire(max_heard_us + min_heard_us);
   CHECK(heard.items().size() == 1);
 }
 
 TEST_CASE("A node is gone until a larger incarnation of it is heard of") {
   HeardClaims heard;
-  heard.put(node(1), 7, Claim::left, 0);
-  CHECK(heard.gone(node(1), 7));
-  CHECK_FALSE(heard.gone(node(1), 8));
-  CHECK_FALSE(heard.gone(node(2), 0));
-  heard.put(node(1), 8, Claim::alive, 0);
-  CHECK_FALSE(heard.gone(node(1), 8));
+  heard.put(node_id(1), 7, Claim::left, 0);
+  CHECK(heard.gone(node_id(1), 7));
+  CHECK_FALSE(heard.gone(node_id(1), 8));
+  CHECK_FALSE(heard.gone(node_id(2), 0));
+  heard.put(node_id(1), 8, Claim::alive, 0);
+  CHECK_FALSE(heard.gone(node_id(1), 8));
 }
 
 }  // namespace

@@ -7,27 +7,23 @@
 #include <set>
 
 #include "catch.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
-NodeId node(std::size_t number) {
-  NodeId id;
-  id.bytes[0] = static_cast<std::uint8_t>(number);
-  id.bytes[1] = static_cast<std::uint8_t>(number >> 8);
-  return id;
-}
+using gossamer::test::node_id;
 
 NodeSummary summary(std::size_t number, std::uint64_t incarnation, std::uint64_t word, std::uint32_t age_ms = 0) {
-  return {.node = node(number), .incarnation = incarnation, .number = word, .age_ms = age_ms};
+  return {.node = node_id(number), .incarnation = incarnation, .number = word, .age_ms = age_ms};
 }
 
 }  // namespace
 
 TEST_CASE("of each node the newest word is kept, in whatever order words come", "[summaries]") {
-  SummaryTable table(node(1));
+  SummaryTable table(node_id(1));
   table.hear({{summary(2, 7, 5)}}, 0);
   table.hear(
       {
@@ -42,20 +38,20 @@ TEST_CASE("of each node the newest word is kept, in whatever order words come", 
 }
 
 TEST_CASE("nobody is believed about the node itself", "[summaries]") {
-  SummaryTable table(node(1));
+  SummaryTable table(node_id(1));
   table.hear({{summary(1, 99, 99)}}, 0);
   CHECK(table.others(0).empty());
   Random random(1);
   const Summaries said = table.say(summary(5, 3, 0, 1'000), 0, random);
   REQUIRE(said.nodes.size() == 1);
-  CHECK(said.nodes[0].node == node(1));
+  CHECK(said.nodes[0].node == node_id(1));
   CHECK(said.nodes[0].number == 1);
   CHECK(said.nodes[0].age_ms == 0);
   CHECK(table.say(summary(5, 3, 0), 0, random).nodes[0].number == 2);
 }
 
 TEST_CASE("ages add up on the way, and what is a minute old is forgotten", "[summaries]") {
-  SummaryTable table(node(1));
+  SummaryTable table(node_id(1));
   table.hear({{summary(2, 1, 1, 2'000), summary(3, 1, 1, 60'000)}}, 10 * us_per_s);
   REQUIRE(table.others(15 * us_per_s).size() == 1);
   CHECK(table.others(15 * us_per_s)[0].age_ms == 7'000);
@@ -67,13 +63,13 @@ TEST_CASE("ages add up on the way, and what is a minute old is forgotten", "[sum
 }
 
 TEST_CASE("messages and the table are bounded; of too many the oldest goes", "[summaries]") {
-  SummaryTable table(node(0));
+  SummaryTable table(node_id(0));
   for (std::size_t i = 1; i <= max_kept_summaries + 10; ++i)
     table.hear({{summary(i, 1, 1)}}, static_cast<TimeUs>(i));
   const auto others = table.others(1'000);
   CHECK(others.size() == max_kept_summaries);
-  CHECK(std::ranges::none_of(others, [](const NodeSummary& s) { return s.node == node(10); }));
-  CHECK(std::ranges::any_of(others, [](const NodeSummary& s) { return s.node == node(11); }));
+  CHECK(std::ranges::none_of(others, [](const NodeSummary& s) { return s.node == node_id(10); }));
+  CHECK(std::ranges::any_of(others, [](const NodeSummary& s) { return s.node == node_id(11); }));
   Random random(1);
   std::set<NodeId> told;
   for (int i = 0; i < 200; ++i) {
@@ -92,7 +88,7 @@ TEST_CASE("all hear of all over few links, and in larger clusters most of most",
   CAPTURE(count);
   std::deque<SummaryTable> tables;
   for (std::size_t i = 0; i < count; ++i)
-    tables.emplace_back(node(i));
+    tables.emplace_back(node_id(i));
   Random random(9);
   // Links by chance, eight to each in the mean, as active views have.
   std::vector<std::vector<std::size_t>> links(count);

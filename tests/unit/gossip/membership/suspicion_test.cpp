@@ -1,15 +1,12 @@
 #include "gossip/membership/suspicion.hpp"
 
 #include "catch.hpp"
+#include "node_id.hpp"
 
 namespace gossamer::gossip {
 namespace {
 
-NodeId node(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
+using gossamer::test::node_id;
 
 TEST_CASE("Bounds of a suspicion grow with the logarithm of the cluster") {
   struct Case {
@@ -57,14 +54,14 @@ TEST_CASE("Confirmations shorten a suspicion from its longest to its shortest") 
 }
 
 TEST_CASE("A suspicion counts each accuser once and no more than it needs") {
-  Suspicion suspicion({4'000'000, 24'000'000, 2}, node(1), 1'000'000);
+  Suspicion suspicion({4'000'000, 24'000'000, 2}, node_id(1), 1'000'000);
   CHECK(suspicion.deadline_us() == 25'000'000);
-  CHECK_FALSE(suspicion.confirm(node(1)));
-  CHECK(suspicion.confirm(node(2)));
-  CHECK_FALSE(suspicion.confirm(node(2)));
-  CHECK(suspicion.confirm(node(3)));
+  CHECK_FALSE(suspicion.confirm(node_id(1)));
+  CHECK(suspicion.confirm(node_id(2)));
+  CHECK_FALSE(suspicion.confirm(node_id(2)));
+  CHECK(suspicion.confirm(node_id(3)));
   CHECK(suspicion.deadline_us() == 5'000'000);
-  CHECK_FALSE(suspicion.confirm(node(4)));
+  CHECK_FALSE(suspicion.confirm(node_id(4)));
   CHECK(suspicion.accusers().size() == 3);
 }
 

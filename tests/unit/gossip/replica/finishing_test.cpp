@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using gossip::EndAgreement;
@@ -12,11 +13,7 @@ using gossip::finish_tolerance;
 
 namespace {
 
-NodeId node(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
+using gossamer::test::node_id;
 
 }  // namespace
 
@@ -24,12 +21,12 @@ TEST_CASE("a fragment is settled once it agrees with as many as there are, up to
   EndAgreement agreement;
   CHECK(agreement.settled(0));
   CHECK_FALSE(agreement.settled(1));
-  agreement.observe(node(1), 0, true);
+  agreement.observe(node_id(1), 0, true);
   CHECK(agreement.settled(1));
-  agreement.observe(node(1), 0, true);  // the same again says nothing new
+  agreement.observe(node_id(1), 0, true);  // the same again says nothing new
   CHECK_FALSE(agreement.settled(2));
-  agreement.observe(node(2), finish_tolerance / 2, true);
-  agreement.observe(node(3), finish_tolerance / 2, true);
+  agreement.observe(node_id(2), finish_tolerance / 2, true);
+  agreement.observe(node_id(3), finish_tolerance / 2, true);
   CHECK(agreement.settled(3));
   CHECK(agreement.settled(1000));
   CHECK(agreement.distance() == finish_tolerance / 2);
@@ -37,15 +34,15 @@ TEST_CASE("a fragment is settled once it agrees with as many as there are, up to
 
 TEST_CASE("a difference from anyone starts it again, and agreeing with one that still trains does not count") {
   EndAgreement agreement;
-  agreement.observe(node(1), 0, true);
-  agreement.observe(node(2), 0, false);
+  agreement.observe(node_id(1), 0, true);
+  agreement.observe(node_id(2), 0, false);
   CHECK_FALSE(agreement.settled(2));
-  agreement.observe(node(2), finish_tolerance, false);
+  agreement.observe(node_id(2), finish_tolerance, false);
   CHECK_FALSE(agreement.settled(1));
   for (const double unknown : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    agreement.observe(node(1), 0, true);
-    CHECK(agreement.has(node(1)));
-    agreement.observe(node(3), unknown, true);
-    CHECK_FALSE(agreement.has(node(1)));
+    agreement.observe(node_id(1), 0, true);
+    CHECK(agreement.has(node_id(1)));
+    agreement.observe(node_id(3), unknown, true);
+    CHECK_FALSE(agreement.has(node_id(1)));
   }
 }

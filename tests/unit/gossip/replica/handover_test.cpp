@@ -3,17 +3,14 @@
 #include "gossip/replica/handover.hpp"
 
 #include "catch.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
-NodeId node_id(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
+using gossamer::test::node_id;
 
 }  // namespace
 

@@ -2,17 +2,14 @@
 
 #include "gossip/replica/job_clock.hpp"
 #include "catch.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
-NodeId node(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
+using gossamer::test::node_id;
 
 /// This replica and others, each of which trains so many samples a second; looked at ten times a second, while the
 /// others tell where they stand once.
@@ -38,7 +35,7 @@ struct Job {
         Other& other = others[n];
         other.at += other.pace / 10;
         if (looks % 10 == static_cast<int>(n)) other.told = other.lie.value_or(static_cast<std::uint64_t>(other.at));
-        claims.push_back({node(static_cast<std::uint8_t>(n + 1)), other.told});
+        claims.push_back({node_id(static_cast<std::uint8_t>(n + 1)), other.told});
       }
       clock.look(looks++ * us_per_s / 10, static_cast<std::uint64_t>(own), std::move(claims));
       REQUIRE(clock.value() >= least);
@@ -102,7 +99,7 @@ TEST_CASE("one replica that lies does not move the job's clock, and nothing of i
   job.train(50);
   CHECK(job.value() <= std::max(job.own, job.others[0].at));
   REQUIRE(job.clock.disbelieved());
-  CHECK((job.clock.disbelieved()->node == node(2) && job.clock.disbelieved()->clock == lie));
+  CHECK((job.clock.disbelieved()->node == node_id(2) && job.clock.disbelieved()->clock == lie));
   // Corrected, or gone.
   if (from_the_beginning) job.others[1].lie.reset();
   if (!from_the_beginning) job.others.pop_back();

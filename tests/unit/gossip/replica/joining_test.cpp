@@ -9,19 +9,17 @@
 #include "catch.hpp"
 #include "gossip/random.hpp"
 #include "gossip/replica/joining.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
+using gossamer::test::node_id;
+
 constexpr JobKey job{7, 9};
 
-NodeId node(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
 JobInfo info(ReplicaState state, std::uint64_t clock = 0, JobKey key = job) {
   return {.job = key, .name = "test", .state = state, .clock = clock};
 }
@@ -43,12 +41,12 @@ struct Newcomer {
   TimeUs now_us = 0;
 
   explicit Newcomer(std::uint8_t self, std::uint32_t fragments = 4, std::uint64_t clock = 0)
-      : joining({}, node(self), job, clock, std::vector<std::uint32_t>(fragments, 2)) {}
+      : joining({}, node_id(self), job, clock, std::vector<std::uint32_t>(fragments, 2)) {}
 
-  void link_up(std::uint8_t from) { joining.link_up(node(from), now_us, out); }
-  void link_down(std::uint8_t from) { joining.link_down(node(from), now_us, out); }
-  void hear(std::uint8_t from, const JobInfo& what) { joining.info(node(from), what, now_us, out); }
-  void pulled(std::uint8_t from, const PullReply& reply) { joining.pulled(node(from), reply, now_us, out); }
+  void link_up(std::uint8_t from) { joining.link_up(node_id(from), now_us, out); }
+  void link_down(std::uint8_t from) { joining.link_down(node_id(from), now_us, out); }
+  void hear(std::uint8_t from, const JobInfo& what) { joining.info(node_id(from), what, now_us, out); }
+  void pulled(std::uint8_t from, const PullReply& reply) { joining.pulled(node_id(from), reply, now_us, out); }
   void tick(TimeUs later_us = 0, bool settled = true) {
     now_us += later_us;
     joining.tick(settled, now_us, out);
@@ -58,13 +56,13 @@ struct Newcomer {
     std::vector<std::uint32_t> fragments;
     for (const auto& ask : out.ask) {
       const auto* pull = std::get_if<PullRequest>(&ask.message);
-      if (pull != nullptr && ask.to == node(donor)) fragments.push_back(pull->fragment);
+      if (pull != nullptr && ask.to == node_id(donor)) fragments.push_back(pull->fragment);
     }
     return fragments;
   }
   std::size_t queries_to(std::uint8_t other) const {
     return static_cast<std::size_t>(std::count_if(out.ask.begin(), out.ask.end(), [&](const auto& ask) {
-      return std::holds_alternative<JobQuery>(ask.message) && ask.to == node(other);
+      return std::holds_alternative<JobQuery>(ask.message) && ask.to == node_id(other);
     }));
   }
   void forget() { out = {}; }
@@ -418,10 +416,10 @@ TEST_CASE("of donors about as advanced the nearest comes first", "[joining]") {
   const std::vector<Donor> donors{{2, 1000, 0}, {3, 960, 40'000}, {4, 950, 300}, {5, 100, 50}, {6, 1000, 500}};
   for (const Donor& donor : donors) {
     one.link_up(donor.number);
-    one.joining.set_round_trip(node(donor.number), donor.round_trip_us);
+    one.joining.set_round_trip(node_id(donor.number), donor.round_trip_us);
     one.hear(donor.number, info(ReplicaState::running, donor.clock));
   }
-  one.joining.set_round_trip(node(99), 1);  // no neighbour
+  one.joining.set_round_trip(node_id(99), 1);  // no neighbour
   one.tick();
   std::vector<std::uint8_t> order;
   for (std::size_t i = 0; i < donors.size(); ++i) {

@@ -9,17 +9,14 @@
 
 #include "catch.hpp"
 #include "gossip/test_device.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
 
 namespace {
 
-NodeId node_id(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
+using gossamer::test::node_id;
 
 /// A replica of small fragments, all zero. Its neighbours are made of messages.
 struct Lone {

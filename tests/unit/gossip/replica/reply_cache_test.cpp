@@ -3,6 +3,7 @@
 #include "gossip/replica/reply_cache.hpp"
 #include "catch.hpp"
 #include "gossip/random.hpp"
+#include "node_id.hpp"
 
 using namespace gossamer;
 using namespace gossamer::gossip;
@@ -10,15 +11,12 @@ using Standing = ReplyCache::Standing;
 
 namespace {
 
+using gossamer::test::node_id;
+
 constexpr TimeUs lifetime_us = 1'000;
 
-NodeId node(std::uint8_t number) {
-  NodeId id;
-  id.bytes[0] = number;
-  return id;
-}
-const NodeId alice = node(1);
-const NodeId bob = node(2);
+const NodeId alice = node_id(1);
+const NodeId bob = node_id(2);
 
 ExchangeReply reply_to(std::uint64_t counter) {
   return {.counter = counter, .status = ReplyStatus::done, .shift = 3};
@@ -178,7 +176,7 @@ TEST_CASE("replies have places, and with none left no request is taken", "[reply
   const std::uint32_t second = cache.begin({bob, 1}, 0);
   CHECK(first != second);
   CHECK(cache.standing({alice, 2}) == Standing::full);
-  CHECK(cache.standing({node(9), 1}) == Standing::full);
+  CHECK(cache.standing({node_id(9), 1}) == Standing::full);
   cache.store({alice, 1}, reply_to(1), half(), 0);
   CHECK(cache.acknowledge({alice, 1}));
   CHECK(cache.take_left() == std::vector<std::uint32_t>{first});
@@ -220,9 +218,9 @@ TEST_CASE("those who are gone do not keep others from being answered", "[reply_c
   ReplyCache cache(lifetime_us);
   cache.set_capacity(8);
   for (std::uint8_t dead = 10; dead < 14; ++dead) {
-    answer(cache, {node(dead), 1}, dead);
-    answer(cache, {node(dead), 2}, dead);
-    cache.orphan(node(dead), 100);
+    answer(cache, {node_id(dead), 1}, dead);
+    answer(cache, {node_id(dead), 2}, dead);
+    cache.orphan(node_id(dead), 100);
   }
   CHECK(cache.standing({alice, 1}) == Standing::full);
   const auto lost = cache.expire(lifetime_us + 20);
@@ -241,7 +239,7 @@ TEST_CASE("of a replica that is gone only its own exchanges are dropped", "[repl
   cache.acknowledge({alice, 2});
   CHECK(cache.drop(alice, 5) == std::vector<ExchangeId>{{alice, 1}, {alice, 3}});
   CHECK(cache.drop(alice, 5).empty());
-  CHECK(cache.drop(node(9), 5).empty());
+  CHECK(cache.drop(node_id(9), 5).empty());
   CHECK(cache.unacknowledged() == 2);
   CHECK_FALSE(cache.store({alice, 4}, {.counter = 4}, half(), 0));
   CHECK(cache.standing({alice, 4}) == Standing::expired);
@@ -261,7 +259,7 @@ TEST_CASE("a dead initiator's replies are kept until its successor has been aske
   CHECK(cache.orphans() == 1);
   cache.orphan(alice, 100);
   cache.orphan(alice, 100);
-  cache.orphan(node(9), 100);
+  cache.orphan(node_id(9), 100);
   CHECK(cache.orphans() == 2);
   CHECK(cache.unacknowledged() == 1);
   CHECK(cache.inquiries().size() == 2);
@@ -294,7 +292,7 @@ TEST_CASE("replies that may not have arrived are given again", "[reply_cache]") 
   unsent = cache.take_unsent();
   REQUIRE(unsent.size() == 1);
   CHECK(unsent[0].second.counter == 2);
-  cache.mark_unsent(node(9));
+  cache.mark_unsent(node_id(9));
   cache.mark_unsent(alice, reply_to(77));
   CHECK(cache.take_unsent().empty());
 }

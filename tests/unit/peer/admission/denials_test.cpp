@@ -8,6 +8,7 @@
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
+#include "node_id.hpp"
 #include "peer/limits.hpp"
 
 using namespace gossamer;
@@ -15,30 +16,26 @@ using namespace gossamer::peer;
 
 namespace {
 
+using gossamer::test::node_id;
+
 constexpr TimeUs today = 1'800'000'000 * us_per_s;
 
-NodeId node(std::uint64_t number) {
-  NodeId id;
-  for (std::size_t i = 0; i < 8; ++i)
-    id.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
-  return id;
-}
 Denial denial(std::uint64_t number, bool denied, TimeUs at, std::string reason = "") {
-  return {node(number), denied, at, std::move(reason)};
+  return {node_id(number), denied, at, std::move(reason)};
 }
 
 }  // namespace
 
 TEST_CASE("of two decisions about a node the later one holds") {
   Denials denials;
-  CHECK_FALSE(denials.is_denied(node(1)));
+  CHECK_FALSE(denials.is_denied(node_id(1)));
   CHECK(denials.merge(denial(1, true, today), today) == Hearsay::news);
-  CHECK(denials.is_denied(node(1)));
+  CHECK(denials.is_denied(node_id(1)));
   CHECK(denials.merge(denial(1, true, today), today) == Hearsay::known);
   CHECK(denials.merge(denial(1, false, today - 1), today) == Hearsay::known);
-  CHECK(denials.is_denied(node(1)));
+  CHECK(denials.is_denied(node_id(1)));
   CHECK(denials.merge(denial(1, false, today + 1), today) == Hearsay::news);
-  CHECK_FALSE(denials.is_denied(node(1)));
+  CHECK_FALSE(denials.is_denied(node_id(1)));
 }
 
 TEST_CASE("members that hear the same decisions in another order come to hold the same") {
@@ -68,11 +65,11 @@ TEST_CASE("a decision dated too far ahead is refused, and our own always counts"
   CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Hearsay::refused);
   CHECK(denials.entries().empty());
   CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Hearsay::news);
-  const auto ours = denials.decide(node(1), false, "ours", today);
+  const auto ours = denials.decide(node_id(1), false, "ours", today);
   REQUIRE(ours);
   CHECK(ours->decided_at == today + max_ahead_us + 1);
-  CHECK_FALSE(denials.is_denied(node(1)));
-  CHECK(denials.decide(node(2), true, "", today)->decided_at == today);
+  CHECK_FALSE(denials.is_denied(node_id(1)));
+  CHECK(denials.decide(node_id(2), true, "", today)->decided_at == today);
 }
 
 TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
@@ -84,9 +81,9 @@ TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
     CHECK(denials.merge(denial(6000 + i, true, today), today) == Hearsay::news);
   CHECK(denials.entries().size() == max_denials);
   CHECK(denials.merge(denial(7000, true, today), today) == Hearsay::refused);
-  CHECK_FALSE(denials.decide(node(7000), true, "", today));
+  CHECK_FALSE(denials.decide(node_id(7000), true, "", today));
   for (std::uint64_t i = 0; i < max_denials; i += 2)
-    CHECK(denials.is_denied(node(i)));
+    CHECK(denials.is_denied(node_id(i)));
 }
 
 TEST_CASE("what is new since a change is told in its order, in parts") {
@@ -96,7 +93,7 @@ TEST_CASE("what is new since a change is told in its order, in parts") {
   std::uint64_t change = 0;
   const auto first = denials.since(change, 4);
   REQUIRE(first.size() == 4);
-  CHECK(first[0].node == node(9));
+  CHECK(first[0].node == node_id(9));
   CHECK(denials.since(change, 100).size() == 6);
   CHECK(change == denials.last_change());
   CHECK(denials.since(change, 100).empty());
@@ -111,13 +108,13 @@ TEST_CASE("denials survive being written down") {
   const auto read = Denials::parse(denials.text());
   REQUIRE(read);
   CHECK(read->text() == denials.text());
-  CHECK(read->is_denied(node(1)));
-  CHECK(read->entries().at(node(1)).denial.reason == "stolen from the café");
+  CHECK(read->is_denied(node_id(1)));
+  CHECK(read->entries().at(node_id(1)).denial.reason == "stolen from the café");
   REQUIRE(Denials::parse(""));
 }
 
 TEST_CASE("a garbled file of denials is refused by line") {
-  const std::string id = node(1).full();
+  const std::string id = node_id(1).full();
   const std::string good = "denied " + id + " 5 why\n";
   REQUIRE(Denials::parse(good));
   for (const std::string& bad :

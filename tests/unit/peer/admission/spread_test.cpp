@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "catch.hpp"
+#include "node_id.hpp"
 #include "peer/limits.hpp"
 
 using namespace gossamer;
@@ -13,14 +14,10 @@ using namespace gossamer::peer;
 
 namespace {
 
+using gossamer::test::node_id;
+
 constexpr TimeUs today = 1'800'000'000 * us_per_s;
 
-NodeId node(std::uint64_t number) {
-  NodeId id;
-  for (std::size_t i = 0; i < 8; ++i)
-    id.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
-  return id;
-}
 KeyRing a_ring() {
   return KeyRing(ClusterKeys({ClusterKey::generate()}));
 }
@@ -41,31 +38,31 @@ std::size_t tell(Spread& from, const NodeId& from_id, Spread& to, const NodeId& 
 
 TEST_CASE("a neighbour is told everything once, then what is new") {
   Spread a(a_ring(), {});
-  CHECK_FALSE(a.next_for(node(2), 0));  // no link
-  a.link_up(node(2), 0);
-  const auto first = a.next_for(node(2), 0);
+  CHECK_FALSE(a.next_for(node_id(2), 0));  // no link
+  a.link_up(node_id(2), 0);
+  const auto first = a.next_for(node_id(2), 0);
   REQUIRE(first);
   CHECK(std::holds_alternative<RingState>(*first));
-  CHECK(a.next_for(node(2), 0));  // not said yet: it comes again
-  a.said(node(2));
-  CHECK_FALSE(a.next_for(node(2), 0));
+  CHECK(a.next_for(node_id(2), 0));  // not said yet: it comes again
+  a.said(node_id(2));
+  CHECK_FALSE(a.next_for(node_id(2), 0));
   for (std::uint64_t i = 0; i < 3 * max_denials_in_message - 1; ++i)
-    REQUIRE(a.decide(node(100 + i), true, "", today));
+    REQUIRE(a.decide(node_id(100 + i), true, "", today));
   for (int part = 0; part < 3; ++part) {
-    const auto message = a.next_for(node(2), 0);
+    const auto message = a.next_for(node_id(2), 0);
     REQUIRE(message);
     CHECK(std::get<DenialList>(*message).records.size() == max_denials_in_message - (part == 2 ? 1 : 0));
-    a.said(node(2));
+    a.said(node_id(2));
   }
-  CHECK_FALSE(a.next_for(node(2), 0));
-  REQUIRE(a.decide(node(100), false, "", today));
-  CHECK(std::get<DenialList>(*a.next_for(node(2), 0)).records.size() == 1);
-  a.said(node(2));
+  CHECK_FALSE(a.next_for(node_id(2), 0));
+  REQUIRE(a.decide(node_id(100), false, "", today));
+  CHECK(std::get<DenialList>(*a.next_for(node_id(2), 0)).records.size() == 1);
+  a.said(node_id(2));
   // Everything is told again on a new link, and after a long time.
-  CHECK_FALSE(a.next_for(node(2), retell_us - 1));
-  CHECK(a.next_for(node(2), retell_us));
-  a.link_down(node(2));
-  CHECK_FALSE(a.next_for(node(2), 0));
+  CHECK_FALSE(a.next_for(node_id(2), retell_us - 1));
+  CHECK(a.next_for(node_id(2), retell_us));
+  a.link_down(node_id(2));
+  CHECK_FALSE(a.next_for(node_id(2), 0));
 }
 
 TEST_CASE("news goes through a chain of nodes, and comes to rest") {
@@ -74,10 +71,10 @@ TEST_CASE("news goes through a chain of nodes, and comes to rest") {
   for (int i = 0; i < 5; ++i)
     nodes.emplace_back(ring, Denials{});
   for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
-    nodes[i].link_up(node(i + 1), 0);
-    nodes[i + 1].link_up(node(i), 0);
+    nodes[i].link_up(node_id(i + 1), 0);
+    nodes[i + 1].link_up(node_id(i), 0);
   }
-  REQUIRE(nodes[0].decide(node(77), true, "why", today));
+  REQUIRE(nodes[0].decide(node_id(77), true, "why", today));
   KeyRing rotated = nodes[4].ring();
   REQUIRE(rotated.rotate(today));
   nodes[4].set_ring(rotated, 0);
@@ -86,15 +83,15 @@ TEST_CASE("news goes through a chain of nodes, and comes to rest") {
   for (int round = 0; round < 20 && last_round != 0; ++round) {
     last_round = 0;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      if (i > 0) last_round += tell(nodes[i], node(i), nodes[i - 1], node(i - 1));
-      if (i + 1 < nodes.size()) last_round += tell(nodes[i], node(i), nodes[i + 1], node(i + 1));
+      if (i > 0) last_round += tell(nodes[i], node_id(i), nodes[i - 1], node_id(i - 1));
+      if (i + 1 < nodes.size()) last_round += tell(nodes[i], node_id(i), nodes[i + 1], node_id(i + 1));
     }
     told += last_round;
   }
   CHECK(last_round == 0);
   CHECK(told <= 40);
   for (const Spread& each : nodes) {
-    CHECK(each.denials().is_denied(node(77)));
+    CHECK(each.denials().is_denied(node_id(77)));
     CHECK(each.ring().keys().size() == 2);
   }
 }
@@ -103,21 +100,21 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
   const KeyRing ring = a_ring();
   Spread a(ring, {});
   Spread b(ring, {});
-  a.link_up(node(2), 0);
-  a.link_up(node(3), 0);  // says nothing: an older version
-  b.link_up(node(1), 0);
+  a.link_up(node_id(2), 0);
+  a.link_up(node_id(3), 0);  // says nothing: an older version
+  b.link_up(node_id(1), 0);
   KeyRing rotated = ring;
   const auto made = rotated.rotate(today);
   a.set_ring(rotated, 1000);
   CHECK_FALSE(a.promotion(1000));
-  tell(a, node(1), b, node(2));
+  tell(a, node_id(1), b, node_id(2));
   CHECK(b.ring().keys().size() == 2);
   CHECK(a.holders(*made) == 0);
-  tell(b, node(2), a, node(1));
+  tell(b, node_id(2), a, node_id(1));
   CHECK(a.holders(*made) == 1);
   CHECK_FALSE(a.promotion(1000 + promote_after_us - 1));
   CHECK(a.promotion(1000 + promote_after_us) == *made);
-  a.link_down(node(3));
+  a.link_down(node_id(3));
   CHECK(a.promotion(1000) == *made);
   CHECK(b.promotion(0) == *made);
 }
@@ -139,7 +136,7 @@ TEST_CASE("the first key is listened with most of the time, and each other one s
 
 TEST_CASE("a member that changes its mind all the time is not listened to for ever") {
   Spread a(a_ring(), {});
-  a.link_up(node(2), 0);
+  a.link_up(node_id(2), 0);
   std::uint32_t rings = 0;
   std::uint32_t denials = 0;
   for (std::uint32_t i = 0; i < 2 * denial_change_burst; ++i) {
@@ -147,14 +144,14 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
     fingerprint[0] = static_cast<std::uint8_t>(i);
     fingerprint[1] = static_cast<std::uint8_t>(i >> 8);
     const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, today + i}}};
-    rings += a.heard(node(2), state, today, 0) == Hearsay::news;
-    denials += a.heard(node(2), DenialList{{{node(9), i % 2 == 0, today + i, ""}}}, today, 0) == Hearsay::news;
+    rings += a.heard(node_id(2), state, today, 0) == Hearsay::news;
+    denials += a.heard(node_id(2), DenialList{{{node_id(9), i % 2 == 0, today + i, ""}}}, today, 0) == Hearsay::news;
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
   // What was refused is told again, and heard later.
-  CHECK(a.heard(node(2), DenialList{{{node(9), true, today + 90'000, ""}}}, today, us_per_s) == Hearsay::news);
+  CHECK(a.heard(node_id(2), DenialList{{{node_id(9), true, today + 90'000, ""}}}, today, us_per_s) == Hearsay::news);
   // A node without a link is not listened to at all.
-  CHECK(a.heard(node(3), DenialList{{{node(9), false, today + 99'000, ""}}}, today, us_per_s) == Hearsay::known);
-  CHECK(a.denials().is_denied(node(9)));
+  CHECK(a.heard(node_id(3), DenialList{{{node_id(9), false, today + 99'000, ""}}}, today, us_per_s) == Hearsay::known);
+  CHECK(a.denials().is_denied(node_id(9)));
 }

@@ -1,0 +1,17 @@
+// Node ids for tests.
+
+#pragma once
+
+#include "gossip/types.hpp"
+
+namespace gossamer::test {
+
+/// Different for each number; not zero unless the number is.
+inline NodeId node_id(std::uint64_t number) {
+  NodeId id;
+  for (std::size_t i = 0; i < sizeof number; ++i)
+    id.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+  return id;
+}
+
+}  // namespace gossamer::test

@@ -91,8 +91,6 @@ class Replica {
   [[nodiscard]] bool lean() const { return client_.is_lean(); }
   /// 0: the memory is not lean.
   [[nodiscard]] std::size_t lean_window() const { return client_.window(); }
-  /// Number of fragments whose buffers have memory; 0 in resident memory.
-  [[nodiscard]] std::size_t provided_fragments() const { return client_.provided().size(); }
 
   // --- values taken over: pulled from others, or restored
   /// Holds the fragment, and keeps its room, until end_taking(). False: there is no room now. The caller provides

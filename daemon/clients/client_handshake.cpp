@@ -29,8 +29,8 @@ AttachRefusal refusal(AttachStatus status, std::string message) {
   return {status, std::move(message)};
 }
 
-std::vector<UniqueFd> take_descriptors(msghdr& message) {
-  std::vector<UniqueFd> taken;
+std::vector<FileDescriptor> take_descriptors(msghdr& message) {
+  std::vector<FileDescriptor> taken;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -63,7 +63,7 @@ namespace {
 constexpr std::size_t longest = sizeof(AttachRequest) + sizeof(DeviceOffer);
 
 std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(std::span<const std::byte> bytes,
-                                                                               std::vector<UniqueFd> descriptors,
+                                                                               std::vector<FileDescriptor> descriptors,
                                                                                bool some_lost) {
   const auto wrong_size = [&](std::size_t size, const char* what) {
     return refusal(AttachStatus::version_differs,
@@ -122,7 +122,7 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attac
   const ssize_t size = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return NothingYet{};
   if (size < 0) return Disconnected{};
-  std::vector<UniqueFd> descriptors = take_descriptors(message);
+  std::vector<FileDescriptor> descriptors = take_descriptors(message);
   if (size == 0 && descriptors.empty()) return Disconnected{};
 
   const std::span<const std::byte> received = std::span(bytes).first(static_cast<std::size_t>(size));

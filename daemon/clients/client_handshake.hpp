@@ -13,25 +13,25 @@
 #include <variant>
 
 #include "daemon/clients/client_memory.hpp"
-#include "daemon/system/unique_fd.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
 /// A well-formed request: its size, mark and version are right, and it has exactly the descriptors that it needs.
 struct AttachOffer {
-  UniqueFd memory;
-  UniqueFd wake;
+  FileDescriptor memory;
+  FileDescriptor wake;
   std::uint64_t memory_bytes = 0;
   bool resume = false;
-  UniqueFd kept = {};  ///< the memory that a daemon gave the client to keep; may be empty
+  FileDescriptor kept = {};  ///< the memory that a daemon gave the client to keep; may be empty
 
   /// For buffers in a GPU's memory.
   struct Device {
     std::array<std::uint8_t, 16> gpu{};  ///< the GPU's UUID
     std::uint64_t bytes = 0;
-    UniqueFd memory;
+    FileDescriptor memory;
   };
   std::optional<Device> device = std::nullopt;
 };

@@ -26,8 +26,8 @@ namespace {
 
 using layout::AttachStatus;
 
-UniqueFd spare_descriptor() {
-  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+FileDescriptor spare_descriptor() {
+  return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 /// Tells whether a warning is to be logged: it is new, or it was not logged for a while.
@@ -89,7 +89,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
     ucred peer;
   };
   struct Connection {
-    Connection(asio::io_context& loop, UniqueFd fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
+    Connection(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
     asio::posix::stream_descriptor socket;
     asio::steady_timer deadline;          // runs until the client is attached
     asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
@@ -101,7 +101,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
 
   void accept_some();
   void turn_one_away();
-  void begin(UniqueFd socket);
+  void begin(FileDescriptor socket);
   void expect_request(std::uint64_t number);
   void receive(std::uint64_t number, Connection& connection);
   std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
@@ -137,7 +137,7 @@ class ClientListener::Core : public std::enable_shared_from_this<Core> {
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
   asio::steady_timer look_;
-  UniqueFd spare_;           // closed for a moment when no other descriptor is free
+  FileDescriptor spare_;     // closed for a moment when no other descriptor is free
   Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
   std::size_t sessions_ = 0;
   std::uint64_t next_number_ = 1;
@@ -179,7 +179,7 @@ void ClientListener::Core::accept_when_ready() {
 
 void ClientListener::Core::accept_some() {
   for (int i = 0; i < max_accepts_per_turn; ++i) {
-    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       begin(std::move(socket));
       continue;
@@ -204,7 +204,8 @@ void ClientListener::Core::accept_some() {
 /// When no descriptors are left, the spare one is used to tell the client why it is refused.
 void ClientListener::Core::turn_one_away() {
   spare_.reset();
-  if (const UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); socket) {
+  if (const FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      socket) {
     ++refused_;
     const AttachRefusal why = out_of_descriptors();
     send_reply(socket.get(), options_.node, why.status, why.message);
@@ -212,7 +213,7 @@ void ClientListener::Core::turn_one_away() {
   spare_ = spare_descriptor();
 }
 
-void ClientListener::Core::begin(UniqueFd socket) {
+void ClientListener::Core::begin(FileDescriptor socket) {
   if (pending() >= max_pending_attaches) {
     ++refused_;
     return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,

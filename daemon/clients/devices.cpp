@@ -225,7 +225,7 @@ std::expected<std::shared_ptr<OpenDevice>, AttachRefusal> Devices::use(const Uui
 
 // --- what is shared -----------------------------------------------------------------------------------------------
 
-void Devices::map(const Uuid& gpu, UniqueFd descriptor, std::uint64_t bytes, Answer answer) {
+void Devices::map(const Uuid& gpu, FileDescriptor descriptor, std::uint64_t bytes, Answer answer) {
   auto device = use(gpu);
   if (!device) return answer(std::unexpected(std::move(device.error())));
   shared_->post([shared = shared_, device = *device, descriptor = std::move(descriptor), bytes,

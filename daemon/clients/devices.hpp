@@ -28,7 +28,7 @@
 
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/device_memory.hpp"
-#include "daemon/system/unique_fd.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
@@ -60,7 +60,7 @@ class Devices {
 
   /// Maps a client's allocation; `descriptor` is what the driver exported. The answer comes on the loop, before this
   /// returns or later; it may be device_opening: ask again. If the driver hangs, it never comes.
-  void map(const Uuid& gpu, UniqueFd descriptor, std::uint64_t bytes, Answer answer);
+  void map(const Uuid& gpu, FileDescriptor descriptor, std::uint64_t bytes, Answer answer);
   /// Pins whole pages of host memory for an open GPU; `keeps` is held while they are pinned. The answer is as for
   /// map().
   void pin(const gossip::Device& device, std::span<std::byte> memory, std::shared_ptr<const void> keeps, Answer answer);

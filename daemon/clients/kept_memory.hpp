@@ -46,7 +46,7 @@ class KeptMemory {
 
  private:
   struct Awaited {
-    UniqueFd memory;
+    FileDescriptor memory;
     std::string job;
   };
   void await(KeptDescriptor&& kept);

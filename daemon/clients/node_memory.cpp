@@ -36,8 +36,8 @@ constexpr std::uint64_t to_pages(std::uint64_t bytes) {
 }
 
 /// Opens the same file again. Empty where /proc is missing.
-UniqueFd open_again(int fd, int access) {
-  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), access | O_CLOEXEC));
+FileDescriptor open_again(int fd, int access) {
+  return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), access | O_CLOEXEC));
 }
 
 /// The bits of a copy's word: bit 0 gathered, bit 1 the buffer that counts, bits 9 to 31 commits.
@@ -104,7 +104,7 @@ std::expected<std::shared_ptr<NodeMemory>, std::string> NodeMemory::make(const S
     return std::unexpected(fmt::format("{}: {}", what, std::strerror(errno)));
   };
   std::shared_ptr<NodeMemory> memory(new NodeMemory(shape));
-  const UniqueFd memfd(::memfd_create("gossamer-node", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const FileDescriptor memfd(::memfd_create("gossamer-node", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd) return failed("no memory can be made for what the node keeps of a job");
   // The tables' pages are taken now, so that storing there never lacks memory.
   if (::fchmod(memfd.get(), only_ours) != 0 ||
@@ -120,7 +120,7 @@ std::expected<std::shared_ptr<NodeMemory>, std::string> NodeMemory::make(const S
   return memory;
 }
 
-std::shared_ptr<NodeMemory> NodeMemory::take_back(UniqueFd kept, const Shape& shape) {
+std::shared_ptr<NodeMemory> NodeMemory::take_back(FileDescriptor kept, const Shape& shape) {
   std::shared_ptr<NodeMemory> memory(new NodeMemory(shape));
   struct stat file {};
   struct statfs system {};
@@ -131,7 +131,7 @@ std::shared_ptr<NodeMemory> NodeMemory::take_back(UniqueFd kept, const Shape& sh
     return nullptr;
   if (::fstatfs(kept.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) return nullptr;
   if (const int seals = ::fcntl(kept.get(), F_GET_SEALS); seals < 0 || (seals & sealed) != sealed) return nullptr;
-  const UniqueFd writable = open_again(kept.get(), O_RDWR);
+  const FileDescriptor writable = open_again(kept.get(), O_RDWR);
   if (!memory->map(writable ? writable.get() : kept.get())) return nullptr;
   const Header& header = memory->header();
   if (header.magic != magic || header.job != shape.job || header.fragment_elements != shape.fragment_elements ||
@@ -145,7 +145,7 @@ bool NodeMemory::map(int memfd) {
   if (base == MAP_FAILED) return false;
   base_ = static_cast<std::byte*>(base);
   to_keep_ = open_again(memfd, O_RDONLY);
-  if (!to_keep_) to_keep_ = UniqueFd(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
+  if (!to_keep_) to_keep_ = FileDescriptor(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
   return static_cast<bool>(to_keep_);
 }
 

@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "daemon/clients/client_memory.hpp"
-#include "daemon/system/unique_fd.hpp"
 #include "gossip/exchange/own_halves.hpp"
 #include "gossip/group/group.hpp"
 #include "gossip/messages.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
@@ -45,7 +45,7 @@ class NodeMemory {
   /// Makes an empty memory. An error says what is lacking.
   [[nodiscard]] static std::expected<std::shared_ptr<NodeMemory>, std::string> make(const Shape& shape);
   /// Maps what a client has kept. Null if no daemon of this user made it, or if it has another shape.
-  [[nodiscard]] static std::shared_ptr<NodeMemory> take_back(UniqueFd kept, const Shape& shape);
+  [[nodiscard]] static std::shared_ptr<NodeMemory> take_back(FileDescriptor kept, const Shape& shape);
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
   ~NodeMemory();
@@ -110,7 +110,7 @@ class NodeMemory {
 
   const Shape shape_;
   const Plan plan_;
-  UniqueFd to_keep_;
+  FileDescriptor to_keep_;
   std::byte* base_ = nullptr;
 };
 

@@ -69,7 +69,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
 
  private:
   struct Connection {
-    Connection(asio::io_context& loop, UniqueFd fd)
+    Connection(asio::io_context& loop, FileDescriptor fd)
         : socket(loop, asio::local::stream_protocol(), fd.release()), deadline(loop) {}
     asio::local::stream_protocol::socket socket;
     asio::steady_timer deadline;
@@ -117,7 +117,7 @@ void ControlServer::Core::accept_when_ready() {
 
 void ControlServer::Core::accept_some() {
   for (int i = 0; i < max_accepts_per_turn; ++i) {
-    UniqueFd socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) break;
     if (!socket) {
       log_.error(

@@ -48,7 +48,7 @@ std::vector<KeptDescriptor> ServiceManager::take_kept() {
   const int count = sd_listen_fds_with_names(/*unset_environment=*/1, &names);
   std::vector<KeptDescriptor> kept;
   for (int i = 0; i < count; ++i) {
-    kept.push_back({names[i], UniqueFd(SD_LISTEN_FDS_START + i)});
+    kept.push_back({names[i], FileDescriptor(SD_LISTEN_FDS_START + i)});
     std::free(names[i]);
   }
   std::free(static_cast<void*>(names));

@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "daemon/system/unique_fd.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
 /// A descriptor that an earlier life of the daemon has left with systemd.
 struct KeptDescriptor {
   std::string name;
-  UniqueFd descriptor;
+  FileDescriptor descriptor;
 };
 
 class ServiceManager {

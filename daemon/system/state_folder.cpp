@@ -59,7 +59,7 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return std::unexpected(failed(path, "the state folder cannot be made", errno));
   const std::filesystem::path lock_path = path / lock_name;
-  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  FileDescriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return std::unexpected(failed(lock_path, "the state folder cannot be written", errno));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return std::unexpected(failed(lock_path, "cannot be locked", errno));
@@ -78,7 +78,7 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
 std::expected<std::optional<std::string>, std::string> StateFolder::load(std::string_view name) const {
   GOSSAMER_CHECK(!name.empty() && name.find('/') == std::string_view::npos);
   const std::filesystem::path file = path_ / name;
-  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(failed(file, "cannot be read", errno));
   std::string content(max_file_bytes + 1, '\0');
@@ -101,14 +101,14 @@ std::expected<void, std::string> StateFolder::store(std::string_view name, std::
   GOSSAMER_CHECK(!name.empty() && name.find('/') == std::string_view::npos && content.size() <= max_file_bytes);
   const std::filesystem::path file = path_ / name;
   const std::filesystem::path fresh = path_ / fmt::format("{}.new", name);
-  const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const FileDescriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return std::unexpected(failed(fresh, "cannot be written", errno));
   if (!write_all(fd.get(), content) || ::fsync(fd.get()) != 0 || ::rename(fresh.c_str(), file.c_str()) != 0) {
     const int error = errno;
     ::unlink(fresh.c_str());
     return std::unexpected(failed(file, "cannot be written", error));
   }
-  const UniqueFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) ::fsync(folder.get());  // the rename then survives a power cut, where the file system allows it
   return {};
 }

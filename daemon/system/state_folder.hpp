@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/system/unique_fd.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
@@ -35,10 +35,10 @@ class StateFolder {
   [[nodiscard]] std::expected<void, std::string> store(std::string_view name, std::string_view content) const;
 
  private:
-  StateFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  StateFolder(std::filesystem::path path, FileDescriptor lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   std::filesystem::path path_;
-  UniqueFd lock_;
+  FileDescriptor lock_;
 };
 
 }  // namespace gossamer::daemon

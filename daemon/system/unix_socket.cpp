@@ -35,7 +35,7 @@ std::expected<void, std::string> make_way(const std::filesystem::path& path, con
         fmt::format("{}: exists and is not a socket; remove it, or set [node] socket_dir to another "
                     "folder",
                     path.string()));
-  const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return failed(path, "no socket can be made");
   const bool answered = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   if (answered || errno != ECONNREFUSED)
@@ -53,12 +53,12 @@ std::expected<UnixSocket, std::string> UnixSocket::listen(const std::filesystem:
   const std::expected<sockaddr_un, std::string> address = layout::socket_address(path.string());
   if (!address) return std::unexpected(address.error() + ": set [node] socket_dir to a shorter one");
   const std::filesystem::path folder = path.parent_path();
-  const UniqueFd folder_lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor folder_lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_lock) return failed(folder, "cannot be opened; create it, or set [node] socket_dir to another folder");
   ::flock(folder_lock.get(), LOCK_EX);  // where a file system has no locks, the check alone has to do
 
   if (auto clear = make_way(path, *address, type); !clear) return std::unexpected(std::move(clear.error()));
-  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return failed(path, "no socket can be made");
   ::fchmod(fd.get(), socket_mode);  // on Linux the file is made with these rights, less the umask
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/system/unique_fd.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::daemon {
 
@@ -30,10 +30,10 @@ class UnixSocket {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
-  UnixSocket(UniqueFd fd, std::filesystem::path path, ino_t inode)
+  UnixSocket(FileDescriptor fd, std::filesystem::path path, ino_t inode)
       : fd_(std::move(fd)), path_(std::move(path)), inode_(inode) {}
 
-  UniqueFd fd_;
+  FileDescriptor fd_;
   std::filesystem::path path_;
   ino_t inode_;  // the file's inode, so that a successor's file is not removed
 };

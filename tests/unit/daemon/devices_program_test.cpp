@@ -84,8 +84,8 @@ class Attachment {
 
   Trainer& trainer_;
   const test::TestMemory& memory_;
-  UniqueFd wake_;
-  UniqueFd socket_;
+  FileDescriptor wake_;
+  FileDescriptor socket_;
 };
 
 /// A place whose daemon works in the memory of fake GPUs, and writes at its end what is left of them.

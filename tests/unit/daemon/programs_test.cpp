@@ -101,7 +101,7 @@ TEST_CASE("every command of the control socket is in the reference, which says w
   Place place;
   Program daemon = place.daemon({"--config", place.config});
   REQUIRE(daemon.says("runs as node tested"));
-  const UniqueFd socket = test::connect_to(place.control, SOCK_STREAM);
+  const gossamer::FileDescriptor socket = test::connect_to(place.control, SOCK_STREAM);
   const std::string dance = "{\"command\": \"dance\"}\n";
   REQUIRE(::send(socket.get(), dance.data(), dance.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(dance.size()));
   char answer[4096];

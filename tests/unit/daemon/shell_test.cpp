@@ -172,8 +172,8 @@ TEST_CASE("a signal stops the daemon once the core has; clients are told") {
   Running daemon;
   test::TestMemory memory;
   memory.seal();
-  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
-  const UniqueFd client =
+  const FileDescriptor wake(::eventfd(0, EFD_CLOEXEC));
+  const FileDescriptor client =
       test::connect_to((daemon.folder.path() / layout::client_socket_name).string(), SOCK_SEQPACKET);
   const layout::AttachRequest request = test::attach_request(memory.plan.total_bytes);
   test::send_datagram(client.get(), &request, sizeof request, {memory.fd.get(), wake.get()});

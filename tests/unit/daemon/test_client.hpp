@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/system/unique_fd.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "sdk/layout/socket_path.hpp"
@@ -67,7 +67,7 @@ class TestMemory {
       descriptions.push_back({tensor.name, layout::Dtype::f32, tensor.role, tensor.shape});
     }
     plan = layout::plan(elements, fragment_elements, static_cast<std::uint32_t>(tensors.size()), names.size());
-    fd = UniqueFd(::memfd_create("gossamer-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    fd = FileDescriptor(::memfd_create("gossamer-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(plan.total_bytes)) == 0);
     base = static_cast<std::byte*>(::mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
     REQUIRE(base != MAP_FAILED);
@@ -107,7 +107,7 @@ class TestMemory {
     constexpr std::size_t page_bytes = 2 << 20;
     device.emplace();
     device->bytes = (layout::device_bytes(plan) + page_bytes - 1) / page_bytes * page_bytes;
-    device->descriptor = UniqueFd(::memfd_create("fake-gpu-memory", MFD_CLOEXEC));
+    device->descriptor = FileDescriptor(::memfd_create("fake-gpu-memory", MFD_CLOEXEC));
     REQUIRE(::ftruncate(device->descriptor.get(), static_cast<off_t>(device->bytes)) == 0);
     device->base = static_cast<std::byte*>(
         ::mmap(nullptr, device->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device->descriptor.get(), 0));
@@ -138,12 +138,12 @@ class TestMemory {
   }
 
   layout::Plan plan;
-  UniqueFd fd;
+  FileDescriptor fd;
   std::byte* base = nullptr;
   mutable std::shared_ptr<void> kept;  ///< for the node, by tests that play a daemon
 
   struct Device {
-    UniqueFd descriptor;
+    FileDescriptor descriptor;
     std::byte* base = nullptr;
     std::size_t bytes = 0;
     layout::DeviceOffer offer{};
@@ -151,8 +151,8 @@ class TestMemory {
   std::optional<Device> device;
 };
 
-inline UniqueFd connect_to(const std::string& path, int type) {
-  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+inline FileDescriptor connect_to(const std::string& path, int type) {
+  FileDescriptor fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   const auto address = layout::socket_address(path);
   REQUIRE(address);
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);

@@ -120,8 +120,8 @@ TEST_CASE("a client keeps for the node what it was given, and what it makes up i
     CHECK(::write((*made)->to_keep(), "x", 1) < 0);
   }
   SECTION("something else") {
-    const UniqueFd folder(::open("/tmp", O_RDONLY | O_CLOEXEC));
-    UniqueFd forged(::memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const FileDescriptor folder(::open("/tmp", O_RDONLY | O_CLOEXEC));
+    FileDescriptor forged(::memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     REQUIRE(::ftruncate(forged.get(), static_cast<off_t>((*made)->bytes().size())) == 0);
     REQUIRE(::pwrite(forged.get(), (*made)->bytes().data(), 4096, 0) == 4096);
     NodeMemory::Shape other = shape;
@@ -154,7 +154,7 @@ TEST_CASE("a client keeps for the node what it was given, and what it makes up i
     int kept = -1;
     std::memcpy(&kept, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof kept);
     CHECK(inode_of(kept) == inode_of((*made)->to_keep()));
-    const std::shared_ptr<NodeMemory> again = NodeMemory::take_back(UniqueFd(kept), shape);
+    const std::shared_ptr<NodeMemory> again = NodeMemory::take_back(FileDescriptor(kept), shape);
     REQUIRE(again);
     CHECK(again->copy(1)->number == 10);
   }
@@ -204,7 +204,7 @@ TEST_CASE("a malformed request gets an answer that says why, and nothing leaks")
   test::TestMemory lying;
   lying.seal();
   lying.header().elements = 1;
-  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  const FileDescriptor wake(::eventfd(0, EFD_CLOEXEC));
   const int fd = memory.fd.get();
   const layout::AttachRequest good = test::attach_request(memory.plan.total_bytes);
   const auto changed = [&](auto change) {
@@ -268,7 +268,7 @@ TEST_CASE("a malformed request gets an answer that says why, and nothing leaks")
   const std::size_t descriptors = test::open_descriptors();
   for (const auto& [what, datagram, sent, expected, message] : cases) {
     CAPTURE(what);
-    const UniqueFd socket = daemon.connect();
+    const FileDescriptor socket = daemon.connect();
     test::send_datagram(socket.get(), datagram.data(), datagram.size(), sent);
     const layout::AttachReply reply = daemon.reply(socket);
     CHECK(status(reply) == expected);
@@ -287,7 +287,7 @@ TEST_CASE("random datagrams with random descriptors are refused or taken, and no
   std::mt19937_64 random(11);
   test::TestMemory memory;
   memory.seal();
-  const UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  const FileDescriptor wake(::eventfd(0, EFD_CLOEXEC));
   const std::size_t descriptors = test::open_descriptors();
   constexpr int rounds = 500;
   for (int round = 0; round < rounds; ++round) {
@@ -300,7 +300,7 @@ TEST_CASE("random datagrams with random descriptors are refused or taken, and no
     std::vector<int> sent;
     for (std::size_t n = random() % 4; n > 0; --n)
       sent.push_back(candidates[random() % 3]);
-    const UniqueFd socket = daemon.connect();
+    const FileDescriptor socket = daemon.connect();
     test::send_datagram(socket.get(), datagram.data(), datagram.size(), sent);
     (void)daemon.reply(socket);
   }
@@ -327,7 +327,7 @@ TEST_CASE("a client that sends more after attaching is detached") {
 
 TEST_CASE("a client that says nothing is dropped after the time-out") {
   Listening daemon({.attach_timeout = 30ms});
-  const UniqueFd silent = daemon.connect();
+  const FileDescriptor silent = daemon.connect();
   const layout::AttachReply reply = daemon.reply(silent);
   CHECK_THAT(std::string(reply.message), Contains("in time"));
   CHECK(daemon.closed(silent));
@@ -342,12 +342,12 @@ TEST_CASE("a client that says nothing is dropped after the time-out") {
 
 TEST_CASE("pending connections are bounded") {
   Listening daemon;
-  std::vector<UniqueFd> silent;
+  std::vector<FileDescriptor> silent;
   while (silent.size() < max_pending_attaches) {
     silent.push_back(daemon.connect());
     CHECK(test::run_until(daemon.loop, [&] { return daemon.listener->pending() == silent.size(); }));
   }
-  const UniqueFd one_more = daemon.connect();
+  const FileDescriptor one_more = daemon.connect();
   CHECK(status(daemon.reply(one_more)) == AttachStatus::limit_reached);
   CHECK(daemon.closed(one_more));
   silent.clear();
@@ -435,7 +435,7 @@ class NoDescriptors {
  public:
   NoDescriptors() {
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    UniqueFd next(::eventfd(0, EFD_CLOEXEC));
+    FileDescriptor next(::eventfd(0, EFD_CLOEXEC));
     rlimit tight = before_;
     tight.rlim_cur = static_cast<rlim_t>(next.get());
     next.reset();

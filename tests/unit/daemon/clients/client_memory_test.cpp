@@ -218,19 +218,19 @@ TEST_CASE("descriptors that are no sealed memfd of the right size are refused") 
 
   const test::TemporaryFolder folder;
   test::write_file(folder.path() / "file", std::string(bytes, '\0'));
-  const UniqueFd file(::open((folder.path() / "file").c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor file(::open((folder.path() / "file").c_str(), O_RDWR | O_CLOEXEC));
   CHECK_THAT(refused(file.get(), bytes).message, Contains("memfd"));
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  const UniqueFd read_end(ends[0]);
-  const UniqueFd write_end(ends[1]);
+  const FileDescriptor read_end(ends[0]);
+  const FileDescriptor write_end(ends[1]);
   CHECK_THAT(refused(read_end.get(), bytes).message, Contains("not a memfd"));
 
-  const UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const FileDescriptor empty(::memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
   CHECK_THAT(refused(empty.get(), 0).message, Contains("what precedes the model alone has"));
 
-  UniqueFd huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  FileDescriptor huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
   if (huge && ::ftruncate(huge.get(), 2 << 20) == 0 &&
       ::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     CHECK_THAT(refused(huge.get(), 2 << 20).message, Contains("MFD_HUGETLB"));

@@ -202,7 +202,7 @@ TEST_CASE("an offer of GPU memory that does not fit the request is refused, and 
       CAPTURE(what);
       layout::AttachReply reply{};
       do {
-        const UniqueFd socket = daemon.connect();
+        const FileDescriptor socket = daemon.connect();
         test::send_datagram(socket.get(), bytes.data(), bytes.size(), sent);
         reply = daemon.reply(socket);
         CHECK(daemon.closed(socket));

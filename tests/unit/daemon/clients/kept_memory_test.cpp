@@ -54,7 +54,7 @@ struct Systemd {
   }
 
   test::TemporaryFolder folder;
-  UniqueFd socket;
+  gossamer::FileDescriptor socket;
 };
 
 struct Daemon {

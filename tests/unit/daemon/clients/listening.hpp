@@ -51,10 +51,10 @@ struct Listening {
     listener = std::move(*opened);
   }
 
-  [[nodiscard]] UniqueFd connect() const { return connect_to(path, SOCK_SEQPACKET); }
+  [[nodiscard]] FileDescriptor connect() const { return connect_to(path, SOCK_SEQPACKET); }
 
   /// The daemon's reply at a client's socket; the loop is turned until it has come.
-  [[nodiscard]] layout::AttachReply reply(const UniqueFd& socket) {
+  [[nodiscard]] layout::AttachReply reply(const FileDescriptor& socket) {
     layout::AttachReply reply{};
     ssize_t got = -1;
     REQUIRE(run_until(loop, [&] {
@@ -69,7 +69,7 @@ struct Listening {
   }
 
   /// The daemon has closed this connection.
-  [[nodiscard]] bool closed(const UniqueFd& socket) {
+  [[nodiscard]] bool closed(const FileDescriptor& socket) {
     return run_until(loop, [&] {
       char byte = 0;
       const ssize_t got = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);
@@ -122,8 +122,8 @@ struct Client {
   }
 
   TestMemory memory;
-  UniqueFd socket;
-  UniqueFd wake;
+  FileDescriptor socket;
+  FileDescriptor wake;
 };
 
 inline layout::AttachStatus status(const layout::AttachReply& reply) {

@@ -39,14 +39,14 @@ struct Serving {
     return {{"echo", request["command"]}, {"big", std::string(request.value("big", 0u), 'b')}};
   }
 
-  [[nodiscard]] UniqueFd connect() const { return test::connect_to(path, SOCK_STREAM); }
+  [[nodiscard]] gossamer::FileDescriptor connect() const { return test::connect_to(path, SOCK_STREAM); }
 
   /// Sends, then reads one line; nothing if the server closed instead.
-  [[nodiscard]] std::optional<json> ask(const UniqueFd& socket, const std::string& bytes) {
+  [[nodiscard]] std::optional<json> ask(const gossamer::FileDescriptor& socket, const std::string& bytes) {
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
     return line(socket);
   }
-  [[nodiscard]] std::optional<json> line(const UniqueFd& socket) {
+  [[nodiscard]] std::optional<json> line(const gossamer::FileDescriptor& socket) {
     std::string text;
     bool closed = false;
     REQUIRE(test::run_until(loop, [&] {
@@ -74,7 +74,7 @@ struct Serving {
 
 TEST_CASE("a connection asks as often as it likes") {
   Serving daemon;
-  const UniqueFd socket = daemon.connect();
+  const gossamer::FileDescriptor socket = daemon.connect();
   CHECK(daemon.ask(socket, "{\"command\": \"a\"}\n")->at("echo") == "a");
   CHECK(daemon.ask(socket, "{\"command\": \"b\", \"big\": 1000000}\n")->at("big").get<std::string>().size() ==
         1'000'000);
@@ -100,7 +100,7 @@ TEST_CASE("what changes the cluster is for root and the daemon's user") {
   std::filesystem::permissions(daemon.path, std::filesystem::perms::all);
   constexpr uid_t nobody = 65534;
   REQUIRE(::seteuid(nobody) == 0);
-  const UniqueFd socket = daemon.connect();
+  const gossamer::FileDescriptor socket = daemon.connect();
   REQUIRE(::seteuid(0) == 0);
   const auto refused = daemon.ask(socket, "{\"command\": \"invite\"}\n");
   REQUIRE(refused);
@@ -111,7 +111,7 @@ TEST_CASE("what changes the cluster is for root and the daemon's user") {
 
 TEST_CASE("several requests at once are answered one after the other") {
   Serving daemon;
-  const UniqueFd socket = daemon.connect();
+  const gossamer::FileDescriptor socket = daemon.connect();
   const std::string two = "{\"command\": \"a\"}\n{\"command\": \"b\"}\n";
   REQUIRE(::send(socket.get(), two.data(), two.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(two.size()));
   std::string text;
@@ -141,7 +141,7 @@ TEST_CASE("what is no request is answered with what is wrong") {
       {std::string(30'000, '[') + "\n", "not JSON"},
       {std::string(30'000, '[') + std::string(30'000, ']') + "\n", "an object with a string"},
   };
-  const UniqueFd socket = daemon.connect();
+  const gossamer::FileDescriptor socket = daemon.connect();
   for (const auto& [line, message] : cases) {
     CAPTURE(line.substr(0, 40));
     const auto answer = daemon.ask(socket, line);
@@ -153,7 +153,7 @@ TEST_CASE("what is no request is answered with what is wrong") {
 
 TEST_CASE("a line without end is cut off with an answer") {
   Serving daemon;
-  const UniqueFd socket = daemon.connect();
+  const gossamer::FileDescriptor socket = daemon.connect();
   const auto answer = daemon.ask(socket, std::string(max_control_line_bytes, 'x'));
   REQUIRE(answer);
   CHECK_THAT(answer->at("error").get<std::string>(), Contains("at most 65536 bytes"));
@@ -163,9 +163,9 @@ TEST_CASE("a line without end is cut off with an answer") {
 
 TEST_CASE("who says nothing, or does not read, is dropped") {
   Serving daemon(30ms);
-  const UniqueFd silent = daemon.connect();
+  const gossamer::FileDescriptor silent = daemon.connect();
   CHECK_FALSE(daemon.line(silent));
-  const UniqueFd deaf = daemon.connect();
+  const gossamer::FileDescriptor deaf = daemon.connect();
   const std::string request = "{\"command\": \"a\", \"big\": 4000000}\n";
   REQUIRE(::send(deaf.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
   CHECK(test::run_until(daemon.loop, [&] { return daemon.requests == 1; }));
@@ -176,12 +176,12 @@ TEST_CASE("connections are bounded, and nothing leaks") {
   Serving daemon;
   const std::size_t descriptors = test::open_descriptors();
   {
-    std::vector<UniqueFd> open;
+    std::vector<gossamer::FileDescriptor> open;
     for (std::size_t i = 0; i < max_control_clients; ++i) {
       open.push_back(daemon.connect());
       CHECK(test::run_until(daemon.loop, [&] { return daemon.server->clients() == i + 1; }));
     }
-    const UniqueFd one_more = daemon.connect();
+    const gossamer::FileDescriptor one_more = daemon.connect();
     const auto answer = daemon.line(one_more);
     REQUIRE(answer);
     CHECK_THAT(answer->at("error").get<std::string>(), Contains("too many"));
@@ -194,7 +194,7 @@ TEST_CASE("random bytes are answered or dropped") {
   Serving daemon;
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
-    const UniqueFd socket = daemon.connect();
+    const gossamer::FileDescriptor socket = daemon.connect();
     std::string bytes(1 + random() % 300, '\0');
     for (char& byte : bytes)
       byte = static_cast<char>(random());

@@ -256,7 +256,7 @@ class Daemon : private PlayedHost {
     REQUIRE(mapped);
     if (memory.device) {
       share(*mapped, [&](Devices::Answer answer) {
-        devices_.map(std::to_array(memory.device->offer.uuid), UniqueFd(::dup(memory.device->descriptor.get())),
+        devices_.map(std::to_array(memory.device->offer.uuid), FileDescriptor(::dup(memory.device->descriptor.get())),
                      memory.device->bytes, std::move(answer));
       });
     }

@@ -286,7 +286,7 @@ class KeptNodeMemory {
     memory = std::move(*made);
   }
   [[nodiscard]] std::shared_ptr<NodeMemory> take_back() const {
-    auto taken = NodeMemory::take_back(UniqueFd(::fcntl(memory->to_keep(), F_DUPFD_CLOEXEC, 0)), shape_);
+    auto taken = NodeMemory::take_back(FileDescriptor(::fcntl(memory->to_keep(), F_DUPFD_CLOEXEC, 0)), shape_);
     if (!taken) throw std::runtime_error("the node's memory is not taken back");
     return taken;
   }
@@ -368,7 +368,7 @@ class DaemonProcess {
       }
     }
     ::close(ends[1]);
-    socket_ = UniqueFd(ends[0]);
+    socket_ = FileDescriptor(ends[0]);
   }
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
@@ -391,7 +391,7 @@ class DaemonProcess {
 
  private:
   pid_t pid_ = -1;
-  UniqueFd socket_;
+  FileDescriptor socket_;
   std::uint64_t exchanges_ = 0;
   std::uint64_t unresolved_ = 0;
 };

@@ -10,7 +10,7 @@
 #include <array>
 #include <random>
 
-#include "daemon/system/unique_fd.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -37,8 +37,8 @@ struct Serving {
     server = std::move(*opened);
   }
 
-  [[nodiscard]] UniqueFd connect() const {
-    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  [[nodiscard]] gossamer::FileDescriptor connect() const {
+    gossamer::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(server->endpoint().port());
@@ -49,7 +49,7 @@ struct Serving {
   }
 
   /// What comes back until the server closes.
-  [[nodiscard]] std::string rest(const UniqueFd& socket) {
+  [[nodiscard]] std::string rest(const gossamer::FileDescriptor& socket) {
     std::string text;
     REQUIRE(test::run_until(loop, [&] {
       std::array<char, 65536> part;
@@ -62,7 +62,7 @@ struct Serving {
   }
 
   [[nodiscard]] std::string ask(std::string_view bytes) {
-    const UniqueFd socket = connect();
+    const gossamer::FileDescriptor socket = connect();
     (void)::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     return rest(socket);
   }
@@ -87,7 +87,7 @@ TEST_CASE("a page is got, whole, and the connection closed") {
 
 TEST_CASE("a request may come in pieces, and without its body if only the head is asked for") {
   Serving serving;
-  const UniqueFd socket = serving.connect();
+  const gossamer::FileDescriptor socket = serving.connect();
   for (const char c : get("/a")) {
     REQUIRE(::send(socket.get(), &c, 1, MSG_NOSIGNAL) == 1);
     serving.loop.poll();
@@ -140,10 +140,10 @@ TEST_CASE("a request that does not end is too large at some point, and the answe
 
 TEST_CASE("a browser that stands still is closed after the timeout") {
   Serving serving(50ms);
-  const UniqueFd silent = serving.connect();
-  const UniqueFd slow = serving.connect();
+  const gossamer::FileDescriptor silent = serving.connect();
+  const gossamer::FileDescriptor slow = serving.connect();
   REQUIRE(::send(slow.get(), "GET ", 4, MSG_NOSIGNAL) == 4);
-  const UniqueFd never_reads = serving.connect();
+  const gossamer::FileDescriptor never_reads = serving.connect();
   const std::string request = get("/big");
   REQUIRE(::send(never_reads.get(), request.data(), request.size(), MSG_NOSIGNAL) > 0);
   REQUIRE(test::run_until(serving.loop, [&] { return serving.server->connections() == 3; }));
@@ -152,7 +152,7 @@ TEST_CASE("a browser that stands still is closed after the timeout") {
 
 TEST_CASE("connections that say nothing make way for new ones") {
   Serving serving;
-  std::vector<UniqueFd> silent;
+  std::vector<gossamer::FileDescriptor> silent;
   for (std::size_t i = 0; i < 2 * max_http_connections; ++i) {
     silent.push_back(serving.connect());
     serving.loop.poll();
@@ -178,7 +178,7 @@ TEST_CASE("garbage sent to the HTTP server is survived") {
       const auto at = static_cast<std::ptrdiff_t>(random() % (bytes.size() + 1));
       bytes.insert(bytes.begin() + at, static_cast<char>(random() % 256));
     }
-    const UniqueFd socket = serving.connect();
+    const gossamer::FileDescriptor socket = serving.connect();
     (void)::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     (void)::shutdown(socket.get(), SHUT_WR);
     const std::string reply = serving.rest(socket);

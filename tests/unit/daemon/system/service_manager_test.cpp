@@ -16,7 +16,7 @@ using Catch::Matchers::Contains;
 TEST_CASE("systemd is told what the daemon does, and that its loop turns") {
   const test::TemporaryFolder folder;
   const std::string path = (folder.path() / "notify").string();
-  const UniqueFd systemd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const gossamer::FileDescriptor systemd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto address = gossamer::layout::socket_address(path);
   REQUIRE(::bind(systemd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);
   ::setenv("NOTIFY_SOCKET", path.c_str(), 1);

@@ -30,7 +30,7 @@ TEST_CASE("a socket file is replaced only if nobody answers") {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "s";
   {
-    const UniqueFd dead(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    const gossamer::FileDescriptor dead(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
     const auto address = gossamer::layout::socket_address(path.string());
     REQUIRE(::bind(dead.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);
   }

@@ -119,7 +119,8 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost, publ
     if (cluster_.linked(i_, number_of(to))) cluster_.deliver(i_, number_of(to), message);
   }
   void copy(const NodeId& from, PullReply&& reply, float* target) override {
-    later(reply.fragment, [this, from, target, reply = std::move(reply)]() mutable {
+    const std::uint32_t f = reply.fragment;
+    later(f, [this, from, target, reply = std::move(reply)]() mutable {
       provide(reply.fragment);
       std::memcpy(target, reply.values.data.data(), reply.values.size());
       beginning().copied(from, std::move(reply), {.good = true});

@@ -289,7 +289,7 @@ void Life::tell_places() {
 void Life::detach(std::size_t index) {
   woken();
   const auto found = std::ranges::find(members, index, &SimMember::index);
-  const std::shared_ptr<SimMember> gone = *found;
+  const std::shared_ptr<SimMember> gone = std::move(*found);
   members.erase(found);
   tell_places();
   gone->set_detached();

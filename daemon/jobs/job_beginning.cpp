@@ -82,9 +82,11 @@ void JobBeginning::copy(const NodeId& from, PullReply&& reply, float* target) {
     std::string device_failure = {};
   };
   const std::uint32_t f = reply.fragment;
+  const Bytes values = reply.values;
+  const std::uint64_t hash = reply.hash;
   const ClientMemory& memory = client().memory();
   const bool taken = host_.workers().submit(
-      [values = reply.values, hash = reply.hash, target, f, &device = memory.device(), &memory, keep = job_.keep()] {
+      [values, hash, target, f, &device = memory.device(), &memory, keep = job_.keep()] {
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Copied{{.memory_error = error}};
         // The sum is made in place and leaves the values as they are: it only finds NaN and infinity.
         const std::size_t blocks = values.size() / (block_elements * sizeof(float));

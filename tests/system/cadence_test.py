@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import time
 import unittest
 from typing import List
@@ -11,7 +10,6 @@ import numpy as np
 
 from support import Client, SystemTest
 
-from cluster import toml  # support adds the folder to the path
 
 ELEMENTS = 10_000
 FRAGMENT_ELEMENTS = 4096
@@ -45,8 +43,7 @@ class Cadence(SystemTest):
 
         for client in clients:
             client.node.options["gossip"]["period_ms"] = 50
-            client.node.config.write_text(toml(client.node.options))
-            client.node.program.signal(signal.SIGHUP)
+            client.node.reload()
         begun = time.monotonic()
         self.step_until(
             lambda: all(

@@ -1,7 +1,6 @@
 """Members of the cluster: deaths are noticed in time, nodes that move are found again, large clusters keep few
 links."""
 
-import signal
 import time
 import unittest
 from typing import Dict, List
@@ -9,7 +8,6 @@ from typing import Dict, List
 import numpy as np
 
 from support import PATIENCE_S, Node, SystemTest, wait_until
-from cluster import toml
 
 ELEMENTS = 1000
 # The bound of the defaults for a LAN is a failed probe and the shortest suspicion, 5 s; the rest is for a busy machine.
@@ -71,8 +69,7 @@ class Members(SystemTest):
         self.know_each_other(nodes)
         elsewhere = "tcp://127.0.0.1:7"
         nodes[1].options["overlay"]["advertise"] = elsewhere
-        nodes[1].config.write_text(toml(nodes[1].options))
-        nodes[1].program.signal(signal.SIGHUP)
+        nodes[1].reload()
         wait_until(
             lambda: all(member(nodes[index], "node-2")["address"] == elsewhere for index in (0, 2)),
             PATIENCE_S,

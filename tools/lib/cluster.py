@@ -92,6 +92,12 @@ class Node:
         for section, values in options.items():
             self.options.setdefault(section, {}).update(values)
 
+    def reload(self) -> None:
+        """Lets the running daemon read its options again."""
+        assert self.program is not None
+        self.config.write_text(toml(self.options))
+        self.program.signal(signal.SIGHUP)
+
     def launch(self) -> None:
         """Starts the daemon; see wait_for_start()."""
         self.config.write_text(toml(self.options))

@@ -30,7 +30,7 @@ enum class TextForm : std::uint8_t {
   loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
 };
 
-/// What a number may be.
+/// The bounds and the unit of a number.
 struct NumberBounds {
   double least = 0;
   double most = 0;        ///< inclusive

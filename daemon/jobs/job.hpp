@@ -43,7 +43,7 @@ class Job : public std::enable_shared_from_this<Job>,
             private CheckpointSource,
             private gossip::ReplicaHost,
             private gossip::GroupHost,
-            private BeginningHost {
+            private gossip::BeginningHost {
  public:
   /// Refuses a client whose words are not valid.
   [[nodiscard]] static std::expected<std::shared_ptr<Job>, AttachRefusal> make(JobHost& host,
@@ -134,7 +134,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void complete(PullReply& reply) override;
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values,
               std::uint64_t publication_clock) override;
-  void lacks_memory(int error) override;  // also of BeginningHost
+  void lacks_memory(int error) override;  // also of gossip::BeginningHost
   // --- gossip::GroupHost
   void lacking(gossip::Member& member, std::uint32_t fragments) override;
   void lacks_room() override;
@@ -154,8 +154,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void tick_group();
   void set_first(std::shared_ptr<JobClient> client);
 
-  // --- BeginningHost
-  [[nodiscard]] std::shared_ptr<void> keep() override { return shared_from_this(); }
+  // --- gossip::BeginningHost
   [[nodiscard]] bool is_gone() const override { return ended_ || client_gone(); }
   void begin() override;
   void run_if_joined() override;
@@ -183,8 +182,8 @@ class Job : public std::enable_shared_from_this<Job>,
   gossip::Replica replica_;
   gossip::Executor executor_{replica_, memory_, *this};
   gossip::Group group_{replica_, executor_, memory_, *this};
-  JobBeginning beginning_work_{*this, host_, description_, memory_};
-  gossip::Beginning beginning_{beginning_work_, replica_, executor_, host_.id(), description_.job};
+  JobBeginning beginning_work_{[this] { return shared_from_this(); }, *this, host_, description_, memory_};
+  gossip::Beginning beginning_{*this, beginning_work_, replica_, executor_, host_.id(), description_.job};
   JobEnding ending_{replica_, executor_, group_};
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;

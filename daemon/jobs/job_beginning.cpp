@@ -86,7 +86,7 @@ void JobBeginning::copy(const NodeId& from, PullReply&& reply, float* target) {
   const std::uint64_t hash = reply.hash;
   const ClientMemory& memory = client().memory();
   const bool taken = host_.workers().submit(
-      [values, hash, target, f, &device = memory.device(), &memory, keep = job_.keep()] {
+      [values, hash, target, f, &device = memory.device(), &memory, keep = keep_()] {
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Copied{{.memory_error = error}};
         // The sum is made in place and leaves the values as they are: it only finds NaN and infinity.
         const std::size_t blocks = values.size() / (block_elements * sizeof(float));
@@ -95,7 +95,7 @@ void JobBeginning::copy(const NodeId& from, PullReply&& reply, float* target) {
                           device.sum({.publication = target}, blocks, target);
         return Copied{{.good = good}, good ? "" : device.failure()};
       },
-      [this, keep = job_.keep(), from, f, reply = std::move(reply)](Copied copied) mutable {
+      [this, keep = keep_(), from, f, reply = std::move(reply)](Copied copied) mutable {
         const bool lost = copied.outcome.memory_error == 0 && !copied.outcome.good && !job_.is_gone();
         if (lost && !copied.device_failure.empty()) {
           host_.log().warn("job {}: fragment {} of the model could not be written to the client's memory: {}",
@@ -121,7 +121,7 @@ bool JobBeginning::search() {
                         .restore = host_.checkpoints()->options().restore};
   return host_.checkpoints()->disk().submit(
       [query = std::move(query)] { return find_checkpoints(query); },
-      [this, keep = job_.keep()](CheckpointsFound&& found) { searched(std::move(found)); });
+      [this, keep = keep_()](CheckpointsFound&& found) { searched(std::move(found)); });
 }
 
 void JobBeginning::searched(CheckpointsFound&& found) {
@@ -139,7 +139,7 @@ bool JobBeginning::read(const Saved& saved, std::uint32_t f, float* target) {
   const ClientMemory& memory = client().memory();
   const std::uint64_t first = std::uint64_t{f} * description_.fragment_elements;
   const std::uint64_t elements = std::min<std::uint64_t>(description_.elements - first, description_.fragment_elements);
-  ReadFragment task{.keep = job_.keep(),
+  ReadFragment task{.keep = keep_(),
                     .memory = memory,
                     .file = found(saved).file(),
                     .blocks = (elements + block_elements - 1) / block_elements,
@@ -147,10 +147,9 @@ bool JobBeginning::read(const Saved& saved, std::uint32_t f, float* target) {
                     .target = target,
                     .device = memory.device(),
                     .fragment = f};
-  return host_.checkpoints()->disk().submit(std::move(task),
-                                            [this, keep = job_.keep(), saved, f, target](std::string&& problem) {
-                                              beginning().read(saved, f, target, problem);
-                                            });
+  return host_.checkpoints()->disk().submit(
+      std::move(task),
+      [this, keep = keep_(), saved, f, target](std::string&& problem) { beginning().read(saved, f, target, problem); });
 }
 
 void JobBeginning::settle_import() {
@@ -164,7 +163,7 @@ void JobBeginning::settle_import() {
                                    from.string(), error.message())
                      : std::string();
       },
-      [this, keep = job_.keep()](std::string&& problem) {
+      [this, keep = keep_()](std::string&& problem) {
         if (!problem.empty()) host_.log().warn("job {}: {}", description_.name, problem);
       });
   if (!taken) host_.log().warn("job {}: {} stays", description_.name, from.string());

@@ -1,11 +1,14 @@
-// What a job's beginning (gossip/replica/beginning.hpp) asks of this node: checkpoints, workers, the client's memory.
+// Carries out what the beginning of a job (gossip/replica/beginning.hpp) asks of its node: it reads checkpoints, and
+// writes pulled values to the client's memory.
 //
 // Owned by Job. Everything runs on the loop's thread except the copying and reading of values.
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "daemon/jobs/checkpoint_search.hpp"
 #include "daemon/jobs/job_host.hpp"
@@ -14,36 +17,23 @@
 
 namespace gossamer::daemon {
 
-/// The job as its beginning sees it.
-class BeginningHost {
- public:
-  virtual ~BeginningHost() = default;
-  /// The returned pointer keeps the job, and with it all memory, while work is under way.
-  [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
-  /// The job has ended, or its client is gone: results are not wanted any more.
-  [[nodiscard]] virtual bool is_gone() const = 0;
-  /// The search is over: the other nodes are to be told of the job.
-  virtual void begin() = 0;
-  /// The model is decided on. The job runs once the client has taken it over.
-  virtual void run_if_joined() = 0;
-  /// There was no memory for a fragment; `error` is an errno value.
-  virtual void lacks_memory(int error) = 0;
-};
-
 class JobBeginning : public gossip::BeginningWork {
  public:
-  JobBeginning(BeginningHost& job, JobHost& host, const JobInfo& description, JobMemory& memory)
-      : job_(job), host_(host), description_(description), memory_(memory), began_us_(host.now_us()) {}
+  /// `keep` returns a pointer that keeps the job, and with it all memory, while work is under way.
+  JobBeginning(std::function<std::shared_ptr<void>()> keep, const gossip::BeginningHost& job, JobHost& host,
+               const JobInfo& description, JobMemory& memory)
+      : keep_(std::move(keep)),
+        job_(job),
+        host_(host),
+        description_(description),
+        memory_(memory),
+        began_us_(host.now_us()) {}
 
   /// Renames the imported file once its model has been taken over, so that it is not taken again.
   void settle_import();
 
   // --- gossip::BeginningWork
   [[nodiscard]] TimeUs beginning_now_us() const override { return host_.now_us(); }
-  [[nodiscard]] bool is_gone() const override { return job_.is_gone(); }
-  void begin() override { job_.begin(); }
-  void run_if_joined() override { job_.run_if_joined(); }
-  void lacks_memory(int error) override { job_.lacks_memory(error); }
   void ask(const NodeId& to, const Message& message) override { host_.send(to, message); }
   void copy(const NodeId& from, PullReply&& reply, float* target) override;
   bool search() override;
@@ -63,7 +53,8 @@ class JobBeginning : public gossip::BeginningWork {
   [[nodiscard]] JobClient& client() const { return *memory_.first(); }
   [[nodiscard]] std::filesystem::path folder() const;
 
-  BeginningHost& job_;
+  const std::function<std::shared_ptr<void>()> keep_;
+  const gossip::BeginningHost& job_;
   JobHost& host_;
   const JobInfo& description_;
   JobMemory& memory_;

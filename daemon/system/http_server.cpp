@@ -1,7 +1,6 @@
 // Connections and requests of http_server.hpp.
 
 #include "daemon/system/http_server.hpp"
-#include "daemon/system/accepting.hpp"
 
 #include <fmt/format.h>
 
@@ -15,6 +14,7 @@
 #include <map>
 #include <utility>
 
+#include "daemon/system/accepting.hpp"
 #include "peer/address.hpp"
 
 namespace gossamer::daemon {

@@ -14,13 +14,14 @@ constexpr TimeUs settle_timeout_us = 5 * us_per_s;
 
 }  // namespace
 
-Beginning::Beginning(BeginningWork& work, Replica& replica, Executor& executor, const NodeId& self, const JobKey& job,
-                     JoiningOptions options)
-    : work_(work),
+Beginning::Beginning(BeginningHost& job, BeginningWork& work, Replica& replica, Executor& executor, const NodeId& self,
+                     const JobKey& key, JoiningOptions options)
+    : job_(job),
+      work_(work),
       replica_(replica),
       executor_(executor),
       self_(self),
-      job_(job),
+      key_(key),
       options_(options),
       began_us_(work.beginning_now_us()),
       copying_(replica.fragment_count()) {
@@ -57,15 +58,15 @@ bool Beginning::is_given(std::uint32_t f) const {
 // --- searching ----------------------------------------------------------------------------------------------------
 
 void Beginning::search() {
-  if (!work_.search()) return work_.begin();
+  if (!work_.search()) return job_.begin();
   stage_ = Searching{};
 }
 
 void Beginning::searched(std::vector<Saved> found) {
-  if (!is_searching() || work_.is_gone()) return;
+  if (!is_searching() || job_.is_gone()) return;
   candidates_ = std::move(found);
   stage_ = Over{};
-  work_.begin();
+  job_.begin();
 }
 
 // --- joining ------------------------------------------------------------------------------------------------------
@@ -74,12 +75,12 @@ void Beginning::join(std::uint64_t clock) {
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     blocks.push_back(static_cast<std::uint32_t>(replica_.buffers(f).block_count()));
-  stage_.emplace<Joining>(options_, self_, job_, clock, std::move(blocks));
+  stage_.emplace<Joining>(options_, self_, key_, clock, std::move(blocks));
 }
 
 template <class Feed>
 void Beginning::decide(Feed feed) {
-  if (joining() == nullptr || work_.is_gone()) return;
+  if (joining() == nullptr || job_.is_gone()) return;
   Joining::Actions actions;
   feed(*joining(), actions);
   for (const auto& ask : actions.ask)
@@ -105,7 +106,7 @@ void Beginning::joined(const Joining& joining) {
   } else {
     work_.begins_with_own();
   }
-  work_.run_if_joined();
+  job_.run_if_joined();
 }
 
 void Beginning::link_up(const NodeId& node) {
@@ -129,7 +130,7 @@ void Beginning::tick(bool settled) {
   if (is_searching() && now_us - began_us_ >= search_patience_us) {
     stage_ = Over{};
     work_.search_is_slow();
-    work_.begin();
+    job_.begin();
   }
   decide([&](Joining& joining, Joining::Actions& out) {
     joining.tick(settled || now_us - began_us_ > settle_timeout_us, now_us, out);
@@ -153,9 +154,9 @@ void Beginning::pulled(const NodeId& from, PullReply&& reply) {
 void Beginning::copied(const NodeId& from, PullReply&& reply, const PulledCopy& copy) {
   copying_[reply.fragment] = false;
   replica_.end_taking(reply.fragment, {.there = copy.memory_error == 0});
-  if (work_.is_gone()) return;
+  if (job_.is_gone()) return;
   if (copy.memory_error != 0) {
-    work_.lacks_memory(copy.memory_error);
+    job_.lacks_memory(copy.memory_error);
     return hold_back(from, std::move(reply));
   }
   if (!copy.good) reply.reason = RefuseReason::not_finite;
@@ -200,7 +201,7 @@ void Beginning::read_next() {
 void Beginning::read(const Saved& saved, std::uint32_t f, const float* target, const std::string& problem) {
   if (target != nullptr) replica_.end_taking(f, {.there = true});
   auto* restoring = std::get_if<Restoring>(&stage_);
-  if (work_.is_gone() || restoring == nullptr || restoring->saved.front() != saved) return;
+  if (job_.is_gone() || restoring == nullptr || restoring->saved.front() != saved) return;
   if (!problem.empty()) return restore_failed(problem);
   if (target != nullptr && replica_.lean()) give(f);
   work_.set_fragments_pulled(++restoring->next);
@@ -219,7 +220,7 @@ void Beginning::restore_failed(const std::string& why) {
   if (!restoring.saved.empty()) return read_next();
   stage_ = Over{};
   work_.begins_with_own();
-  work_.run_if_joined();
+  job_.run_if_joined();
 }
 
 void Beginning::restored() {
@@ -239,7 +240,7 @@ void Beginning::restored() {
   }
   take_over(saved->clock(), saved->cursor());
   work_.begins_with(saved);
-  work_.run_if_joined();
+  job_.run_if_joined();
 }
 
 }  // namespace gossamer::gossip

@@ -8,8 +8,8 @@
 // saved model is read and checked before the client is given any of it, so that a damaged one leaves the client's own
 // model as it is. (Lean memory has no room for a whole model: it is read twice, to check it and to give it.)
 //
-// A state machine: messages, results and time come in, and what is to be done is asked of BeginningWork, which reports
-// its results. The daemon and the simulator use it. One owner, one thread; an exception is marked "any thread".
+// A state machine: messages, results and time come in, and what is to be done is asked of BeginningHost and
+// BeginningWork, which reports its results. The daemon and the simulator use it. One owner, one thread.
 
 #pragma once
 
@@ -43,19 +43,10 @@ struct PulledCopy {
   bool good = false;     ///< the values are there, as they were sent, and finite
 };
 
-class Beginning;
-
-/// What a beginning asks for.
-class BeginningWork {
+/// The job as its beginning sees it.
+class BeginningHost {
  public:
-  using Saved = std::shared_ptr<SavedModel>;
-
-  virtual ~BeginningWork() = default;
-  /// Where results are reported.
-  void set_beginning(Beginning& beginning) { beginning_ = &beginning; }
-
-  // --- the job
-  [[nodiscard]] virtual TimeUs beginning_now_us() const = 0;
+  virtual ~BeginningHost() = default;
   /// The job has ended, or its client is gone: results are not wanted any more.
   [[nodiscard]] virtual bool is_gone() const = 0;
   /// The search is over: the other nodes are to be told of the job.
@@ -64,6 +55,20 @@ class BeginningWork {
   virtual void run_if_joined() = 0;
   /// There was no memory for a fragment; `error` is an errno value.
   virtual void lacks_memory(int error) = 0;
+};
+
+class Beginning;
+
+/// The node as a beginning sees it: other nodes, files, and the client's memory.
+class BeginningWork {
+ public:
+  using Saved = std::shared_ptr<SavedModel>;
+
+  virtual ~BeginningWork() = default;
+  /// Where results are reported.
+  void set_beginning(Beginning& beginning) { beginning_ = &beginning; }
+
+  [[nodiscard]] virtual TimeUs beginning_now_us() const = 0;
 
   // --- other nodes
   /// A message that is lost is sent again after some time.
@@ -105,11 +110,11 @@ class Beginning {
  public:
   using Saved = BeginningWork::Saved;
 
-  Beginning(BeginningWork& work, Replica& replica, Executor& executor, const NodeId& self, const JobKey& job,
-            JoiningOptions options = {});
+  Beginning(BeginningHost& job, BeginningWork& work, Replica& replica, Executor& executor, const NodeId& self,
+            const JobKey& key, JoiningOptions options = {});
 
   // --- steps
-  /// Searches for saved models, then calls BeginningWork::begin(); at once if there is nowhere to search.
+  /// Searches for saved models, then calls BeginningHost::begin(); at once if there is nowhere to search.
   void search();
   /// Joins the nodes that run the job, with a model of this clock.
   void join(std::uint64_t clock);
@@ -169,11 +174,12 @@ class Beginning {
   [[nodiscard]] Joining* joining() { return std::get_if<Joining>(&stage_); }
   [[nodiscard]] const Joining* joining() const { return std::get_if<Joining>(&stage_); }
 
+  BeginningHost& job_;
   BeginningWork& work_;
   Replica& replica_;
   Executor& executor_;
   const NodeId self_;
-  const JobKey job_;
+  const JobKey key_;
   const JoiningOptions options_;
   std::variant<Over, Searching, Joining, Restoring> stage_;
   TimeUs began_us_;

@@ -19,14 +19,14 @@
 
 namespace gossamer::ctl {
 
-/// What a command leaves to main.
+/// How a command has ended; main prints the text and exits with the status.
 struct CommandEnd {
   std::string text = {};  ///< for standard output
   int status = 0;         ///< the exit status
 };
 using CommandResult = std::expected<CommandEnd, ControlError>;
 
-/// What a command is told beside its own options.
+/// How main runs a command: the daemon to ask, and the form of the answer.
 struct Invocation {
   std::vector<std::string> sockets;  ///< where the daemon may answer
   bool as_json = false;

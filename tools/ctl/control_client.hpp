@@ -20,7 +20,7 @@ struct ControlError {
   std::string message;  ///< for people, with what to do
 };
 
-/// What was asked for has failed, or the answer cannot be used.
+/// The error for a request that has failed, or for an answer that cannot be used.
 [[nodiscard]] inline std::unexpected<ControlError> failure(std::string message) {
   return std::unexpected(ControlError{Failure::bad_answer, std::move(message)});
 }

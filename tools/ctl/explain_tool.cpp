@@ -42,7 +42,7 @@ CommandResult explain(const ExplainOptions& options, const Invocation& call) {
   const auto earlier = look(call);
   if (!earlier) return std::unexpected(earlier.error());
   const auto id = find_node(*earlier, options.node);
-  if (!id) return std::unexpected(ControlError{Failure::bad_answer, id.error()});
+  if (!id) return failure(id.error());
   std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
   const auto later = look(call);
   if (!later) return std::unexpected(later.error());

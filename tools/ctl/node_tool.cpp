@@ -24,9 +24,7 @@ JsonAnswer leave_within(double timeout_s, const Invocation& call) {
     if (!status && status.error().failure == Failure::no_daemon) return json{{"left", true}};
     std::this_thread::sleep_for(leave_poll);
   }
-  return std::unexpected(
-      ControlError{Failure::bad_answer,
-                   "the daemon is still there: its log says why; 'systemctl stop gossamerd', or SIGTERM, ends it"});
+  return failure("the daemon is still there: its log says why; 'systemctl stop gossamerd', or SIGTERM, ends it");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -18,10 +19,8 @@ struct Members {
   const json& object;
 
   [[nodiscard]] bool has(const char* name) const { return object.contains(name); }
-  [[nodiscard]] double number(const char* name) const { return has(name) ? object.at(name).get<double>() : 0; }
-  [[nodiscard]] std::string string(const char* name) const {
-    return has(name) ? safe_text(object.at(name).get<std::string>()) : "-";
-  }
+  [[nodiscard]] double number(const char* name) const { return number_of(object, name); }
+  [[nodiscard]] std::string string(const char* name) const { return text_of(object, name, "-"); }
   [[nodiscard]] Cell text(const char* name) const { return {string(name)}; }
   /// A number as `show` writes it.
   [[nodiscard]] Cell as(const char* name, std::string (*show)(double)) const {

@@ -69,7 +69,10 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
 
 /// A task's arithmetic runs at the end of its time and reports at once. The fragment is held meanwhile, so nothing else
 /// touches it, and the change is one event.
-class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost, public gossip::BeginningWork {
+class Cluster::Machine : public ExchangeMemory,
+                         public gossip::ReplicaHost,
+                         public gossip::BeginningHost,
+                         public gossip::BeginningWork {
  public:
   Machine(Cluster& cluster, std::size_t i) : ExchangeMemory(cluster.nodes_[i].client.kept), cluster_(cluster), i_(i) {}
 
@@ -110,18 +113,20 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost, publ
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
   void lacks_memory(int) override {}
 
-  // --- gossip::BeginningWork
-  [[nodiscard]] TimeUs beginning_now_us() const override { return cluster_.now_us(); }
+  // --- gossip::BeginningHost
   [[nodiscard]] bool is_gone() const override { return !cluster_.nodes_[i_].client.alive; }
   void begin() override { cluster_.begin(i_); }
   void run_if_joined() override { cluster_.run_if_joined(i_); }
+
+  // --- gossip::BeginningWork
+  [[nodiscard]] TimeUs beginning_now_us() const override { return cluster_.now_us(); }
   void ask(const NodeId& to, const Message& message) override {
     if (cluster_.linked(i_, number_of(to))) cluster_.deliver(i_, number_of(to), message);
   }
   void copy(const NodeId& from, PullReply&& reply, float* target) override {
     const std::uint32_t f = reply.fragment;
     later(f, [this, from, target, reply = std::move(reply)]() mutable {
-      provide(reply.fragment);
+      make_room(reply.fragment);
       std::memcpy(target, reply.values.data.data(), reply.values.size());
       beginning().copied(from, std::move(reply), {.good = true});
     });
@@ -172,6 +177,10 @@ class Cluster::Machine : public ExchangeMemory, public gossip::ReplicaHost, publ
 
  private:
   [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
+  /// Only lean memory lacks room for a fragment; elsewhere its publication stays.
+  void make_room(std::uint32_t f) {
+    if (cluster_.options_.lean_window > 0) provide(f);
+  }
   /// Does something after the time that work on the fragment takes.
   void later(std::uint32_t f, Schedule::Action action) {
     cluster_.at_replica(i_, cluster_.now_us() + cluster_.task_time_us(cluster_.elements_of(f)), std::move(action));
@@ -228,7 +237,7 @@ bool Cluster::Machine::search() {
 bool Cluster::Machine::read(const Saved& saved, std::uint32_t f, float* target) {
   later(f, [this, saved, f, target] {
     if (target != nullptr) {
-      provide(f);
+      make_room(f);
       const auto [first, last] = cluster_.range_of(f);
       std::copy_n(saved_in(*saved).values.begin() + static_cast<std::ptrdiff_t>(first), last - first, target);
     }
@@ -247,8 +256,8 @@ void Cluster::replace_replica(std::size_t i, std::unique_ptr<Replica> replica) {
   node.machine = std::make_unique<Machine>(*this, i);
   node.replica = std::move(replica);
   node.executor = std::make_unique<gossip::Executor>(*node.replica, *node.machine, *node.machine);
-  node.beginning = std::make_unique<gossip::Beginning>(*node.machine, *node.replica, *node.executor, id_of(i), job,
-                                                       options_.joining);
+  node.beginning = std::make_unique<gossip::Beginning>(*node.machine, *node.machine, *node.replica, *node.executor,
+                                                       id_of(i), job, options_.joining);
 }
 
 // --- nodes --------------------------------------------------------------------------------------------------------

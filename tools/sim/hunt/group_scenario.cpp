@@ -378,7 +378,7 @@ void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
   });
 }
 
-// --- the scenario
+// --- the scenario ----------------------------------------------------------------------------------------------------
 
 Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random(seed) {
   const auto count = static_cast<std::size_t>(between(random, 1, 3));
@@ -503,7 +503,7 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
   });
 }
 
-// --- clients
+// --- clients ---------------------------------------------------------------------------------------------------------
 
 bool Scenario::all_run() const {
   return std::ranges::all_of(nodes, [](const GroupNode& node) {
@@ -553,7 +553,7 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
           .commits = word.commits};
 }
 
-// --- clients that go and come
+// --- clients that go and come ----------------------------------------------------------------------------------------
 
 /// All that the node's clients have trained is published, and the daemon has had time to take it in.
 bool Scenario::is_quiet(const GroupNode& node) const {
@@ -594,7 +594,7 @@ void Scenario::change_clients() {
   });
 }
 
-// --- from beginning to end
+// --- from beginning to end -------------------------------------------------------------------------------------------
 
 GroupOutcome Scenario::run() {
   for (std::size_t i = 0; i < nodes.size(); ++i) {

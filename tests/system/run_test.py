@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import shlex
 import signal
 import subprocess
@@ -204,7 +205,9 @@ class Run(unittest.TestCase):
     def test_the_status_after_a_signal_is_what_the_clients_make_of_it(self) -> None:
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             ready = self.file(f"ready-{one.name}")
-            launcher = self.start("--restart", "always", "--", *sh(f"echo > {ready}; exec sleep 1000"))
+            # No exec: a SIGINT that dash hears on the way there is lost.
+            script = f"echo > {ready}; while :; do sleep 0.1; done"
+            launcher = self.start("--restart", "always", "--", *sh(script))
             self.wait_for_lines(ready, 1)
             launcher.send_signal(one)
             self.assertEqual(launcher.wait(LIMIT_S), 128 + one)
@@ -303,11 +306,10 @@ class Run(unittest.TestCase):
         """The launcher waits with its clients, and still hears signals."""
         read, write = os.pipe()
         self.addCleanup(os.close, read)
-        ready = self.file("ready")
-        script = f"echo > {ready}; exec yes {self.folder}"
-        launcher = self.start("--grace", "1000", "--", *sh(script), stdout=write, stderr=subprocess.DEVNULL)
+        launcher = self.start("--grace", "1000", "--", "yes", str(self.folder), stdout=write, stderr=subprocess.DEVNULL)
         os.close(write)
-        self.wait_for_lines(ready, 1)
+        readable, _, _ = select.select([read], [], [], PATIENCE_S)
+        self.assertTrue(readable, "the client writes")
         launcher.send_signal(signal.SIGINT)
         # The launcher and its guard name the folder, too.
         wait_until(lambda: len(programs_naming(self.folder)) == 2, PATIENCE_S, "the client is gone")

@@ -30,17 +30,28 @@ void Workers::work() {
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
-    Entry entry = std::move(queue_.front());
-    queue_.pop_front();
-    ++running_;
-    lock.unlock();
-    [&]() noexcept { entry.task(); }();  // noexcept: an exception here is a broken invariant and ends the process
-    entry.task = nullptr;                // its memory is released before `done` runs
-    lock.lock();
-    ++finished_;
-    if (--running_ == 0) idle_.notify_all();
-    asio::post(loop_, std::move(entry.done));  // under the lock, so that `done` never finds its own task still counted
+    run_front(lock);
   }
+}
+
+bool Workers::run_one() {
+  std::unique_lock lock(mutex_);
+  if (queue_.empty()) return false;
+  run_front(lock);
+  return true;
+}
+
+void Workers::run_front(std::unique_lock<std::mutex>& lock) {
+  Entry entry = std::move(queue_.front());
+  queue_.pop_front();
+  ++running_;
+  lock.unlock();
+  [&]() noexcept { entry.task(); }();  // noexcept: an exception here is a broken invariant and ends the process
+  entry.task = nullptr;                // its memory is released before `done` runs
+  lock.lock();
+  ++finished_;
+  if (--running_ == 0) idle_.notify_all();
+  asio::post(loop_, std::move(entry.done));  // under the lock, so that `done` never finds its own task still counted
 }
 
 void Workers::refuse() {

@@ -29,7 +29,7 @@ class Workers {
   /// This many tasks may wait for a worker unless the constructor gets another number.
   static constexpr std::size_t default_capacity = 4096;
 
-  /// `loop` outlives the pool. `threads` ≥ 1.
+  /// `loop` outlives the pool. Without threads only run_one() runs tasks.
   Workers(asio::io_context& loop, std::size_t threads, std::size_t capacity = default_capacity);
   ~Workers() { stop(); }
   Workers(const Workers&) = delete;
@@ -47,6 +47,9 @@ class Workers {
     return submit(Work([task = std::move(task), result]() mutable { *result = std::make_unique<Result>(task()); }),
                   Work([done = std::move(done), result]() mutable { done(std::move(**result)); }));
   }
+
+  /// Runs the task that has waited longest on the caller's thread, and posts its `done`. Returns false if none waits.
+  bool run_one();
 
   /// Lets running tasks finish, drops tasks that have not begun (their `done` never runs), and joins the threads. The
   /// `done` of finished tasks is still posted to the loop. Idempotent.
@@ -68,6 +71,7 @@ class Workers {
   };
 
   void work();
+  void run_front(std::unique_lock<std::mutex>& lock);
   /// No task begins after this call, and waiting tasks are dropped.
   void refuse();
 

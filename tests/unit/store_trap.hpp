@@ -35,7 +35,7 @@ class StoreTrap {
  public:
   /// Kills the process before its store number `kill_at` (from 1; 0: never) to `bytes` bytes from `base` (whole pages),
   /// or to a stretch that was armed before. `stores` counts them where the parent can read it. From `bulk_at` on, also
-  /// whole pages, one store is like the next: of a run of them two count, the first and one further on.
+  /// whole pages, one store is like the next: of a run of them two count, the first and one further on, or its end.
   static void arm(void* base, std::size_t bytes, std::uint64_t kill_at, std::atomic<std::uint64_t>& stores,
                   std::size_t bulk_at = SIZE_MAX) {
     if (count_ == stretches_.size()) abort();
@@ -52,6 +52,16 @@ class StoreTrap {
     sigaction(SIGTRAP, &action, nullptr);
     protect(stretch, false, PROT_READ);
     protect(stretch, true, PROT_READ);
+  }
+  /// What was let through is watched again. Of a short run the second store that counts is its end.
+  static void end_run() {
+    if (step_through_ && run_ > 0) {
+      stores_->fetch_sub(1);
+      count();
+    }
+    for (std::size_t i = 0; run_ > 0 && i < count_; ++i)
+      protect(stretches_[i], true, PROT_READ);
+    run_ = 0;
   }
   static void disarm() {
     for (; count_ > 0; --count_) {
@@ -92,8 +102,8 @@ class StoreTrap {
     bulk_ = at >= stretches_[open_].base + stretches_[open_].single_bytes;
     bool step = true;
     if (!bulk_) {
-      count();
       end_run();
+      count();
     } else if (run_ == 0) {
       count();
       // Stepping takes long, and is for nothing in a run that ends as it should.
@@ -110,12 +120,6 @@ class StoreTrap {
   static void after_store(int, siginfo_t*, void* context) {
     protect(stretches_[open_], bulk_, PROT_READ);
     static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~trap_flag;
-  }
-  /// What was let through is watched again.
-  static void end_run() {
-    for (std::size_t i = 0; run_ > 0 && i < count_; ++i)
-      protect(stretches_[i], true, PROT_READ);
-    run_ = 0;
   }
   static const char* end_of(const Stretch& stretch) { return stretch.base + stretch.single_bytes + stretch.bulk_bytes; }
 

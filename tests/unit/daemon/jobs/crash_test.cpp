@@ -55,7 +55,9 @@ using Values = std::array<double, fragments>;
 class Trial {
  public:
   /// `joins`: machine A's model is to be taken over from B; otherwise both run already. `lean`: both trainers' memory.
-  Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false, bool lean = false)
+  /// `stores_before`: see Life.
+  Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false, bool lean = false,
+        std::vector<std::uint64_t> stores_before = {})
       : trainer_a_(64, lean ? lean_elements : elements, lean),
         trainer_b_(first_b, lean ? lean_elements : elements, lean),
         b_({.id = node(2), .other = node(1), .incarnation = 1'000, .trainers = {{&trainer_b_.memory}}}) {
@@ -66,7 +68,8 @@ class Trial {
                                                                  : misbehave<Conduct::correction_twice>,
              .stores = &*stores_,
              .kill_at = kill_at,
-             .bulk = lean});
+             .bulk = lean,
+             .stores_before = std::move(stores_before)});
     b_link_ = a_link_ = Turn::Link::up;
     note();
     for (std::uint32_t f = 0; f < fragments; ++f)
@@ -120,7 +123,9 @@ class Trial {
     }
   }
   [[nodiscard]] std::uint64_t stores() const { return *stores_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& stores_before() const { return a_->stores_before(); }
   [[nodiscard]] std::uint64_t exchanges() const { return b_.exchanges(); }
+  [[nodiscard]] bool killed() const { return killed_; }
 
  private:
   [[nodiscard]] bool has_the_others_model() const {
@@ -152,6 +157,7 @@ class Trial {
                             .link = std::exchange(a_link_, Turn::Link::as_it_was),
                             .messages = std::exchange(to_a_, {})});
     died_ = !from_a;
+    killed_ = killed_ || died_;
     if (died_) return false;
     heard_of_ = true;
     trainer_a_.step();
@@ -236,69 +242,47 @@ class Trial {
   std::vector<Values> history_a_;  ///< by exchanges only, at the end of each turn
   std::vector<Values> history_b_;
   Values sum_{};
-  bool died_ = false;      ///< machine A's daemon
+  bool died_ = false;      ///< machine A's daemon, in the last turn
+  bool killed_ = false;    ///< it, in any turn
   bool heard_of_ = false;  ///< it has been there at all: its client resumes
 };
+
+/// Kills a daemon before each of its stores. Returns how many there are in a run that nobody kills.
+std::uint64_t kill_at_each_store(bool joins, bool lean) {
+  const auto run = [&](Trial& trial) { return joins ? trial.run_joining() : trial.run(); };
+  Trial whole(Conduct::as_built, 0, joins, lean);
+  REQUIRE(run(whole) == "");
+  if (!joins && !lean) CHECK(whole.exchanges() >= 2 * fragments);
+  const std::uint64_t stores = whole.stores();
+  REQUIRE(stores < 5'000);
+  std::map<std::string, std::vector<std::uint64_t>> faults;
+  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
+    Trial trial(Conduct::as_built, kill_at, joins, lean, whole.stores_before());
+    std::string found = run(trial);
+    if (found.empty() && !trial.killed()) found = "not killed";
+    if (!found.empty()) faults[found].push_back(kill_at);
+  }
+  for (const auto& [fault, at] : faults)
+    FAIL_CHECK(fault << ", killed before store " << at.front() << " and " << at.size() - 1 << " others of " << stores);
+  return stores;
+}
 
 }  // namespace
 
 TEST_CASE("a daemon killed before any of its stores leaves nothing half done and nothing done twice") {
-  std::uint64_t stores = 0;
-  {
-    Trial whole(Conduct::as_built, 0);
-    REQUIRE(whole.run() == "");
-    stores = whole.stores();
-    CHECK(whole.exchanges() >= 2 * fragments);
-  }
   // A correction to each fragment at least, each with its words; a vector has at most 64 bytes.
-  CHECK(stores > 2 * elements * sizeof(float) / 64);
-  REQUIRE(stores < 5'000);
-  std::map<std::string, std::vector<std::uint64_t>> faults;
-  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
-    Trial trial(Conduct::as_built, kill_at);
-    if (const std::string found = trial.run(); !found.empty()) faults[found].push_back(kill_at);
-  }
-  for (const auto& [fault, at] : faults)
-    FAIL_CHECK(fault << ", killed before store " << at.front() << " and " << at.size() - 1 << " others of " << stores);
+  CHECK(kill_at_each_store(/*joins=*/false, /*lean=*/false) > 2 * elements * sizeof(float) / 64);
 }
 
 TEST_CASE("a daemon killed before any of its stores while a model is taken over leaves none half taken over") {
-  std::uint64_t stores = 0;
-  {
-    Trial whole(Conduct::as_built, 0, /*joins=*/true);
-    REQUIRE(whole.run_joining() == "");
-    stores = whole.stores();
-  }
-  CHECK(stores > elements * sizeof(float) / 64 + 2 * fragments);
-  REQUIRE(stores < 5'000);
-  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
-    Trial trial(Conduct::as_built, kill_at, /*joins=*/true);
-    const std::string found = trial.run_joining();
-    if (!found.empty()) FAIL_CHECK(found << ", killed before store " << kill_at << " of " << stores);
-  }
+  CHECK(kill_at_each_store(/*joins=*/true, /*lean=*/false) > elements * sizeof(float) / 64 + 2 * fragments);
 }
 
 TEST_CASE("a daemon killed before any of its stores to lean memory leaves nothing half done, nor memory behind") {
   const bool joins = GENERATE(false, true);
   CAPTURE(joins);
-  const auto run = [&](std::uint64_t kill_at, std::uint64_t& stores) {
-    Trial trial(Conduct::as_built, kill_at, joins, /*lean=*/true);
-    std::string found = joins ? trial.run_joining() : trial.run();
-    stores = trial.stores();
-    return found;
-  };
-  std::uint64_t stores = 0;
-  REQUIRE(run(0, stores) == "");
   // Words that hand a fragment over, take it back and say that it is empty, and values between them.
-  CHECK(stores > 5 * fragments);
-  REQUIRE(stores < 5'000);
-  std::map<std::string, std::vector<std::uint64_t>> faults;
-  for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
-    std::uint64_t reached = 0;
-    if (const std::string found = run(kill_at, reached); !found.empty()) faults[found].push_back(kill_at);
-  }
-  for (const auto& [fault, at] : faults)
-    FAIL_CHECK(fault << ", killed before store " << at.front() << " and " << at.size() - 1 << " others of " << stores);
+  CHECK(kill_at_each_store(joins, /*lean=*/true) > 5 * fragments);
 }
 
 TEST_CASE("the same trial finds a daemon that stores in the wrong order, or applies a correction twice") {

@@ -43,12 +43,14 @@ class Trial {
     Meanwhile meanwhile = Meanwhile::nothing;
     std::uint64_t kill_again_at = 0;  ///< of its successor's stores; 0: that lives
   };
-  Trial(const Way& way, std::uint64_t kill_at) : way_(way) {
+  /// `stores_before`: see Life.
+  Trial(const Way& way, std::uint64_t kill_at, std::vector<std::uint64_t> stores_before = {}) : way_(way) {
     start_a({.incarnation = 2'000,
              .trainers = {{&one_.memory, true}, {&two_.memory, false}},
              .stores = &*stores_,
              .kill_at = kill_at,
-             .bulk = true});
+             .bulk = true,
+             .stores_before = std::move(stores_before)});
     if (way.with_b) {
       b_.emplace(Life{.id = node(2),
                       .other = node(1),
@@ -64,7 +66,10 @@ class Trial {
     try {
       for (int turn = 0; turn < turns; ++turn) {
         present_ = turn < 2 ? first_only : both;
-        if (!exchange()) return after_death();
+        if (!exchange()) {
+          killed_ = true;
+          return after_death();
+        }
         if (two_.state() == layout::RunState::running) train(turn);
       }
       stores_in_turns_ = *stores_;
@@ -76,6 +81,8 @@ class Trial {
   }
   /// Before all that is left is to settle.
   [[nodiscard]] std::uint64_t stores() const { return stores_in_turns_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& stores_before() const { return a_->stores_before(); }
+  [[nodiscard]] bool killed() const { return killed_; }
   [[nodiscard]] std::uint64_t exchanges() const { return b_ ? b_->exchanges() : 0; }
   [[nodiscard]] bool trained() const { return one_.trained(0) > 0 && two_.trained(0) > 0; }
 
@@ -306,7 +313,8 @@ class Trial {
   std::uint32_t present_ = first_only;
   int steps_ = 0;
   bool alone_ = false;  ///< machine A, from the death on
-  bool died_ = false;   ///< its daemon
+  bool died_ = false;   ///< its daemon, in the last turn
+  bool killed_ = false;
 };
 
 /// Of the successor's stores: what it takes over, and its first rounds.
@@ -315,21 +323,21 @@ constexpr std::uint64_t most_stores_of_successor = 120;
 /// Faults found in trials with a kill at every `stride`-th store, by what they are. The clients come back in each of
 /// the ways in turn. `again`: not 0: the successor is killed as well, at stores that this number chooses.
 std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride, std::uint64_t again = 0) {
-  std::uint64_t stores = 0;
-  {
-    Trial whole(way, 0);
-    REQUIRE(whole.run() == "");
-    REQUIRE(whole.trained());
-    if (way.with_b) CHECK(whole.exchanges() >= 2 * fragments);
-    stores = whole.stores();
-  }
+  Trial whole(way, 0);
+  REQUIRE(whole.run() == "");
+  REQUIRE(whole.trained());
+  if (way.with_b) CHECK(whole.exchanges() >= 2 * fragments);
+  const std::uint64_t stores = whole.stores();
   REQUIRE(stores < 5'000);
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
     way.back =
         static_cast<Back>(kill_at / stride % (again > 0 ? 2 : ways_back));  // who is late has not met the successor
     if (again > 0) way.kill_again_at = 1 + (kill_at * 2654435761 + again * 40503) % most_stores_of_successor;
-    if (const std::string found = Trial(way, kill_at).run(); !found.empty()) faults[found].push_back(kill_at);
+    Trial trial(way, kill_at, whole.stores_before());
+    std::string found = trial.run();
+    if (found.empty() && !trial.killed()) found = "not killed";
+    if (!found.empty()) faults[found].push_back(kill_at);
   }
   return faults;
 }

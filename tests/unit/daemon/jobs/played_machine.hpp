@@ -18,8 +18,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <semaphore>
-#include <thread>
 
 #include "peer/wire/codec.hpp"
 #include "store_trap.hpp"
@@ -95,11 +93,16 @@ struct Turn {
   std::uint64_t unresolved = 0;  ///< of which it does not know the end: of an answer
 };
 
-/// The daemon's code about one job, driven turn by turn. The worker and the loop take turns, too: one thread at a time.
+/// The daemon's code about one job, driven turn by turn, on the caller's thread.
 class Machine : private PlayedHost {
  public:
   Machine(NodeId id, NodeId other, std::uint64_t incarnation, int period_ms, TimeUs now_us)
-      : id_(id), other_(other), now_us_(now_us), period_ms_(period_ms), workers_(loop_, 1), counter_(incarnation) {}
+      : id_(id),
+        other_(other),
+        now_us_(now_us),
+        period_ms_(period_ms),
+        workers_(loop_, /*threads=*/0),
+        counter_(incarnation) {}
   ~Machine() override {
     if (job_) job_->end();
     workers_.stop();
@@ -116,11 +119,8 @@ class Machine : private PlayedHost {
 
   /// False if it is to try again.
   bool attach(const std::shared_ptr<ClientSession>& session) {
-    bool taken = false;
-    in_turn([&] {
-      taken = job_ ? job_->add(session).has_value() : make(session);
-      if (taken) sessions_.push_back(session);
-    });
+    const bool taken = job_ ? job_->add(session).has_value() : make(session);
+    if (taken) sessions_.push_back(session);
     settle();
     return taken;
   }
@@ -129,21 +129,19 @@ class Machine : private PlayedHost {
   std::vector<Message> take(Turn turn) {
     now_us_ = turn.now_us;
     if (turn.link == Turn::Link::other_is_dead) {
-      in_turn([&] {
-        job_->link_down(other_);
-        job_->node_dead(other_);
-      });
+      job_->link_down(other_);
+      job_->node_dead(other_);
     }
-    if (turn.link == Turn::Link::up) in_turn([&] { job_->link_up(other_); });
+    if (turn.link == Turn::Link::up) job_->link_up(other_);
     for (const auto& session : sessions_) {
-      in_turn([&] { job_->woken(*session); });
+      job_->woken(*session);
       settle();
     }
     for (Message& message : turn.messages) {
-      in_turn([&] { job_->received(other_, std::move(message)); });
+      job_->received(other_, std::move(message));
       settle();
     }
-    in_turn([&] { job_->tick(true); });
+    job_->tick(true);
     settle();
     return std::exchange(outbox_, {});
   }
@@ -174,26 +172,13 @@ class Machine : private PlayedHost {
     return true;
   }
 
-  /// Runs `action` while the worker stands still, then lets the worker do all it was given.
-  template <class Action>
-  void in_turn(Action action) {
-    const auto end = [this] { ++own_ends_; };
-    if (!workers_.submit([this] { begin_.acquire(); }, end)) throw std::runtime_error("no worker");
-    action();
-    if (!workers_.submit([this] { done_.release(); }, end)) throw std::runtime_error("no worker");
-    begin_.release();
-    done_.acquire();
-  }
-  /// Until no task's end is left to be told but those of in_turn() itself.
+  /// Until no task waits, and no task's end.
   void settle() {
-    std::size_t handled = 1;
-    while (handled > 0) {
-      in_turn([&] {
-        own_ends_ = 0;
-        loop_.restart();
-        handled = loop_.poll() - own_ends_;
-      });
-    }
+    do {
+      while (workers_.run_one()) {
+      }
+      loop_.restart();
+    } while (loop_.poll() > 0);
   }
 
   const NodeId id_;
@@ -201,10 +186,7 @@ class Machine : private PlayedHost {
   TimeUs now_us_;
   const TimeUs began_us_ = now_us_;
   const int period_ms_;
-  std::binary_semaphore begin_{0};
-  std::binary_semaphore done_{0};
   asio::io_context loop_;
-  std::size_t own_ends_ = 0;  // of the last poll
   Workers workers_;
   gossip::ExchangeCounter counter_;
   std::vector<std::shared_ptr<ClientSession>> sessions_;
@@ -309,6 +291,53 @@ struct Life {
   std::atomic<std::uint64_t>* stores = nullptr;  ///< where they are counted; null: they are not, and it is not killed
   std::uint64_t kill_at = 0;
   bool bulk = false;  ///< of a buffer's stores in a row two count
+  /// How many stores there were before each turn of a run that nobody killed. Stores before the turn that has `kill_at`
+  /// are then not watched, which takes long, but taken to be as many.
+  std::vector<std::uint64_t> stores_before = {};
+};
+
+/// Watches the stores of a daemon's process from the turn on in which it is to be killed.
+class Watch {
+ public:
+  explicit Watch(const Life& life) : life_(life) {
+    const auto end = std::ranges::lower_bound(life.stores_before, life.kill_at);
+    if (end != life.stores_before.begin()) first_ = static_cast<std::size_t>(end - life.stores_before.begin()) - 1;
+  }
+  void begin_turn() {
+    if (life_.stores == nullptr) return;
+    if (turn_ == first_) {
+      if (!life_.stores_before.empty()) *life_.stores = life_.stores_before[first_];
+      for (const Stretch& stretch : later_)
+        arm(stretch);
+    }
+    StoreTrap::end_run();
+    ++turn_;
+  }
+  /// `bulk_at`: where buffers begin.
+  void add(void* base, std::size_t bytes, std::size_t bulk_at) {
+    if (life_.stores == nullptr) return;
+    const Stretch stretch{base, bytes, life_.bulk ? bulk_at : SIZE_MAX};
+    if (turn_ > first_) {
+      arm(stretch);
+    } else {
+      later_.push_back(stretch);
+    }
+  }
+
+ private:
+  struct Stretch {
+    void* base;
+    std::size_t bytes;
+    std::size_t bulk_at;
+  };
+  void arm(const Stretch& stretch) const {
+    StoreTrap::arm(stretch.base, stretch.bytes, life_.kill_at, *life_.stores, stretch.bulk_at);
+  }
+
+  const Life& life_;
+  std::size_t turn_ = 0;
+  std::size_t first_ = 0;  // that is watched
+  std::vector<Stretch> later_;
 };
 
 [[noreturn]] inline void be_daemon(int socket, const Life& life) {
@@ -317,11 +346,10 @@ struct Life {
   std::vector<std::shared_ptr<ClientSession>> sessions(life.trainers.size());
   std::uint32_t attached = 0;
   std::shared_ptr<NodeMemory> kept = life.kept != nullptr ? life.kept->take_back() : nullptr;
-  if (kept && life.stores != nullptr) {
-    const std::span<std::byte> bytes = kept->bytes();
-    StoreTrap::arm(bytes.data(), bytes.size(), life.kill_at, *life.stores, life.bulk ? kept->tables_bytes() : SIZE_MAX);
-  }
+  Watch watch(life);
+  if (kept) watch.add(kept->bytes().data(), kept->bytes().size(), kept->tables_bytes());
   while (std::optional<Turn> turn = receive_turn(socket)) {
+    watch.begin_turn();
     if (!machine) machine.emplace(life.id, life.other, life.incarnation, life.period_ms, turn->now_us);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const std::uint32_t bit = 1U << i;
@@ -330,10 +358,7 @@ struct Life {
         const TestMemory& memory = *life.trainers[i].memory;
         sessions[i] = Machine::map(memory, life.trainers[i].resume, i + 1, kept);
         auto* base = reinterpret_cast<std::byte*>(sessions[i]->memory().buffer(0, 0)) - memory.plan.buffers_offset;
-        if (life.stores != nullptr) {
-          StoreTrap::arm(base, memory.plan.total_bytes, life.kill_at, *life.stores,
-                         life.bulk ? memory.plan.buffers_offset : SIZE_MAX);
-        }
+        watch.add(base, memory.plan.total_bytes, memory.plan.buffers_offset);
       }
       if (life.instead != nullptr || machine->attach(sessions[i])) attached |= bit;
     }
@@ -354,7 +379,7 @@ struct Life {
 
 class DaemonProcess {
  public:
-  explicit DaemonProcess(const Life& life) {
+  explicit DaemonProcess(const Life& life) : stores_(life.stores) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
     pid_ = ::fork();
@@ -378,6 +403,7 @@ class DaemonProcess {
   }
   /// None if it died.
   [[nodiscard]] std::optional<std::vector<Message>> take(const Turn& turn) {
+    if (stores_ != nullptr) stores_before_.push_back(*stores_);
     send_turn(socket_.get(), turn);
     std::optional<Turn> answer = receive_turn(socket_.get());
     if (!answer) return std::nullopt;
@@ -388,8 +414,12 @@ class DaemonProcess {
   /// As of its last answer.
   [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
   [[nodiscard]] std::uint64_t unresolved() const { return unresolved_; }
+  /// That were counted before each of its turns.
+  [[nodiscard]] const std::vector<std::uint64_t>& stores_before() const { return stores_before_; }
 
  private:
+  const std::atomic<std::uint64_t>* stores_;
+  std::vector<std::uint64_t> stores_before_;
   pid_t pid_ = -1;
   FileDescriptor socket_;
   std::uint64_t exchanges_ = 0;

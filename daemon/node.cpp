@@ -428,6 +428,20 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
           {"disk", checkpoints_.trouble_text()}};
 }
 
+/// job_set {job, values: {NAME: VALUE}} changes the job's settings, and answers them all.
+nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
+  const auto name = request.at("job").get<std::string>();
+  Job* job = job_named(job_name_hash(name));
+  if (job == nullptr || job->client_gone())
+    return {{"error", fmt::format("no training process of a job \"{}\" is attached here", name)}};
+  std::vector<JobSetting> changes;
+  for (const auto& [key, value] : request.at("values").items())
+    changes.push_back({key, value.get<std::string>()});
+  const auto settings = job->change_settings(changes);
+  if (!settings) return {{"error", settings.error()}};
+  return *settings;
+}
+
 std::vector<ControlCommand> Node::control_commands() {
   std::vector<ControlCommand> table = commands_->control_commands();
   for (ControlCommand& command : table) {
@@ -441,6 +455,7 @@ std::vector<ControlCommand> Node::control_commands() {
   table.push_back({"checkpoint", CommandFor::owners, checkpoint});
   table.push_back({"checkpoint_status", CommandFor::everyone, checkpoint});
   table.push_back({"import", CommandFor::owners, checkpoint});
+  table.push_back({"job_set", CommandFor::owners, [this](const auto& request) { return answer_job_set(request); }});
   return table;
 }
 

@@ -95,6 +95,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   Job* job_of(const ClientSession& session);
   Job* job_named(std::uint64_t name_hash);
   [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void give_failed_gpus_up();

@@ -145,7 +145,30 @@ inline constexpr std::uint8_t max_finishing = 3;
 /// Largest size of a cursor: a program's note of its place in the data. Nobody else reads it.
 inline constexpr std::size_t max_cursor_bytes = 4096;
 
-/// Sent when a replica changes state, when a link comes up, and as the answer to a JobQuery.
+/// One of a job's settings, as text: a node can pass on what it does not know.
+struct JobSetting {
+  std::string name = {};
+  std::string value = {};
+
+  friend auto operator<=>(const JobSetting&, const JobSetting&) = default;
+};
+
+/// What all replicas of a job share. They change as a whole, and the largest wins: the newest version, and among
+/// changes made at the same time the one of the larger author. So all nodes come to the same, in whatever order they
+/// hear.
+struct JobSettings {
+  std::uint64_t version = 0;  ///< 0: nobody has given any
+  NodeId author = {};
+  std::vector<JobSetting> values = {};  ///< by name, ascending; what is not named is each node's own
+
+  friend auto operator<=>(const JobSettings&, const JobSettings&) = default;
+};
+inline constexpr std::size_t max_job_settings = 32;
+inline constexpr std::size_t max_setting_name_bytes = 31;
+inline constexpr std::size_t max_setting_value_bytes = 63;
+inline constexpr std::uint64_t max_settings_version = std::uint64_t{1} << 48;
+
+/// Sent when a replica changes state or settings, when a link comes up, and as the answer to a JobQuery.
 struct JobInfo {
   JobKey job = {};
   std::string name = {};
@@ -160,6 +183,7 @@ struct JobInfo {
   std::uint64_t first_exchange = 0;
   /// A fragment of it holds NaN or infinity: the others finish without it.
   bool quarantined = false;
+  JobSettings settings = {};
 };
 
 /// "What is the state of this job at your node?" The answer is always a JobInfo.

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "daemon/clients/reply_records.hpp"
@@ -20,7 +21,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-constexpr std::uint64_t magic = 0x3165646f6e6d6167;  // "gamnode1"
+constexpr std::uint64_t magic = 0x3265646f6e6d6167;  // "gamnode2"
 constexpr std::size_t page_bytes = 4096;
 constexpr mode_t only_ours = 0600;
 /// Stored as GivenUpPage::floor, which is otherwise a time of day in microseconds.
@@ -74,6 +75,19 @@ struct NodeMemory::GivenUpPage {
   std::atomic<std::uint64_t> counters[gossip::GivenUp::most];  ///< 0: none
 };
 
+/// Two slots, of which one counts. The other is written first; then one store makes it count.
+struct NodeMemory::SettingsPages {
+  struct Slot {
+    std::uint64_t version;
+    NodeId author;
+    std::uint64_t bytes;
+    char lines[page_bytes - 32];  ///< NAME=VALUE each
+  };
+  Slot slots[2];
+  std::atomic<std::uint32_t> counts;  ///< 0: none; else 1 more than the index
+  char rest[page_bytes - sizeof(std::atomic<std::uint32_t>)];
+};
+
 bool take_pages(std::span<std::byte> bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page_bytes * page_bytes;
   const auto end = to_pages(reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size());
@@ -83,9 +97,13 @@ bool take_pages(std::span<std::byte> bytes) {
 
 NodeMemory::Plan NodeMemory::plan(const Shape& shape) {
   static_assert(sizeof(Header) <= page_bytes && sizeof(GivenUpPage) == page_bytes && sizeof(Entry) == 128);
+  static_assert(sizeof(SettingsPages) == 3 * page_bytes);
+  static_assert(sizeof(SettingsPages::Slot::lines) >=
+                max_job_settings * (max_setting_name_bytes + max_setting_value_bytes + sizeof("=")));
   Plan p{};
   p.given_up_offset = page_bytes + to_pages(std::uint64_t{shape.fragment_count} * sizeof(Entry));
-  p.records_offset = p.given_up_offset + sizeof(GivenUpPage);
+  p.settings_offset = p.given_up_offset + sizeof(GivenUpPage);
+  p.records_offset = p.settings_offset + sizeof(SettingsPages);
   p.record_places = std::clamp(2 * shape.fragment_count, least_record_places, most_record_places);
   p.record_stride = to_pages(most_record_bytes(shape.fragment_elements / static_cast<std::uint32_t>(block_elements)));
   p.buffers_offset = p.records_offset + p.record_places * p.record_stride;
@@ -163,6 +181,9 @@ NodeMemory::Entry& NodeMemory::entry(std::uint32_t f) const {
 NodeMemory::GivenUpPage& NodeMemory::given_up_page() const {
   return *reinterpret_cast<GivenUpPage*>(base_ + plan_.given_up_offset);
 }
+NodeMemory::SettingsPages& NodeMemory::settings_pages() const {
+  return *reinterpret_cast<SettingsPages*>(base_ + plan_.settings_offset);
+}
 
 std::uint64_t NodeMemory::holder() const {
   return header().holder.load(std::memory_order_relaxed);
@@ -225,6 +246,35 @@ void NodeMemory::begin_given_up(const gossip::GivenUp& given_up) {
       counter.store(0, std::memory_order_relaxed);
     page.floor.store(given_up.floor, std::memory_order_release);
   }
+}
+
+JobSettings NodeMemory::settings() const {
+  const SettingsPages& pages = settings_pages();
+  const std::uint32_t counts = pages.counts.load(std::memory_order_acquire);
+  if (counts == 0 || counts > std::size(pages.slots)) return {};
+  const SettingsPages::Slot& slot = pages.slots[counts - 1];
+  JobSettings settings{.version = slot.version, .author = slot.author};
+  std::istringstream lines(std::string(slot.lines, std::min<std::size_t>(slot.bytes, sizeof(slot.lines))));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = std::min(line.find('='), line.size() - 1);
+    settings.values.push_back({line.substr(0, equals), line.substr(equals + 1)});
+  }
+  return settings;
+}
+
+void NodeMemory::store_settings(const JobSettings& settings) {
+  std::string lines;
+  for (const JobSetting& setting : settings.values)
+    lines += setting.name + '=' + setting.value + '\n';
+  SettingsPages& pages = settings_pages();
+  const std::uint32_t next = pages.counts.load(std::memory_order_relaxed) == 1 ? 2 : 1;
+  SettingsPages::Slot& slot = pages.slots[next - 1];
+  GOSSAMER_CHECK(lines.size() <= sizeof(slot.lines));  // the limits of messages.hpp
+  slot.version = settings.version;
+  slot.author = settings.author;
+  slot.bytes = lines.size();
+  std::ranges::copy(lines, slot.lines);
+  pages.counts.store(next, std::memory_order_release);
 }
 
 std::span<std::byte> NodeMemory::record(std::uint32_t place) const {

@@ -1,5 +1,5 @@
-// A job's memory at a node that outlives the daemon. It holds the exchanges that may not have ended. If several clients
-// train the job, it also holds the node's copy of the model.
+// A job's memory at a node that outlives the daemon. It holds the exchanges that may not have ended, and the job's
+// settings. If several clients train the job, it also holds the node's copy of the model.
 //
 // It is a memfd that the daemon makes and every client of the job keeps. A client gets a read-only descriptor when it
 // attaches, and gives it to the next daemon that it attaches to. The memory therefore lives as long as one of them
@@ -70,6 +70,10 @@ class NodeMemory {
   /// For a daemon that begins: it knows of these earlier exchanges only.
   void begin_given_up(const gossip::GivenUp& given_up);
 
+  /// The job's newest settings that this node knew of; of version 0 if there are none.
+  [[nodiscard]] JobSettings settings() const;
+  void store_settings(const JobSettings& settings);
+
   /// Records of replies, in numbered places (daemon/clients/reply_records.hpp).
   [[nodiscard]] std::uint32_t record_places() const { return plan_.record_places; }
   /// All bytes of one place: an entry, and room for the data that follow it.
@@ -94,12 +98,14 @@ class NodeMemory {
 
  private:
   struct Plan {
-    std::uint64_t given_up_offset, records_offset, record_stride, buffers_offset, buffer_stride, total_bytes;
+    std::uint64_t given_up_offset, settings_offset, records_offset, record_stride, buffers_offset, buffer_stride,
+        total_bytes;
     std::uint32_t record_places;
   };
   struct Header;
   struct Entry;
   struct GivenUpPage;
+  struct SettingsPages;
 
   explicit NodeMemory(const Shape& shape) : shape_(shape), plan_(plan(shape)) {}
   [[nodiscard]] static Plan plan(const Shape& shape);
@@ -107,6 +113,7 @@ class NodeMemory {
   [[nodiscard]] Header& header() const;
   [[nodiscard]] Entry& entry(std::uint32_t f) const;
   [[nodiscard]] GivenUpPage& given_up_page() const;
+  [[nodiscard]] SettingsPages& settings_pages() const;
 
   const Shape shape_;
   const Plan plan_;

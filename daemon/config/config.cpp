@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -174,6 +175,21 @@ requires std::is_enum_v<Choice> std::string take(Choice* value, const Option& op
   return {};
 }
 
+/// A value as the file would have it: a number where the option is one, a string otherwise.
+template <class Field>
+std::string take_text(Field* field, const Option& option, const std::string& text) {
+  if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
+    Field number{};
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || rest != end)
+      return fmt::format("\"{}\" is not known; it must be {}", text, allowed_values(option));
+    return take(field, option, toml::value<Field>(number));
+  } else {
+    return take(field, option, toml::value<std::string>(text));
+  }
+}
+
 void Reader::unknown_section(std::string_view name, std::uint32_t line) {
   for (const OptionSection& section : option_sections()) {
     if (resembles(name, section.name))
@@ -207,11 +223,15 @@ void Reader::unknown_key(const OptionSection& section, std::string_view key, std
   problem(line, name, fmt::format("no such option; there are {}", known));
 }
 
+const OptionSection& gossip_section() {
+  return *std::ranges::find(option_sections(), std::string_view("gossip"), &OptionSection::name);
+}
+
 /// The profile is read before everything else, wherever it stands in the file.
 void Reader::read_profile(const toml::table& root) {
   const toml::table* table = root["gossip"].as_table();
   if (table == nullptr) return;
-  const OptionSection& gossip = *std::ranges::find(option_sections(), std::string_view("gossip"), &OptionSection::name);
+  const OptionSection& gossip = gossip_section();
   for (const auto& [key, node] : *table) {
     if (key.str() == "profile") read_key(gossip, key, node);
   }
@@ -349,6 +369,26 @@ std::expected<Config, std::string> resolved(Config config, const Surroundings& m
   if (config.overlay.cluster_key_file.empty()) config.overlay.cluster_key_file = config.node.state_dir / "cluster.key";
   if (config.checkpoints.folder.empty()) config.checkpoints.folder = config.node.state_dir / "checkpoints";
   return config;
+}
+
+std::expected<GossipOptions, std::string> with_settings(const GossipOptions& own,
+                                                        const std::vector<JobSetting>& settings) {
+  Config config;
+  config.gossip = own;
+  for (const JobSetting& setting : settings) {
+    const auto options = gossip_section().options;
+    const auto option = std::ranges::find(options, std::string_view(setting.name), &Option::key);
+    if (option == options.end() || !option->shared) {
+      std::string known;
+      for (const Option& each : options)
+        if (each.shared) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.key);
+      return std::unexpected(fmt::format("no such setting: {}; a job may have {}", setting.name, known));
+    }
+    const std::string what =
+        std::visit([&](auto* field) { return take_text(field, *option, setting.value); }, option->field(config));
+    if (!what.empty()) return std::unexpected(fmt::format("{}: {}", setting.name, what));
+  }
+  return config.gossip;
 }
 
 Reload reload(const Config& running, const Config& next) {

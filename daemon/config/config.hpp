@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gossip/messages.hpp"
 #include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
 
@@ -165,6 +166,11 @@ struct Reload {
   std::vector<std::string> need_restart;
 };
 [[nodiscard]] Reload reload(const Config& running, const Config& next);
+
+/// The node's own options, with a job's settings in their place. An error says which setting this node does not know or
+/// cannot have.
+[[nodiscard]] std::expected<GossipOptions, std::string> with_settings(const GossipOptions& own,
+                                                                      const std::vector<JobSetting>& settings);
 
 /// A complete configuration file: every option with its default, unit, bounds and trade-off. Parses to Config{}.
 [[nodiscard]] std::string commented_defaults();

@@ -155,6 +155,7 @@ constexpr Option gossip_options[] = {
     {.key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,
+     .shared = true,
      .text = "How values travel: q8 sends one byte an element, q4 half a byte with more noise, f32 four bytes, as the "
              "reference. auto: q8, and q4 over links below 1 Gbit/s that were measured to be too slow for q8 at this "
              "period. "
@@ -163,6 +164,7 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.period_ms; },
      .bounds = {0, 3'600'000, "ms"},
      .reloads = true,
+     .shared = true,
      .text = "Shortest time between two exchanges of one fragment that this node starts. Shorter keeps replicas "
              "closer together and sends more bytes. 0: as often as the links allow."},
     {.key = "in_flight",
@@ -175,6 +177,7 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.mixing_budget; },
      .bounds = {0.001, 1.0},
      .reloads = true,
+     .shared = true,
      .text = "All exchanges of a fragment under way at a node may together move it by at most this share of the "
              "differences. 1 suits a local network; 0.5 keeps long-distance links, where values are older, stable."},
     {.key = "exchange_lifetime_ms",
@@ -189,11 +192,13 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.range; },
      .bounds = {2.0, 64.0},
      .reloads = true,
+     .shared = true,
      .text = "Largest difference that a quantised value can carry, as a multiple of the mean one expected in its "
              "block. Wider makes steps coarser (more noise); tighter leaves more blocks out, to be tried again."},
     {.key = "partners",
      .field = [](Config& c) -> OptionField { return &c.gossip.partners; },
      .reloads = true,
+     .shared = true,
      .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
              "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
              "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
@@ -201,6 +206,7 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.clip; },
      .bounds = {0, 1000},
      .reloads = true,
+     .shared = true,
      .text =
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
          "2 holds off a hostile member where every node meets every other; it also holds off honest members that are "
@@ -209,6 +215,7 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
      .bounds = {0, 0.9},
      .reloads = true,
+     .shared = true,
      .text = "Momentum on the replica's movement by training and mixing in each outer_period_ms. 0.5 is "
              "worth trying where a fragment is exchanged less often than about every 16 steps; it costs two more "
              "copies of the model in memory and sends nothing. 0: off."},
@@ -216,6 +223,7 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_period_ms; },
      .bounds = {1, 3'600'000, "ms"},
      .reloads = true,
+     .shared = true,
      .text = "Shortest time between two outer steps of a fragment; three exchanges should fit in. Without effect while "
              "outer_momentum is 0."},
     {.key = "time_share",
@@ -513,7 +521,9 @@ std::string commented_defaults() {
   append_wrapped(out,
                  "Configuration of gossamerd. Every option has a working default, which is what stands here: keep only "
                  "what you change. `gossamerd --check-config` says what is wrong with a file; `systemctl reload "
-                 "gossamerd` or SIGHUP takes over the options marked \"on reload\", the others need a restart.");
+                 "gossamerd` or SIGHUP takes over the options marked \"on reload\", the others need a restart. "
+                 "`gossamerctl job set` gives a "
+                 "job its own values of the options marked so, which then hold at all its nodes.");
   for (const OptionSection& section : sections) {
     out += '\n';
     append_wrapped(out, section.text);
@@ -521,7 +531,8 @@ std::string commented_defaults() {
     for (const Option& option : section.options) {
       out += '\n';
       append_wrapped(out, option.text);
-      append_wrapped(out, fmt::format("({}{})", allowed_values(option), option.reloads ? "; on reload" : ""));
+      append_wrapped(out, fmt::format("({}{}{})", allowed_values(option), option.reloads ? "; on reload" : "",
+                                      option.shared ? "; a job may have its own" : ""));
       out += fmt::format("{} = {}\n", option.key, toml_value(option, Config{}));
     }
   }

@@ -43,6 +43,7 @@ struct Option {
   NumberBounds bounds = {};
   TextForm form = TextForm::any;
   bool reloads = false;  ///< can change while the daemon runs
+  bool shared = false;   ///< a job's settings may have it, and then it is the same at all its replicas
   const char* text;      ///< what it does and what it trades away
 };
 

@@ -59,6 +59,13 @@ JobInfo description_of(const ClientMemory& memory) {
           .fragment_elements = memory.fragment_elements()};
 }
 
+SettingsStatus status_of(const JobSettings& settings) {
+  SettingsStatus status{.version = settings.version};
+  for (const JobSetting& setting : settings.values)
+    status.values[setting.name] = setting.value;
+  return status;
+}
+
 PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us) {
   const double exchanged_s = static_cast<double>(now_us - report.exchanged_us) / us_per_s;
   return {.node = report.node.full(),
@@ -114,6 +121,7 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   if (!job->group_.take_copies_over(job->memory_.first()->clock()))
     return wait_for("the GPU has no room for the node's copy of the model: give the training processes a little less");
   job->remember();
+  job->apply_options();
   return job;
 }
 
@@ -163,6 +171,7 @@ void Job::remember() {
       replica_.remember(f, memory_.node()->own_halves(f));
   }
   memory_.node()->begin_given_up(replica_.book().given_up());
+  decide([&](Actions& out) { replica_.take_settings(memory_.node()->settings(), out); });
   memory_.node()->set_holder(memory_.first()->memory().inode());
 }
 
@@ -200,8 +209,32 @@ void Job::begin() {
 }
 
 void Job::set_options(const GossipOptions& options) {
-  options_ = options;
-  replica_.set_options(replica_options(options));
+  options_.set_own(options);
+  apply_options();
+}
+
+std::expected<SettingsStatus, std::string> Job::change_settings(const std::vector<JobSetting>& changes) {
+  const auto next = options_.changed(changes, host_.id());
+  if (!next) return std::unexpected(next.error());
+  decide([&](Actions& out) { replica_.take_settings(*next, out); });
+  apply_options();
+  return status_of(*next);
+}
+
+void Job::apply_options() {
+  const bool newer = options_.settings() != replica_.settings();
+  options_.follow(replica_.settings());
+  replica_.set_options(replica_options(options_.get()));
+  if (!newer) return;
+  memory_.node()->store_settings(options_.settings());
+  if (options_.objection().empty()) {
+    host_.log().info("job {}: follows settings of version {}, from node {}", name(), options_.settings().version,
+                     options_.settings().author.brief());
+  } else {
+    host_.log().warn("job {}: keeps out of exchanges, because this node cannot follow the job's settings: {}", name(),
+                     options_.objection());
+  }
+  set_drained(drained_);
 }
 
 // --- the clients --------------------------------------------------------------------------------------------------
@@ -364,8 +397,10 @@ void Job::drain() {
 
 void Job::set_drained(bool drained) {
   drained_ = drained;
-  if (ended_ || client_gone()) return;
-  decide([&](Actions& out) { replica_.enter(drained ? gossip::Phase::drained : gossip::Phase::running, out); });
+  if (ended_ || client_gone() || !runs()) return;  // one that joins comes here once it has its model
+  const bool out_of_exchanges = drained || !options_.objection().empty();
+  decide(
+      [&](Actions& out) { replica_.enter(out_of_exchanges ? gossip::Phase::drained : gossip::Phase::running, out); });
 }
 
 void Job::leave(TimeUs deadline_us) {
@@ -474,6 +509,7 @@ void Job::received(const NodeId& from, Message&& message) {
   if (const auto* reply = std::get_if<ExchangeReply>(&message)) payload_bytes_received_ += payload_bytes(*reply);
   decide([&](Actions& out) { replica_.received(from, std::move(message), now_us, out); });
   if (!info) return;
+  if (options_.settings() != replica_.settings()) apply_options();
   warn_of_strangers();
   beginning_.info(from, *info);
 }
@@ -513,7 +549,7 @@ void Job::run_if_joined() {
   beginning_work_.settle_import();
   tell_clients();
   memory_.first()->memory().set_state(layout::RunState::running);
-  if (drained_) set_drained(true);
+  set_drained(drained_);
   host_.log().info("job {}: runs, with {} other replicas in reach", name(), replica_.neighbours().partners());
 }
 
@@ -635,7 +671,7 @@ JobStatus Job::status() const {
                  : replica_.state() == ReplicaState::draining ? "draining"
                  : replica_.fragments().quarantined() > 0     ? "quarantined"
                                                               : "running";
-  status.codec = codec_names[static_cast<std::size_t>(options_.codec)];
+  status.codec = codec_names[static_cast<std::size_t>(options_.get().codec)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
   status.clients = static_cast<std::uint32_t>(clients_.size());
   const bool sick = !group_.is_shared() && replica_.fragments().quarantined() > 0;
@@ -652,7 +688,6 @@ JobStatus Job::status() const {
                                 .buffers = client->memory().on_device() ? client->memory().gpu() : "host"});
     status.steps += client->memory().steps();
   }
-  status.pid = clients_.empty() ? 0 : static_cast<std::uint64_t>(clients_.front()->pid());
   status.clock = clock();
   status.global_clock = replica_.global_clock();
   status.elements = description_.elements;
@@ -705,7 +740,7 @@ JobStatus Job::status() const {
   }
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
   status.period_limit = period_limit_name(replica_.pace().period_limit());
-  status.wanted_period_s = static_cast<double>(options_.period_ms) * us_per_ms / us_per_s;
+  status.wanted_period_s = static_cast<double>(options_.get().period_ms) * us_per_ms / us_per_s;
   for (const gossip::PartnerReport& report : replica_.partner_reports())
     status.partners.push_back(partner_status(report, host_.now_us()));
   if (gpus_.mean()) {
@@ -729,6 +764,9 @@ JobStatus Job::status() const {
   if (const auto& stranger = replica_.neighbours().layout_stranger()) {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }
+  status.settings = status_of(options_.settings());
+  if (!options_.objection().empty())
+    status.note = "keeps out of exchanges, because this node cannot follow the job's settings: " + options_.objection();
   return status;
 }
 

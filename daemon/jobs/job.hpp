@@ -2,6 +2,7 @@
 //
 // Job is made of parts, and passes to them what happens: messages, links, publications, finished tasks, time.
 // - JobGpus: the GPU that the model is on, and those of other clients.
+// - JobOptions: the job's settings, and the node's own options for what these do not say.
 // - JobMemory: where the replica's memory is, and what of it outlives the daemon.
 // - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
 // - gossip::Group: what passes between the node's copy and each of several clients.
@@ -34,6 +35,7 @@
 #include "daemon/jobs/job_ending.hpp"
 #include "daemon/jobs/job_gpus.hpp"
 #include "daemon/jobs/job_memory.hpp"
+#include "daemon/jobs/job_options.hpp"
 #include "daemon/report/status.hpp"
 #include "gossip/check.hpp"
 
@@ -56,7 +58,10 @@ class Job : public std::enable_shared_from_this<Job>,
 
   /// Searches for checkpoints and then joins; a client that resumes runs at once.
   void start();
+  /// The node's own options: for what the job's settings do not say.
   void set_options(const GossipOptions& options);
+  /// Changes the job's settings at all its replicas. An empty value takes a setting away. An error says what is wrong.
+  [[nodiscard]] std::expected<SettingsStatus, std::string> change_settings(const std::vector<JobSetting>& changes);
 
   // --- the clients
   [[nodiscard]] const std::string& name() const { return description_.name; }
@@ -170,12 +175,13 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
+  void apply_options();
   void warn_of_strangers();
   void warn_of_clock();
 
   JobHost& host_;
   JobInfo description_;
-  GossipOptions options_;
+  JobOptions options_;
   JobGpus gpus_;
   Clients clients_;   // attached, oldest first; at most LocalGroup::max_clients
   JobMemory memory_;  // where the replica is, and what outlives the daemon

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -156,13 +157,21 @@ struct PartnerStatus {
   std::uint32_t quarantined_fragments = 0;  ///< fragments in which it holds NaN or infinity, as it said when last asked
 };
 
+/// What all replicas of a job share.
+struct SettingsStatus {
+  std::uint64_t version = 0;  ///< 0: nobody has given any
+  std::map<std::string, std::string> values = {};
+
+  friend bool operator==(const SettingsStatus&, const SettingsStatus&) = default;
+};
+
 struct JobStatus {
   std::string job;
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
+  SettingsStatus settings;
   std::string layout;  ///< the layout's hash, 16 hexadecimal digits
   std::uint32_t clients = 0;
-  std::uint64_t pid = 0;                ///< of the client that has been attached longest
   std::vector<ClientStatus> processes;  ///< the clients, in the order in which they attached
   std::uint64_t clock = 0;
   std::uint64_t global_clock = 0;
@@ -242,11 +251,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, publi
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
                                    goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
                                    quarantined_fragments)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, layout, clients, pid, processes, clock, global_clock,
-                                   steps, elements, fragments, neighbours, publications, exchanges, exchanges_initiated,
-                                   exchanges_answered, busy, refused, unresolved, undone, violations, blocks,
-                                   wide_blocks, payload_bytes_sent, payload_bytes_received, age_samples,
-                                   quarantined_fragments, fragments_pulled, donors, pulled_bytes, join_s,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SettingsStatus, version, values)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, settings, layout, clients, processes, clock,
+                                   global_clock, steps, elements, fragments, neighbours, publications, exchanges,
+                                   exchanges_initiated, exchanges_answered, busy, refused, unresolved, undone,
+                                   violations, blocks, wide_blocks, payload_bytes_sent, payload_bytes_received,
+                                   age_samples, quarantined_fragments, fragments_pulled, donors, pulled_bytes, join_s,
                                    fragments_handed_over, in_flight, mean_shift, mean_disagreement, busy_sent,
                                    refused_sent, follow_ups, repeats_sent, clipped, outer_steps, quarantines, consensus,
                                    mixing_per_s, spectral_gap, tracer_rounds, period_s, wanted_period_s, period_limit,

@@ -354,7 +354,7 @@ void Replica::received(const NodeId& from, Message&& message, TimeUs now_us, Act
                  },
                  [&](const ExchangeAck& ack) { acknowledged(from, ack, now_us, out); },
                  [&](const ExchangeInquiry& inquiry) { initiator_.inquired(from, inquiry, out); },
-                 [&](const JobInfo& info) { hear(from, info); },
+                 [&](const JobInfo& info) { hear(from, info, out); },
                  [&](const PullRequest& request) { pull(from, request, now_us, out); },
                  [](const auto&) {},
              },
@@ -366,8 +366,15 @@ void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs no
   if (f && !data_.fragments[*f].is_held()) go_on(*f, now_us, out);
 }
 
-void Replica::hear(const NodeId& from, const JobInfo& info) {
+void Replica::take_settings(const JobSettings& settings, Actions& out) {
+  if (settings <= data_.description.settings) return;
+  data_.description.settings = settings;
+  tell_neighbours(out);
+}
+
+void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.job.name_hash != data_.description.job.name_hash) return;
+  if (info.job == data_.description.job) take_settings(info.settings, out);
   Neighbour* const neighbour = data_.neighbours.find(from);
   if (neighbour == nullptr) return;
   ReplyCache& replies = data_.book.replies();

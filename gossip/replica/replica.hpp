@@ -55,6 +55,10 @@ class Replica {
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
   void set_options(const ReplicaOptions& options);
+  /// The job's newest settings that this replica has heard of. What they mean is the caller's to say: set_options().
+  [[nodiscard]] const JobSettings& settings() const { return data_.description.settings; }
+  /// Takes these settings if they are newer, and tells the neighbours.
+  void take_settings(const JobSettings& settings, Actions& out);
   /// The record of its exchanges, for the code that stores it or takes it over.
   [[nodiscard]] ExchangeBook& book() { return data_.book; }
   [[nodiscard]] const ExchangeBook& book() const { return data_.book; }
@@ -152,7 +156,7 @@ class Replica {
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
 
   void outer_done(std::uint32_t f, const OuterTask::Result& result, Actions& out);
-  void hear(const NodeId& from, const JobInfo& info);
+  void hear(const NodeId& from, const JobInfo& info, Actions& out);
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
   void acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs now_us, Actions& out);
   void tell_neighbours(Actions& out) const;

@@ -148,6 +148,32 @@ std::optional<Message> read(wire::ExchangeInquiry::Reader in, const Frames& fram
   return ExchangeInquiry{in.getCounter(), read_job(in.getJob()), in.getFragment()};
 }
 
+void write_settings(const JobSettings& settings, wire::JobInfo::Builder info) {
+  if (settings.version == 0) return;
+  auto out = info.initSettings();
+  out.setVersion(settings.version);
+  out.setAuthor(data_of(settings.author.bytes));
+  auto values = out.initValues(size_of(settings.values));
+  for (unsigned i = 0; i < values.size(); ++i) {
+    values[i].setName(text_of(settings.values[i].name));
+    values[i].setValue(text_of(settings.values[i].value));
+  }
+}
+std::optional<JobSettings> read_settings(wire::JobSettings::Reader in) {
+  JobSettings settings{.version = in.getVersion()};
+  if (settings.version == 0) return settings;
+  if (!read_data(in.getAuthor(), settings.author.bytes) || in.getValues().size() > max_job_settings)
+    return std::nullopt;
+  for (const auto value : in.getValues()) {
+    JobSetting& read = settings.values.emplace_back();
+    if (!read_text(value.getName(), max_setting_name_bytes, read.name) ||
+        !read_text(value.getValue(), max_setting_value_bytes, read.value)) {
+      return std::nullopt;
+    }
+  }
+  return settings;
+}
+
 void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   auto out = header.initJobInfo();
   write_job(info.job, out.initJob());
@@ -160,6 +186,7 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setFinishing(static_cast<std::uint8_t>(info.finishing));
   out.setFirstExchange(info.first_exchange);
   out.setQuarantined(info.quarantined);
+  write_settings(info.settings, out);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   JobInfo info;
@@ -173,6 +200,9 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.finishing = static_cast<Finishing>(in.getFinishing());
   info.first_exchange = in.getFirstExchange();
   info.quarantined = in.getQuarantined();
+  auto settings = read_settings(in.getSettings());
+  if (!settings) return std::nullopt;
+  info.settings = std::move(*settings);
   return info;
 }
 

@@ -113,11 +113,31 @@ Fault check(const ExchangeInquiry& inquiry) {
   return inquiry.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
 }
 
+bool is_setting_name(std::string_view name) {
+  return !name.empty() && name.size() <= max_setting_name_bytes &&
+         std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
+}
+
+Fault check(const JobSettings& settings) {
+  if (settings.version > max_settings_version) return "version of the settings out of bounds";
+  const auto& values = settings.values;
+  if (values.size() > max_job_settings) return "too many settings";
+  for (const JobSetting& setting : values) {
+    if (!is_setting_name(setting.name)) return "malformed name of a setting";
+    if (setting.value.empty() || !is_plain_text(setting.value, max_setting_value_bytes))
+      return "a setting's value is empty, too long or not plain UTF-8";
+  }
+  const auto not_ascending = [](const JobSetting& a, const JobSetting& b) { return a.name >= b.name; };
+  if (std::ranges::adjacent_find(values, not_ascending) != values.end()) return "settings are not in order";
+  return {};
+}
+
 Fault check(const JobInfo& info) {
   if (!is_plain_text(info.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
   if (static_cast<std::uint8_t>(info.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
   if (info.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
+  if (const Fault fault = check(info.settings)) return fault;
   if (info.fragment_elements == 0) {
     return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
   }

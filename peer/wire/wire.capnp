@@ -154,6 +154,18 @@ struct JobInfo {
   finishing @7 :UInt8;
   firstExchange @8 :UInt64;
   quarantined @9 :Bool;
+  settings @10 :JobSettings;
+}
+
+struct JobSetting {
+  name @0 :Text;
+  value @1 :Text;
+}
+
+struct JobSettings {
+  version @0 :UInt64;       # 0: none were given, and the rest is empty
+  author @1 :Data;          # 16 bytes
+  values @2 :List(JobSetting);  # names ascending
 }
 
 struct JobQuery {

@@ -21,6 +21,8 @@ from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, wait_
 SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
 DOCUMENT = (SOURCE / "docs/reference/gossamerctl.md").read_text()
+# These have commands of their own.
+GROUPS = {"key", "job"}
 # These print no JSON of their own: other programs print.
 WITHOUT_JSON = {"config", "run"}
 NO_NODE = "0" * 32
@@ -65,7 +67,7 @@ class Json(SystemTest):
             said = out.read()
         self.assertEqual(tool.returncode, 0, (arguments, said))
         self.assertTrue(said.endswith("\n"))
-        command = " ".join(arguments[:2]) if arguments[0] == "key" else arguments[0]
+        command = " ".join(arguments[:2]) if arguments[0] in GROUPS else arguments[0]
         for line in said.splitlines():
             answer = json.loads(line)
             check(command, answer)
@@ -130,6 +132,7 @@ class Json(SystemTest):
         mean = self.print_json(first, "export", "--mean", written, str(exported), "--output", str(exported) + ".mean")
         self.assertEqual(mean["replicas"], 2)
         self.print_json(first, "import", str(exported), "--job", "another")
+        self.assertEqual(self.print_json(first, "job", "set", JOB, "codec=q4")["values"], {"codec": "q4"})
         self.assertTrue(self.print_json(first, "drain")["drained"])
         self.assertFalse(self.print_json(first, "drain", "--off")["drained"])
         doctor = gossamerctl(BUILD, "--socket", str(first.control_socket), "--json", "doctor")
@@ -140,7 +143,7 @@ class Json(SystemTest):
 
     def test_every_command_is_in_the_schema_and_on_the_page(self) -> None:
         commands = set(subcommands())
-        commands = (commands - {"key"} - WITHOUT_JSON) | {f"key {name}" for name in subcommands("key")}
+        commands = (commands - GROUPS - WITHOUT_JSON) | {f"{of} {name}" for of in GROUPS for name in subcommands(of)}
         self.assertEqual(commands, set(SCHEMA["commands"]))
         for command in commands | WITHOUT_JSON:
             self.assertIn(f"`{command}`", DOCUMENT)

@@ -333,6 +333,7 @@ void Cluster::attach(std::size_t i, bool joins) {
                            padded_of(f) / block_elements, node.client.words[f]);
   }
   ++node.replica_life;
+  node.followed = {};
   replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
                                                *node.counter, gossip::Random(random_.next())));
   if (options_.lean_window > 0) {
@@ -455,6 +456,25 @@ void Cluster::finish(std::size_t i, bool on) {
   nodes_[i].client.finishing = on;
   if (!nodes_[i].replica) return;
   decide(i, [&](Actions& out) { nodes_[i].replica->set_finishing(on, now_us(), out); });
+}
+
+void Cluster::change_settings(std::size_t i, std::vector<JobSetting> values) {
+  Node& node = nodes_[i];
+  if (!node.replica) return;
+  const JobSettings next{node.replica->settings().version + 1, id_of(i), std::move(values)};
+  decide(i, [&](Actions& out) { node.replica->take_settings(next, out); });
+}
+
+void Cluster::follow_settings(std::size_t i) {
+  Node& node = nodes_[i];
+  if (!node.replica || node.replica->settings() == node.followed) return;
+  node.followed = node.client.kept.settings = node.replica->settings();
+  gossip::ReplicaOptions options = options_.replica;
+  for (const auto& [name, value] : node.replica->settings().values) {
+    for (const Codec codec : {Codec::f32, Codec::q8, Codec::q4})
+      if (name == "codec" && value == codec_name(codec)) options.codec = codec;
+  }
+  node.replica->set_options(options);
 }
 
 void Cluster::pull(std::size_t i, std::size_t j, std::uint32_t f) {

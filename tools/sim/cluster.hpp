@@ -137,6 +137,7 @@ class Cluster {
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;
+    JobSettings followed;  ///< what the replica's options come from
     std::unique_ptr<Machine> machine;
     std::unique_ptr<gossip::Beginning> beginning;  ///< null with `replica`
     std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first
@@ -186,6 +187,8 @@ class Cluster {
   /// The program of node i stops training and waits for the replicas to agree: gossip::Replica::set_finishing(). With
   /// `on` false it trains again.
   void finish(std::size_t i, bool on = true);
+  /// Node i's operator changes the job's settings to these: gossip::Replica::take_settings().
+  void change_settings(std::size_t i, std::vector<JobSetting> values);
   /// Node i asks node j for a fragment, as a joiner does; node i need not be joining.
   void pull(std::size_t i, std::size_t j, std::uint32_t f);
   /// Node i sends this message to node j, whatever its replica decides.
@@ -284,7 +287,10 @@ class Cluster {
   template <class Feed>
   void decide(std::size_t i, Feed feed) {
     nodes_[i].executor->decide(feed);
+    follow_settings(i);
   }
+  /// Does what the job's settings say, as far as a node here knows them: codec.
+  void follow_settings(std::size_t i);
   void begin(std::size_t i);
   void run_if_joined(std::size_t i);
 

@@ -16,6 +16,7 @@ void KeptExchanges::restore(gossip::Replica& replica, gossip::Executor& executor
   for (const auto& [f, halves] : own_halves)
     replica.remember(f, halves);
   given_up = replica.book().given_up();
+  executor.decide([&](gossip::Actions& out) { replica.take_settings(settings, out); });
   std::erase_if(records, [&](const auto& item) {
     const Record& record = item.second;
     const std::uint32_t commits = replica.buffers(record.reply.fragment).parts().commits;

@@ -1,5 +1,5 @@
-// What a simulated daemon leaves its successor about exchanges: records of replies, which halves of its own exchanges
-// are committed, and which exchanges it has given up. It does what daemon/clients/reply_records.hpp and
+// What a simulated daemon leaves its successor: records of replies, which halves of its own exchanges are committed,
+// which exchanges it has given up, and the job's settings. It does what daemon/clients/reply_records.hpp and
 // daemon/clients/node_memory.hpp do in shared memory.
 
 #pragma once
@@ -23,6 +23,7 @@ struct KeptExchanges {
   std::map<std::uint32_t, Record> records;                ///< key: the place
   std::map<std::uint32_t, gossip::OwnHalves> own_halves;  ///< key: the fragment
   gossip::GivenUp given_up;
+  JobSettings settings;
 
   /// Gives a new daemon's replica what counts of it. The replica has its fragments already.
   void restore(gossip::Replica& replica, gossip::Executor& executor, TimeUs now_us);

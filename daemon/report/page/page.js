@@ -241,6 +241,7 @@ function drawJob(job, history) {
       `${job.clients} process${job.clients === 1 ? "" : "es"} · ${job.neighbours} replica${job.neighbours === 1 ? "" : "s"} in reach · ` +
       `${count(job.exchanges)} exchanges` +
       (job.mixing_per_s > 0 ? ` · they halve differences in ${milliseconds(1000 * Math.LN2 / job.mixing_per_s)}` : "") +
+      Object.entries(job.settings.values).map(([name, value]) => ` · all nodes: ${name}=${value}`).join("") +
       (job.state === "joining" ? ` · ${job.fragments_pulled} of ${job.fragments} fragments pulled` : "") +
       (job.blocks > 0 ? ` · ${share(job.wide_blocks / job.blocks)} of blocks wide` : "") +
       (job.unresolved > 0 ? ` · ${job.unresolved} unresolved` : "")));

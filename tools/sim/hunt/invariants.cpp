@@ -225,6 +225,13 @@ void Invariants::turned(std::size_t i) {
   for (std::uint32_t f = 0; f < cluster_.fragments() && nodes_[i].client; ++f)
     unchanged(i, f, false);
   if (!cluster_.node(i).replica) return;
+  const JobSettings& settings = cluster_.node(i).replica->settings();
+  if (settings < nodes_[i].settings) {
+    fail(fmt::format("settings: node {} has version {} after version {}", i, settings.version,
+                     nodes_[i].settings.version),
+         {.kind = Kind::turned, .node = i});
+  }
+  nodes_[i].settings = settings;
   nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
   nodes_[i].violations = cluster_.node(i).replica->counters().violations;
   check_bounds(i);
@@ -381,6 +388,7 @@ void Invariants::client_began(std::size_t i) {
   nodes_[i].client = true;
   nodes_[i].client_began_us = cluster_.now_us();
   nodes_[i].nan_allowed = false;
+  nodes_[i].settings = {};
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     nodes_[i].parts[f] = measure(i, f);
     account({}, nodes_[i].parts[f]);

@@ -9,6 +9,7 @@
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
+//   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
 // and its exact size can be compared between two ends. One thread.
@@ -82,6 +83,7 @@ class Invariants {
     std::uint64_t unresolved = 0;  ///< counted by its present daemon
     std::uint64_t violations = 0;
     TimeUs resumed_us = 0;
+    JobSettings settings = {};  ///< since its client began
   };
   struct Exchange {
     std::size_t initiator = 0;

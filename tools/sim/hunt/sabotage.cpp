@@ -63,6 +63,11 @@ void with_saved(Swarm& swarm) {
   swarm.saved = 0.8;
 }
 
+void with_settings(Swarm& swarm) {
+  with_deaths(swarm);
+  swarm.settings_changes = true;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -265,6 +270,18 @@ Sabotage lost_own_halves(const Swarm&) {
   return lost_at_death([](Cluster::Client& client) { client.kept.own_halves.clear(); });
 }
 
+Sabotage lost_settings(const Swarm&) {
+  return lost_at_death([](Cluster::Client& client) { client.kept.settings = {}; });
+}
+
+/// Nobody hears of the settings from node 0.
+Sabotage untold_settings(const Swarm&) {
+  return {.tamper = [](std::size_t from, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && from == 0) info->settings = {};
+    return true;
+  }};
+}
+
 Sabotage trusted_models(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
 }
@@ -351,6 +368,8 @@ constexpr SabotageRule rules[] = {
     {"lost-own-halves", "nor which exchanges of its own were under way", "acknowledgement", with_deaths,
      lost_own_halves},
     {"lost-given-up", "nor which of them it has given up", "acknowledgement", with_deaths, lost_given_up},
+    {"lost-settings", "nor the job's settings", "settings", with_settings, lost_settings},
+    {"untold-settings", "a node tells nobody of the job's settings", "liveness", with_settings, untold_settings},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

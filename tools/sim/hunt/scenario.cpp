@@ -111,6 +111,11 @@ void draw_saved(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.5)) swarm.saved = drawn(random, 0.1, 1);
 }
 
+/// Draws, from its own seed, whether operators change the job's settings.
+void draw_settings(gossip::Random random, Swarm& swarm) {
+  swarm.settings_changes = chance(random, 0.4);
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -150,6 +155,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
+  draw_settings(gossip::Random(seed ^ 0x5e77ULL), swarm);
   return swarm;
 }
 
@@ -199,6 +205,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.pauses, "pauses");
   say(swarm.stalls, "stalls");
   say(swarm.nan_clients, "NaN clients");
+  say(swarm.settings_changes, "changes of settings");
   if (swarm.nan_stays > 0) deeds += fmt::format(" {} with NaN that stays", swarm.nan_stays);
   return fmt::format(
       "{} nodes, {} elements in fragments of {}, {}, period {} us, {} in flight, lifetime {} us; latency {} us, jitter "
@@ -276,6 +283,7 @@ class World {
   void leave(std::size_t i);
   void wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us);
   void restart(std::size_t i);
+  void change_settings(std::size_t i);
   void sicken(std::size_t i);
   void keep_sick(std::size_t i);
   void cure(std::size_t i);
@@ -450,9 +458,10 @@ void World::faults() {
 
 void World::deed() {
   if (calm_) return;
-  const bool on[] = {swarm_.partitions,     swarm_.one_way,      swarm_.isolation,   swarm_.link_breaks,
-                     swarm_.daemon_crashes, swarm_.node_crashes, swarm_.arrivals,    swarm_.leaves,
-                     swarm_.pauses,         swarm_.stalls,       swarm_.nan_clients, swarm_.client_crashes};
+  const bool on[] = {swarm_.partitions,      swarm_.one_way,      swarm_.isolation,   swarm_.link_breaks,
+                     swarm_.daemon_crashes,  swarm_.node_crashes, swarm_.arrivals,    swarm_.leaves,
+                     swarm_.pauses,          swarm_.stalls,       swarm_.nan_clients, swarm_.client_crashes,
+                     swarm_.settings_changes};
   std::vector<int> kinds;
   for (int kind = 0; kind < static_cast<int>(std::size(on)); ++kind) {
     if (on[kind]) kinds.push_back(kind);
@@ -501,10 +510,19 @@ void World::act(int kind, std::size_t i) {
       tell(fmt::format("node {}'s client is killed", i));
       cluster_.lose_client(i);
       return schedule_.after(lasting(), [this, i] { restart(i); });
+    case 12:
+      return change_settings(i);
     default:
       sicken(i);
       return schedule_.after(lasting(), [this, i] { cure(i); });
   }
+}
+
+void World::change_settings(std::size_t i) {
+  constexpr Codec codecs[] = {Codec::f32, Codec::q8, Codec::q4};
+  const char* codec = codec_name(codecs[random_.below(std::size(codecs))]);
+  tell(fmt::format("node {}'s operator sets codec={}", i, codec));
+  cluster_.change_settings(i, {{"codec", codec}});
 }
 
 void World::sicken(std::size_t i) {
@@ -620,6 +638,8 @@ std::string World::missing() const {
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     if (cluster_.node(i).replica->state() != ReplicaState::running) return fmt::format("node {} does not run", i);
     if (cluster_.node(i).replica->fragments().quarantined() > 0) return fmt::format("node {} is in quarantine", i);
+    if (cluster_.node(i).replica->settings() != cluster_.node(0).replica->settings())
+      return fmt::format("nodes 0 and {} have other settings", i);
     for (std::size_t j = i + 1; j < cluster_.size(); ++j) {
       if (!may_link(i, j)) continue;
       if (!cluster_.linked(i, j)) {

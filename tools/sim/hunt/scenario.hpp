@@ -50,6 +50,7 @@ struct Swarm {
   bool pauses = false;
   bool stalls = false;
   bool nan_clients = false;
+  bool settings_changes = false;
   std::size_t nan_stays = 0;  ///< this many nodes, the last ones, write NaN as long as faults happen
 };
 

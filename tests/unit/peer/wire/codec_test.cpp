@@ -268,6 +268,12 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).first_exchange == 77);
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).quarantined);
 
+  JobInfo set = a_job();
+  set.settings = {7, NodeId{{1, 2, 3}}, {{"codec", "q4"}, {"later", "größer"}}};
+  const auto set_packet = decode(encode(Message(set)));
+  CHECK(std::get<JobInfo>(std::get<Message>(*set_packet)).settings == set.settings);
+  CHECK(job.settings == JobSettings{});
+
   PullReply pull = a_pull();
   pull.cursor = {std::byte{1}, std::byte{0}, std::byte{255}};
   const auto pull_packet = decode(encode(Message(pull)));
@@ -378,6 +384,27 @@ TEST_CASE("the other messages against the rules are refused") {
   CHECK(job_faulty([](auto& j) { j.elements = std::uint64_t{1} << 60; }));
   CHECK_FALSE(job_faulty([](auto& j) { j.clock = gossip::max_clock_samples; }));
   CHECK(job_faulty([](auto& j) { j.clock = gossip::max_clock_samples + 1; }));
+  const auto settings_faulty = [&](std::uint64_t version, std::vector<JobSetting> values) {
+    return job_faulty([&](auto& j) { j.settings = {version, {}, values}; });
+  };
+  CHECK_FALSE(settings_faulty(max_settings_version, {}));
+  CHECK_FALSE(settings_faulty(1, {{std::string(31, 'a'), std::string(63, 'v')}, {"b_2", "-1.5"}}));
+  CHECK(settings_faulty(max_settings_version + 1, {}));
+  CHECK(settings_faulty(1, {{"", "v"}}));
+  CHECK(settings_faulty(1, {{std::string(32, 'a'), "v"}}));
+  CHECK(settings_faulty(1, {{"Codec", "v"}}));
+  CHECK(settings_faulty(1, {{"a=b", "v"}}));
+  CHECK(settings_faulty(1, {{"a", ""}}));
+  CHECK(settings_faulty(1, {{"a", std::string(64, 'v')}}));
+  CHECK(settings_faulty(1, {{"a", "v\nb=w"}}));
+  CHECK(settings_faulty(1, {{"b", "v"}, {"a", "v"}}));
+  CHECK(settings_faulty(1, {{"a", "v"}, {"a", "w"}}));
+  std::vector<JobSetting> many;
+  for (char c = 'a'; many.size() <= max_job_settings; c == 'z' ? c = 'a' : ++c)
+    many.push_back({std::string(1 + many.size() / 26, 'z') + c, "v"});
+  CHECK(settings_faulty(1, many));
+  many.pop_back();
+  CHECK_FALSE(settings_faulty(1, many));
   CHECK(job_faulty([](auto& j) { j.clock = std::numeric_limits<std::uint64_t>::max(); }));
   CHECK(fault_of(Message(PullRequest{{}, max_fragments})));
   PullReply pull = a_pull();

@@ -35,11 +35,8 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{{"version-1", 32},
-                                   {"version-1-agreement", 46},
-                                   {"version-1-summaries", 48},
-                                   {"version-1-tracer", 51},
-                                   {"version-1-outcome", 54}};
+const std::vector<Recording> files{{"version-1", 32},        {"version-1-agreement", 46}, {"version-1-summaries", 48},
+                                   {"version-1-tracer", 51}, {"version-1-outcome", 54},   {"version-1-settings", 55}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -186,6 +183,12 @@ Frames part(bool first) {
   return encode(part);
 }
 
+Frames job_with_settings() {
+  JobInfo info{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256};
+  info.settings = {5, node(50), {{"codec", "q4"}, {"period_ms", "1000"}}};
+  return encode(Message(info));
+}
+
 /// The messages by name. An entry is never changed, only added.
 std::map<std::string, Frames> samples() {
   return {{"ping", encode(ControlMessage(Heartbeat{123, {}}))},
@@ -205,6 +208,7 @@ std::map<std::string, Frames> samples() {
           {"exchangeInquiry", encode(Message(ExchangeInquiry{42, {1, 2}, 3}))},
           {"jobInfo", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256}))},
           {"jobInfo.draining", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::draining, 9, 1000, 4, 256}))},
+          {"jobInfo.settings", job_with_settings()},
           {"summaries", summaries()},
           {"summaries.none", encode(Message(Summaries{}))},
           {"summaries.tracer", traced_summaries()},

@@ -1,0 +1,39 @@
+// The options that one job is averaged with at this node: the job's settings, and the node's own options for all that
+// these do not say. Owned by a Job, on the loop's thread.
+
+#pragma once
+
+#include <expected>
+#include <string>
+#include <vector>
+
+#include "daemon/config/config.hpp"
+
+namespace gossamer::daemon {
+
+class JobOptions {
+ public:
+  explicit JobOptions(const GossipOptions& own) : own_(own), options_(own) {}
+
+  void set_own(const GossipOptions& own);
+  /// Takes over what the replicas share; `settings` are the newest that this one has heard of.
+  void follow(const JobSettings& settings);
+
+  [[nodiscard]] const GossipOptions& get() const { return options_; }
+  [[nodiscard]] const JobSettings& settings() const { return settings_; }
+  /// Says why this node cannot follow the settings, so that it keeps out of the job's exchanges. Empty: it can.
+  [[nodiscard]] const std::string& objection() const { return objection_; }
+
+  /// The settings that follow when `author` makes these changes; an empty value takes a setting away. An error says
+  /// what is wrong with them.
+  [[nodiscard]] std::expected<JobSettings, std::string> changed(const std::vector<JobSetting>& changes,
+                                                                const NodeId& author) const;
+
+ private:
+  GossipOptions own_;
+  GossipOptions options_;
+  JobSettings settings_;
+  std::string objection_;
+};
+
+}  // namespace gossamer::daemon

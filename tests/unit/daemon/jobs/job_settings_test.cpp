@@ -1,0 +1,132 @@
+// The settings that the replicas of a job share: the daemon's own code, with its workers, beside trainers in threads of
+// their own.
+
+#include <memory>
+
+#include "tests/unit/daemon/jobs/played_job.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using test::Daemon;
+using test::Trainer;
+
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+/// As if its neighbour, which has the id of a joiner's daemon, had these.
+void hear_of(Daemon& daemon, std::uint64_t version, std::vector<JobSetting> values) {
+  NodeId from;
+  from.bytes[0] = 2;
+  JobInfo info = daemon.job().info();
+  info.settings = {version, from, std::move(values)};
+  daemon.job().received(from, info);
+}
+
+}  // namespace
+
+TEST_CASE("what is set at one node holds at every node of the job, and for who comes later") {
+  Trainer first(2, std::chrono::microseconds(50));
+  Trainer second(2, std::chrono::microseconds(80));
+  Daemon founder;
+  Daemon joiner(false, &founder);
+  founder.codec = joiner.codec = CodecChoice::q8;
+  founder.attach(first);
+  first.start();
+  founder.run_until([&] { return first.running(); });
+  REQUIRE(founder.job().change_settings({{"codec", "q4"}, {"period_ms", "7"}}));
+  joiner.attach(second);
+  second.start();
+  founder.run_until([&] { return second.running() && joiner.status().settings.version == 1; });
+  CHECK(joiner.status().settings.values == Settings{{"codec", "q4"}, {"period_ms", "7"}});
+  CHECK(joiner.status().codec == "q4");
+  CHECK(joiner.status().wanted_period_s == Approx(0.007));
+
+  REQUIRE(joiner.job().change_settings({{"codec", "f32"}, {"period_ms", ""}}));
+  founder.run_until([&] { return founder.status().settings.version == 2; });
+  CHECK(founder.status().settings.values == Settings{{"codec", "f32"}});
+  CHECK(founder.status().wanted_period_s == Approx(0.002));  // its own again
+}
+
+TEST_CASE("settings outlive the daemon, and a later one's node options do not hold in their place") {
+  Trainer trainer(2, std::chrono::microseconds(50));
+  auto daemon = std::make_unique<Daemon>();
+  daemon->attach(trainer);
+  trainer.start();
+  daemon->run_until([&] { return trainer.running(); });
+  for (const char* codec : {"q4", "f32", "q4"})
+    REQUIRE(daemon->job().change_settings({{"codec", codec}, {"clip", "2.5"}}));
+  daemon = nullptr;
+  daemon = std::make_unique<Daemon>(/*resume=*/true);
+  daemon->attach(trainer);
+  CHECK(daemon->status().settings.values == Settings{{"clip", "2.5"}, {"codec", "q4"}});
+  CHECK(daemon->status().settings.version == 3);
+  CHECK(daemon->status().codec == "q4");
+}
+
+TEST_CASE("a node that cannot follow a job's settings says so and keeps out, until it can") {
+  const auto [name, value] = GENERATE(table<std::string, std::string>(
+      {{"method", "average"}, {"codec", "q2"}, {"period_ms", "-1"}, {"clip", "nan"}, {"in_flight", "2"}}));
+  Trainer first(2, std::chrono::microseconds(50));
+  Trainer second(2, std::chrono::microseconds(80));
+  Daemon founder;
+  Daemon joiner(false, &founder);
+  founder.attach(first);
+  joiner.attach(second);
+  first.start();
+  second.start();
+  founder.run_until([&] { return first.running() && second.running() && founder.status().exchanges > 0; });
+  hear_of(founder, 5, {{name, value}});
+  CHECK(founder.status().note.find(name) != std::string::npos);
+  CHECK(founder.status().state == "draining");
+  CHECK_FALSE(founder.job().change_settings({{"range", "10"}}));  // what it cannot judge as a whole
+  founder.run_until([&] { return founder.status().in_flight == 0 && joiner.status().note == founder.status().note; });
+  const std::uint64_t exchanges = founder.status().exchanges;
+  int turns = 0;
+  founder.run_until([&] { return ++turns > 200; });
+  CHECK(founder.status().exchanges == exchanges);
+
+  hear_of(founder, 4, {});  // late
+  CHECK(founder.status().settings.version == 5);
+  REQUIRE(founder.job().change_settings({{name, ""}}));
+  CHECK(founder.status().note.empty());
+  founder.run_until([&] { return founder.status().exchanges > exchanges + 10; });
+}
+
+TEST_CASE("a change that this node could not follow itself is refused, and changes nothing") {
+  Trainer trainer(2, std::chrono::microseconds(50));
+  Daemon daemon;
+  daemon.attach(trainer);
+  const auto refusal = [&](std::vector<JobSetting> changes) {
+    const auto settings = daemon.job().change_settings(changes);
+    REQUIRE_FALSE(settings);
+    return settings.error();
+  };
+  CHECK(refusal({{"codecs", "q4"}}).find("a job may have codec, period_ms") != std::string::npos);
+  CHECK(refusal({{"max_mbit_s", "10"}}).find("no such setting: max_mbit_s") != std::string::npos);
+  CHECK(refusal({{"codec", "q5"}}).find("codec: \"q5\" is not known; it must be") != std::string::npos);
+  CHECK(refusal({{"period_ms", "1.5"}}).find("period_ms: \"1.5\" is not known") != std::string::npos);
+  CHECK(refusal({{"period_ms", "3600001"}}).find("out of bounds") != std::string::npos);
+  CHECK(refusal({{"codec", "q4"}, {"clip", "-1"}}).find("clip") != std::string::npos);
+  CHECK(refusal({{"period_ms", std::string(max_setting_value_bytes + 1, '0')}}).find("at most 63 bytes") !=
+        std::string::npos);
+  CHECK(daemon.status().settings.version == 0);
+  CHECK(daemon.status().settings.values.empty());
+}
+
+TEST_CASE("a drain that is taken back while a job joins does not begin it") {
+  Trainer trainer(2, std::chrono::microseconds(50));
+  Trainer donor(7, std::chrono::microseconds(50));
+  Daemon founder;
+  Daemon joiner(false, &founder);
+  founder.attach(donor);
+  donor.start();
+  founder.run_until([&] { return donor.running(); });
+  joiner.attach(trainer);
+  joiner.job().set_drained(true);
+  joiner.job().set_drained(false);
+  CHECK(joiner.status().state == "joining");
+  trainer.start();
+  founder.run_until([&] { return trainer.running(); });
+  CHECK(trainer.published() >= 7);
+}

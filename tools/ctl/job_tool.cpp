@@ -1,0 +1,64 @@
+// gossamerctl's commands that change a job at all of its nodes.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/ctl/commands.hpp"
+#include "tools/ctl/format.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// NAME=VALUE, as one change of the request.
+JsonAnswer change_of(const std::vector<std::string>& assignments) {
+  json values = json::object();
+  for (const std::string& assignment : assignments) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return failure(fmt::format("\"{}\" is no setting: write NAME=VALUE, such as codec=q4", safe_text(assignment)));
+    values[assignment.substr(0, equals)] = assignment.substr(equals + 1);
+  }
+  return values;
+}
+
+std::string settings_words(const json& answer, bool) {
+  std::string text = fmt::format("version {}:", answer.at("version").get<std::uint64_t>());
+  for (const auto& [name, value] : answer.at("values").items())
+    text += fmt::format(" {}={}", safe_text(name), safe_text(value.get<std::string>()));
+  return text + (answer.at("values").empty() ? " no settings, each node's own options hold\n" : "\n");
+}
+
+}  // namespace
+
+void add_job_commands(CLI::App& app, CommandAction& chosen) {
+  struct SetOptions {
+    std::string job;
+    std::vector<std::string> assignments;
+  };
+  CLI::App* job = app.add_subcommand("job", "Change a job at all of its nodes");
+  job->require_subcommand(1);
+  const auto options = std::make_shared<SetOptions>();
+  CLI::App* set = job->add_subcommand("set", "Change the job's settings, which all of its replicas share");
+  set->add_option("JOB", options->job, "The job's name as 'gossamerctl jobs' shows it")->required();
+  set->add_option("NAME=VALUE", options->assignments, "A setting and its value; no value takes the setting away")
+      ->required();
+  set->footer(
+      "A job's settings are options of [gossip]: codec, period_ms, mixing_budget, range, partners, clip,\n"
+      "outer_momentum and outer_period_ms. They hold at every node that runs the job, within seconds, and take the\n"
+      "place of what is in the nodes' files. Of changes made at the same time one wins, the same everywhere.");
+  set->callback([options, &chosen] {
+    chosen = [options](const Invocation& call) {
+      const auto values = change_of(options->assignments);
+      if (!values) return call.end(values, settings_words);
+      return call.end(call.request({{"command", "job_set"}, {"job", options->job}, {"values", *values}}),
+                      settings_words);
+    };
+  });
+}
+
+}  // namespace gossamer::ctl

@@ -592,7 +592,7 @@ void Job::tick(bool settled) {
   measure_time_taken(now_us);
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
-  decide([&](Actions& out) { replica_.tick(now_us, out); });
+  decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
   tick_group();
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
   ending_.watch(clients_, host_.now_us());

@@ -41,6 +41,7 @@ Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::opti
   }
   Neighbour& neighbour = table_[node];
   neighbour.linked = true;
+  neighbour.info.state = ReplicaState::absent;  // until it is heard: its replica may have gone while there was no link
   neighbour.budget.set_rate(bytes_per_s);
   return &neighbour;
 }

@@ -129,20 +129,21 @@ bool Replica::spoiled() const {
 
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool alone = data_.neighbours.partners() == 0;
-  if (!data_.runs() || !alone) accompanied_us_ = now_us;
+  if (!data_.runs() || !alone || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   if (finish.stage == Finishing::over) return;
   const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
+  const bool level = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
+    return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
+  });
+  if (finish.partners > 0) finish.agrees = level && data_.runs();
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken.
-  const bool deserted = alone && finish.over.empty() && now_us - accompanied_us_ < finish_alone_us;
-  const bool agreed =
-      !deserted && finish.is_sound() && data_.runs() &&
-      std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
-        return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
-      });
+  const bool left_behind = finish.over.empty() || !finish.agrees;
+  const bool deserted = alone && left_behind && now_us - accompanied_us_ < finish_alone_us;
+  const bool agreed = !deserted && finish.is_sound() && data_.runs() && level;
   // The last corrections must have reached the client as well.
   const bool delivered =
       agreed && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
@@ -154,6 +155,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   });
   const Finishing stage = !agreed ? Finishing::begun : delivered && others ? Finishing::over : Finishing::settled;
   if (stage == finish.stage && !changed) return;
+  if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();
   finish.stage = stage;
   tell_neighbours(out);
 }
@@ -174,6 +176,7 @@ FinishReport Replica::finish_report() const {
     without_it.spoiled = spoiled();
     return without_it;
   }
+  if (members.empty()) report.distance = 0;
   report.members = members.size() + 1;
   report.saver = members.empty() || data_.self < *members.begin();
   return report;
@@ -327,6 +330,7 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   if (displaced) data_.fragments.forget_quarantine(*displaced);
   if (neighbour == nullptr) return;
   ++data_.stir;
+  accompanied_us_ = 0;
   out.send.push_back({node, own_info()});
   initiator_.link_up(node, out);
   data_.book.replies().mark_unsent(node);
@@ -391,8 +395,8 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
   if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
-  if (data_.finish && info.finishing == Finishing::over && data_.finish->over.size() < max_neighbours)
-    data_.finish->over.insert(from);
+  const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
+  if (data_.finish && is_over && data_.finish->over.size() < max_neighbours) data_.finish->over.insert(from);
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {
@@ -472,8 +476,9 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
 
 // --- time ---------------------------------------------------------------------------------------------------------
 
-void Replica::tick(TimeUs now_us, Actions& out) {
+void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   ticked_us_ = now_us;
+  all_dialled_ = all_dialled;
   if (now_us - info_sent_us_ >= data_.options.info_period_us) {
     data_.pace.adjust(data_.fragments.consensus(), now_us);
     info_sent_us_ = now_us;

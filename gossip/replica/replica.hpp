@@ -118,7 +118,8 @@ class Replica {
   /// The work that the fragment was held for is over.
   void finished(std::uint32_t f, Finished&& result, TimeUs now_us, Actions& out);
   /// Starts what is due and ends what has exceeded its lifetime. Call it at least every few milliseconds.
-  void tick(TimeUs now_us, Actions& out);
+  /// `all_dialled`: each node to be dialled is linked or has failed once; until then partners are expected.
+  void tick(TimeUs now_us, Actions& out, bool all_dialled = true);
   /// Checks the invariants after each event; ends the process if one does not hold.
   void check_invariants() const;
 
@@ -173,7 +174,9 @@ class Replica {
   Initiator initiator_{data_, client_};
   Responder responder_{data_, client_};
   JobClock job_clock_;
-  TimeUs accompanied_us_ = 0;  ///< when it last had a partner, or was not yet running
+  /// When it last had a partner, or expected one, or was not yet running; 0: it expects one now.
+  TimeUs accompanied_us_ = 0;
+  bool all_dialled_ = true;
   TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;
   bool ask_at_once_ = false;  ///< ask initiators about orphaned replies at the next tick

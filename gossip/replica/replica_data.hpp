@@ -31,6 +31,7 @@ struct Finish {
   Health health = Health::sound;  ///< quarantined: some fragment was, at the last look
   std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
   std::set<NodeId> over;          ///< nodes for which the run was over, whether still present or not
+  bool agrees = false;            ///< with those that finish, or finished last: else it counts none that have left
 
   [[nodiscard]] bool is_sound() const { return health == Health::sound; }
 };

@@ -196,6 +196,74 @@ TEST_CASE("nobody is over while one still trains, and all are once it has stoppe
   CHECK(savers(world.cluster, 3) == 1);
 }
 
+TEST_CASE("a replica of another layout that has finished is not counted, and does not save for the others") {
+  World world({.nodes = 3, .learning = true});
+  world.run_for(300'000);
+  JobInfo other = world.cluster.node(0).replica->own_info();
+  world.cluster.drain(0);
+  other.job.layout_hash ^= 1;
+  other.finishing = Finishing::over;
+  for (const std::size_t i : {1, 2}) {
+    world.cluster.finish(i);
+    world.cluster.send(0, i, other);
+  }
+  world.run_for(3 * us_per_s);
+  for (const std::size_t i : {1, 2}) {
+    CHECK(over(world.cluster, i));
+    CHECK(world.cluster.node(i).replica->finish_report().members == 2);
+  }
+  CHECK(world.cluster.node(1).replica->finish_report().saver);
+}
+
+TEST_CASE("who stood still while the others finished and went is alone with its model, and knows it") {
+  const bool drained = GENERATE(false, true);  // else its daemon stood still, and the links were lost
+  CAPTURE(drained);
+  WorldOptions options{.nodes = 3, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  Cluster::Node& late = world.cluster.node(1);
+  const auto enter = [&](gossip::Phase phase) {
+    late.executor->decide([&](gossip::Actions& out) { CHECK(late.replica->enter(phase, out)); });
+  };
+  world.run_for(300'000);
+  if (drained) {
+    enter(gossip::Phase::drained);
+    world.cluster.finish(1);
+  } else {
+    world.cluster.pause(1);
+    for (const std::size_t other : {0, 2})
+      world.cluster.unlink(1, other);
+  }
+  for (const std::size_t other : {0, 2})
+    world.cluster.finish(other);
+  world.run_for(3 * us_per_s);
+  for (const std::size_t other : {0, 2}) {
+    CHECK(over(world.cluster, other));
+    CHECK(world.cluster.node(other).replica->finish_report().members == 2);
+  }
+  CHECK(!over(world.cluster, 1));
+  for (const std::size_t other : {0, 2})
+    world.cluster.lose_client(other);
+  world.run_for(us_per_s);
+  if (drained) {
+    enter(gossip::Phase::running);
+  } else {
+    world.cluster.resume(1);
+    for (const std::size_t other : {0, 2})
+      world.cluster.link(1, other);
+    world.cluster.finish(1);
+  }
+  world.run_for(100'000);
+  CHECK(late.replica->neighbours().partners() == 0);
+  CHECK_FALSE(over(world.cluster, 1));  // somebody may come back
+  world.run_for(gossip::finish_alone_us);
+  REQUIRE(over(world.cluster, 1));
+  const gossip::FinishReport report = late.replica->finish_report();
+  CHECK(report.members == 1);
+  CHECK(report.saver);
+  CHECK(report.distance == 0);
+}
+
 TEST_CASE("one that dies while all finish does not keep the others from it") {
   WorldOptions options{.nodes = 4, .learning = true};
   options.replica.period_us = 20'000;

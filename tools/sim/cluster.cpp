@@ -752,7 +752,10 @@ void Cluster::tick(std::size_t i) {
     node.replica->set_clock(node.client.clock_base + node.client.clock);
   node.beginning->tick(node.settled);
   tell_time_taken(i);
-  decide(i, [&](Actions& out) { node.replica->tick(now_us(), out); });
+  decide(i, [&](Actions& out) {
+    if (node.client.alive) node.replica->set_finishing(node.client.finishing, now_us(), out);
+    node.replica->tick(now_us(), out, node.settled);
+  });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;
   if (!node.client.alive && (node.replica->idle() || given_up)) return let_go(i);
   at_replica(i, now_us() + options_.tick_us, [this, i] { tick(i); });

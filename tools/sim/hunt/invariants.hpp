@@ -10,6 +10,7 @@
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
 //   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
+//   the end       The run is over for nobody while a program in its reach trains on (checked by the scenario).
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
 // and its exact size can be compared between two ends. One thread.

@@ -68,6 +68,11 @@ void with_settings(Swarm& swarm) {
   swarm.settings_changes = true;
 }
 
+void with_end(Swarm& swarm) {
+  calm(swarm);
+  swarm.finishes = true;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -282,6 +287,14 @@ Sabotage untold_settings(const Swarm&) {
   }};
 }
 
+/// Node 0 says that the run is over for it, whatever it does.
+Sabotage early_end(const Swarm&) {
+  return {.tamper = [](std::size_t from, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && from == 0) info->finishing = Finishing::over;
+    return true;
+  }};
+}
+
 Sabotage trusted_models(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
 }
@@ -370,6 +383,7 @@ constexpr SabotageRule rules[] = {
     {"lost-given-up", "nor which of them it has given up", "acknowledgement", with_deaths, lost_given_up},
     {"lost-settings", "nor the job's settings", "settings", with_settings, lost_settings},
     {"untold-settings", "a node tells nobody of the job's settings", "liveness", with_settings, untold_settings},
+    {"early-end", "a node says that the run is over while it trains", "the end", with_end, early_end},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

@@ -116,6 +116,12 @@ void draw_settings(gossip::Random random, Swarm& swarm) {
   swarm.settings_changes = chance(random, 0.4);
 }
 
+/// Draws, from its own seed, whether the programs end in the end. With clipping, replicas may take too long to agree
+/// (see World::missing()).
+void draw_end(gossip::Random random, Swarm& swarm) {
+  swarm.finishes = chance(random, 0.5) && swarm.cluster.replica.clip == 0;
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -156,6 +162,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
   draw_settings(gossip::Random(seed ^ 0x5e77ULL), swarm);
+  draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   return swarm;
 }
 
@@ -186,6 +193,7 @@ std::string describe(const Swarm& swarm) {
   }
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
+  say(swarm.finishes, "programs that finish;");
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
@@ -263,6 +271,9 @@ class World {
   [[nodiscard]] bool only_way_between_others(std::size_t i) const;
   void wait_for_overlay(const std::string& what);
   void come_together();
+  void finish();
+  void stop_program(std::size_t i);
+  void check_end(std::size_t i) const;
   void drain();
   [[nodiscard]] std::string missing() const;
   [[nodiscard]] bool may_link(std::size_t i, std::size_t j) const {
@@ -307,6 +318,7 @@ class World {
   std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
   std::optional<std::size_t> mourned_;  ///< the node that is not restarted
   bool calm_ = false;
+  bool ending_ = false;
   std::uint64_t deeds_ = 0;
   std::uint64_t blocked_ = 0;
 };
@@ -349,7 +361,7 @@ void World::on_event(const Event& event) {
   try {
     invariants_.on(event);
     exchange_rules_.on(event);
-    progress_.on(event);
+    if (!ending_) progress_.on(event);
   } catch (const Violation&) {
     note();
     throw;
@@ -359,6 +371,7 @@ void World::on_event(const Event& event) {
       cluster_.node(event.node).replica->state() == ReplicaState::running) {
     joins_[event.node] = false;
   }
+  if (ending_ && event.kind == Event::Kind::turned) check_end(event.node);
   if (event.kind == Event::Kind::sent && event.arrivals == 0 && swarm_.loss_breaks_links) {
     schedule_.after(between(random_, 10'000, 100'000),
                     [this, i = event.node, j = event.other] { cluster_.unlink(i, j); });
@@ -440,7 +453,7 @@ void World::restart(std::size_t i) {
   if (cluster_.node(i).replica) return;
   if (joins_[i]) save_models(i);
   if (cluster_.daemon_alive(i)) return cluster_.attach(i, joins_[i]);
-  cluster_.set_settled(i, !joins_[i]);
+  cluster_.set_settled(i, false);
   cluster_.start_daemon(i, joins_[i]);
 }
 
@@ -740,13 +753,74 @@ void World::come_together() {
     throw Violation(
         fmt::format("liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide), {});
   }
+  if (swarm_.finishes) {
+    finish();
+  } else {
+    check_nobody_died_since(deaths);
+  }
   drain();
-  check_nobody_died_since(deaths);
   if (invariants_.unresolved() != unresolved) {
     throw Violation(fmt::format("liveness: exchanges are left unresolved long after the last fault ({} more)",
                                 invariants_.unresolved() - unresolved),
                     {});
   }
+}
+
+void World::stop_program(std::size_t i) {
+  tell(fmt::format("node {}'s program stops", i));
+  cluster_.finish(i);
+}
+
+/// Throws if node i takes the run for over while another program that it can reach goes on.
+void World::check_end(std::size_t i) const {
+  const Cluster::Node& node = cluster_.node(i);
+  if (overlay_->partial()) return;  // it may be over in one neighbourhood earlier than in another
+  if (!node.replica || !node.client.finishing || !node.replica->finish_report().over) return;
+  for (std::size_t j = 0; j < cluster_.size(); ++j) {
+    const Cluster::Node& other = cluster_.node(j);
+    if (other.client.finishing || !other.replica || other.paused || !may_link(i, j)) continue;
+    throw Violation(fmt::format("the end: for node {} the run is over, and node {} still trains", i, j),
+                    {.node = i, .other = j});
+  }
+}
+
+/// The programs stop, one after the other, while a daemon or two are started again.
+void World::finish() {
+  ending_ = true;
+  const TimeUs begin_us = schedule_.now_us();
+  const std::size_t last = random_.below(cluster_.size());  // long after the others
+  for (std::size_t i = 0; i < cluster_.size(); ++i)
+    schedule_.after(between(random_, 0, 2 * us_per_s) + (i == last ? 6 * us_per_s : 0), [this, i] { stop_program(i); });
+  for (std::size_t n = random_.below(3); n > 0; --n) {
+    const std::size_t i = (last + 1 + random_.below(cluster_.size() - 1)) % cluster_.size();
+    schedule_.after(between(random_, 0, 4 * us_per_s), [this, i] {
+      if (!cluster_.node(i).replica || cluster_.node(i).paused) return;
+      tell(fmt::format("node {}'s daemon is started again", i));
+      cluster_.kill_daemon(i);
+      schedule_.after(between(random_, 10'000, 500'000), [this, i] { restart(i); });
+    });
+  }
+  const auto trains_on = [this] {
+    std::size_t i = 0;
+    while (i < cluster_.size() && cluster_.node(i).client.finishing && cluster_.node(i).replica &&
+           cluster_.node(i).replica->finish_report().over)
+      ++i;
+    return i;
+  };
+  std::size_t i = trains_on();
+  while (i < cluster_.size() && schedule_.now_us() < begin_us + swarm_.liveness_us) {
+    cluster_.run_until(schedule_.now_us() + look_us);
+    i = trains_on();
+  }
+  if (i == cluster_.size()) return;
+  std::string stages;
+  for (std::size_t n = 0; n < cluster_.size(); ++n)
+    stages += fmt::format(" {}", static_cast<int>(cluster_.node(n).replica->own_info().finishing));
+  throw Violation(
+      fmt::format("the end: {} s after the programs began to stop it is not over for node {}, which differs "
+                  "by {:.3g}; the stages are{}",
+                  swarm_.liveness_us / us_per_s, i, cluster_.node(i).replica->finish_report().distance, stages),
+      {.node = i});
 }
 
 void World::drain() {

@@ -37,6 +37,7 @@ struct Swarm {
   TimeUs probe_interval_us = 100'000;  ///< of the membership; its other times are in proportion
   std::size_t full_view_limit = 64;    ///< of the membership; with more nodes, views are partial
   bool one_stays_dead = false;         ///< after the faults, until the others know
+  bool finishes = false;               ///< in the end the programs stop, one after the other, while daemons die
   // The deeds that may happen.
   bool partitions = false;
   bool one_way = false;

@@ -6,12 +6,33 @@
 
 #pragma once
 
+#include <array>
+#include <set>
 #include <string>
 
 #include "gossip/membership/membership_messages.hpp"
 #include "tools/sim/hunt/invariants.hpp"
 
 namespace gossamer::sim {
+
+/// What may happen to nodes while there are faults. The order is a part of what a seed means.
+enum class Deed : std::uint8_t {
+  partition,
+  one_way_cut,
+  isolation,
+  link_break,
+  daemon_crash,
+  node_crash,
+  arrival,
+  leave,
+  pause,
+  stall,
+  nan,
+  client_crash,
+};
+inline constexpr std::array deed_names = {"partitions",     "one-way cuts", "isolation",   "link breaks",
+                                          "daemon crashes", "node crashes", "arrivals",    "leaves",
+                                          "pauses",         "stalls",       "NaN clients", "client crashes"};
 
 /// The faults that may happen in a run. All are drawn from the seed; a test may change them.
 struct Swarm {
@@ -37,20 +58,8 @@ struct Swarm {
   TimeUs probe_interval_us = 100'000;  ///< of the membership; its other times are in proportion
   std::size_t full_view_limit = 64;    ///< of the membership; with more nodes, views are partial
   bool one_stays_dead = false;         ///< after the faults, until the others know
-  // The deeds that may happen.
-  bool partitions = false;
-  bool one_way = false;
-  bool isolation = false;
-  bool link_breaks = false;
-  bool daemon_crashes = false;
-  bool client_crashes = false;
-  bool node_crashes = false;
-  bool arrivals = false;
-  bool leaves = false;
-  bool pauses = false;
-  bool stalls = false;
-  bool nan_clients = false;
-  std::size_t nan_stays = 0;  ///< this many nodes, the last ones, write NaN as long as faults happen
+  std::set<Deed> deeds = {};           ///< that may happen
+  std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);

@@ -147,9 +147,8 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
     remove(found);  // the former clients are gone; their job's work is given up
   }
   if (jobs_.size() >= static_cast<std::size_t>(config_.limits.jobs)) {
-    return std::unexpected(
-        AttachRefusal{layout::AttachStatus::limit_reached,
-                      fmt::format("this daemon has {} jobs, which is its limit; raise [limits] jobs", jobs_.size())});
+    return cannot_attach(layout::AttachStatus::limit_reached,
+                         fmt::format("this daemon has {} jobs, which is its limit; raise [limits] jobs", jobs_.size()));
   }
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
@@ -244,10 +243,6 @@ double Node::capacity_bytes_s() const {
   return overlay_->goodput_bytes_s() / static_cast<double>(std::max<std::size_t>(jobs_.size(), 1));
 }
 
-gossip::LinkLoad Node::link_load(const NodeId& node) const {
-  return overlay_->load(node);
-}
-
 void Node::link_up(const NodeId& node) {
   log_.info("node {} is linked", node.brief());
   for (auto& [name, held] : jobs_)
@@ -285,10 +280,6 @@ void Node::received(const NodeId& from, Message&& message) {
   } else {
     received_without_job(from, message);
   }
-}
-
-std::expected<void, std::string> Node::keep_key_ring(const peer::KeyRing& ring) {
-  return cluster_.keep(ring);
 }
 
 /// Written on a tick, so that many denials that come together cost one write.

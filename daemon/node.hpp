@@ -73,7 +73,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] std::vector<NodeId> neighbours() const override;
   [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
   [[nodiscard]] double capacity_bytes_s() const override;
-  [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override;
+  [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override { return overlay_->load(node); }
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }
   [[nodiscard]] Checkpoints* checkpoints() override { return &checkpoints_; }
@@ -85,7 +85,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   void link_down(const NodeId& node, const std::string& reason) override;
   void node_dead(const NodeId& node) override;
   void received(const NodeId& from, Message&& message) override;
-  std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override;
+  std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override { return cluster_.keep(ring); }
   void denials_changed() override { denials_to_keep_ = true; }
 
   struct Held {

@@ -95,7 +95,7 @@ class Shell {
   Watch watch_;
   bool stopping_ = false;
   bool leaving_ = false;
-  std::unique_ptr<ClientListener> clients_;
+  std::shared_ptr<ClientListener> clients_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Page> page_;  // none if it is switched off, or its address is taken
 };

@@ -3,6 +3,10 @@
 
 #pragma once
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 #include "gossip/types.hpp"
 
 namespace gossamer::gossip {
@@ -25,6 +29,22 @@ class Random {
   }
   /// Uniform in [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+  /// Every order is equally likely (Fisher & Yates).
+  template <class Items>
+  void shuffle(Items& items) {
+    for (std::size_t i = items.size(); i > 1; --i)
+      std::swap(items[i - 1], items[below(i)]);
+  }
+  /// Moves `count` of the items to the front, or all if there are fewer, and returns them. Chance decides which ones
+  /// and in what order.
+  template <class Items>
+  auto draw(Items& items, std::size_t count) {
+    const std::span all(items);
+    for (std::size_t i = 0; i < std::min(count, all.size()); ++i)
+      std::swap(all[i], all[i + below(all.size() - i)]);
+    return all.first(std::min(count, all.size()));
+  }
 
  private:
   std::uint64_t state_;

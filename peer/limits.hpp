@@ -29,9 +29,6 @@ inline constexpr std::size_t max_cut_header_bytes = 8192;
 inline constexpr std::size_t max_name_bytes = 63;
 inline constexpr std::size_t max_address_bytes = 280;
 inline constexpr std::size_t max_text_bytes = 255;
-/// Members told of in one welcome, and in one ping.
-inline constexpr std::size_t max_members_in_welcome = 64;
-inline constexpr std::size_t max_members_in_ping = 4;
 
 /// Nodes known, whether linked or not, and addresses to dial; and links at a time, being made or up.
 inline constexpr std::size_t max_members = 1024;

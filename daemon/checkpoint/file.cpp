@@ -46,7 +46,7 @@ std::expected<NewFile, std::string> NewFile::begin(std::filesystem::path path, c
   const std::filesystem::path folder = path.parent_path();
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return std::unexpected(failed(folder, "cannot be written", errno));
-  NewFile file(folder / partial, -1);
+  NewFile file(folder / partial);
   // A link or an old file in this place is replaced, not followed.
   if (::unlink(file.partial_.c_str()) != 0 && errno != ENOENT)
     return std::unexpected(failed(file.partial_, "cannot be written", errno));
@@ -56,26 +56,21 @@ std::expected<NewFile, std::string> NewFile::begin(std::filesystem::path path, c
                     "disk",
                     folder.string(), (size_bytes >> 20) + 1, free_bytes >> 20));
   }
-  file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (file.fd_ < 0) return std::unexpected(failed(file.partial_, "cannot be written", errno));
+  file.fd_ = FileDescriptor(::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!file.fd_) return std::unexpected(failed(file.partial_, "cannot be written", errno));
   // Not every file system can reserve space; there a full disk shows when it is written to.
-  if (::fallocate(file.fd_, 0, 0, static_cast<off_t>(size_bytes)) != 0 && errno != EOPNOTSUPP && errno != EINTR)
+  if (::fallocate(file.fd_.get(), 0, 0, static_cast<off_t>(size_bytes)) != 0 && errno != EOPNOTSUPP && errno != EINTR)
     return std::unexpected(failed(file.partial_, "cannot be written", errno));
   return file;
 }
 
-NewFile::NewFile(NewFile&& other) noexcept
-    : partial_(std::move(other.partial_)), fd_(std::exchange(other.fd_, -1)), unsynced_bytes_(other.unsynced_bytes_) {}
-
 NewFile::~NewFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(partial_.c_str());
+  if (fd_) ::unlink(partial_.c_str());
 }
 
 std::expected<void, std::string> NewFile::write_at(std::span<const std::byte> bytes, std::uint64_t offset) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return std::unexpected(failed(partial_, "cannot be written", written < 0 ? errno : ENOSPC));
     bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -84,46 +79,37 @@ std::expected<void, std::string> NewFile::write_at(std::span<const std::byte> by
   }
   if (unsynced_bytes_ < sync_bytes) return {};
   unsynced_bytes_ = 0;
-  if (::fdatasync(fd_) != 0) return std::unexpected(failed(partial_, "cannot be brought to the disk", errno));
+  if (::fdatasync(fd_.get()) != 0) return std::unexpected(failed(partial_, "cannot be brought to the disk", errno));
   return {};
 }
 
 std::expected<void, std::string> NewFile::finish(const std::filesystem::path& path) {
-  if (::fsync(fd_) != 0) return std::unexpected(failed(partial_, "cannot be brought to the disk", errno));
+  if (::fsync(fd_.get()) != 0) return std::unexpected(failed(partial_, "cannot be brought to the disk", errno));
   // The file is read again only after a restart, if ever, so its pages leave the memory to those who train.
-  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   if (::rename(partial_.c_str(), path.c_str()) != 0) return std::unexpected(failed(path, "cannot be written", errno));
-  ::close(std::exchange(fd_, -1));
+  fd_.reset();
   // The rename then survives a power cut. Where the file system does not allow this, the file is still whole.
-  if (const int folder = ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); folder >= 0) {
-    ::fsync(folder);
-    ::close(folder);
-  }
+  const FileDescriptor folder(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) ::fsync(folder.get());
   return {};
 }
 
 std::expected<OldFile, std::string> OldFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: a pipe that nobody writes to must not block us.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return std::unexpected(failed(path, "cannot be read", errno));
-  OldFile file(path, fd, 0);
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return std::unexpected(failed(path, "cannot be read", errno));
+  OldFile file(path, std::move(fd));
   struct stat entry {};
-  if (::fstat(fd, &entry) != 0) return std::unexpected(failed(path, "cannot be read", errno));
+  if (::fstat(file.fd_.get(), &entry) != 0) return std::unexpected(failed(path, "cannot be read", errno));
   if (!S_ISREG(entry.st_mode)) return std::unexpected(fmt::format("{}: is no ordinary file", path.string()));
   file.size_bytes_ = static_cast<std::uint64_t>(entry.st_size);
   return file;
 }
 
-OldFile::OldFile(OldFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_) {}
-
-OldFile::~OldFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::expected<void, std::string> OldFile::read_at(std::span<std::byte> bytes, std::uint64_t offset) const {
   while (!bytes.empty()) {
-    const ssize_t got = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return std::unexpected(failed(path_, "cannot be read", errno));
     if (got == 0) return std::unexpected(fmt::format("{}: ends before its data does", path_.string()));

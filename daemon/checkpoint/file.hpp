@@ -11,6 +11,9 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "sdk/layout/file_descriptor.hpp"
 
 namespace gossamer::checkpoint {
 
@@ -26,7 +29,7 @@ class NewFile {
   /// can.
   [[nodiscard]] static std::expected<NewFile, std::string> begin(std::filesystem::path path, const std::string& partial,
                                                                  std::uint64_t size_bytes);
-  NewFile(NewFile&& other) noexcept;
+  NewFile(NewFile&&) = default;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
@@ -37,9 +40,9 @@ class NewFile {
   [[nodiscard]] const std::filesystem::path& partial() const { return partial_; }
 
  private:
-  NewFile(std::filesystem::path partial, int fd) : partial_(std::move(partial)), fd_(fd) {}
+  explicit NewFile(std::filesystem::path partial) : partial_(std::move(partial)) {}
   std::filesystem::path partial_;
-  int fd_ = -1;  // -1: finished, or moved from
+  FileDescriptor fd_;  // none: finished, or moved from
   std::uint64_t unsynced_bytes_ = 0;
 };
 
@@ -47,21 +50,16 @@ class OldFile {
  public:
   /// Fails if it is not an ordinary file.
   [[nodiscard]] static std::expected<OldFile, std::string> open(const std::filesystem::path& path);
-  OldFile(OldFile&& other) noexcept;
-  OldFile& operator=(OldFile&&) = delete;
-  ~OldFile();
-
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
   /// Reads all of `bytes`. Fails also if the file has become shorter.
   [[nodiscard]] std::expected<void, std::string> read_at(std::span<std::byte> bytes, std::uint64_t offset) const;
 
  private:
-  OldFile(std::filesystem::path path, int fd, std::uint64_t size_bytes)
-      : path_(std::move(path)), fd_(fd), size_bytes_(size_bytes) {}
+  OldFile(std::filesystem::path path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   std::filesystem::path path_;
-  int fd_;
-  std::uint64_t size_bytes_;
+  FileDescriptor fd_;
+  std::uint64_t size_bytes_ = 0;
 };
 
 }  // namespace gossamer::checkpoint

@@ -25,10 +25,6 @@ using layout::DeviceOffer;
 /// Room for more descriptors than a request has, so that too many are noticed; the kernel discards the rest.
 constexpr std::size_t descriptor_room = 8;
 
-AttachRefusal refusal(AttachStatus status, std::string message) {
-  return {status, std::move(message)};
-}
-
 std::vector<FileDescriptor> take_descriptors(msghdr& message) {
   std::vector<FileDescriptor> taken;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
@@ -53,9 +49,9 @@ bool is_eventfd(int fd) {
 }  // namespace
 
 AttachRefusal out_of_descriptors() {
-  return refusal(AttachStatus::limit_reached,
-                 "gossamerd has no file descriptors left for another client: raise its limit on open files "
-                 "(LimitNOFILE= of the unit, ulimit -n) and restart it");
+  return AttachRefusal{AttachStatus::limit_reached,
+                       "gossamerd has no file descriptors left for another client: raise its limit on open files "
+                       "(LimitNOFILE= of the unit, ulimit -n) and restart it"};
 }
 
 namespace {
@@ -66,22 +62,23 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
                                                                                std::vector<FileDescriptor> descriptors,
                                                                                bool some_lost) {
   const auto wrong_size = [&](std::size_t size, const char* what) {
-    return refusal(AttachStatus::version_differs,
-                   fmt::format("an attach request{} has {} bytes, this one has {}", what, size,
-                               bytes.size() > size ? "more" : std::to_string(bytes.size())));
+    return AttachRefusal{AttachStatus::version_differs,
+                         fmt::format("an attach request{} has {} bytes, this one has {}", what, size,
+                                     bytes.size() > size ? "more" : std::to_string(bytes.size()))};
   };
   if (bytes.size() < sizeof(AttachRequest) || bytes.size() > longest) return wrong_size(sizeof(AttachRequest), "");
   AttachRequest request;
   std::memcpy(&request, bytes.data(), sizeof request);
   if (request.magic != layout::attach_magic)
-    return refusal(AttachStatus::version_differs, "this is not an attach request: its mark is wrong");
+    return AttachRefusal{AttachStatus::version_differs, "this is not an attach request: its mark is wrong"};
   if (request.version != layout::attach_version)
-    return refusal(AttachStatus::version_differs,
-                   fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
-                               "library that came with this daemon",
-                               request.version, layout::attach_version));
+    return AttachRefusal{
+        AttachStatus::version_differs,
+        fmt::format("the client speaks version {} of the handshake, this daemon version {}: use the client "
+                    "library that came with this daemon",
+                    request.version, layout::attach_version)};
   if ((request.flags & ~(layout::attach_resume | layout::attach_device | layout::attach_kept)) != 0)
-    return refusal(AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags));
+    return AttachRefusal{AttachStatus::version_differs, fmt::format("flags {:#x} are not known", request.flags)};
   const bool on_device = (request.flags & layout::attach_device) != 0;
   if (!on_device && bytes.size() != sizeof(AttachRequest)) return wrong_size(sizeof(AttachRequest), "");
   if (on_device && bytes.size() != longest) return wrong_size(longest, " with buffers in a GPU's memory");
@@ -89,12 +86,12 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
   const std::size_t expected = 2U + (on_device ? 1 : 0) + (has_kept ? 1 : 0);
   if (some_lost && descriptors.size() < expected) return out_of_descriptors();
   if (descriptors.size() != expected || some_lost)
-    return refusal(AttachStatus::bad_layout,
-                   fmt::format("a request carries {} descriptors, a memfd, an eventfd{}{}; {} came{}", expected,
-                               on_device ? ", a GPU's memory" : "", has_kept ? ", what it has kept" : "",
-                               descriptors.size(), some_lost ? ", and some were lost" : ""));
+    return AttachRefusal{AttachStatus::bad_layout,
+                         fmt::format("a request carries {} descriptors, a memfd, an eventfd{}{}; {} came{}", expected,
+                                     on_device ? ", a GPU's memory" : "", has_kept ? ", what it has kept" : "",
+                                     descriptors.size(), some_lost ? ", and some were lost" : "")};
   if (!is_eventfd(descriptors[1].get()))
-    return refusal(AttachStatus::bad_layout, "the second descriptor is not an eventfd");
+    return AttachRefusal{AttachStatus::bad_layout, "the second descriptor is not an eventfd"};
   AttachOffer offer{.memory = std::move(descriptors[0]),
                     .wake = std::move(descriptors[1]),
                     .memory_bytes = request.memory_bytes,

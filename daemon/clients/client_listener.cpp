@@ -1,5 +1,5 @@
-// Connections and sessions of client_listener.hpp. Handlers hold the core weakly and a connection by its number: both
-// may have gone when a handler runs.
+// Connections and sessions of client_listener.hpp. Handlers hold the listener weakly and a connection by its number:
+// both may have gone when a handler runs.
 
 #include "daemon/clients/client_listener.hpp"
 
@@ -30,131 +30,84 @@ FileDescriptor spare_descriptor() {
   return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-/// Tells whether a warning is to be logged: it is new, or it was not logged for a while.
-class RepeatedWarning {
- public:
-  [[nodiscard]] bool is_due(const std::string& text) {
-    const auto now = std::chrono::steady_clock::now();
-    if (text == text_ && now - said_ < repeated_warning_period) return false;
-    text_ = text;
-    said_ = now;
-    return true;
-  }
-
- private:
-  std::string text_;
-  std::chrono::steady_clock::time_point said_{};
-};
-
 }  // namespace
 
 void ClientSession::close() {
   if (end_) end_();
 }
 
-class ClientListener::Core : public std::enable_shared_from_this<Core> {
- public:
-  Core(asio::io_context& loop, ClientListenerOptions options, ClientEvents& events, spdlog::logger& log,
-       UnixSocket listening)
-      : loop_(loop),
-        options_(std::move(options)),
-        events_(events),
-        log_(log),
-        ledger_(options_.limits),
-        attached_(options_.socket.parent_path()),
-        listening_(std::move(listening)),
-        acceptor_(loop, listening_->get()),
-        retry_(loop),
-        look_(loop),
-        spare_(spare_descriptor()) {}
-  Core(const Core&) = delete;
-  Core& operator=(const Core&) = delete;
-  ~Core() { acceptor_.release(); }  // listening_ owns the descriptor
-
-  void accept_when_ready();
-  void look_at_socket();
-  void refuse_new() { refusing_ = true; }
-
-  [[nodiscard]] std::size_t sessions() const { return sessions_; }
-  [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
-  [[nodiscard]] std::uint64_t memory_bytes() const { return ledger_.memory_bytes(); }
-  [[nodiscard]] std::uint64_t refused() const { return refused_; }
-  [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
-
- private:
-  /// A client whose memory is sound. The memory may still have to be shared with a GPU.
-  struct Asking {
-    AttachOffer offer;
-    ClientMemory memory;
-    ucred peer;
-  };
-  struct Connection {
-    Connection(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
-    asio::posix::stream_descriptor socket;
-    asio::steady_timer deadline;          // runs until the client is attached
-    asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
-    std::optional<Asking> asking;         // what the client asked for; empty once it is attached
-    std::shared_ptr<ClientSession> session;
-    std::uint64_t inode = 0;  // the inode of its memory
-  };
-  using Connections = std::map<std::uint64_t, std::unique_ptr<Connection>>;
-
-  void accept_some();
-  void turn_one_away();
-  void begin(FileDescriptor socket);
-  void expect_request(std::uint64_t number);
-  void receive(std::uint64_t number, Connection& connection);
-  std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
-  void share(std::uint64_t number, Connection& connection);
-  Devices::Answer when_shared(std::uint64_t number);
-  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number, Asking& asking);
-  void take(std::uint64_t number, Connection& connection);
-  void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
-  void warn_of_limits();
-  void watch_socket(std::uint64_t number);
-  void watch_wake(std::uint64_t number);
-  void finish(std::uint64_t number);
-
-  /// Wraps a handler so that it runs only if this object and the connection still exist and the wait was not cancelled.
-  template <class Action>
-  auto on(std::uint64_t number, Action action) {
-    return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error) {
-      const std::shared_ptr<Core> self = weak.lock();
-      if (!self || error == asio::error::operation_aborted) return;
-      const auto found = self->connections_.find(number);
-      if (found != self->connections_.end()) action(*self, *found->second);
-    };
-  }
-
-  asio::io_context& loop_;
-  const ClientListenerOptions options_;
-  ClientEvents& events_;
-  spdlog::logger& log_;
-  ClientLedger ledger_;
-  AttachedClients attached_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while it is replaced
-  asio::posix::stream_descriptor acceptor_;
-  asio::steady_timer retry_;
-  asio::steady_timer look_;
-  FileDescriptor spare_;     // closed for a moment when no other descriptor is free
-  Connections connections_;  // pending and attached; at most max_pending_attaches + limits.clients
-  std::size_t sessions_ = 0;
-  std::uint64_t next_number_ = 1;
-  std::uint64_t refused_ = 0;
-  bool refusing_ = false;
-  RepeatedWarning last_refusal_;
-  RepeatedWarning last_near_limit_;
-  RepeatedWarning last_socket_problem_;
+/// A client whose memory is sound. The memory may still have to be shared with a GPU.
+struct ClientListener::Asking {
+  AttachOffer offer;
+  ClientMemory memory;
+  ucred peer;
 };
 
+struct ClientListener::Connection {
+  Connection(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()), deadline(loop), wake(loop) {}
+  asio::posix::stream_descriptor socket;
+  asio::steady_timer deadline;          // runs until the client is attached
+  asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
+  std::optional<Asking> asking;         // what the client asked for; empty once it is attached
+  std::shared_ptr<ClientSession> session;
+  std::uint64_t inode = 0;  // the inode of its memory
+};
+
+std::expected<std::shared_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
+                                                                                 ClientListenerOptions options,
+                                                                                 ClientEvents& events,
+                                                                                 spdlog::logger& log) {
+  GOSSAMER_CHECK(options.limits.clients > 0);
+  std::expected<UnixSocket, std::string> listening = UnixSocket::listen(options.socket, SOCK_SEQPACKET);
+  if (!listening) return std::unexpected(std::move(listening.error()));
+  std::shared_ptr<ClientListener> opened(
+      new ClientListener(loop, std::move(options), events, log, std::move(*listening)));
+  opened->accept_when_ready();
+  opened->look_at_socket();
+  return opened;
+}
+
+ClientListener::ClientListener(asio::io_context& loop, ClientListenerOptions options, ClientEvents& events,
+                               spdlog::logger& log, UnixSocket listening)
+    : loop_(loop),
+      options_(std::move(options)),
+      events_(events),
+      log_(log),
+      ledger_(options_.limits),
+      attached_(options_.socket.parent_path()),
+      listening_(std::move(listening)),
+      acceptor_(loop, listening_->get()),
+      retry_(loop),
+      look_(loop),
+      spare_(spare_descriptor()) {}
+
+ClientListener::~ClientListener() {
+  acceptor_.release();  // listening_ owns the descriptor
+}
+
+/// A handler that calls `action` if this object still exists and the wait has not failed.
+auto ClientListener::later(void (ClientListener::*action)()) {
+  return [weak = weak_from_this(), action](std::error_code error) {
+    const std::shared_ptr<ClientListener> self = weak.lock();
+    if (self && !error) ((*self).*action)();
+  };
+}
+
+/// Wraps a handler so that it runs only if this object and the connection still exist and the wait was not cancelled.
+template <class Action>
+auto ClientListener::on(std::uint64_t number, Action action) {
+  return [weak = weak_from_this(), number, action = std::move(action)](std::error_code error) {
+    const std::shared_ptr<ClientListener> self = weak.lock();
+    if (!self || error == asio::error::operation_aborted) return;
+    const auto found = self->connections_.find(number);
+    if (found != self->connections_.end()) action(*self, *found->second);
+  };
+}
+
 /// The file may have been removed or replaced: clients would then look for the daemon in vain.
-void ClientListener::Core::look_at_socket() {
+void ClientListener::look_at_socket() {
   look_.expires_after(options_.socket_look_period);
-  look_.async_wait([weak = weak_from_this()](std::error_code error) {
-    const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error) self->look_at_socket();
-  });
+  look_.async_wait(later(&ClientListener::look_at_socket));
   if (listening_->file_in_place()) return;
   auto again = UnixSocket::listen(options_.socket, SOCK_SEQPACKET);
   if (!again) {
@@ -170,14 +123,11 @@ void ClientListener::Core::look_at_socket() {
   log_.warn("{} was removed or replaced: listening there again; attached clients go on", options_.socket.string());
 }
 
-void ClientListener::Core::accept_when_ready() {
-  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
-    const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error) self->accept_some();
-  });
+void ClientListener::accept_when_ready() {
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, later(&ClientListener::accept_some));
 }
 
-void ClientListener::Core::accept_some() {
+void ClientListener::accept_some() {
   for (int i = 0; i < max_accepts_per_turn; ++i) {
     FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
@@ -192,17 +142,14 @@ void ClientListener::Core::accept_some() {
         "the unit)",
         std::strerror(problem));
     retry_.expires_after(accept_retry);
-    retry_.async_wait([weak = weak_from_this()](std::error_code error) {
-      const std::shared_ptr<Core> self = weak.lock();
-      if (self && !error) self->accept_some();
-    });
+    retry_.async_wait(later(&ClientListener::accept_some));
     return;
   }
   accept_when_ready();
 }
 
 /// When no descriptors are left, the spare one is used to tell the client why it is refused.
-void ClientListener::Core::turn_one_away() {
+void ClientListener::turn_one_away() {
   spare_.reset();
   if (const FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       socket) {
@@ -213,7 +160,7 @@ void ClientListener::Core::turn_one_away() {
   spare_ = spare_descriptor();
 }
 
-void ClientListener::Core::begin(FileDescriptor socket) {
+void ClientListener::begin(FileDescriptor socket) {
   if (pending() >= max_pending_attaches) {
     ++refused_;
     return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,
@@ -223,20 +170,20 @@ void ClientListener::Core::begin(FileDescriptor socket) {
   Connection& connection =
       *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
   connection.deadline.expires_after(options_.attach_timeout);
-  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+  connection.deadline.async_wait(on(number, [number](ClientListener& self, Connection& late) {
     if (late.session) return;
     self.refuse(number, late, {AttachStatus::bad_layout, "nothing was asked for in time"});
   }));
   expect_request(number);
 }
 
-void ClientListener::Core::expect_request(std::uint64_t number) {
+void ClientListener::expect_request(std::uint64_t number) {
   connections_.at(number)->socket.async_wait(
       asio::posix::stream_descriptor::wait_read,
-      on(number, [number](Core& self, Connection& connection) { self.receive(number, connection); }));
+      on(number, [number](ClientListener& self, Connection& connection) { self.receive(number, connection); }));
 }
 
-void ClientListener::Core::receive(std::uint64_t number, Connection& connection) {
+void ClientListener::receive(std::uint64_t number, Connection& connection) {
   auto received = receive_attach(connection.socket.native_handle());
   if (std::holds_alternative<NothingYet>(received)) return expect_request(number);
   if (std::holds_alternative<Disconnected>(received)) return finish(number);
@@ -248,35 +195,33 @@ void ClientListener::Core::receive(std::uint64_t number, Connection& connection)
 }
 
 /// Maps and checks the offered memory of the host.
-std::expected<ClientListener::Core::Asking, AttachRefusal> ClientListener::Core::look_at(Connection& connection,
-                                                                                         AttachOffer offer) {
-  const auto refused = [](AttachStatus status, std::string message) {
-    return std::unexpected(AttachRefusal{status, std::move(message)});
-  };
-  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Connection& connection,
+                                                                             AttachOffer offer) {
+  if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return refused(AttachStatus::bad_layout, "the kernel does not say who is asking");
+    return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
   if (auto objection = ledger_.objection(peer.uid, 0))
-    return refused(AttachStatus::limit_reached, *std::move(objection));
+    return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
   std::expected<ClientMemory, AttachRefusal> memory = ClientMemory::map(
       offer.memory.get(), offer.memory_bytes, [&](std::uint64_t bytes) { return ledger_.objection(peer.uid, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
   if (memory->on_device() != offer.device.has_value()) {
-    return refused(AttachStatus::bad_layout,
-                   memory->on_device() ? "buffers_in says that the buffers are in a GPU's memory, which was not offered"
-                                       : "a GPU's memory was offered, but buffers_in says that no buffers are there");
+    return cannot_attach(AttachStatus::bad_layout,
+                         memory->on_device()
+                             ? "buffers_in says that the buffers are in a GPU's memory, which was not offered"
+                             : "a GPU's memory was offered, but buffers_in says that no buffers are there");
   }
   if (offer.device && offer.device->bytes < memory->device_bytes()) {
-    return refused(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
-                                                         offer.device->bytes, memory->device_bytes()));
+    return cannot_attach(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
+                                                               offer.device->bytes, memory->device_bytes()));
   }
   return Asking{std::move(offer), std::move(*memory), peer};
 }
 
 /// The answer may come before this returns; the connection may then be gone.
-void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
+void ClientListener::share(std::uint64_t number, Connection& connection) {
   Asking& asking = *connection.asking;
   const gossip::Device* const home = events_.home_of(asking.memory);
   if (!asking.offer.device && home == nullptr) return take(number, connection);
@@ -284,7 +229,7 @@ void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
     return refuse(number, connection, {AttachStatus::no_device, "this daemon does not work in the memory of GPUs"});
   }
   connection.deadline.expires_after(options_.device_timeout);
-  connection.deadline.async_wait(on(number, [number](Core& self, Connection& late) {
+  connection.deadline.async_wait(on(number, [number](ClientListener& self, Connection& late) {
     if (late.session) return;
     self.refuse(number, late,
                 {late.asking->offer.device ? AttachStatus::no_device : AttachStatus::job_busy,
@@ -298,9 +243,9 @@ void ClientListener::Core::share(std::uint64_t number, Connection& connection) {
   }
 }
 
-Devices::Answer ClientListener::Core::when_shared(std::uint64_t number) {
+Devices::Answer ClientListener::when_shared(std::uint64_t number) {
   return [weak = weak_from_this(), number](std::expected<std::shared_ptr<DeviceMemory>, AttachRefusal> shared) {
-    const std::shared_ptr<Core> self = weak.lock();
+    const std::shared_ptr<ClientListener> self = weak.lock();
     if (!self) return;
     const auto found = self->connections_.find(number);
     if (found == self->connections_.end()) return;  // the client waits no longer
@@ -311,18 +256,16 @@ Devices::Answer ClientListener::Core::when_shared(std::uint64_t number) {
   };
 }
 
-std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Core::make_session(std::uint64_t number,
-                                                                                                Asking& asking) {
-  const auto refused = [](AttachStatus status, std::string message) {
-    return std::unexpected(AttachRefusal{status, std::move(message)});
-  };
-  if (refusing_) return refused(AttachStatus::stopping, "the daemon is going down: try again when it is back");
+std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::make_session(std::uint64_t number,
+                                                                                          Asking& asking) {
+  if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
   const ucred& peer = asking.peer;
   const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
-  if (auto objection = ledger_.objection(entry)) return refused(AttachStatus::limit_reached, *std::move(objection));
+  if (auto objection = ledger_.objection(entry))
+    return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
   if (!asking.offer.resume && attached_.expects_others(asking.memory.job(), peer.pid) &&
       std::chrono::steady_clock::now() - began_ < return_patience) {
-    return refused(
+    return cannot_attach(
         AttachStatus::job_busy,
         "processes of the job that have its model were attached before this daemon began, and are waited for");
   }
@@ -337,16 +280,16 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::Cor
   return session;
 }
 
-void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
+void ClientListener::take(std::uint64_t number, Connection& connection) {
   auto session = make_session(number, *connection.asking);
   if (!session) return refuse(number, connection, session.error());
   AttachOffer offer = std::move(connection.asking->offer);
   connection.asking.reset();
   connection.session = std::move(*session);
   connection.session->end_ = [weak = weak_from_this(), number] {
-    if (const std::shared_ptr<Core> self = weak.lock())
+    if (const std::shared_ptr<ClientListener> self = weak.lock())
       asio::post(self->loop_, [weak, number] {
-        if (const std::shared_ptr<Core> still = weak.lock()) still->finish(number);
+        if (const std::shared_ptr<ClientListener> still = weak.lock()) still->finish(number);
       });
   };
   ++sessions_;
@@ -363,7 +306,7 @@ void ClientListener::Core::take(std::uint64_t number, Connection& connection) {
   watch_wake(number);
 }
 
-void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
+void ClientListener::refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why) {
   if (why.status == AttachStatus::device_opening) {  // the client asks again at once
     send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
     return finish(number);
@@ -374,16 +317,16 @@ void ClientListener::Core::refuse(std::uint64_t number, Connection& connection, 
   finish(number);
 }
 
-void ClientListener::Core::warn_of_limits() {
+void ClientListener::warn_of_limits() {
   const std::string near = ledger_.nearly_used();
   if (!near.empty() && last_near_limit_.is_due(near))
     log_.warn("clients will soon be refused, by [limits] in the configuration: {}", near);
 }
 
 /// Attached clients send nothing more: whatever happens at the socket ends the session.
-void ClientListener::Core::watch_socket(std::uint64_t number) {
+void ClientListener::watch_socket(std::uint64_t number) {
   connections_.at(number)->socket.async_wait(
-      asio::posix::stream_descriptor::wait_read, on(number, [number](Core& self, Connection& connection) {
+      asio::posix::stream_descriptor::wait_read, on(number, [number](ClientListener& self, Connection& connection) {
         char byte = 0;
         const ssize_t got = ::recv(connection.socket.native_handle(), &byte, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return self.watch_socket(number);
@@ -396,9 +339,9 @@ void ClientListener::Core::watch_socket(std::uint64_t number) {
       }));
 }
 
-void ClientListener::Core::watch_wake(std::uint64_t number) {
+void ClientListener::watch_wake(std::uint64_t number) {
   connections_.at(number)->wake.async_wait(asio::posix::stream_descriptor::wait_read,
-                                           on(number, [number](Core& self, Connection& connection) {
+                                           on(number, [number](ClientListener& self, Connection& connection) {
                                              const bool rung = drain_eventfd(connection.wake.native_handle());
                                              self.watch_wake(number);
                                              const std::shared_ptr<ClientSession> session = connection.session;
@@ -406,7 +349,7 @@ void ClientListener::Core::watch_wake(std::uint64_t number) {
                                            }));
 }
 
-void ClientListener::Core::finish(std::uint64_t number) {
+void ClientListener::finish(std::uint64_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
   const std::shared_ptr<ClientSession> session = std::move(found->second->session);
@@ -419,43 +362,6 @@ void ClientListener::Core::finish(std::uint64_t number) {
   attached_.went(number);
   if (options_.kept != nullptr) options_.kept->forget(inode);
   events_.detached(*session);
-}
-
-std::expected<std::unique_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
-                                                                                 ClientListenerOptions options,
-                                                                                 ClientEvents& events,
-                                                                                 spdlog::logger& log) {
-  GOSSAMER_CHECK(options.limits.clients > 0);
-  std::expected<UnixSocket, std::string> listening = UnixSocket::listen(options.socket, SOCK_SEQPACKET);
-  if (!listening) return std::unexpected(std::move(listening.error()));
-  auto core = std::make_shared<Core>(loop, std::move(options), events, log, std::move(*listening));
-  core->accept_when_ready();
-  core->look_at_socket();
-  return std::unique_ptr<ClientListener>(new ClientListener(std::move(core)));
-}
-
-ClientListener::ClientListener(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-ClientListener::~ClientListener() = default;
-void ClientListener::look_at_socket() {
-  core_->look_at_socket();
-}
-void ClientListener::refuse_new() {
-  core_->refuse_new();
-}
-std::size_t ClientListener::sessions() const {
-  return core_->sessions();
-}
-std::size_t ClientListener::pending() const {
-  return core_->pending();
-}
-std::uint64_t ClientListener::memory_bytes() const {
-  return core_->memory_bytes();
-}
-std::uint64_t ClientListener::refused() const {
-  return core_->refused();
-}
-std::string ClientListener::limits_near() const {
-  return core_->limits_near();
 }
 
 }  // namespace gossamer::daemon

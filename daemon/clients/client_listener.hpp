@@ -15,21 +15,26 @@
 #include <sys/types.h>
 
 #include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <expected>
 #include <filesystem>
 #include <functional>
-#include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "daemon/clients/attached_clients.hpp"
+#include "daemon/clients/client_handshake.hpp"
 #include "daemon/clients/client_ledger.hpp"
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/devices.hpp"
 #include "daemon/clients/kept_memory.hpp"
 #include "daemon/clients/node_memory.hpp"
+#include "daemon/system/unix_socket.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -105,10 +110,26 @@ inline constexpr std::chrono::milliseconds return_patience{3000};
 /// A repeated warning is logged this often: a refused client comes back every two seconds.
 inline constexpr std::chrono::minutes repeated_warning_period{1};
 
-class ClientListener {
+/// Tells whether a warning is to be logged: it is new, or it was not logged for a while.
+class RepeatedWarning {
+ public:
+  [[nodiscard]] bool is_due(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (text == text_ && now - said_ < repeated_warning_period) return false;
+    text_ = text;
+    said_ = now;
+    return true;
+  }
+
+ private:
+  std::string text_;
+  std::chrono::steady_clock::time_point said_{};
+};
+
+class ClientListener : public std::enable_shared_from_this<ClientListener> {
  public:
   /// Binds the socket and begins to accept. `loop`, `events` and `log` outlive the listener. An error says what to do.
-  [[nodiscard]] static std::expected<std::unique_ptr<ClientListener>, std::string> open(asio::io_context& loop,
+  [[nodiscard]] static std::expected<std::shared_ptr<ClientListener>, std::string> open(asio::io_context& loop,
                                                                                         ClientListenerOptions options,
                                                                                         ClientEvents& events,
                                                                                         spdlog::logger& log);
@@ -120,19 +141,66 @@ class ClientListener {
   /// Listens again if the socket's file is gone; this is also done every few seconds.
   void look_at_socket();
   /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
-  void refuse_new();
+  void refuse_new() { refusing_ = true; }
 
-  [[nodiscard]] std::size_t sessions() const;
-  [[nodiscard]] std::size_t pending() const;
-  [[nodiscard]] std::uint64_t memory_bytes() const;  ///< host memory shared with attached clients
-  [[nodiscard]] std::uint64_t refused() const;       ///< refused attempts since the start
+  [[nodiscard]] std::size_t sessions() const { return sessions_; }
+  [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
+  /// Host memory shared with attached clients.
+  [[nodiscard]] std::uint64_t memory_bytes() const { return ledger_.memory_bytes(); }
+  /// Refused attempts since the start.
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
   /// See ClientLedger::nearly_used().
-  [[nodiscard]] std::string limits_near() const;
+  [[nodiscard]] std::string limits_near() const { return ledger_.nearly_used(); }
 
  private:
-  class Core;
-  explicit ClientListener(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;  // handlers under way hold it weakly
+  struct Asking;
+  struct Connection;
+
+  ClientListener(asio::io_context& loop, ClientListenerOptions options, ClientEvents& events, spdlog::logger& log,
+                 UnixSocket listening);
+
+  void accept_when_ready();
+  void accept_some();
+  void turn_one_away();
+  void begin(FileDescriptor socket);
+  void expect_request(std::uint64_t number);
+  void receive(std::uint64_t number, Connection& connection);
+  std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
+  void share(std::uint64_t number, Connection& connection);
+  Devices::Answer when_shared(std::uint64_t number);
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number, Asking& asking);
+  void take(std::uint64_t number, Connection& connection);
+  void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
+  void warn_of_limits();
+  void watch_socket(std::uint64_t number);
+  void watch_wake(std::uint64_t number);
+  void finish(std::uint64_t number);
+
+  auto later(void (ClientListener::*action)());
+  template <class Action>
+  auto on(std::uint64_t number, Action action);
+
+  asio::io_context& loop_;
+  const ClientListenerOptions options_;
+  ClientEvents& events_;
+  spdlog::logger& log_;
+  ClientLedger ledger_;
+  AttachedClients attached_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while it is replaced
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer retry_;
+  asio::steady_timer look_;
+  FileDescriptor spare_;  // closed for a moment when no other descriptor is free
+  std::map<std::uint64_t, std::unique_ptr<Connection>>
+      connections_;  // pending and attached; at most max_pending_attaches + limits.clients
+  std::size_t sessions_ = 0;
+  std::uint64_t next_number_ = 1;
+  std::uint64_t refused_ = 0;
+  bool refusing_ = false;
+  RepeatedWarning last_refusal_;
+  RepeatedWarning last_near_limit_;
+  RepeatedWarning last_socket_problem_;
 };
 
 }  // namespace gossamer::daemon

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -48,11 +47,8 @@ constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * la
 
 using Checked = std::expected<void, AttachRefusal>;
 
-std::unexpected<AttachRefusal> refused(AttachStatus status, std::string message) {
-  return std::unexpected(AttachRefusal{status, std::move(message)});
-}
 std::unexpected<AttachRefusal> bad(std::string message) {
-  return refused(AttachStatus::bad_layout, std::move(message));
+  return cannot_attach(AttachStatus::bad_layout, std::move(message));
 }
 
 /// Copies bytes that the client may be changing. The checks read the copy: the fence keeps the compiler from reading
@@ -96,9 +92,10 @@ Declared copy_declared(const std::byte* base) {
 
 Checked check_bounds(const Declared& declared) {
   if (declared.header_bytes != sizeof(Header))
-    return refused(AttachStatus::version_differs, fmt::format("the header has {} bytes; version {} has {}: use the "
-                                                              "client library that came with this daemon",
-                                                              declared.header_bytes, layout::version, sizeof(Header)));
+    return cannot_attach(AttachStatus::version_differs,
+                         fmt::format("the header has {} bytes; version {} has {}: use the "
+                                     "client library that came with this daemon",
+                                     declared.header_bytes, layout::version, sizeof(Header)));
   if (declared.elements == 0) return bad("the model has no elements to average: give it at least one mixed tensor");
   if (declared.elements > max_elements)
     return bad(fmt::format("elements is {}; at most {} fit a job", declared.elements, max_elements));
@@ -194,33 +191,6 @@ std::expected<ClientMemory, AttachRefusal> ClientMemory::map(int memfd, std::uin
   return memory;
 }
 
-ClientMemory::ClientMemory(ClientMemory&& other) noexcept {
-  *this = std::move(other);
-}
-
-ClientMemory& ClientMemory::operator=(ClientMemory&& other) noexcept {
-  std::swap(pages_, other.pages_);
-  std::swap(base_, other.base_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  std::swap(inode_, other.inode_);
-  std::swap(on_device_, other.on_device_);
-  std::swap(shared_, other.shared_);
-  std::swap(memfd_, other.memfd_);
-  std::swap(window_bytes_, other.window_bytes_);
-  std::swap(plan_, other.plan_);
-  std::swap(elements_, other.elements_);
-  std::swap(fragment_elements_, other.fragment_elements_);
-  std::swap(job_, other.job_);
-  std::swap(key_, other.key_);
-  std::swap(model_, other.model_);
-  std::swap(statistics_, other.statistics_);
-  return *this;
-}
-
-ClientMemory::~ClientMemory() {
-  if (memfd_ >= 0) ::close(memfd_);
-}
-
 /// After this no access to the mapping can fault: the file cannot shrink, and it is ordinary memory.
 Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   const int seals = ::fcntl(memfd, F_GET_SEALS);
@@ -246,8 +216,8 @@ Checked ClientMemory::map_pages(int memfd, std::uint64_t memory_bytes) {
   pages_ = std::shared_ptr<std::byte>(base_, [size_bytes](std::byte* pages) { ::munmap(pages, size_bytes); });
   mapped_bytes_ = size_bytes;
   inode_ = file.st_ino;
-  memfd_ = ::fcntl(memfd, F_DUPFD_CLOEXEC, 0);
-  if (memfd_ < 0) return bad(fmt::format("the memfd cannot be kept: {}", std::strerror(errno)));
+  memfd_ = FileDescriptor(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
+  if (!memfd_) return bad(fmt::format("the memfd cannot be kept: {}", std::strerror(errno)));
   return {};
 }
 
@@ -257,9 +227,10 @@ Checked ClientMemory::take_header(const Objection& objection) {
   copy_once(&magic, base_ + offsetof(Header, magic), sizeof magic);
   if (magic != layout::magic) return bad("the memory does not begin with Gossamer's mark: is it complete?");
   if (version != layout::version)
-    return refused(AttachStatus::version_differs, fmt::format("the memory has version {}, this daemon needs {}: use "
-                                                              "the client library that came with this daemon",
-                                                              version, layout::version));
+    return cannot_attach(AttachStatus::version_differs,
+                         fmt::format("the memory has version {}, this daemon needs {}: use "
+                                     "the client library that came with this daemon",
+                                     version, layout::version));
   const Declared declared = copy_declared(base_);
   if (Checked bounds = check_bounds(declared); !bounds) return bounds;
   plan_ = layout::plan(declared.elements, declared.fragment_elements, declared.tensor_count, declared.names_bytes);
@@ -272,8 +243,8 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("buffers_in is {}; it must be 0, in this memory, or 1, in a GPU's", declared.buffers_in));
   on_device_ = declared.buffers_in == static_cast<std::uint64_t>(layout::BuffersIn::device);
   if (on_device_ && lean()) return bad("window_bytes must be 0 where the buffers are in a GPU's memory");
-  if (auto objected = objection(most_bytes())) return refused(AttachStatus::limit_reached, *std::move(objected));
-  if (!lean()) ::close(std::exchange(memfd_, -1));
+  if (auto objected = objection(most_bytes())) return cannot_attach(AttachStatus::limit_reached, *std::move(objected));
+  if (!lean()) memfd_.reset();
   elements_ = declared.elements;
   fragment_elements_ = declared.fragment_elements;
 
@@ -322,7 +293,7 @@ int ClientMemory::provide(std::uint32_t fragment) const {
   GOSSAMER_CHECK(lean() && fragment < fragment_count());
   const std::uint64_t offset = layout::buffer_offset(plan_, fragment, 0);
   const std::uint64_t size_bytes = layout::fragment_bytes(plan_);
-  if (::fallocate(memfd_, 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
+  if (::fallocate(memfd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
     const int error = errno;
     vacate(fragment);  // gives back what was taken before the failure
     return error;
@@ -338,7 +309,7 @@ void ClientMemory::vacate(std::uint32_t first, std::uint32_t count) const {
   const std::uint64_t offset = layout::buffer_offset(plan_, first, 0);
   const std::uint64_t size_bytes = count * layout::fragment_bytes(plan_);
   // It fails only if the kernel lacks memory for its own tables: then the pages stay until the next call.
-  (void)::fallocate(memfd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+  (void)::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                     static_cast<off_t>(size_bytes));
 }
 
@@ -435,10 +406,6 @@ std::span<std::byte> ClientMemory::host_buffers() const {
   return {base_ + plan_.buffers_offset, layout::align_to_page(layout::device_bytes(plan_))};
 }
 
-Header& ClientMemory::header() const {
-  return *reinterpret_cast<Header*>(base_);
-}
-
 layout::FragmentEntry& ClientMemory::entry(std::uint32_t fragment) const {
   GOSSAMER_CHECK(fragment < fragment_count());
   return reinterpret_cast<layout::FragmentEntry*>(base_ + plan_.fragments_offset)[fragment];
@@ -463,58 +430,30 @@ std::uint64_t ClientMemory::publication_clock(std::uint32_t fragment) const {
   return std::min(clock, layout::max_clock_samples);  // the word was loaded before this, with acquire
 }
 
-std::optional<ClientMemory::Receipt> ClientMemory::receipt(std::uint32_t fragment, std::uint32_t generation) const {
+std::optional<gossip::CopyReceipt> ClientMemory::receipt(std::uint32_t fragment, std::uint32_t generation) const {
   const layout::Receipt& kept = entry(fragment).receipts[generation % 2];
   const auto mark = layout::ReceiptMark::unpack(kept.mark.load(std::memory_order_acquire));
   const std::uint64_t number = kept.number.load(std::memory_order_relaxed);
   if (number == 0 || number > max_receipt_number || mark.generation != generation) return std::nullopt;
-  return Receipt{number, mark};
+  return gossip::CopyReceipt{.generation = generation,
+                             .number = number,
+                             .corrected = mark.corrected,
+                             .alone = mark.alone,
+                             .replaced = mark.replaced};
 }
-void ClientMemory::store_receipt(std::uint32_t fragment, const Receipt& receipt) {
-  layout::Receipt& kept = entry(fragment).receipts[receipt.mark.generation % 2];
+void ClientMemory::store_receipt(std::uint32_t fragment, const gossip::CopyReceipt& receipt) {
+  layout::Receipt& kept = entry(fragment).receipts[receipt.generation % 2];
+  const layout::ReceiptMark mark{.generation = receipt.generation,
+                                 .corrected = receipt.corrected,
+                                 .alone = receipt.alone,
+                                 .replaced = receipt.replaced};
   // The number comes first: under the old mark it belongs to a publication that is no longer asked for.
   kept.number.store(receipt.number, std::memory_order_release);
-  kept.mark.store(receipt.mark.pack(), std::memory_order_release);
+  kept.mark.store(mark.pack(), std::memory_order_release);
 }
 
 std::uint64_t ClientMemory::clock() const {
   return std::min(header().clock.load(std::memory_order_relaxed), layout::max_clock_samples);
-}
-std::uint64_t ClientMemory::steps() const {
-  return header().steps.load(std::memory_order_relaxed);
-}
-std::uint64_t ClientMemory::serving_ns() const {
-  return header().serving_ns.load(std::memory_order_relaxed);
-}
-std::uint64_t ClientMemory::publications() const {
-  return header().publications.load(std::memory_order_relaxed);
-}
-
-void ClientMemory::raise_due() {
-  header().due_sequence.fetch_add(1, std::memory_order_release);
-}
-
-void ClientMemory::set_state(layout::RunState state) {
-  header().state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
-}
-layout::RunState ClientMemory::state() const {
-  return static_cast<layout::RunState>(header().state.load(std::memory_order_acquire));
-}
-void ClientMemory::set_global_clock(std::uint64_t samples) {
-  header().global_clock.store(samples, std::memory_order_relaxed);
-}
-void ClientMemory::set_fragments_pulled(std::uint32_t count) {
-  header().fragments_pulled.store(count, std::memory_order_relaxed);
-}
-void ClientMemory::set_neighbours(std::uint32_t count) {
-  header().neighbours.store(count, std::memory_order_relaxed);
-}
-void ClientMemory::set_exchanges(std::uint64_t count) {
-  header().exchanges.store(count, std::memory_order_relaxed);
-}
-
-std::uint64_t ClientMemory::own_cursor_number() const {
-  return header().own_cursor.load(std::memory_order_acquire);
 }
 std::vector<std::byte> ClientMemory::own_cursor() const {
   return layout::load_slot(header().own_cursor, base_ + layout::cursors_offset);
@@ -529,6 +468,9 @@ void ClientMemory::set_job_cursor(std::span<const std::byte> cursor) {
 void ClientMemory::set_statistics(const Statistics& statistics) {
   constexpr auto order = std::memory_order_relaxed;
   Header& h = header();
+  h.global_clock.store(statistics.global_clock, order);
+  h.neighbours.store(statistics.neighbours, order);
+  h.exchanges.store(statistics.exchanges, order);
   h.bytes_sent.store(statistics.bytes_sent, order);
   h.bytes_received.store(statistics.bytes_received, order);
   h.consensus.store(std::bit_cast<std::uint64_t>(statistics.consensus), order);
@@ -539,9 +481,6 @@ void ClientMemory::set_statistics(const Statistics& statistics) {
   h.pulled_bytes.store(statistics.pulled_bytes, order);
 }
 
-std::uint32_t ClientMemory::finishing() const {
-  return header().finishing.load(std::memory_order_acquire);
-}
 void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double distance) {
   header().finish_distance.store(std::bit_cast<std::uint64_t>(distance), std::memory_order_relaxed);
   header().finish_answer.store(answer.pack(), std::memory_order_release);
@@ -561,10 +500,6 @@ void ClientMemory::set_members(std::span<const NodeId> members) {
 
 std::uint64_t ClientMemory::clock_base() const {
   return std::min(header().clock_base.load(std::memory_order_relaxed), layout::max_clock_samples);
-}
-
-void ClientMemory::set_clock_base(std::uint64_t samples) {
-  header().clock_base.store(samples, std::memory_order_relaxed);
 }
 
 }  // namespace gossamer::daemon

@@ -22,8 +22,10 @@
 #include "daemon/checkpoint/model_file.hpp"
 #include "daemon/clients/device_memory.hpp"
 #include "gossip/exchange/outer.hpp"
+#include "gossip/group/receipts.hpp"
 #include "gossip/types.hpp"
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::daemon {
@@ -33,6 +35,10 @@ struct AttachRefusal {
   layout::AttachStatus status = layout::AttachStatus::bad_layout;
   std::string message;
 };
+
+[[nodiscard]] inline std::unexpected<AttachRefusal> cannot_attach(layout::AttachStatus status, std::string why) {
+  return std::unexpected(AttachRefusal{status, std::move(why)});
+}
 
 /// XXH3-64 of a job's name: JobKey::name_hash.
 [[nodiscard]] std::uint64_t job_name_hash(std::string_view job);
@@ -49,9 +55,6 @@ class ClientMemory {
   /// The same; `objection` decides how much the client may take.
   [[nodiscard]] static std::expected<ClientMemory, AttachRefusal> map(int memfd, std::uint64_t memory_bytes,
                                                                       const Objection& objection);
-  ClientMemory(ClientMemory&& other) noexcept;
-  ClientMemory& operator=(ClientMemory&& other) noexcept;
-  ~ClientMemory();
 
   // Values that the client declared; validated, and constant.
   [[nodiscard]] const std::string& job() const { return job_; }
@@ -126,29 +129,29 @@ class ClientMemory {
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
   /// The daemon's receipt of the publication of this generation, if there is one. The client can write there, too, but
   /// can only misplace its own share of the model.
-  struct Receipt {
-    std::uint64_t number = 0;
-    layout::ReceiptMark mark;
-  };
-  [[nodiscard]] std::optional<Receipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
-  /// The receipt is about mark.generation, and replaces that of two generations before.
-  void store_receipt(std::uint32_t fragment, const Receipt& receipt);
+  [[nodiscard]] std::optional<gossip::CopyReceipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
+  /// Replaces the receipt of two generations before.
+  void store_receipt(std::uint32_t fragment, const gossip::CopyReceipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
-  [[nodiscard]] std::uint64_t steps() const;
-  [[nodiscard]] std::uint64_t publications() const;
-  [[nodiscard]] std::uint64_t serving_ns() const;
+  [[nodiscard]] std::uint64_t steps() const { return header().steps.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t publications() const { return header().publications.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t serving_ns() const { return header().serving_ns.load(std::memory_order_relaxed); }
 
   /// Tells the client that fragments are due. To be called after the words are stored.
-  void raise_due();
-  void set_state(layout::RunState state);
+  void raise_due() { header().due_sequence.fetch_add(1, std::memory_order_release); }
+  void set_state(layout::RunState state) {
+    header().state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+  }
   /// The state that this daemon or an earlier one has stored. It may be undefined, since the client can write there.
-  [[nodiscard]] layout::RunState state() const;
-  void set_global_clock(std::uint64_t samples);
-  void set_fragments_pulled(std::uint32_t count);
-  void set_neighbours(std::uint32_t count);
-  void set_exchanges(std::uint64_t count);
-  /// For the program to show: what the run's exchanges cost, and how well the replicas agree.
+  [[nodiscard]] layout::RunState state() const {
+    return static_cast<layout::RunState>(header().state.load(std::memory_order_acquire));
+  }
+  void set_fragments_pulled(std::uint32_t count) { header().fragments_pulled.store(count, std::memory_order_relaxed); }
+  /// For the program to show: how far the job is, what its exchanges cost, and how well the replicas agree.
   struct Statistics {
+    std::uint64_t global_clock = 0;
+    std::uint32_t neighbours = 0;
+    std::uint64_t exchanges = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;
     double consensus = 0;
@@ -160,7 +163,7 @@ class ClientMemory {
   };
   void set_statistics(const Statistics& statistics);
   /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
-  [[nodiscard]] std::uint32_t finishing() const;
+  [[nodiscard]] std::uint32_t finishing() const { return header().finishing.load(std::memory_order_acquire); }
   void set_finish_answer(const layout::FinishAnswer& answer, double distance);
   /// Tells the client its index among the job's clients at this node, and their count.
   void set_place(std::uint32_t index, std::uint32_t count);
@@ -174,13 +177,13 @@ class ClientMemory {
   void set_members(std::span<const NodeId> members);
   /// The cursor that the program has set, and the one that came with the model; their bytes may be anything. The number
   /// changes whenever the program sets its own; 0: it never has.
-  [[nodiscard]] std::uint64_t own_cursor_number() const;
+  [[nodiscard]] std::uint64_t own_cursor_number() const { return header().own_cursor.load(std::memory_order_acquire); }
   [[nodiscard]] std::vector<std::byte> own_cursor() const;
   [[nodiscard]] std::vector<std::byte> job_cursor() const;
   void set_job_cursor(std::span<const std::byte> cursor);
   /// Samples that the model had seen when the client took it over; kept in the memory, so that it survives a restart.
   [[nodiscard]] std::uint64_t clock_base() const;
-  void set_clock_base(std::uint64_t samples);
+  void set_clock_base(std::uint64_t samples) { header().clock_base.store(samples, std::memory_order_relaxed); }
 
  private:
   ClientMemory() = default;
@@ -188,7 +191,7 @@ class ClientMemory {
   std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
   std::expected<void, AttachRefusal> take_header(const Objection& objection);
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
-  [[nodiscard]] layout::Header& header() const;
+  [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base_); }
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
 
   std::shared_ptr<std::byte> pages_;  // the mapping
@@ -197,7 +200,7 @@ class ClientMemory {
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
   std::shared_ptr<const DeviceMemory> shared_;
-  int memfd_ = -1;  // for lean memory only
+  FileDescriptor memfd_;  // for lean memory only
   std::uint64_t window_bytes_ = 0;
   layout::Plan plan_{};
   std::uint64_t elements_ = 0;

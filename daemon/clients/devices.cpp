@@ -255,15 +255,15 @@ void Devices::pin(const gossip::Device& device, std::span<std::byte> memory, std
   });
   GOSSAMER_CHECK(found != gpus_.end());
   auto usable = use(found->first);
-  if (!usable) return answer(std::unexpected(AttachRefusal{AttachStatus::job_busy, usable.error().message}));
+  if (!usable) return answer(cannot_attach(AttachStatus::job_busy, usable.error().message));
   shared_->post([shared = shared_, device = *usable, memory, keeps = std::move(keeps),
                  answer = std::move(answer)]() mutable {
     auto pinned = device->cuda->pin(memory);
     if (!pinned) {
       return shared->tell([answer = std::move(answer), why = pinned.error()]() mutable {
-        answer(std::unexpected(AttachRefusal{
+        answer(cannot_attach(
             AttachStatus::limit_reached,
-            "the job is averaged on a GPU here, for which this process's memory cannot be pinned: " + why}));
+            "the job is averaged on a GPU here, for which this process's memory cannot be pinned: " + why));
       });
     }
     auto end = [shared, device, keeps = std::move(keeps), pinned = std::move(*pinned)]() mutable {

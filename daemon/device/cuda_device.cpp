@@ -2,15 +2,15 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <utility>
+
 #include "daemon/device/arrays.hpp"
 #include "gossip/check.hpp"
 #include "gossip/codec/lattice_parts.hpp"
 
 namespace gossamer::device {
 namespace {
-
-constexpr std::size_t error_bytes = 512;
-using ErrorText = std::array<char, error_bytes>;
 
 std::uint8_t* octets(std::span<std::byte> bytes) {
   return reinterpret_cast<std::uint8_t*>(bytes.data());
@@ -20,6 +20,14 @@ const std::uint8_t* octets(std::span<const std::byte> bytes) {
 }
 Blocks list_of(std::span<const std::uint32_t> blocks) {
   return {blocks.data(), static_cast<std::uint32_t>(blocks.size())};
+}
+
+/// Calls a function of the plug-in. An error is the plug-in's text.
+template <class... Parameters, class... Arguments>
+std::expected<void, std::string> ask_plugin(Status (*function)(Parameters...), Arguments... arguments) {
+  std::array<char, 512> error{};
+  if (function(arguments..., error.data(), error.size()) == Status::done) return {};
+  return std::unexpected(std::string(error.data()));
 }
 
 }  // namespace
@@ -58,27 +66,23 @@ std::expected<Plugin, std::string> Plugin::load(const std::filesystem::path& pat
 }
 
 std::expected<int, std::string> Plugin::count() const {
-  ErrorText error{};
   std::int32_t devices = 0;
-  if (table_->count(&devices, error.data(), error.size()) == Status::done) return devices;
-  return std::unexpected(std::string(error.data()));
+  if (auto done = ask_plugin(table_->count, &devices); !done) return std::unexpected(std::move(done.error()));
+  return devices;
 }
 
 std::expected<DeviceInfo, std::string> Plugin::describe(int device) const {
-  ErrorText error{};
   DeviceInfo info{};
-  if (table_->describe(device, &info, error.data(), error.size()) == Status::done) return info;
-  return std::unexpected(std::string(error.data()));
+  if (auto done = ask_plugin(table_->describe, device, &info); !done) return std::unexpected(std::move(done.error()));
+  return info;
 }
 
 std::expected<std::unique_ptr<CudaDevice>, std::string> CudaDevice::open(const Plugin& plugin, int device) {
   const auto info = plugin.describe(device);
   if (!info) return std::unexpected(info.error());
-  ErrorText error{};
   Context* context = nullptr;
-  if (plugin.table().open(device, max_streams, &context, error.data(), error.size()) != Status::done) {
-    return std::unexpected(std::string(error.data()));
-  }
+  if (auto opened = ask_plugin(plugin.table().open, device, max_streams, &context); !opened)
+    return std::unexpected(std::move(opened.error()));
   return std::unique_ptr<CudaDevice>(new CudaDevice(plugin, *context, info->name));
 }
 
@@ -88,10 +92,8 @@ CudaDevice::CudaDevice(const Plugin& plugin, Context& context, std::string name)
       name_(std::move(name)),
       overflow_({.pin =
                      [this](std::span<std::byte> memory) {
-                       ErrorText error{};
-                       const Status status =
-                           table_.pin(context_, memory.data(), memory.size(), error.data(), error.size());
-                       return status == Status::done ? std::string() : std::string(error.data());
+                       const auto pinned = ask_plugin(table_.pin, context_, memory.data(), memory.size());
+                       return pinned ? std::string() : pinned.error();
                      },
                  .unpin = [this](std::byte* memory) { return table_.unpin(context_, memory) == Status::done; }},
                 std::make_shared<HostAllowance>()) {}
@@ -104,10 +106,6 @@ CudaDevice::~CudaDevice() {
 bool CudaDevice::went_well(Status status) const {
   if (status == Status::failed) failed_ = true;
   return status == Status::done;
-}
-
-std::string CudaDevice::failure() const {
-  return failed_ ? table_.error(context_) : std::string();
 }
 
 gossip::Device::Floats CudaDevice::allocate(std::size_t elements) const {
@@ -134,11 +132,10 @@ void CudaDevice::release_later(std::move_only_function<void()> free) const {
 }
 
 std::expected<CudaDevice::Mapping, std::string> CudaDevice::import(int descriptor, std::size_t bytes) const {
-  ErrorText error{};
   void* memory = nullptr;
-  if (table_.import(context_, descriptor, bytes, &memory, error.data(), error.size()) == Status::done)
-    return Mapping(static_cast<float*>(memory), Forget{this, bytes});
-  return std::unexpected(std::string(error.data()));
+  if (auto done = ask_plugin(table_.import, context_, descriptor, bytes, &memory); !done)
+    return std::unexpected(std::move(done.error()));
+  return Mapping(static_cast<float*>(memory), Forget{this, bytes});
 }
 void CudaDevice::Forget::operator()(float* device_memory) const {
   // The result is ignored because nothing more can be done. A device that has failed says so at its next call.
@@ -146,10 +143,9 @@ void CudaDevice::Forget::operator()(float* device_memory) const {
 }
 
 std::expected<CudaDevice::Pinned, std::string> CudaDevice::pin(std::span<std::byte> memory) const {
-  ErrorText error{};
-  if (table_.pin(context_, memory.data(), memory.size(), error.data(), error.size()) == Status::done)
-    return Pinned(memory.data(), Unpin{this});
-  return std::unexpected(std::string(error.data()));
+  if (auto done = ask_plugin(table_.pin, context_, memory.data(), memory.size()); !done)
+    return std::unexpected(std::move(done.error()));
+  return Pinned(memory.data(), Unpin{this});
 }
 void CudaDevice::Unpin::operator()(std::byte* memory) const {
   (void)device->table_.unpin(device->context_, memory);
@@ -177,10 +173,6 @@ CudaDevice::Memory CudaDevice::memory() const {
 bool CudaDevice::step(float* live, const float* correction, bool replace, float* snapshot,
                       std::uint32_t elements) const {
   return went_well(table_.step(context_, live, correction, replace, snapshot, elements));
-}
-
-double CudaDevice::last_kernel_s() const {
-  return table_.last_kernel_s(context_);
 }
 
 bool CudaDevice::encode(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,

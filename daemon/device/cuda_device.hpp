@@ -97,7 +97,7 @@ class CudaDevice final : public gossip::Device {
   [[nodiscard]] bool step(float* live, const float* correction, bool replace, float* snapshot,
                           std::uint32_t elements) const;
   /// How many seconds the device worked in this thread's last call, without the copies over the bus.
-  [[nodiscard]] double last_kernel_s() const;
+  [[nodiscard]] double last_kernel_s() const { return table_.last_kernel_s(context_); }
   [[nodiscard]] Context& context() const { return *context_; }
   [[nodiscard]] const PluginTable& plugin() const { return table_; }
 
@@ -127,7 +127,7 @@ class CudaDevice final : public gossip::Device {
   [[nodiscard]] bool local_mean(std::span<const gossip::ClientFragment> clients, std::span<float> y,
                                 std::span<gossip::LocalMeanOutcome> outcomes) const override;
   [[nodiscard]] std::string name() const override { return name_; }
-  [[nodiscard]] std::string failure() const override;
+  [[nodiscard]] std::string failure() const override { return failed_ ? table_.error(context_) : std::string(); }
 
  private:
   CudaDevice(const Plugin& plugin, Context& context, std::string name);

@@ -13,6 +13,19 @@
 #include <string>
 #include <vector>
 
+template <class Value>
+struct nlohmann::adl_serializer<std::optional<Value>> {
+  static void to_json(json& json, const std::optional<Value>& value) {
+    if (value)
+      json = *value;
+    else
+      json = nullptr;
+  }
+  static void from_json(const json& json, std::optional<Value>& value) {
+    value = json.is_null() ? std::nullopt : std::optional(json.get<Value>());
+  }
+};
+
 namespace gossamer::gpus {
 
 struct GpuProcess {
@@ -74,7 +87,15 @@ struct GpuReport {
 /// The note about a driver that does not answer.
 [[nodiscard]] std::string hanging_note(std::chrono::duration<double> since);
 
-void to_json(nlohmann::json& json, const GpuReport& report);
-void from_json(const nlohmann::json& json, GpuReport& report);
+// --- JSON
+void to_json(nlohmann::json& json, const Health& health);
+void from_json(const nlohmann::json& json, Health& health);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(GpuProcess, pid, memory_bytes, job)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(XidSeen, code, count, seconds_ago)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Gpu, index, uuid, name, pci_bus, memory_total_bytes, memory_used_bytes,
+                                                utilisation_ratio, temperature_c, power_w, power_limit_w, ecc_corrected,
+                                                ecc_uncorrected, rows_remapped, remap_pending, remap_failed, lost, mig,
+                                                mig_uuids, processes, xids, unreadable, health, note)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(GpuReport, state, driver, age_s, note, gpus)
 
 }  // namespace gossamer::gpus

@@ -21,15 +21,8 @@ constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 
 /// The name, in the configuration, of the option that keeps the period from being shorter; empty: none does.
 const char* period_limit_name(gossip::Cadence::Limit limit) {
-  switch (limit) {
-    case gossip::Cadence::Limit::time:
-      return "time_share";
-    case gossip::Cadence::Limit::network:
-      return "bandwidth_share";
-    case gossip::Cadence::Limit::none:
-      break;
-  }
-  return "";
+  using enum gossip::Cadence::Limit;
+  return limit == time ? "time_share" : limit == network ? "bandwidth_share" : "";
 }
 
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {
@@ -94,9 +87,7 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   const ClientMemory& memory = client->memory();
   const bool others_may_come = host.now_us() - host.began_us() < return_us;
-  const auto wait_for = [](const char* whom) {
-    return std::unexpected(AttachRefusal{layout::AttachStatus::job_busy, whom});
-  };
+  const auto wait_for = [](const char* whom) { return cannot_attach(layout::AttachStatus::job_busy, whom); };
   if (client->joins() && memory.place().index > 0 && others_may_come)
     return wait_for("the job's other process here may have the model, and is waited for");
   std::shared_ptr<NodeMemory> kept = client->joins() ? nullptr : client->session().kept();
@@ -106,7 +97,7 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
     return wait_for("the job's model is in the memory of another process here, which is waited for");
   if (!kept) {
     auto made = NodeMemory::make(NodeMemory::shape_of(memory));
-    if (!made) return std::unexpected(AttachRefusal{layout::AttachStatus::limit_reached, std::move(made.error())});
+    if (!made) return cannot_attach(layout::AttachStatus::limit_reached, std::move(made.error()));
     kept = std::move(*made);
   }
   client->session().keep(std::move(kept));
@@ -239,12 +230,11 @@ void Job::apply_options() {
 
 // --- the clients --------------------------------------------------------------------------------------------------
 
-/// Says why one more client with this memory cannot be added; nothing if it can.
-std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const {
+/// Whether one more client with this memory can be added.
+std::expected<void, AttachRefusal> Job::check(const ClientMemory& memory) const {
   using layout::AttachStatus;
-  const auto refused = [](AttachStatus status, std::string why) { return AttachRefusal{status, std::move(why)}; };
   if (memory.key() != key()) {
-    return refused(
+    return cannot_attach(
         AttachStatus::bad_layout,
         fmt::format("job {} has clients here whose tensors differ from this one's in names, shapes, types or "
                     "order: give this one another job name, or the same model",
@@ -252,36 +242,37 @@ std::optional<AttachRefusal> Job::objection_to(const ClientMemory& memory) const
   }
   if (ended_ || leaving_ ||
       (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)))
-    return refused(AttachStatus::stopping, "this daemon is stopping");
+    return cannot_attach(AttachStatus::stopping, "this daemon is stopping");
   if (memory.lean() || replica_.lean()) {
-    return refused(AttachStatus::limit_reached,
-                   fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
-                               "give both the memory resident, or start one process a node",
-                               name()));
+    return cannot_attach(
+        AttachStatus::limit_reached,
+        fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
+                    "give both the memory resident, or start one process a node",
+                    name()));
   }
   if (!home().failure().empty())
-    return refused(AttachStatus::job_busy, "the job's GPU here has just failed: try again");
+    return cannot_attach(AttachStatus::job_busy, "the job's GPU here has just failed: try again");
   if (gpus_.is_elsewhere(memory) && !memory.on_device())
-    return refused(AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
+    return cannot_attach(AttachStatus::job_busy, "the job has just begun on a GPU here: try again");
   if (gpus_.is_elsewhere(memory) && !gpus_.home_is_gpu()) {
-    return refused(
+    return cannot_attach(
         AttachStatus::no_device,
         fmt::format("job {} is averaged on the processor here: this process takes part through host memory", name()));
   }
   if (joined_us_ == 0 && client_of(memory_.first()->session()) == nullptr)
-    return refused(AttachStatus::job_busy, "the job's first client left while it joined: try again");
+    return cannot_attach(AttachStatus::job_busy, "the job's first client left while it joined: try again");
   if (clients_.size() >= gossip::LocalGroup::max_clients) {
-    return refused(AttachStatus::limit_reached,
-                   fmt::format("job {} has {} clients here, which is the most", name(), clients_.size()));
+    return cannot_attach(AttachStatus::limit_reached,
+                         fmt::format("job {} has {} clients here, which is the most", name(), clients_.size()));
   }
-  return std::nullopt;
+  return {};
 }
 
 std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> session) {
-  if (auto objection = objection_to(session->memory())) return std::unexpected(*std::move(objection));
+  if (auto checked = check(session->memory()); !checked) return checked;
   if (session->resume() && group_.awaits_departed()) {
-    return std::unexpected(AttachRefusal{
-        layout::AttachStatus::job_busy, "what a process of the job had published when it broke off is taken in first"});
+    return cannot_attach(layout::AttachStatus::job_busy,
+                         "what a process of the job had published when it broke off is taken in first");
   }
   auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
@@ -314,8 +305,7 @@ void Job::gpu_failed(const gossip::Device& gpu) {
 }
 
 JobClient* Job::client_of(const ClientSession& session) const {
-  const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                  [&](const auto& client) { return client->number() == session.number(); });
+  const auto found = std::ranges::find(clients_, session.number(), &JobClient::number);
   return found == clients_.end() ? nullptr : found->get();
 }
 
@@ -362,8 +352,7 @@ std::uint64_t Job::clock() const {
 }
 
 bool Job::detached(const ClientSession& session) {
-  const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                  [&](const auto& client) { return client->number() == session.number(); });
+  const auto found = std::ranges::find(clients_, session.number(), &JobClient::number);
   if (found == clients_.end()) return false;
   woken(session);  // its last publications
   host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
@@ -443,14 +432,6 @@ void Job::tell_state(layout::RunState state) {
 }
 
 // --- what the replica's decisions need ----------------------------------------------------------------------------
-
-TimeUs Job::replica_now_us() const {
-  return host_.now_us();
-}
-
-bool Job::send_message(const NodeId& to, const Message& message) {
-  return host_.send(to, message);
-}
 
 /// Runs the task on a worker. Its result is reported on the loop, unless the job has ended.
 void Job::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
@@ -629,8 +610,10 @@ void Job::tell_clients() {
   const gossip::ReplicaCounters& counters = replica_.counters();
   global_clock_ = std::max(global_clock_, replica_.global_clock());
   warn_of_clock();
-  const auto partners = static_cast<std::uint32_t>(replica_.neighbours().partners());
   const ClientMemory::Statistics statistics{
+      .global_clock = global_clock_,
+      .neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners()),
+      .exchanges = counters.initiated + counters.answered,
       .bytes_sent = counters.payload_bytes_sent,
       .bytes_received = payload_bytes_received_,
       .consensus = replica_.fragments().consensus(),
@@ -641,11 +624,7 @@ void Job::tell_clients() {
       .pulled_bytes = beginning_.pulled_bytes()};
   tell_places();
   for (const auto& client : clients_) {
-    ClientMemory& memory = client->memory();
-    memory.set_global_clock(global_clock_);
-    memory.set_neighbours(partners);
-    memory.set_exchanges(counters.initiated + counters.answered);
-    memory.set_statistics(statistics);
+    client->memory().set_statistics(statistics);
     tell_run_state(*client);
   }
 }
@@ -667,21 +646,21 @@ JobStatus Job::status() const {
   const auto mean = [&](double sum) { return exchanges == 0 ? 0.0 : sum / static_cast<double>(exchanges); };
   JobStatus status;
   status.job = name();
-  status.state = replica_.state() == ReplicaState::joining    ? "joining"
-                 : replica_.state() == ReplicaState::draining ? "draining"
-                 : replica_.fragments().quarantined() > 0     ? "quarantined"
-                                                              : "running";
+  const auto state = [&](bool joins, bool quarantined) {
+    return joins                                        ? "joining"
+           : replica_.state() == ReplicaState::draining ? "draining"
+           : quarantined                                ? "quarantined"
+                                                        : "running";
+  };
+  const bool quarantined = replica_.fragments().quarantined() > 0;
+  status.state = state(replica_.state() == ReplicaState::joining, quarantined);
   status.codec = codec_names[static_cast<std::size_t>(options_.get().codec)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
   status.clients = static_cast<std::uint32_t>(clients_.size());
-  const bool sick = !group_.is_shared() && replica_.fragments().quarantined() > 0;
   for (const auto& client : clients_) {
-    const char* const state = client->joins()                              ? "joining"
-                              : replica_.state() == ReplicaState::draining ? "draining"
-                              : sick || group_.is_quarantined(*client)     ? "quarantined"
-                                                                           : "running";
+    const bool sick = (quarantined && !group_.is_shared()) || group_.is_quarantined(*client);
     status.processes.push_back({.pid = static_cast<std::uint64_t>(client->pid()),
-                                .state = state,
+                                .state = state(client->joins(), sick),
                                 .clock = client->clock(),
                                 .steps = client->memory().steps(),
                                 .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,

@@ -132,8 +132,8 @@ class Job : public std::enable_shared_from_this<Job>,
   void remember();
 
   // --- gossip::ReplicaHost
-  [[nodiscard]] TimeUs replica_now_us() const override;
-  bool send_message(const NodeId& to, const Message& message) override;
+  [[nodiscard]] TimeUs replica_now_us() const override { return host_.now_us(); }
+  bool send_message(const NodeId& to, const Message& message) override { return host_.send(to, message); }
   void run(std::uint32_t fragment, std::unique_ptr<gossip::Task> task) override;
   [[nodiscard]] std::uint64_t hash_of(std::span<const float> values) const override;
   void complete(PullReply& reply) override;
@@ -152,7 +152,7 @@ class Job : public std::enable_shared_from_this<Job>,
 
   // --- several clients
   using Clients = std::vector<std::shared_ptr<JobClient>>;
-  [[nodiscard]] std::optional<AttachRefusal> objection_to(const ClientMemory& memory) const;
+  [[nodiscard]] std::expected<void, AttachRefusal> check(const ClientMemory& memory) const;
   /// The clients of a former daemon's group are awaited, so that they go on together.
   [[nodiscard]] bool awaits_clients() const;
   void tell_of_group();

@@ -99,25 +99,6 @@ bool JobClient::recall_word(std::uint32_t f, const gossip::FragmentParts& due, c
   return memory().recall_word(f, word_of(due), word_of(owned));
 }
 
-std::optional<gossip::CopyReceipt> JobClient::receipt(std::uint32_t f, std::uint32_t generation) const {
-  const auto found = memory().receipt(f, generation);
-  if (!found) return std::nullopt;
-  const layout::ReceiptMark& mark = found->mark;
-  return gossip::CopyReceipt{.generation = mark.generation,
-                             .number = found->number,
-                             .corrected = mark.corrected,
-                             .alone = mark.alone,
-                             .replaced = mark.replaced};
-}
-
-void JobClient::store_receipt(std::uint32_t f, const gossip::CopyReceipt& receipt) {
-  memory().store_receipt(f, {.number = receipt.number,
-                             .mark = {.generation = receipt.generation,
-                                      .corrected = receipt.corrected,
-                                      .alone = receipt.alone,
-                                      .replaced = receipt.replaced}});
-}
-
 TimeUs JobClient::take_time_taken(TimeUs now_us) {
   const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
   const std::uint64_t now_ns = memory().serving_ns();

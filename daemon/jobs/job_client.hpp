@@ -70,8 +70,12 @@ class JobClient : public gossip::Member {
  private:
   void store_word(std::uint32_t f, const gossip::FragmentParts& word) override;
   bool recall_word(std::uint32_t f, const gossip::FragmentParts& due, const gossip::FragmentParts& owned) override;
-  [[nodiscard]] std::optional<gossip::CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const override;
-  void store_receipt(std::uint32_t f, const gossip::CopyReceipt& receipt) override;
+  [[nodiscard]] std::optional<gossip::CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const override {
+    return memory().receipt(f, generation);
+  }
+  void store_receipt(std::uint32_t f, const gossip::CopyReceipt& receipt) override {
+    memory().store_receipt(f, receipt);
+  }
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override { return memory().buffer(f, index); }
   void raise_due() override { memory().raise_due(); }
 

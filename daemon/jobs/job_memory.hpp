@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/clients/node_memory.hpp"
+#include "daemon/clients/reply_records.hpp"
 #include "daemon/jobs/job_client.hpp"
 #include "gossip/group/group.hpp"
 
@@ -41,18 +42,26 @@ class JobMemory : public gossip::ReplicaMemory, public gossip::CopyMemory {
   void add_gap(std::uint32_t f, const gossip::Gap& gap) override { node_->add_gap(f, gap); }
 
   // --- gossip::ReplicaMemory
-  void store_given_up(std::uint64_t counter) override;
-  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override;
+  void store_given_up(std::uint64_t counter) override { node_->store_given_up(counter); }
+  void store_own_halves(std::uint32_t f, const gossip::OwnHalves& halves) override {
+    node_->store_own_halves(f, halves);
+  }
   bool write_record(std::uint32_t place, const NodeId& initiator, const ExchangeReply& reply,
-                    const gossip::AnsweredHalf& half) override;
-  void seal_record(std::uint32_t place, std::uint32_t commits) override;
-  void note_undone(std::uint32_t place, std::uint32_t commits) override;
-  void clear_record(std::uint32_t place) override;
-  void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override;
-  void tell_due() override;
-  bool recall(std::uint32_t f) override;
-  int provide(std::uint32_t f) override;
-  void vacate(std::uint32_t f) override;
+                    const gossip::AnsweredHalf& half) override {
+    return daemon::write_record(*node_, place, initiator, reply, half);
+  }
+  void seal_record(std::uint32_t place, std::uint32_t commits) override { daemon::seal_record(*node_, place, commits); }
+  void note_undone(std::uint32_t place, std::uint32_t commits) override { daemon::note_undone(*node_, place, commits); }
+  void clear_record(std::uint32_t place) override { daemon::clear_record(*node_, place); }
+  void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override {
+    gossip::store_parts(f, buffers, *this, first_.get());
+  }
+  void tell_due() override {
+    if (first_) first_->tell_due();
+  }
+  bool recall(std::uint32_t f) override { return first_->due(f) && first_->recall(f); }
+  int provide(std::uint32_t f) override { return first_->memory().provide(f); }
+  void vacate(std::uint32_t f) override { first_->memory().vacate(f); }
 
  private:
   std::shared_ptr<JobClient> first_;

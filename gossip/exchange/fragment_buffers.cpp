@@ -88,10 +88,6 @@ std::span<float> FragmentBuffers::begin_change() {
   return {y, elements()};
 }
 
-void FragmentBuffers::finish_change() {
-  copy_ = static_cast<std::uint8_t>(1 - copy_);
-}
-
 bool FragmentBuffers::write_back() {
   if (!is_gathered_ || computes_in_copy()) return true;
   if (device_->download({copies_[1 - copy_], elements()}, gathered_.get())) return true;

@@ -107,7 +107,7 @@ class FragmentBuffers {
   [[nodiscard]] std::span<float> values();
   /// y for a change by the clients' progress. Any thread. The change counts once finish_change() is called.
   [[nodiscard]] std::span<float> begin_change();
-  void finish_change();
+  void finish_change() { copy_ = static_cast<std::uint8_t>(1 - copy_); }
   /// Writes a changed y back to where it outlives the daemon, before it counts; needed if it is gathered on another
   /// device. Any thread. False: the device failed, and y is as it was before the change.
   [[nodiscard]] bool write_back();

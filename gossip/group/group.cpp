@@ -21,6 +21,22 @@ void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& par
 
 }  // namespace
 
+void store_parts(std::uint32_t f, const FragmentBuffers& buffers, CopyMemory& copies, Member* first) {
+  if (buffers.gathered()) {
+    auto copy = copies.copy(f);
+    if (!copy) return;
+    copy->buffer = buffers.copy();
+    copy->commits = buffers.parts().commits;
+    return copies.store_copy(f, *copy);
+  }
+  const FragmentParts& parts = buffers.parts();
+  const FragmentParts& stored = first->word(f);
+  if (parts == stored || stored.with_client) return;
+  if (stored.generation != parts.generation) return;  // the replica has yet to take a publication
+  if (parts.with_client) first->note_alone(f, ++copies.number(f));
+  first->store(f, parts);
+}
+
 template <class Work, class Report>
 void Group::work(std::uint32_t f, Work work, Report report) {
   executor_.work(

@@ -44,6 +44,10 @@ class CopyMemory {
   virtual void add_gap(std::uint32_t f, const Gap& gap) = 0;
 };
 
+/// Stores the parts of a fragment. For a gathered fragment that is which buffer of the node's copy counts; otherwise
+/// the parts go into the word of the client whose memory holds the replica. Null: no client's memory does.
+void store_parts(std::uint32_t f, const FragmentBuffers& buffers, CopyMemory& copies, Member* first);
+
 /// Takes part in a mean on several devices, like LocalMeanTask::run().
 class MeanOver {
  public:

@@ -54,18 +54,9 @@ void LocalGroup::forget_gone() {
   });
 }
 
-bool LocalGroup::needs(ClientId id) const {
-  return clients_.contains(id);
-}
-
 std::size_t LocalGroup::clients() const {
   return static_cast<std::size_t>(
       std::count_if(clients_.begin(), clients_.end(), [](const auto& item) { return !item.second.gone; }));
-}
-
-bool LocalGroup::ready(ClientId id) const {
-  const auto found = clients_.find(id);
-  return found != clients_.end() && found->second.lacking == 0;
 }
 
 std::uint32_t LocalGroup::lacking(ClientId id) const {
@@ -211,10 +202,6 @@ bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
   if (!awaited) return true;
   if (round.first_us == 0) return apart && now_us - round.begun_us > unanswered_us;
   return now_us - round.begun_us > std::max(patience * (round.first_us - round.begun_us), least_patience_us);
-}
-
-void LocalGroup::end(std::uint32_t f) {
-  rounds_[f].ending = true;
 }
 
 LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {

@@ -67,10 +67,8 @@ class LocalGroup {
   void add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings = {});
   void remove(ClientId id);
   /// True if something of a removed client is still to be taken in, so that its memory is needed.
-  [[nodiscard]] bool needs(ClientId id) const;
+  [[nodiscard]] bool needs(ClientId id) const { return clients_.contains(id); }
   [[nodiscard]] std::size_t clients() const;
-  /// True if it has the node's values of every fragment.
-  [[nodiscard]] bool ready(ClientId id) const;
   /// Number of fragments whose node's values it does not have.
   [[nodiscard]] std::uint32_t lacking(ClientId id) const;
   [[nodiscard]] bool quarantined(ClientId id) const;
@@ -108,7 +106,7 @@ class LocalGroup {
   /// True if the round should end: all clients have published, or have had enough time.
   [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;
   /// Ends the round. take_in() then takes the publications into y.
-  void end(std::uint32_t f);
+  void end(std::uint32_t f) { rounds_[f].ending = true; }
   [[nodiscard]] Work take_in(std::uint32_t f);
   /// Reports what the task found for each part.
   void done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes);

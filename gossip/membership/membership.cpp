@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "gossip/check.hpp"
 
@@ -105,12 +106,8 @@ SuspicionBounds Membership::bounds() const {
 
 std::vector<std::size_t> Membership::some_members(std::size_t count) {
   std::vector<std::size_t> indices(members_.size());
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    indices[i] = i;
-  count = std::min(count, indices.size());
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(indices[i], indices[i + random_.below(indices.size() - i)]);
-  indices.resize(count);
+  std::iota(indices.begin(), indices.end(), std::size_t{0});
+  indices.resize(random_.draw(indices, count).size());
   return indices;
 }
 
@@ -256,6 +253,12 @@ void Membership::hear(const Rumour& rumour, TimeUs now_us, Actions& out) {
   }
 }
 
+bool Membership::disbelieves(std::uint64_t claimed, std::uint64_t known) {
+  if (!implausible(claimed, known)) return false;
+  ++counters_.implausible;
+  return true;
+}
+
 void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out) {
   if (record.node == self_.node) {  // an earlier life of this node is remembered, or a member invents it
     if (record.incarnation > self_.incarnation) refute(Claim::alive, record.incarnation);
@@ -266,10 +269,7 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
       hear_address(*member, record, spread, hops);
       return;
     }
-    if (implausible(record.incarnation, member->record.incarnation)) {
-      ++counters_.implausible;
-      return;
-    }
+    if (disbelieves(record.incarnation, member->record.incarnation)) return;
     member->record = record;
     member->addressed_at = record.incarnation;
     if (member->suspected) trust(*member, now_us, out);
@@ -300,10 +300,7 @@ void Membership::hear_address(Member& member, const MemberRecord& record, bool s
 void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us,
                                       Actions& out) {
   const HeardClaims::Heard* heard = heard_.find(record.node);
-  if (heard != nullptr && implausible(record.incarnation, heard->incarnation)) {
-    ++counters_.implausible;
-    return;
-  }
+  if (heard != nullptr && disbelieves(record.incarnation, heard->incarnation)) return;
   if (!partial_) {
     take_lost(record.node);
     add_member(record, now_us, out);
@@ -330,10 +327,7 @@ void Membership::hear_suspected(const NodeId& node, std::uint64_t incarnation, c
   }
   Member* member = member_of(node);
   if (member == nullptr || incarnation < member->record.incarnation) return;
-  if (implausible(incarnation, member->record.incarnation)) {
-    ++counters_.implausible;
-    return;
-  }
+  if (disbelieves(incarnation, member->record.incarnation)) return;
   member->record.incarnation = incarnation;
   member->leaving |= leaving;
   const bool first = !member->suspected;
@@ -372,10 +366,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
   const auto hops = static_cast<std::uint8_t>(rumour.hops + 1);
   if (Member* member = member_of(node)) {
     if (incarnation < member->record.incarnation) return;
-    if (implausible(incarnation, member->record.incarnation)) {
-      ++counters_.implausible;
-      return;
-    }
+    if (disbelieves(incarnation, member->record.incarnation)) return;
     // Nodes that declare a death have heard nothing for the shortest suspicion; this node has heard something.
     if (now_us - member->last_heard_us < bounds().min_us * 3 / 4) {
       ++counters_.deaths_doubted;
@@ -392,10 +383,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
       (heard->incarnation > incarnation || (heard->incarnation == incarnation && heard->claim != Claim::alive))) {
     return;
   }
-  if (heard != nullptr && implausible(incarnation, heard->incarnation)) {
-    ++counters_.implausible;
-    return;
-  }
+  if (heard != nullptr && disbelieves(incarnation, heard->incarnation)) return;
   const bool news = heard == nullptr || heard->claim == Claim::alive;
   if (!heard_.put(node, incarnation, rumour.claim, now_us)) {
     ++counters_.news_forgotten;
@@ -409,10 +397,7 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
 /// Answers a false claim about this node (Das et al. 2002, section 4.2).
 void Membership::refute(Claim claim, std::uint64_t incarnation) {
   if (incarnation < self_.incarnation) return;
-  if (implausible(incarnation, self_.incarnation)) {
-    ++counters_.implausible;
-    return;
-  }
+  if (disbelieves(incarnation, self_.incarnation)) return;
   self_.incarnation = incarnation == last_incarnation ? incarnation : incarnation + 1;
   ++counters_.refutations;
   if (claim != Claim::alive) health_.change(1);
@@ -663,11 +648,8 @@ void Membership::introduce(TimeUs now_us, Actions& out) {
   if (!members_.empty() || contacts_.empty() || now_us < next_join_us_) return;
   next_join_us_ = now_us + join_backoff_us_;
   join_backoff_us_ = std::min(2 * join_backoff_us_, options_.reconnect_interval_us);
-  const std::size_t count = std::min(joins_at_once, contacts_.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    std::swap(contacts_[i], contacts_[i + random_.below(contacts_.size() - i)]);
-    send(NodeId{}, contacts_[i], Join{self_}, out);
-  }
+  for (const std::string& contact : random_.draw(contacts_, joins_at_once))
+    send(NodeId{}, contact, Join{self_}, out);
 }
 
 void Membership::spread_news(TimeUs now_us, Actions& out) {

@@ -236,6 +236,8 @@ class Membership {
   void own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
+  /// True, and counted, if the incarnation of a claim is further above the known one than any can be.
+  bool disbelieves(std::uint64_t claimed, std::uint64_t known);
   void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
   void hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops);
   void hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);

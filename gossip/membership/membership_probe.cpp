@@ -31,8 +31,7 @@ Membership::Member* Membership::next_target() {
   for (std::size_t tried = 0; tried <= members_.size(); ++tried) {
     if (probe_next_ >= probe_order_.size()) {
       probe_next_ = 0;
-      for (std::size_t i = probe_order_.size(); i > 1; --i)
-        std::swap(probe_order_[i - 1], probe_order_[random_.below(i)]);
+      random_.shuffle(probe_order_);
       if (probe_order_.empty()) return nullptr;
     }
     Member* member = member_of(probe_order_[probe_next_++]);
@@ -77,15 +76,13 @@ void Membership::ask_others(TimeUs now_us, Actions& out) {
     for (const Member& other : members_)
       consider(other.record);
   }
-  const std::size_t count = std::min(options_.indirect_probes, helpers.size());
   PingRequest request{.sequence = probe_->sequence, .target = member->record};
   request.patience_us = static_cast<std::uint32_t>(
       std::clamp<TimeUs>((probe_->end_us - now_us) * nack_numerator / nack_denominator, 0, max_patience_us));
-  for (std::size_t i = 0; i < count; ++i) {
-    std::swap(helpers[i], helpers[i + random_.below(helpers.size() - i)]);
-    send(helpers[i], request, out);
-  }
-  probe_->helpers = count;
+  const std::span<MemberRecord> drawn = random_.draw(helpers, options_.indirect_probes);
+  for (const MemberRecord& helper : drawn)
+    send(helper, request, out);
+  probe_->helpers = drawn.size();
 }
 
 void Membership::conclude_failed_probe(TimeUs now_us, Actions& out) {

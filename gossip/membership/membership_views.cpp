@@ -43,8 +43,7 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
       now_us + static_cast<TimeUs>(random_.below(static_cast<std::uint64_t>(options_.shuffle_interval_us)));
   std::vector<Member> former;
   former.swap(members_);
-  for (std::size_t i = former.size(); i > 1; --i)
-    std::swap(former[i - 1], former[random_.below(i)]);
+  random_.shuffle(former);
   for (Member& member : former) {
     // Suspected members are kept until the suspicion is decided. Members that only dial out will ask by themselves.
     if (member.suspected || (members_.size() < options_.active_view && !member.record.dial_only)) {
@@ -126,12 +125,9 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
       candidates.push_back(i);
   }
   const std::size_t missing = options_.active_view - members_.size() - pending_.size();
-  const std::size_t count = std::min(missing, candidates.size());
   const bool urgent = 2 * members_.size() < options_.active_view;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::swap(candidates[i], candidates[i + random_.below(candidates.size() - i)]);
-    request_neighbour(MemberRecord(passive_[candidates[i]]), urgent, now_us, out);
-  }
+  for (const std::size_t index : random_.draw(candidates, missing))
+    request_neighbour(MemberRecord(passive_[index]), urgent, now_us, out);
 }
 
 void Membership::request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out) {
@@ -249,11 +245,7 @@ std::vector<MemberRecord> Membership::sample_views(std::size_t active, std::size
   for (const std::size_t index : some_members(active)) {
     if (!members_[index].record.dial_only) sample.push_back(members_[index].record);
   }
-  passive = std::min(passive, passive_.size());
-  for (std::size_t i = 0; i < passive; ++i) {
-    std::swap(passive_[i], passive_[i + random_.below(passive_.size() - i)]);
-    sample.push_back(passive_[i]);
-  }
+  std::ranges::copy(random_.draw(passive_, passive), std::back_inserter(sample));
   return sample;
 }
 

@@ -40,14 +40,10 @@ Summaries SummaryTable::say(NodeSummary own, TimeUs now_us, Random& random) {
   own.number = ++number_;
   own.age_ms = 0;
   std::vector<NodeSummary> known = others(now_us);
-  // The first places are chosen by chance (Fisher and Yates): as many as fit beside the node's own summary.
-  const std::size_t count = std::min(known.size(), max_summaries - 1);
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(known[i], known[i + random.below(known.size() - i)]);
-  known.resize(count);
   Summaries said;
   said.nodes.push_back(std::move(own));
-  std::ranges::move(known, std::back_inserter(said.nodes));
+  // As many as fit beside the node's own summary.
+  std::ranges::move(random.draw(known, max_summaries - 1), std::back_inserter(said.nodes));
   return said;
 }
 

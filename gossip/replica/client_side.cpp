@@ -65,10 +65,6 @@ std::size_t ClientSide::most_in_flight() const {
   return is_lean() ? std::min(most, std::max<std::size_t>(window_ / 2, 1)) : most;
 }
 
-bool ClientSide::may_provide(std::uint32_t f) const {
-  return provided_.contains(f) || window_open();
-}
-
 bool ClientSide::has_memory(std::uint32_t f, Actions& out) {
   if (!is_lean() || provided_.contains(f)) return true;
   if (window_open()) {

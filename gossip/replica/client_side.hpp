@@ -44,7 +44,7 @@ class ClientSide {
   /// Most exchanges that the node may have under way at once.
   [[nodiscard]] std::size_t most_in_flight() const;
   /// True if the fragment has memory, or can be given some.
-  [[nodiscard]] bool may_provide(std::uint32_t f) const;
+  [[nodiscard]] bool may_provide(std::uint32_t f) const { return provided_.contains(f) || window_open(); }
   /// True if something waits for room. Fragments with memory then answer no other requests: if those came fast enough,
   /// the waiting ones would wait for ever.
   [[nodiscard]] bool is_crowded() const { return !wait_for_room_.empty(); }

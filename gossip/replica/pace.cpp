@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "gossip/smoothed.hpp"
-
 namespace gossamer::gossip {
 
 namespace {
@@ -49,10 +47,6 @@ bool Pace::due(const Turn& turn, TimeUs now_us) const {
   return now_us >= turn.start_after_us && cadence_.passed(now_us) >= turn.starts_at;
 }
 
-void Pace::start_by(Turn& turn, TimeUs start_us) const {
-  if (!due(turn, start_us)) turn.start_at(start_us);
-}
-
 /// An exchange that took long, or began late, leaves at least half a period in which others may ask.
 double Pace::rest_periods(double due_at, double jitter, TimeUs now_us) const {
   return jitter - std::min(cadence_.passed(now_us) - due_at, most_taken);
@@ -79,10 +73,6 @@ bool Pace::may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) cons
   if (!hurry && !own_budget_.open_in_debt(now_us, chance_bytes)) return false;
   const bool in_turn = last_spent_ == Spent::on_answer;
   return budget_.open(now_us) || (in_turn && budget_.open_in_debt(now_us, 2 * fragment_bytes));
-}
-
-void Pace::note_request(std::size_t bytes) {
-  request_bytes_ = smoothed(request_bytes_, static_cast<double>(bytes));
 }
 
 }  // namespace gossamer::gossip

@@ -12,6 +12,7 @@
 #include "gossip/replica/byte_budget.hpp"
 #include "gossip/replica/cadence.hpp"
 #include "gossip/replica/replica_options.hpp"
+#include "gossip/smoothed.hpp"
 
 namespace gossamer::gossip {
 
@@ -56,7 +57,9 @@ class Pace {
   // --- turns
   [[nodiscard]] bool due(const Turn& turn, TimeUs now_us) const;
   /// Makes the next exchange due at `start_us` at the latest.
-  void start_by(Turn& turn, TimeUs start_us) const;
+  void start_by(Turn& turn, TimeUs start_us) const {
+    if (!due(turn, start_us)) turn.start_at(start_us);
+  }
   /// Makes the next exchange due after so many periods from now.
   void rest(Turn& turn, double periods, TimeUs now_us) const { turn.starts_at = cadence_.passed(now_us) + periods; }
   /// Periods from now until the next exchange, if the present one was due at `due_at`. `jitter`: about one period.
@@ -76,7 +79,7 @@ class Pace {
   void spend(std::size_t bytes, TimeUs now_us) { budget_.spend(bytes, now_us); }
   /// Charges a request of the node's own.
   void spend_own(std::size_t bytes, TimeUs now_us) { own_budget_.spend(bytes, now_us); }
-  void note_request(std::size_t bytes);
+  void note_request(std::size_t bytes) { request_bytes_ = smoothed(request_bytes_, static_cast<double>(bytes)); }
 
   enum class Spent { on_answer, on_request };
   void note_spent(Spent last) { last_spent_ = last; }

@@ -106,15 +106,13 @@ void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
 }
 
 bool ReplyCache::store(const ExchangeId& id, ExchangeReply reply, AnsweredHalf half, TimeUs now_us) {
-  const auto initiator = initiators_.find(id.initiator);
-  if (initiator == initiators_.end()) return false;
-  const auto entry = initiator->second.entries.find(id.counter);
-  if (entry == initiator->second.entries.end()) return false;
-  entry->second.stage = Stage::answered;
-  if (entry->second.orphaned) ++orphans_;
-  entry->second.given_us = now_us;
-  entry->second.reply = std::move(reply);
-  entry->second.half = std::move(half);
+  Entry* const entry = find(id);
+  if (entry == nullptr) return false;
+  entry->stage = Stage::answered;
+  if (entry->orphaned) ++orphans_;
+  entry->given_us = now_us;
+  entry->reply = std::move(reply);
+  entry->half = std::move(half);
   return true;
 }
 
@@ -138,12 +136,16 @@ void ReplyCache::restore(const ExchangeId& id, std::uint32_t place, ExchangeRepl
   }
 }
 
-ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
+ReplyCache::Entry* ReplyCache::find(const ExchangeId& id) {
   const auto initiator = initiators_.find(id.initiator);
   if (initiator == initiators_.end()) return nullptr;
   const auto entry = initiator->second.entries.find(id.counter);
-  if (entry == initiator->second.entries.end() || entry->second.stage != Stage::answered) return nullptr;
-  return &entry->second;
+  return entry == initiator->second.entries.end() ? nullptr : &entry->second;
+}
+
+ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
+  Entry* const entry = find(id);
+  return entry != nullptr && entry->stage == Stage::answered ? entry : nullptr;
 }
 
 void ReplyCache::settle(Initiator& initiator, Entry& entry) {
@@ -244,13 +246,10 @@ std::vector<std::pair<NodeId, ExchangeInquiry>> ReplyCache::inquiries() const {
 }
 
 void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
-  const auto initiator = initiators_.find(id);
-  if (initiator == initiators_.end()) return;
-  const auto entry = initiator->second.entries.find(reply.counter);
-  if (entry == initiator->second.entries.end()) return;
-  if (entry->second.orphaned) return;  // its initiator is asked about it when in reach
-  if (entry->second.stage == Stage::declined) entry->second.reply = reply;
-  entry->second.unsent = any_unsent_ = true;
+  Entry* const entry = find({id, reply.counter});
+  if (entry == nullptr || entry->orphaned) return;  // the initiator of an orphan is asked about it when in reach
+  if (entry->stage == Stage::declined) entry->reply = reply;
+  entry->unsent = any_unsent_ = true;
 }
 
 void ReplyCache::mark_unsent(const NodeId& id) {

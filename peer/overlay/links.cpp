@@ -165,7 +165,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
 void Links::established(OutgoingLink& outgoing) {
   self_.turns->run([&] {
     const LinkPtr link = table_.link_of(outgoing);
-    sender_.say(*link, Channel::control, Heartbeat{self_.now(), {}});  // tells the other end that the link is up
+    sender_.say(*link, Channel::control, Heartbeat{self_.now()});  // tells the other end that the link is up
     bring_up(link);
   });
 }
@@ -330,7 +330,7 @@ std::string Links::tend(Link& link) {
   if (std::string silence = silence_of(link); !silence.empty()) return silence;
   if (self_.now() - link.last_bulk_ping >= self_.options.link_timeout_ms * us_per_ms) {
     link.last_bulk_ping = self_.now();
-    sender_.say(link, Channel::bulk, Heartbeat{self_.now(), {}});
+    sender_.say(link, Channel::bulk, Heartbeat{self_.now()});
   }
   if (self_.now() - link.last_ping >= self_.options.ping_interval_ms * us_per_ms) sender_.ping(link);
   return link.is_shown() ? std::string{} : tend_passing(link);
@@ -366,7 +366,7 @@ void Links::probe_incoming() {
   for (const LinkPtr& link : table_.links()) {
     if (link->outgoing || !link->is_up()) continue;  // a link that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
-      sender_.say(*link, channel, Heartbeat{self_.now(), {}});
+      sender_.say(*link, channel, Heartbeat{self_.now()});
   }
   end_broken();
 }

@@ -41,7 +41,7 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
 
 void Sender::ping(Link& link) {
   link.last_ping = self_.now();
-  say(link, Channel::control, Heartbeat{self_.now(), {}});
+  say(link, Channel::control, Heartbeat{self_.now()});
 }
 
 void Sender::set_broken(Link& link, std::string why) {

@@ -6,24 +6,6 @@
 namespace gossamer::peer {
 namespace {
 
-template <class Parent>
-void write_members(const std::vector<MemberAddress>& members, Parent parent) {
-  auto list = parent.initMembers(size_of(members));
-  for (unsigned i = 0; i < list.size(); ++i) {
-    list[i].setNode(data_of(members[i].node.bytes));
-    list[i].setAddress(text_of(members[i].address));
-  }
-}
-bool read_members(capnp::List<wire::Member>::Reader list, std::size_t most, std::vector<MemberAddress>& out) {
-  if (list.size() > most) return false;
-  out.resize(list.size());
-  for (unsigned i = 0; i < list.size(); ++i) {
-    if (!read_data(list[i].getNode(), out[i].node.bytes)) return false;
-    if (!read_text(list[i].getAddress(), max_address_bytes, out[i].address)) return false;
-  }
-  return true;
-}
-
 void write(const Hello& hello, wire::Header::Builder header) {
   auto out = header.initHello();
   out.setVersionLow(hello.version_low);
@@ -62,7 +44,6 @@ void write(const Welcome& welcome, wire::Header::Builder header) {
   out.setIncarnation(welcome.incarnation);
   out.setAddress(text_of(welcome.address));
   out.setName(text_of(welcome.name));
-  write_members(welcome.members, out);
   out.setFeatures(welcome.features);
   out.setProof(data_of(welcome.proof));
 }
@@ -73,8 +54,7 @@ std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   welcome.features = in.getFeatures();
   if (!read_data(in.getPublicKey(), welcome.public_key) || !read_data(in.getProof(), welcome.proof) ||
       !read_text(in.getAddress(), max_address_bytes, welcome.address) ||
-      !read_text(in.getName(), max_name_bytes, welcome.name) ||
-      !read_members(in.getMembers(), max_members_in_welcome, welcome.members)) {
+      !read_text(in.getName(), max_name_bytes, welcome.name)) {
     return std::nullopt;
   }
   return welcome;
@@ -93,15 +73,7 @@ std::optional<ControlMessage> read(wire::Rejected::Reader in) {
 }
 
 void write(const Heartbeat& ping, wire::Header::Builder header) {
-  auto out = header.initPing();
-  out.setSentAt(ping.sent_at);
-  write_members(ping.members, out);
-}
-std::optional<ControlMessage> read(wire::Ping::Reader in) {
-  Heartbeat ping;
-  ping.sent_at = in.getSentAt();
-  if (!read_members(in.getMembers(), max_members_in_ping, ping.members)) return std::nullopt;
-  return ping;
+  header.initPing().setSentAt(ping.sent_at);
 }
 
 void write(const HeartbeatEcho& pong, wire::Header::Builder header) {
@@ -233,7 +205,7 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
     case wire::Header::REJECTED:
       return read(header.getRejected());
     case wire::Header::PING:
-      return read(header.getPing());
+      return Heartbeat{header.getPing().getSentAt()};
     case wire::Header::PONG:
       return HeartbeatEcho{header.getPong().getSentAt()};
     case wire::Header::GOODBYE:

@@ -20,13 +20,6 @@ inline constexpr std::size_t channel_count = 2;
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;
 
-struct MemberAddress {
-  NodeId node;
-  std::string address;
-
-  friend bool operator==(const MemberAddress&, const MemberAddress&) = default;
-};
-
 struct Hello {
   std::uint16_t version_low = 0;
   std::uint16_t version_high = 0;
@@ -47,7 +40,6 @@ struct Welcome {
   std::uint64_t incarnation = 0;
   std::string address;
   std::string name;
-  std::vector<MemberAddress> members;
   std::uint64_t features = 0;
   Proof proof{};
 };
@@ -72,7 +64,6 @@ struct Rejected {
 
 struct Heartbeat {
   TimeUs sent_at = 0;
-  std::vector<MemberAddress> members;
 };
 struct HeartbeatEcho {
   TimeUs sent_at = 0;

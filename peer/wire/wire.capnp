@@ -64,7 +64,7 @@ struct Welcome {
   incarnation @2 :UInt64;
   address @3 :Text;
   name @4 :Text;
-  members @5 :List(Member); # empty; `membership` tells who is there
+  members @5 :List(Member); # reserved: always empty, and not looked at; `membership` tells who is there
   proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
   features @7 :UInt64;
 }
@@ -81,7 +81,7 @@ struct Rejected {
 
 struct Ping {
   sentAt @0 :Int64;         # microseconds of the sender's clock; comes back in the pong
-  members @1 :List(Member); # empty, as in Welcome
+  members @1 :List(Member); # reserved, as in Welcome
 }
 
 struct Pong {

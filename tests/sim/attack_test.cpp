@@ -51,9 +51,9 @@ TEST_CASE("Clipping costs honest nodes nothing where all are alike") {
 }
 
 TEST_CASE("Attacks have names") {
-  CHECK(attack_named("old") == AttackKind::old);
-  CHECK(attack_named("none") == AttackKind::none);
-  CHECK_FALSE(attack_named("harm").has_value());
+  CHECK(value_named("attack", "old", attacks) == AttackKind::old);
+  CHECK(value_named("attack", "none", attacks) == AttackKind::none);
+  CHECK_THROWS_AS(value_named("attack", "harm", attacks), UsageError);
 }
 
 }  // namespace gossamer::sim

@@ -54,7 +54,7 @@ TEST_CASE("A client that comes to the node of one that died answers nothing of w
   const auto seed = GENERATE(range<std::uint64_t>(0, 4));
   Swarm swarm = quiet(40 + seed);
   swarm.path = {.latency_us = 1'000, .loss = 0.1};
-  swarm.client_crashes = true;
+  swarm.deeds = {Deed::client_crash};
   swarm.between_us = 50'000;
   swarm.lasting_us = 10'000;
   swarm.faults_us = 3 * us_per_s;
@@ -87,7 +87,7 @@ TEST_CASE("Membership tells a cluster of its dead, and brings it together again"
   swarm.between_us = 100'000;
   swarm.lasting_us = 500'000;
   swarm.path = {.latency_us = 1'000, .jitter_us = 1'000, .loss = 0.02, .duplicate = 0.05, .reorder = 0.05};
-  swarm.partitions = swarm.isolation = swarm.daemon_crashes = swarm.pauses = swarm.leaves = swarm.arrivals = true;
+  swarm.deeds = {Deed::partition, Deed::isolation, Deed::daemon_crash, Deed::pause, Deed::leave, Deed::arrival};
   const HuntOutcome outcome = run_scenario(swarm);
   INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
   CHECK(outcome.violation == "");

@@ -41,6 +41,39 @@ Experiment on_digits(std::size_t nodes) {
   return experiment;
 }
 
+/// 1 − |λ2| of the graph's Metropolis weights, by power iteration.
+double spectral_gap(const Graph& graph) {
+  constexpr int iterations = 2'000;
+  const std::size_t n = graph.size();
+  if (n < 2) return 1;
+  const auto weights = metropolis_weights(graph);
+  std::vector<double> x(n);
+  gossip::Random random(1);
+  for (double& value : x)
+    value = random.uniform() - 0.5;
+  double factor = 0;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    std::vector<double> next(n);
+    double mean = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      next[i] = weights[i].back() * x[i];
+      for (std::size_t k = 0; k < graph[i].size(); ++k)
+        next[i] += weights[i][k] * x[graph[i][k]];
+      mean += next[i] / static_cast<double>(n);
+    }
+    double square = 0;
+    for (double& value : next) {
+      value -= mean;
+      square += value * value;
+    }
+    factor = std::sqrt(square);
+    if (!(factor > 1e-12)) return 1;
+    for (std::size_t i = 0; i < n; ++i)
+      x[i] = next[i] / factor;
+  }
+  return 1 - factor;
+}
+
 }  // namespace
 
 TEST_CASE("The mean of n nodes has an n-th of one node's noise, whatever carries it") {

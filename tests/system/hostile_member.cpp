@@ -107,7 +107,7 @@ class HostileMember {
       : keys_(keys), address_(address), version_low_(version_low), version_high_(version_high) {}
 
   /// Returns false if it was refused.
-  bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(Heartbeat{1, {}})); }
+  bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(Heartbeat{1})); }
 
   bool say(const ControlMessage& message) { return say(Channel::control, raw(encode(message))); }
   bool say(const Message& message) { return say(channel_of(message), raw(encode(message))); }
@@ -257,10 +257,10 @@ std::vector<Frames> specimens(const HostileMember& member) {
   MembershipMessage membership;
   membership.incarnation = 1;
   membership.body = Sync{.sender = member.record()};
-  return {encode(ControlMessage(Heartbeat{1, {}})), encode(ControlMessage(BulkAck{})),
-          encode(ControlMessage(DenialList{})),     encode(membership),
-          encode(Message(request(member, 1))),      encode(Message(ExchangeAck{1})),
-          encode(Message(*member.job())),           encode(Message(JobQuery{key})),
+  return {encode(ControlMessage(Heartbeat{1})), encode(ControlMessage(BulkAck{})),
+          encode(ControlMessage(DenialList{})), encode(membership),
+          encode(Message(request(member, 1))),  encode(Message(ExchangeAck{1})),
+          encode(Message(*member.job())),       encode(Message(JobQuery{key})),
           encode(Message(PullRequest{key, 0}))};
 }
 

@@ -1,5 +1,6 @@
 #include "tools/sim/cluster.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -53,6 +54,10 @@ std::size_t number_of(const NodeId& id) {
   for (std::size_t i = 0; i < 8; ++i)
     number = number << 8 | id.bytes[i];
   return static_cast<std::size_t>(number - 1);
+}
+
+std::string name_of(const ExchangeId& id) {
+  return fmt::format("{}:{}", number_of(id.initiator), id.counter);
 }
 
 Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)

@@ -56,6 +56,8 @@ using TrainStep = std::function<std::uint64_t(std::span<float> model)>;
 /// The id of the node with this number. Ids rise with numbers: schedules over sorted ids are schedules over numbers.
 [[nodiscard]] NodeId id_of(std::size_t node);
 [[nodiscard]] std::size_t number_of(const NodeId& id);
+/// An exchange for people: its initiator's number and its counter.
+[[nodiscard]] std::string name_of(const ExchangeId& id);
 
 class Cluster {
  public:

@@ -5,8 +5,6 @@
 
 #include <cmath>
 #include <numbers>
-#include <span>
-#include <utility>
 
 #include "gossip/random.hpp"
 
@@ -35,13 +33,6 @@ inline double exponential(gossip::Random& random, double mean) {
 inline double normal(gossip::Random& random) {
   const double radius = std::sqrt(-2.0 * std::log1p(-random.uniform()));
   return radius * std::cos(2.0 * std::numbers::pi * random.uniform());
-}
-
-/// Every order is equally likely (Fisher & Yates).
-template <class T>
-void shuffle(gossip::Random& random, std::span<T> items) {
-  for (std::size_t i = items.size(); i > 1; --i)
-    std::swap(items[i - 1], items[random.below(i)]);
 }
 
 }  // namespace gossamer::sim

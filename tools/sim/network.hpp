@@ -47,6 +47,7 @@ class Network {
   void set_behind_nat(std::size_t node, bool behind) { nodes_[node].behind_nat = behind; }
   [[nodiscard]] bool behind_nat(std::size_t node) const { return nodes_[node].behind_nat; }
   [[nodiscard]] bool can_dial(std::size_t from, std::size_t to) const;
+  [[nodiscard]] bool can_link(std::size_t i, std::size_t j) const { return can_dial(i, j) || can_dial(j, i); }
 
   /// Lets nothing pass between nodes of different groups. `group[i]` is node i's group.
   void partition(const std::vector<int>& group);

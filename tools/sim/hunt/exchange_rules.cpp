@@ -10,10 +10,6 @@ namespace {
 
 using Kind = Cluster::Event::Kind;
 
-std::string name_of(const ExchangeId& id) {
-  return fmt::format("{}:{}", number_of(id.initiator), id.counter);
-}
-
 double weight_of(int shift) {
   return std::ldexp(1.0, -shift);
 }
@@ -22,11 +18,6 @@ double weight_of(int shift) {
 
 ExchangeRules::ExchangeRules(const Cluster& cluster, const gossip::ReplicaOptions& options)
     : cluster_(cluster), options_(options) {}
-
-void ExchangeRules::fail(const std::string& what, std::size_t node, std::uint32_t fragment, const ExchangeId& id,
-                         std::size_t other) const {
-  throw Violation(what, {.node = node, .other = other, .fragment = fragment, .exchange = id});
-}
 
 ExchangeRules::NodeState& ExchangeRules::state_of(std::size_t i) {
   while (nodes_.size() <= i)
@@ -100,26 +91,26 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeReply& reply
   const ExchangeId id{id_of(event.other), reply.counter};
   Exchange& exchange = exchanges_[id];
   if (exchange.heard && state_of(event.node).kept.contains(id))
-    fail(fmt::format("kept replies: node {} says the reply of exchange {} again, which was acknowledged", event.node,
-                     name_of(id)),
-         event.node, reply.fragment, id, event.other);
+    throw Violation({.node = event.node, .other = event.other, .fragment = reply.fragment, .exchange = id},
+                    "kept replies: node {} says the reply of exchange {} again, which was acknowledged", event.node,
+                    name_of(id));
   if (std::exchange(exchange.replied, true)) return;
   const double weight = weight_of(reply.shift);
   if (weight > weight_of(exchange.min_shift) || weight > options_.mixing_budget / 2) {
-    fail(fmt::format("mixing budget: node {} answers exchange {} with a weight of {:.3g}, of {:.3g} asked for and half "
-                     "of {:.3g} allowed",
-                     event.node, name_of(id), weight, weight_of(exchange.min_shift), options_.mixing_budget),
-         event.node, reply.fragment, id, event.other);
+    throw Violation({.node = event.node, .other = event.other, .fragment = reply.fragment, .exchange = id},
+                    "mixing budget: node {} answers exchange {} with a weight of {:.3g}, of {:.3g} asked for and half "
+                    "of {:.3g} allowed",
+                    event.node, name_of(id), weight, weight_of(exchange.min_shift), options_.mixing_budget);
   }
   Own* own = open(event.node, reply.fragment);
   if (own == nullptr) return;
   own->answers += weight;
   const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // its partner will refuse it
   if (all <= options_.mixing_budget) return;
-  fail(fmt::format("mixing budget: with its own exchange {} out, node {} has given weights of {:.3g} in all, of {:.3g} "
-                   "allowed, with that of exchange {}",
-                   name_of(own->id), event.node, all, options_.mixing_budget, name_of(id)),
-       event.node, reply.fragment, id, event.other);
+  throw Violation({.node = event.node, .other = event.other, .fragment = reply.fragment, .exchange = id},
+                  "mixing budget: with its own exchange {} out, node {} has given weights of {:.3g} in all, of {:.3g} "
+                  "allowed, with that of exchange {}",
+                  name_of(own->id), event.node, all, options_.mixing_budget, name_of(id));
 }
 
 void ExchangeRules::left(const Cluster::Event& event, const ExchangeAck& ack) {
@@ -127,16 +118,16 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeAck& ack) {
   Exchange& exchange = exchanges_[id];
   state_of(event.node).unacknowledged.erase(id);
   if (ack.outcome == gossamer::Outcome::taken && !exchange.concluded) {
-    fail(fmt::format("acknowledgement: node {} acknowledges exchange {}, which it has not committed", event.node,
-                     name_of(id)),
-         event.node, 0, id, event.other);
+    throw Violation({.node = event.node, .other = event.other, .fragment = 0, .exchange = id},
+                    "acknowledgement: node {} acknowledges exchange {}, which it has not committed", event.node,
+                    name_of(id));
   }
   if (ack.outcome != gossamer::Outcome::never) return;
   exchange.denied = true;
   if (!exchange.committed) return;
-  fail(fmt::format("acknowledgement: node {} says of exchange {}, which it has committed, that it never will",
-                   event.node, name_of(id)),
-       event.node, 0, id, event.other);
+  throw Violation({.node = event.node, .other = event.other, .fragment = 0, .exchange = id},
+                  "acknowledgement: node {} says of exchange {}, which it has committed, that it never will",
+                  event.node, name_of(id));
 }
 
 // --- messages that arrive, and their outcome ----------------------------------------------------------------------
@@ -167,9 +158,10 @@ void ExchangeRules::answered(const Cluster::Event& event) {
   if (!exchange.crossing) return;
   const Exchange& other = exchanges_[*exchange.crossing];
   if (!other.answered || other.crossing != event.exchange) return;
-  fail(fmt::format("crossing: nodes {} and {} asked each other, and both answered (exchanges {} and {})", event.node,
-                   exchange.initiator, name_of(event.exchange), name_of(*exchange.crossing)),
-       event.node, event.fragment, event.exchange, exchange.initiator);
+  throw Violation(
+      {.node = event.node, .other = exchange.initiator, .fragment = event.fragment, .exchange = event.exchange},
+      "crossing: nodes {} and {} asked each other, and both answered (exchanges {} and {})", event.node,
+      exchange.initiator, name_of(event.exchange), name_of(*exchange.crossing));
 }
 
 void ExchangeRules::concluded(const Cluster::Event& event) {
@@ -180,9 +172,10 @@ void ExchangeRules::concluded(const Cluster::Event& event) {
   std::optional<Own>& own = state.own[event.fragment];
   if (own && own->id == event.exchange) own.reset();
   if (exchange.committed && exchange.denied)
-    fail(fmt::format("acknowledgement: node {} commits exchange {}, after it said that it never would", event.node,
-                     name_of(event.exchange)),
-         event.node, event.fragment, event.exchange, exchange.initiator);
+    throw Violation(
+        {.node = event.node, .other = exchange.initiator, .fragment = event.fragment, .exchange = event.exchange},
+        "acknowledgement: node {} commits exchange {}, after it said that it never would", event.node,
+        name_of(event.exchange));
   state.unacknowledged.insert(event.exchange);
 }
 
@@ -192,8 +185,8 @@ void ExchangeRules::turned(std::size_t i) {
   const gossip::Replica& replica = *cluster_.node(i).replica;
   if (!state.unacknowledged.empty()) {
     const ExchangeId id = *state.unacknowledged.begin();
-    fail(fmt::format("acknowledgement: node {} has concluded exchange {} and not acknowledged it", i, name_of(id)), i,
-         0, id, i);
+    throw Violation({.node = i, .other = i, .fragment = 0, .exchange = id},
+                    "acknowledgement: node {} has concluded exchange {} and not acknowledged it", i, name_of(id));
   }
   const TimeUs patience_us = 2 * options_.info_period_us;
   if (cluster_.now_us() - state.resumed_us < patience_us) return;
@@ -201,9 +194,9 @@ void ExchangeRules::turned(std::size_t i) {
     return cluster_.now_us() - item.second >= options_.lifetime_us + patience_us;
   });
   if (replica.book().replies().unacknowledged() <= state.kept.size()) return;
-  fail(fmt::format("kept replies: node {} keeps {} though only {} are neither acknowledged nor past their lifetime", i,
-                   replica.book().replies().unacknowledged(), state.kept.size()),
-       i, 0, {}, i);
+  throw Violation({.node = i, .other = i, .fragment = 0},
+                  "kept replies: node {} keeps {} though only {} are neither acknowledged nor past their lifetime", i,
+                  replica.book().replies().unacknowledged(), state.kept.size());
 }
 
 }  // namespace gossamer::sim

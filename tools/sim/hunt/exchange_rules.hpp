@@ -69,8 +69,6 @@ class ExchangeRules {
   void turned(std::size_t i);
   /// Node i's own exchange of the fragment, if it is still under way.
   [[nodiscard]] Own* open(std::size_t i, std::uint32_t f);
-  [[noreturn]] void fail(const std::string& what, std::size_t node, std::uint32_t fragment, const ExchangeId& id,
-                         std::size_t other) const;
 
   const Cluster& cluster_;
   gossip::ReplicaOptions options_;

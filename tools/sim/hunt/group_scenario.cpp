@@ -10,6 +10,7 @@
 
 #include "gossip/check.hpp"
 #include "gossip/group/group.hpp"
+#include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
 #include "tools/sim/kept_exchanges.hpp"
 #include "tools/sim/network.hpp"
@@ -112,7 +113,9 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   void tick();
   void woken();
 
-  void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override;
+  void store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) override {
+    gossip::store_parts(f, buffers, *this, first_.get());
+  }
   void tell_due() override {}
   bool recall(std::uint32_t f) override { return first_->due(f) && first_->recall(f); }
   int provide(std::uint32_t) override { return 0; }
@@ -178,12 +181,6 @@ struct GroupNode {
   std::unique_ptr<Life> life;
 };
 
-NodeId id_of_node(std::size_t i) {
-  NodeId id;
-  id.bytes[0] = static_cast<std::uint8_t>(i + 1);
-  return id;
-}
-
 class Scenario {
  public:
   Scenario(std::uint64_t seed, GroupFault fault);
@@ -242,7 +239,7 @@ std::unique_ptr<gossip::Replica> replica_of(Scenario& scenario, std::size_t i, C
                                        .info_period_us = 200 * us_per_ms,
                                        .time_share = 0,
                                        .network_share = 0};
-  return std::make_unique<gossip::Replica>(options, id_of_node(i), JobInfo{.job = group_job, .name = "simulated"},
+  return std::make_unique<gossip::Replica>(options, id_of(i), JobInfo{.job = group_job, .name = "simulated"},
                                            std::move(buffers), counter, gossip::Random(scenario.random.next()));
 }
 
@@ -339,22 +336,6 @@ void Life::tick() {
   group.tick(replica->pace().period_us(), replica->phase() == Phase::running);
 }
 
-/// Does the same as daemon/jobs/job_memory.cpp.
-void Life::store_parts(std::uint32_t f, const gossip::FragmentBuffers& buffers) {
-  if (buffers.gathered()) {
-    auto copy = kept_.copies[f];
-    if (!copy) return;
-    copy->buffer = buffers.copy();
-    copy->commits = buffers.parts().commits;
-    return store_copy(f, *copy);
-  }
-  const FragmentParts& parts = buffers.parts();
-  const FragmentParts& stored = first_->word(f);
-  if (parts == stored || stored.with_client || stored.generation != parts.generation) return;
-  if (parts.with_client) first_->note_alone(f, ++numbers_[f]);
-  first_->store(f, parts);
-}
-
 void Life::store_copy(std::uint32_t f, const Copy& copy) {
   kept_.before[f] = std::exchange(kept_.copies[f], copy);
 }
@@ -364,7 +345,7 @@ TimeUs Life::replica_now_us() const {
 }
 
 bool Life::send_message(const NodeId& to, const Message& message) {
-  const std::size_t other = to.bytes[0] - std::size_t{1};
+  const std::size_t other = number_of(to);
   if (!scenario_.nodes[other].daemon) return false;
   scenario_.deliver(node_, other, message);
   return true;
@@ -458,7 +439,7 @@ void Scenario::link(std::size_t i) {
   for (std::size_t j = 0; j < nodes.size(); ++j) {
     if (j == i || !nodes[j].life) continue;
     for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)})
-      nodes[a].life->executor.decide([&](Actions& out) { nodes[a].life->replica->link_up(id_of_node(b), out); });
+      nodes[a].life->executor.decide([&](Actions& out) { nodes[a].life->replica->link_up(id_of(b), out); });
   }
 }
 
@@ -484,9 +465,9 @@ void Scenario::kill(std::size_t i) {
   for (std::size_t j = 0; j < nodes.size(); ++j) {
     if (j == i || !nodes[j].life) continue;
     Life& other = *nodes[j].life;
-    other.replica->link_down(id_of_node(i));
+    other.replica->link_down(id_of(i));
     if (chance(random, 0.5))
-      other.executor.decide([&](Actions& out) { other.replica->node_dead(id_of_node(i), schedule.now_us(), out); });
+      other.executor.decide([&](Actions& out) { other.replica->node_dead(id_of(i), schedule.now_us(), out); });
   }
   schedule.after(between(random, 1'000, us_per_s), [this, i] { begin_daemon(i); });
 }
@@ -499,7 +480,7 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
     if (nodes[from].life_number != from_life || nodes[to].life_number != to_life || !nodes[to].life) return;
     Life& life = *nodes[to].life;
     life.executor.decide(
-        [&](Actions& out) { life.replica->received(id_of_node(from), Message(*shared), schedule.now_us(), out); });
+        [&](Actions& out) { life.replica->received(id_of(from), Message(*shared), schedule.now_us(), out); });
   });
 }
 

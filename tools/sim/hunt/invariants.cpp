@@ -34,7 +34,7 @@ Invariants::Invariants(const Cluster& cluster, const gossip::ReplicaOptions& opt
     weights_.push_back((chance(random, 0.5) ? 1 : -1) * uniform(random, 0.5, 1.5));
 }
 
-void Invariants::fail(const std::string& what, const Cluster::Event& event) const {
+Trace::Concern Invariants::concern_of(const Cluster::Event& event) const {
   Trace::Concern concern{.node = event.node, .fragment = event.fragment};
   if (event.exchange.counter != 0) {
     concern.exchange = event.exchange;
@@ -44,7 +44,7 @@ void Invariants::fail(const std::string& what, const Cluster::Event& event) cons
       concern.other = found->second.responder;
     }
   }
-  throw Violation(what, concern);
+  return concern;
 }
 
 // --- what is at a node --------------------------------------------------------------------------------------------
@@ -89,10 +89,8 @@ void Invariants::grow() {
 void Invariants::check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const {
   if (parts.finite) return;
   const Cluster::Event here{.kind = Kind::turned, .node = i, .fragment = f};
-  if (!std::isfinite(parts.correction))
-    fail(fmt::format("numbers: node {} has corrections with NaN or infinity", i), here);
-  if (!nodes_[i].nan_allowed)
-    fail(fmt::format("numbers: node {}'s model has NaN or infinity, put there by nobody", i), here);
+  if (!std::isfinite(parts.correction)) fail(here, "numbers: node {} has corrections with NaN or infinity", i);
+  if (!nodes_[i].nan_allowed) fail(here, "numbers: node {}'s model has NaN or infinity, put there by nobody", i);
 }
 
 void Invariants::unchanged(std::size_t i, std::uint32_t f, bool collected) {
@@ -106,10 +104,10 @@ void Invariants::unchanged(std::size_t i, std::uint32_t f, bool collected) {
   const double change = after.whole() - before.whole();
   const double allowed = collected ? tolerance(before.square + after.square) : 1e-12 * std::sqrt(after.square);
   if (std::fabs(change) <= allowed) return;
-  fail(fmt::format("attribution: node {}'s model changed by {:.3g} (at most {:.3g} is rounding) though it neither "
-                   "trained nor committed an exchange",
-                   i, change, allowed),
-       {.kind = Kind::turned, .node = i, .fragment = f});
+  fail({.kind = Kind::turned, .node = i, .fragment = f},
+       "attribution: node {}'s model changed by {:.3g} (at most {:.3g} is rounding) though it neither "
+       "trained nor committed an exchange",
+       i, change, allowed);
 }
 
 void Invariants::account(const Parts& before, const Parts& after) {
@@ -124,15 +122,13 @@ std::optional<double> Invariants::commit_of(const Cluster::Event& event, double&
   check_finite(event.node, event.fragment, after);
   const double change = after.correction - before.correction;
   if (before.finite && after.finite && after.model != before.model) {
-    fail(fmt::format("attribution: a commit at node {} changed its client's model by {:.3g}", event.node,
-                     after.model - before.model),
-         event);
+    fail(event, "attribution: a commit at node {} changed its client's model by {:.3g}", event.node,
+         after.model - before.model);
   }
   const bool moves = event.done && event.commit;
   if (!moves && change != 0) {
-    fail(fmt::format("attribution: node {}'s corrections changed by {:.3g} with an exchange that {}", event.node,
-                     change, event.done ? "had nothing to commit" : "it did not take part in"),
-         event);
+    fail(event, "attribution: node {}'s corrections changed by {:.3g} with an exchange that {}", event.node, change,
+         event.done ? "had nothing to commit" : "it did not take part in");
   }
   const bool counts = before.finite && after.finite;
   rounding = tolerance(before.square + after.square);
@@ -153,10 +149,10 @@ void Invariants::on(const Cluster::Event& event) {
       return unchanged(i, event.fragment, event.kind == Kind::collected);
     case Kind::answering:
       if (cluster_.node(i).replica->state() != ReplicaState::running) {
-        fail(fmt::format("partners: node {} answers something new though it does not run", i), event);
+        fail(event, "partners: node {} answers something new though it does not run", i);
       }
       if (nodes_[i].dead.contains(event.other)) {
-        fail(fmt::format("partners: node {} answers node {}, which it was told is dead", i, event.other), event);
+        fail(event, "partners: node {} answers node {}, which it was told is dead", i, event.other);
       }
       return;
     case Kind::answered:
@@ -213,9 +209,9 @@ void Invariants::training_over(std::size_t i) {
     check_finite(i, f, after);
     state.parts[f] = after;
     if (after.correction != before.correction) {
-      fail(fmt::format("attribution: training at node {} changed its corrections by {:.3g}", i,
-                       after.correction - before.correction),
-           {.kind = Kind::trained, .node = i, .fragment = f});
+      fail({.kind = Kind::trained, .node = i, .fragment = f},
+           "attribution: training at node {} changed its corrections by {:.3g}", i,
+           after.correction - before.correction);
     }
     account(before, after);
   }
@@ -227,9 +223,8 @@ void Invariants::turned(std::size_t i) {
   if (!cluster_.node(i).replica) return;
   const JobSettings& settings = cluster_.node(i).replica->settings();
   if (settings < nodes_[i].settings) {
-    fail(fmt::format("settings: node {} has version {} after version {}", i, settings.version,
-                     nodes_[i].settings.version),
-         {.kind = Kind::turned, .node = i});
+    fail({.kind = Kind::turned, .node = i}, "settings: node {} has version {} after version {}", i, settings.version,
+         nodes_[i].settings.version);
   }
   nodes_[i].settings = settings;
   nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
@@ -244,10 +239,8 @@ void Invariants::answered(const Cluster::Event& event) {
   if (!event.done) return;
   Exchange& exchange = exchanges_[event.exchange];
   if (exchange.answered) {
-    fail(fmt::format("exactly once: exchange {}:{} was answered by node {} at {} us and again by node {}",
-                     number_of(event.exchange.initiator), event.exchange.counter, exchange.responder,
-                     exchange.answered_us, event.node),
-         event);
+    fail(event, "exactly once: exchange {} was answered by node {} at {} us and again by node {}",
+         name_of(event.exchange), exchange.responder, exchange.answered_us, event.node);
   }
   exchange.initiator = number_of(event.exchange.initiator);
   exchange.responder = event.node;
@@ -265,18 +258,16 @@ void Invariants::concluded(const Cluster::Event& event) {
   const auto change = commit_of(event, rounding);
   if (!event.done) return;
   const auto found = exchanges_.find(event.exchange);
-  const auto name = fmt::format("{}:{}", number_of(event.exchange.initiator), event.exchange.counter);
+  const std::string name = name_of(event.exchange);
   if (found == exchanges_.end() || !found->second.answered) {
-    fail(fmt::format("exactly once: node {} concluded exchange {}, which nobody has committed", event.node, name),
-         event);
+    fail(event, "exactly once: node {} concluded exchange {}, which nobody has committed", event.node, name);
   }
   Exchange& exchange = found->second;
   if (exchange.concluded) {
-    fail(fmt::format("exactly once: node {} concluded exchange {} a second time", event.node, name), event);
+    fail(event, "exactly once: node {} concluded exchange {} a second time", event.node, name);
   }
   if (exchange.undone) {
-    fail(fmt::format("exactly once: node {} concluded exchange {}, which its responder has undone", event.node, name),
-         event);
+    fail(event, "exactly once: node {} concluded exchange {}, which its responder has undone", event.node, name);
   }
   if (exchange.lone) --halves_;  // the half was late, and is not alone
   exchange.concluded = true;
@@ -288,25 +279,24 @@ void Invariants::concluded(const Cluster::Event& event) {
   const double allowed = rounding + exchange.rounding;
   rounding_ += allowed * allowed;
   if (std::fabs(*change - expected) <= allowed) return;
-  fail(fmt::format("exactly once: exchange {} changed its responder, node {}, by {:.9g} and its initiator, node {}, by "
-                   "{:.9g}; expected {:.9g} to within {:.3g}",
-                   name, exchange.responder, *exchange.given, event.node, *change, expected, allowed),
-       event);
+  fail(event,
+       "exactly once: exchange {} changed its responder, node {}, by {:.9g} and its initiator, node {}, by "
+       "{:.9g}; expected {:.9g} to within {:.3g}",
+       name, exchange.responder, *exchange.given, event.node, *change, expected, allowed);
 }
 
 void Invariants::undone(const Cluster::Event& event) {
   double rounding = 0;
   const auto change = commit_of(event, rounding);
   if (!event.done) return;
-  const auto name = fmt::format("{}:{}", number_of(event.exchange.initiator), event.exchange.counter);
+  const std::string name = name_of(event.exchange);
   const auto found = exchanges_.find(event.exchange);
   if (found == exchanges_.end() || !found->second.answered || found->second.undone) {
-    fail(fmt::format("exactly once: node {} undid exchange {}, which is not committed there", event.node, name), event);
+    fail(event, "exactly once: node {} undid exchange {}, which is not committed there", event.node, name);
   }
   Exchange& exchange = found->second;
   if (exchange.concluded) {
-    fail(fmt::format("exactly once: node {} undid exchange {}, which its initiator has concluded", event.node, name),
-         event);
+    fail(event, "exactly once: node {} undid exchange {}, which its initiator has concluded", event.node, name);
   }
   if (exchange.lone) --halves_;
   exchange.undone = true;
@@ -315,9 +305,8 @@ void Invariants::undone(const Cluster::Event& event) {
   const double allowed = rounding + exchange.rounding;
   rounding_ += allowed * allowed;
   if (std::fabs(*change + *exchange.given) <= allowed) return;
-  fail(fmt::format("exactly once: exchange {} changed node {} by {:.9g}, and undoing it by {:.9g}", name, event.node,
-                   *exchange.given, *change),
-       event);
+  fail(event, "exactly once: exchange {} changed node {} by {:.9g}, and undoing it by {:.9g}", name, event.node,
+       *exchange.given, *change);
 }
 
 void Invariants::adopted(const Cluster::Event& event) {
@@ -326,7 +315,7 @@ void Invariants::adopted(const Cluster::Event& event) {
   const Parts after = measure(event.node, event.fragment);
   check_finite(event.node, event.fragment, after);
   if (event.kind == Kind::outer && parts.finite && after.finite && after.model != parts.model) {
-    fail(fmt::format("attribution: an outer step at node {} changed its client's model", event.node), event);
+    fail(event, "attribution: an outer step at node {} changed its client's model", event.node);
   }
   account(parts, after);
   parts = after;
@@ -336,14 +325,13 @@ void Invariants::adopted(const Cluster::Event& event) {
 void Invariants::ran(const Cluster::Event& event) {
   const Cluster::SavedValues* saved = cluster_.began_with(event.node);
   if (saved == nullptr) return;
-  if (saved->damaged) fail(fmt::format("restoring: node {} has begun with a damaged model", event.node), event);
+  if (saved->damaged) fail(event, "restoring: node {} has begun with a damaged model", event.node);
   if (!std::ranges::equal(cluster_.whole(event.node), saved->values))
-    fail(fmt::format("restoring: node {} has not all of the model that it has begun with", event.node), event);
+    fail(event, "restoring: node {} has not all of the model that it has begun with", event.node);
   const Cluster::Client& client = cluster_.node(event.node).client;
   if (client.clock_base + client.clock != saved->clock) {
-    fail(fmt::format("restoring: the clock of node {} is {}, and that of its saved model {}", event.node,
-                     client.clock_base + client.clock, saved->clock),
-         event);
+    fail(event, "restoring: the clock of node {} is {}, and that of its saved model {}", event.node,
+         client.clock_base + client.clock, saved->clock);
   }
 }
 
@@ -362,13 +350,13 @@ void Invariants::daemon_died(std::size_t i) {
     const Parts before = state.parts[f];
     const Parts after = measure(i, f);
     if (after.model != before.model && before.finite && after.finite) {
-      fail(fmt::format("attribution: the end of node {}'s daemon changed its client's model", i),
-           {.kind = Kind::daemon_died, .node = i, .fragment = f});
+      fail({.kind = Kind::daemon_died, .node = i, .fragment = f},
+           "attribution: the end of node {}'s daemon changed its client's model", i);
     }
     if (after.correction != before.correction) {
-      fail(fmt::format("attribution: the end of node {}'s daemon changed a correction by {:.3g}", i,
-                       after.correction - before.correction),
-           {.kind = Kind::daemon_died, .node = i, .fragment = f});
+      fail({.kind = Kind::daemon_died, .node = i, .fragment = f},
+           "attribution: the end of node {}'s daemon changed a correction by {:.3g}", i,
+           after.correction - before.correction);
     }
     account(before, after);  // facts that only the daemon knew are lost
     state.parts[f] = after;
@@ -411,8 +399,8 @@ void Invariants::sent(const Cluster::Event& event) {
   if (exchange.begun_us < 0) exchange.begun_us = cluster_.now_us();
   if (lost) most_lost_ = std::max(most_lost_, ++exchange.lost);
   if (!nodes_[event.node].dead.contains(event.other)) return;
-  fail(fmt::format("partners: node {} asks node {}, which it was told is dead", event.node, event.other),
-       {.kind = event.kind, .node = event.node, .fragment = request->fragment, .exchange = id, .other = event.other});
+  fail({.kind = event.kind, .node = event.node, .fragment = request->fragment, .exchange = id, .other = event.other},
+       "partners: node {} asks node {}, which it was told is dead", event.node, event.other);
 }
 
 void Invariants::check_bounds(std::size_t i) const {
@@ -421,30 +409,27 @@ void Invariants::check_bounds(std::size_t i) const {
   const gossip::Replica& replica = *node.replica;
   const Cluster::Event here{.kind = Kind::turned, .node = i};
   if (replica.in_flight() > options_.in_flight) {
-    fail(fmt::format("bounds: node {} has {} exchanges of its own under way, of {} allowed", i, replica.in_flight(),
-                     options_.in_flight),
-         here);
+    fail(here, "bounds: node {} has {} exchanges of its own under way, of {} allowed", i, replica.in_flight(),
+         options_.in_flight);
   }
   // Each linked node, and each node not yet known to be dead, has its share of the reply cache.
   const std::size_t most_kept = gossip::ReplyCache::max_unacknowledged * cluster_.size();
   if (replica.book().replies().unacknowledged() > most_kept) {
-    fail(fmt::format("bounds: node {} keeps {} replies", i, replica.book().replies().unacknowledged()), here);
+    fail(here, "bounds: node {} keeps {} replies", i, replica.book().replies().unacknowledged());
   }
   if (replica.book().unsent_acks() > most_kept) {
-    fail(fmt::format("bounds: node {} keeps {} acknowledgements to send", i, replica.book().unsent_acks()), here);
+    fail(here, "bounds: node {} keeps {} acknowledgements to send", i, replica.book().unsent_acks());
   }
   std::size_t most = 0;
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f)
     most += node.client.buffers[f][0].size() * sizeof(float);
   if (replica.fragments().pending_bytes() > most) {
-    fail(fmt::format("bounds: node {} keeps {} bytes of corrections, more than a model", i,
-                     replica.fragments().pending_bytes()),
-         here);
+    fail(here, "bounds: node {} keeps {} bytes of corrections, more than a model", i,
+         replica.fragments().pending_bytes());
   }
   if (replica.neighbours().partners() > nodes_[i].linked.size()) {
-    fail(fmt::format("partners: node {} has {} partners and {} links", i, replica.neighbours().partners(),
-                     nodes_[i].linked.size()),
-         here);
+    fail(here, "partners: node {} has {} partners and {} links", i, replica.neighbours().partners(),
+         nodes_[i].linked.size());
   }
 }
 
@@ -510,10 +495,10 @@ void Invariants::check_lone_half(const ExchangeId& id) {
   exchanges_[id].lone = true;
   if (excused(exchange)) return;
   throw Violation(
-      fmt::format("exactly once: exchange {}:{} was committed by its responder, node {}, at {} us and never by its "
-                  "initiator, though nothing parted the two",
-                  number_of(id.initiator), id.counter, exchange.responder, exchange.answered_us),
-      {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id});
+      {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id},
+      "exactly once: exchange {} was committed by its responder, node {}, at {} us and never by its "
+      "initiator, though nothing parted the two",
+      name_of(id), exchange.responder, exchange.answered_us);
 }
 
 bool Invariants::client_lived(std::size_t node, const Exchange& exchange) const {
@@ -533,18 +518,18 @@ void Invariants::finish() {
     if (!cluster_.linked(exchange.initiator, exchange.responder))
       continue;  // with partial views, they may never meet again
     throw Violation(
-        fmt::format("exactly once: exchange {}:{} is committed at node {} alone, though no client has died",
-                    number_of(id.initiator), id.counter, exchange.responder),
-        {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id});
+        {.node = exchange.initiator, .other = exchange.responder, .fragment = exchange.fragment, .exchange = id},
+        "exactly once: exchange {} is committed at node {} alone, though no client has died", name_of(id),
+        exchange.responder);
   }
   std::uint64_t orphans = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i)
     orphans += cluster_.node(i).replica ? cluster_.node(i).replica->book().replies().orphans() : 0;
   if (unresolved() + orphans < countable) {
-    throw Violation(fmt::format("exactly once: {} exchanges were committed at one end only with a survivor, but "
-                                "survivors counted {} unresolved",
-                                countable, unresolved()),
-                    {});
+    throw Violation({},
+                    "exactly once: {} exchanges were committed at one end only with a survivor, but "
+                    "survivors counted {} unresolved",
+                    countable, unresolved());
   }
   check_ledger();
 }
@@ -565,9 +550,8 @@ void Invariants::check_ledger() const {
   }
   const double allowed = std::sqrt(rounding_) + 1e-9 * std::sqrt(square);
   if (std::fabs(sum - expected) <= allowed) return;
-  throw Violation(
-      fmt::format("the ledger: the sum over nodes is {:.9g}; expected {:.9g} to within {:.3g}", sum, expected, allowed),
-      {});
+  throw Violation({}, "the ledger: the sum over nodes is {:.9g}; expected {:.9g} to within {:.3g}", sum, expected,
+                  allowed);
 }
 
 }  // namespace gossamer::sim

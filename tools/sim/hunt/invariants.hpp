@@ -17,9 +17,11 @@
 
 #pragma once
 
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "tools/sim/hunt/trace.hpp"
@@ -29,7 +31,10 @@ namespace gossamer::sim {
 /// An invariant does not hold. The message says which one, what was expected and what was found.
 class Violation : public std::runtime_error {
  public:
-  Violation(const std::string& what, Trace::Concern concern) : std::runtime_error(what), concern_(concern) {}
+  /// `text` is formatted with the values.
+  template <class... Values>
+  Violation(Trace::Concern concern, fmt::format_string<Values...> text, Values&&... values)
+      : std::runtime_error(fmt::format(text, std::forward<Values>(values)...)), concern_(std::move(concern)) {}
   [[nodiscard]] const Trace::Concern& concern() const { return concern_; }
 
  private:
@@ -134,7 +139,11 @@ class Invariants {
   [[nodiscard]] TimeUs given_up_us(const Exchange& exchange) const;
   [[nodiscard]] bool is_over(const Exchange& exchange, TimeUs now_us) const;
   void check_ledger() const;
-  [[noreturn]] void fail(const std::string& what, const Cluster::Event& event) const;
+  [[nodiscard]] Trace::Concern concern_of(const Cluster::Event& event) const;
+  template <class... Values>
+  [[noreturn]] void fail(const Cluster::Event& event, fmt::format_string<Values...> text, Values&&... values) const {
+    throw Violation(concern_of(event), text, std::forward<Values>(values)...);
+  }
 
   const Cluster& cluster_;
   gossip::ReplicaOptions options_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "tools/sim/draw.hpp"
 #include "tools/sim/hunt/invariants.hpp"
 
 namespace gossamer::sim {
@@ -18,18 +17,12 @@ constexpr std::size_t more_contacts = 2;
 
 }  // namespace
 
-OverlayMembership::OverlayMembership(OverlayMembershipOptions options, Cluster& cluster, Network& network,
-                                     Schedule& schedule, std::uint64_t seed)
-    : HuntOverlay(cluster, network, schedule),
+OverlayMembership::OverlayMembership(const gossip::MembershipOptions& options, const OverlayTimes& times,
+                                     Cluster& cluster, Network& network, Schedule& schedule, std::uint64_t seed)
+    : HuntOverlay(times, cluster, network, schedule, seed),
       options_(options),
-      random_(seed),
-      members_(schedule, network, options.membership, random_.next()) {
+      members_(schedule, network, options, random_.next()) {
   members_.on_event = [this](std::size_t node, const Membership::Event& event) { heard(node, event); };
-}
-
-void OverlayMembership::begin() {
-  look();
-  schedule_.after(options_.look_us, [this] { begin(); });
 }
 
 void OverlayMembership::look() {
@@ -40,7 +33,7 @@ void OverlayMembership::look() {
     follow(i);
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     for (std::size_t j = i + 1; j < cluster_.size(); ++j) {
-      look_at(i, j);
+      look_at_link(i, j);
       tell_of_link(i, j);
       tell_of_link(j, i);
     }
@@ -79,14 +72,10 @@ void OverlayMembership::start(std::size_t i) {
   for (std::size_t j = 1; j < cluster_.size(); ++j) {
     if (j != i && !network_.behind_nat(j)) others.push_back(j);
   }
-  shuffle(random_, std::span(others));
+  random_.shuffle(others);
   others.resize(std::min(others.size(), more_contacts));
   if (i != 0) others.push_back(0);
   members_.start(i, others);
-}
-
-void OverlayMembership::said_goodbye(std::size_t i) {
-  if (i < lives_.size() && members_.running(i)) members_.leave(i);
 }
 
 // --- links --------------------------------------------------------------------------------------------------------
@@ -110,34 +99,15 @@ OverlayMembership::Peer& OverlayMembership::peer(std::size_t i, std::size_t j) {
   return peer;
 }
 
-void OverlayMembership::look_at(std::size_t i, std::size_t j) {
-  const TimeUs now_us = schedule_.now_us();
-  const std::pair pair(i, j);
-  const bool reach = reachable(i, j);
-  const bool both = cluster_.daemon_alive(i) && cluster_.daemon_alive(j);
-  if (both && (!reach || !cluster_.linked(i, j)) && on_apart) on_apart(i, j);
-  if (cluster_.linked(i, j)) {
-    if (reach) heard_us_[pair] = now_us;
-    const bool silent = now_us - heard_us_[pair] >= options_.link_timeout_us;
-    // A link ends without silence only if it is not wanted and both ends can act.
-    if (!silent && (!reach || wanted(i, j))) return;
-    cluster_.unlink(i, j);
-    redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);
-  }
+bool OverlayMembership::may_link(std::size_t i, std::size_t j) const {
   const bool dialled = (wants(i, j) && network_.can_dial(i, j)) || (wants(j, i) && network_.can_dial(j, i));
-  if (reach && dialled && wanted(i, j) && now_us >= redial_us_[pair]) make_link(i, j);
+  return dialled && wanted(i, j);
 }
 
-void OverlayMembership::make_link(std::size_t i, std::size_t j) {
-  for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
-    Peer& known = peer(a, b);
-    if (known.life != 0 && known.life != lives_[b]) declare_dead(a, b);
-    known.life = lives_[b];
-  }
-  const TimeUs now_us = schedule_.now_us();
-  heard_us_[{i, j}] = now_us;
-  redial_us_[{i, j}] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);  // if the link breaks
-  cluster_.link(i, j);
+void OverlayMembership::meet(std::size_t i, std::size_t j) {
+  Peer& known = peer(i, j);
+  if (known.life != 0 && known.life != lives_[j]) declare_dead(i, j);
+  known.life = lives_[j];
 }
 
 /// Reads the link's state again, since others may have broken it.
@@ -180,7 +150,7 @@ void OverlayMembership::settle(std::size_t i) {
   if (cluster_.node(i).settled) return;
   bool alone = true;
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
-    if (j == i || !reachable(i, j) || !can_link(i, j)) continue;
+    if (j == i || !reachable(i, j) || !network_.can_link(i, j)) continue;
     alone = false;
     if (wanted(i, j) && !cluster_.linked(i, j)) return;
   }
@@ -191,17 +161,15 @@ void OverlayMembership::settle(std::size_t i) {
 
 void OverlayMembership::check_bounds(std::size_t i) const {
   const Membership& membership = members_.membership(i);
-  const gossip::MembershipOptions& options = options_.membership;
-  const std::size_t most_neighbours = 2 * options.active_view + gossip::active_view_slack;
-  const std::size_t most_members = std::max(membership.partial() ? most_neighbours : 0, options.full_view_limit + 1);
+  const std::size_t most_neighbours = 2 * options_.active_view + gossip::active_view_slack;
+  const std::size_t most_members = std::max(membership.partial() ? most_neighbours : 0, options_.full_view_limit + 1);
   const auto check = [&](const char* what, std::size_t size, std::size_t most) {
     if (size <= most) return;
-    throw Violation(fmt::format("bounds: node {}'s membership has {} {}, of {} allowed", i, size, what, most),
-                    {.node = i});
+    throw Violation({.node = i}, "bounds: node {}'s membership has {} {}, of {} allowed", i, size, what, most);
   };
   check("members", membership.members().size(), most_members);
   check("links to keep", membership.view().size(), most_members + gossip::max_active_view);
-  check("others in its passive view", membership.passive_view().size(), options.passive_view);
+  check("others in its passive view", membership.passive_view().size(), options_.passive_view);
   check("claims in mind", membership.heard().size(), gossip::max_heard);
   check("rumours to pass on", membership.queued_rumours(), gossip::max_queued_rumours);
 }
@@ -224,7 +192,7 @@ std::string OverlayMembership::missing_of(std::size_t i, std::size_t living) con
   for (std::size_t j = 0; j < lives_.size(); ++j) {
     if (j == i || !current(j)) continue;
     if (holds_dead(i, j)) return fmt::format("node {} holds node {} to be dead", i, j);
-    if (wants(i, j) && can_link(i, j) && !cluster_.linked(i, j)) {
+    if (wants(i, j) && network_.can_link(i, j) && !cluster_.linked(i, j)) {
       return fmt::format("node {} has no link to node {}, of its view", i, j);
     }
   }

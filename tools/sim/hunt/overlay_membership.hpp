@@ -17,20 +17,14 @@
 
 namespace gossamer::sim {
 
-struct OverlayMembershipOptions {
-  gossip::MembershipOptions membership = {};
-  TimeUs look_us = 20'000;           ///< how often it looks
-  TimeUs link_timeout_us = 200'000;  ///< silence that ends a link
-  TimeUs redial_us = 50'000;         ///< the least time before dialling again; at most twice this
-};
-
 class OverlayMembership final : public HuntOverlay {
  public:
-  OverlayMembership(OverlayMembershipOptions options, Cluster& cluster, Network& network, Schedule& schedule,
-                    std::uint64_t seed);
+  OverlayMembership(const gossip::MembershipOptions& options, const OverlayTimes& times, Cluster& cluster,
+                    Network& network, Schedule& schedule, std::uint64_t seed);
 
-  void begin() override;
-  void said_goodbye(std::size_t i) override;
+  void said_goodbye(std::size_t i) override {
+    if (i < lives_.size() && members_.running(i)) members_.leave(i);
+  }
   [[nodiscard]] std::string missing() const override;
   [[nodiscard]] bool partial() const override;
 
@@ -45,11 +39,14 @@ class OverlayMembership final : public HuntOverlay {
     std::uint64_t own_life = 0;
     std::uint64_t life = 0;  ///< the other's life at the last link, unless told dead since; 0: none
   };
-  void look();
+  void look() override;
+  /// A link ends without silence only if it is not wanted and both ends can act.
+  bool keeps_link(std::size_t i, std::size_t j, bool reach) override { return !reach || wanted(i, j); }
+  void apart(std::size_t /*i*/, std::size_t /*j*/) override {}
+  [[nodiscard]] bool may_link(std::size_t i, std::size_t j) const override;
+  void meet(std::size_t i, std::size_t j) override;
   void follow(std::size_t i);
   void start(std::size_t i);
-  void look_at(std::size_t i, std::size_t j);
-  void make_link(std::size_t i, std::size_t j);
   void tell_of_link(std::size_t i, std::size_t j);
   void heard(std::size_t i, const gossip::Membership::Event& event);
   void declare_dead(std::size_t i, std::size_t j);
@@ -64,14 +61,11 @@ class OverlayMembership final : public HuntOverlay {
   [[nodiscard]] bool wanted(std::size_t i, std::size_t j) const;
   [[nodiscard]] std::string missing_of(std::size_t i, std::size_t living) const;
 
-  OverlayMembershipOptions options_;
-  gossip::Random random_;
+  const gossip::MembershipOptions options_;
   MembershipCluster members_;
   std::vector<std::uint64_t> lives_;  ///< the lives of the daemons that members_ runs for
   std::map<std::pair<std::size_t, std::size_t>, Peer> peers_;
-  std::set<std::pair<std::size_t, std::size_t>> told_;               ///< i was told of a link to j
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> heard_us_;   ///< i < j, while linked
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> redial_us_;  ///< i < j, while not linked
+  std::set<std::pair<std::size_t, std::size_t>> told_;  ///< i was told of a link to j
 };
 
 }  // namespace gossamer::sim

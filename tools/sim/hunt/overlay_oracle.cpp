@@ -1,22 +1,11 @@
 #include "tools/sim/hunt/overlay_oracle.hpp"
 
-#include "tools/sim/draw.hpp"
-
 namespace gossamer::sim {
-
-OverlayOracle::OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule,
-                             std::uint64_t seed)
-    : HuntOverlay(cluster, network, schedule), options_(options), random_(seed) {}
-
-void OverlayOracle::begin() {
-  look();
-  schedule_.after(options_.look_us, [this] { begin(); });
-}
 
 void OverlayOracle::look() {
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     for (std::size_t j = i + 1; j < cluster_.size(); ++j)
-      look_at(i, j);
+      look_at_link(i, j);
   }
   settle();
 }
@@ -28,36 +17,21 @@ OverlayOracle::View& OverlayOracle::view(std::size_t i, std::size_t j) {
   return view;
 }
 
-void OverlayOracle::look_at(std::size_t i, std::size_t j) {
-  const TimeUs now_us = schedule_.now_us();
-  const std::pair pair(i, j);
-  const bool both = cluster_.daemon_alive(i) && cluster_.daemon_alive(j);
-  const bool reach = reachable(i, j);
-  if (both && (!reach || !cluster_.linked(i, j)) && on_apart) on_apart(i, j);
-  if (cluster_.linked(i, j)) {
-    if (reach) {
-      heard_us_[pair] = now_us;
-    } else if (now_us - heard_us_[pair] >= options_.link_timeout_us) {
-      cluster_.unlink(i, j);
-    }
-    if (cluster_.linked(i, j)) {
-      view(i, j).lost_us = view(j, i).lost_us = now_us;
-      return;
-    }
-    redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);
-  }
+bool OverlayOracle::keeps_link(std::size_t i, std::size_t j, bool /*reach*/) {
+  view(i, j).lost_us = view(j, i).lost_us = schedule_.now_us();
+  return true;
+}
+
+void OverlayOracle::apart(std::size_t i, std::size_t j) {
   suspect(i, j);
   suspect(j, i);
-  if (!reach || now_us < redial_us_[pair] || !can_link(i, j)) return;
-  for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)}) {
-    View& known = view(a, b);
-    const std::uint64_t life = cluster_.node(b).daemon_life;
-    if (known.life != 0 && known.life != life && !known.dead) declare_dead(a, b);
-    known = {.own_life = known.own_life, .life = life, .dead = false, .lost_us = now_us};
-  }
-  heard_us_[pair] = now_us;
-  redial_us_[pair] = now_us + between(random_, options_.redial_us, 2 * options_.redial_us);  // for when the link breaks
-  cluster_.link(i, j);
+}
+
+void OverlayOracle::meet(std::size_t i, std::size_t j) {
+  View& known = view(i, j);
+  const std::uint64_t life = cluster_.node(j).daemon_life;
+  if (known.life != 0 && known.life != life && !known.dead) declare_dead(i, j);
+  known = {.own_life = known.own_life, .life = life, .dead = false, .lost_us = schedule_.now_us()};
 }
 
 /// Node i judges node j, to which it has no link.
@@ -68,7 +42,7 @@ void OverlayOracle::suspect(std::size_t i, std::size_t j) {
     known.lost_us = schedule_.now_us();  // a paused node's failure detector stands still, too
     return;
   }
-  if (known.life == 0 || known.dead || schedule_.now_us() - known.lost_us < options_.dead_after_us) return;
+  if (known.life == 0 || known.dead || schedule_.now_us() - known.lost_us < times_.dead_after_us) return;
   declare_dead(i, j);
 }
 
@@ -91,7 +65,7 @@ void OverlayOracle::settle() {
     if (cluster_.node(i).settled || !cluster_.daemon_alive(i)) continue;
     bool all = true;
     for (std::size_t j = 0; j < cluster_.size() && all; ++j) {
-      const bool could = j != i && reachable(i, j) && can_link(i, j);
+      const bool could = j != i && reachable(i, j) && network_.can_link(i, j);
       all = !could || cluster_.linked(i, j);
     }
     if (all) cluster_.set_settled(i, true);

@@ -11,18 +11,10 @@
 
 namespace gossamer::sim {
 
-struct OracleOptions {
-  TimeUs look_us = 20'000;           ///< how often it looks
-  TimeUs link_timeout_us = 200'000;  ///< silence that ends a link
-  TimeUs dead_after_us = 300'000;    ///< after the loss of the link
-  TimeUs redial_us = 50'000;         ///< the least time before dialling again; at most twice this
-};
-
 class OverlayOracle final : public HuntOverlay {
  public:
-  OverlayOracle(OracleOptions options, Cluster& cluster, Network& network, Schedule& schedule, std::uint64_t seed);
+  using HuntOverlay::HuntOverlay;
 
-  void begin() override;
   void said_goodbye(std::size_t i) override;
 
  private:
@@ -33,18 +25,17 @@ class OverlayOracle final : public HuntOverlay {
     bool dead = false;
     TimeUs lost_us = 0;  ///< when the link was lost, or when the node itself went on, if later
   };
-  void look();
-  void look_at(std::size_t i, std::size_t j);
+  void look() override;
+  bool keeps_link(std::size_t i, std::size_t j, bool reach) override;
+  void apart(std::size_t i, std::size_t j) override;
+  [[nodiscard]] bool may_link(std::size_t i, std::size_t j) const override { return network_.can_link(i, j); }
+  void meet(std::size_t i, std::size_t j) override;
   void suspect(std::size_t i, std::size_t j);
   void declare_dead(std::size_t i, std::size_t j);
   View& view(std::size_t i, std::size_t j);
   void settle();
 
-  OracleOptions options_;
-  gossip::Random random_;
   std::map<std::pair<std::size_t, std::size_t>, View> views_;
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> heard_us_;   ///< i < j, while linked
-  std::map<std::pair<std::size_t, std::size_t>, TimeUs> redial_us_;  ///< i < j, while not linked
 };
 
 }  // namespace gossamer::sim

@@ -88,10 +88,10 @@ void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);
     longest_us_ = std::max(longest_us_, waited_us);
     if (waited_us <= bound_us_) continue;
-    throw Violation(fmt::format("progress: node {} has exchanged fragment {} with nobody for {} us (at most {} are "
-                                "allowed) though it and node {} were well and linked all the time",
-                                i, f, waited_us, bound_us_, j),
-                    {.node = i, .other = j, .fragment = f});
+    throw Violation({.node = i, .other = j, .fragment = f},
+                    "progress: node {} has exchanged fragment {} with nobody for {} us (at most {} are "
+                    "allowed) though it and node {} were well and linked all the time",
+                    i, f, waited_us, bound_us_, j);
   }
 }
 

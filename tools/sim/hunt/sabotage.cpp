@@ -50,7 +50,7 @@ void with_nan(Swarm& swarm) {
 
 void with_deaths(Swarm& swarm) {
   calm(swarm);
-  swarm.daemon_crashes = true;
+  swarm.deeds = {Deed::daemon_crash};
   swarm.between_us = 300'000;
   swarm.lasting_us = 200'000;
   swarm.faults_us = 5 * us_per_s;
@@ -65,7 +65,7 @@ void with_saved(Swarm& swarm) {
 
 void with_settings(Swarm& swarm) {
   with_deaths(swarm);
-  swarm.settings_changes = true;
+  swarm.deeds.insert(Deed::settings_change);
 }
 
 void with_end(Swarm& swarm) {
@@ -89,14 +89,14 @@ void with_membership(Swarm& swarm) {
 
 void with_pauses(Swarm& swarm) {
   with_membership(swarm);
-  swarm.pauses = true;
+  swarm.deeds = {Deed::pause};
   swarm.lasting_us = us_per_s;
   swarm.faults_us = 3 * us_per_s;
 }
 
 void with_isolation(Swarm& swarm) {
   with_membership(swarm);
-  swarm.isolation = true;
+  swarm.deeds = {Deed::isolation};
   swarm.between_us = us_per_s;
   swarm.lasting_us = 5 * us_per_s;
   swarm.faults_us = 6 * us_per_s;

@@ -62,10 +62,9 @@ void draw_rules(gossip::Random& random, gossip::ReplicaOptions& replica) {
 }
 
 void draw_deeds(gossip::Random& random, Swarm& swarm) {
-  for (bool* deed : {&swarm.partitions, &swarm.one_way, &swarm.isolation, &swarm.link_breaks, &swarm.daemon_crashes,
-                     &swarm.node_crashes, &swarm.arrivals, &swarm.leaves, &swarm.pauses, &swarm.stalls,
-                     &swarm.nan_clients, &swarm.client_crashes})
-    *deed = chance(random, 0.4);
+  for (std::size_t deed = 0; deed < deed_names.size(); ++deed) {
+    if (chance(random, 0.4)) swarm.deeds.insert(static_cast<Deed>(deed));
+  }
   swarm.between_us = drawn_us(random, 20'000, 1e6);
   swarm.lasting_us = drawn_us(random, 30'000, 1.5e6);
   swarm.faults_us = drawn_us(random, 2e6, 10e6);
@@ -91,8 +90,7 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
   if (swarm.nodes < 3 || !chance(random, 0.4)) return;
   swarm.nan_stays = chance(random, 0.5) ? swarm.nodes - 2 : 1 + random.below(swarm.nodes - 2);
   if (!chance(random, 0.5)) return;
-  swarm.partitions = swarm.one_way = swarm.isolation = swarm.link_breaks = swarm.daemon_crashes = false;
-  swarm.node_crashes = swarm.arrivals = swarm.leaves = swarm.pauses = swarm.stalls = swarm.client_crashes = false;
+  std::erase_if(swarm.deeds, [](Deed deed) { return deed != Deed::nan; });
   swarm.faults_us = std::min(2 * allowed_us(swarm), longest_faults_us);
 }
 
@@ -109,11 +107,6 @@ void draw_memory(gossip::Random random, Swarm& swarm) {
 
 void draw_saved(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.5)) swarm.saved = drawn(random, 0.1, 1);
-}
-
-/// Draws, from its own seed, whether operators change the job's settings.
-void draw_settings(gossip::Random random, Swarm& swarm) {
-  swarm.settings_changes = chance(random, 0.4);
 }
 
 /// Draws, from its own seed, whether the programs end in the end. With clipping, replicas may take too long to agree
@@ -161,7 +154,6 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
-  draw_settings(gossip::Random(seed ^ 0x5e77ULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   return swarm;
 }
@@ -201,19 +193,8 @@ std::string describe(const Swarm& swarm) {
   if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
   if (swarm.saved > 0) deeds += fmt::format(" saved models with probability {:.2f};", swarm.saved);
-  say(swarm.partitions, "partitions");
-  say(swarm.one_way, "one-way cuts");
-  say(swarm.isolation, "isolation");
-  say(swarm.link_breaks, "link breaks");
-  say(swarm.daemon_crashes, "daemon crashes");
-  say(swarm.client_crashes, "client crashes");
-  say(swarm.node_crashes, "node crashes");
-  say(swarm.arrivals, "arrivals");
-  say(swarm.leaves, "leaves");
-  say(swarm.pauses, "pauses");
-  say(swarm.stalls, "stalls");
-  say(swarm.nan_clients, "NaN clients");
-  say(swarm.settings_changes, "changes of settings");
+  for (const Deed deed : swarm.deeds)
+    say(true, deed_names[static_cast<std::size_t>(deed)]);
   if (swarm.nan_stays > 0) deeds += fmt::format(" {} with NaN that stays", swarm.nan_stays);
   return fmt::format(
       "{} nodes, {} elements in fragments of {}, {}, period {} us, {} in flight, lifetime {} us; latency {} us, jitter "
@@ -276,9 +257,6 @@ class World {
   void check_end(std::size_t i) const;
   void drain();
   [[nodiscard]] std::string missing() const;
-  [[nodiscard]] bool may_link(std::size_t i, std::size_t j) const {
-    return network_.can_dial(i, j) || network_.can_dial(j, i);
-  }
 
   void on_event(const Event& event);
   std::vector<float> model();
@@ -286,7 +264,7 @@ class World {
   std::size_t add_node();
   std::uint64_t train(std::size_t i, std::span<float> model);
   void deed();
-  void act(int kind, std::size_t i);
+  void act(Deed deed, std::size_t i);
   void partition(bool isolate, std::size_t i);
   void cut(std::size_t i, std::size_t j);
   void crash_daemon(std::size_t i);
@@ -297,7 +275,6 @@ class World {
   void change_settings(std::size_t i);
   void sicken(std::size_t i);
   void keep_sick(std::size_t i);
-  void cure(std::size_t i);
   void tell(const std::string& what) { trace_.add(schedule_.now_us(), what); }
   TimeUs lasting() {
     return std::max<TimeUs>(1, std::llround(exponential(random_, static_cast<double>(swarm_.lasting_us))));
@@ -340,16 +317,13 @@ gossip::MembershipOptions membership_options(const Swarm& swarm) {
 
 std::unique_ptr<HuntOverlay> World::make_overlay() {
   const std::uint64_t seed = random_.next();
-  OracleOptions oracle;
-  oracle.link_timeout_us = drawn_us(random_, 100'000, 1e6) + 2 * swarm_.path.latency_us;
-  oracle.dead_after_us = drawn_us(random_, 100'000, 1e6);
-  oracle.redial_us = drawn_us(random_, 10'000, 200'000);
-  if (!swarm_.membership) return std::make_unique<OverlayOracle>(oracle, cluster_, network_, schedule_, seed);
-  OverlayMembershipOptions options;
-  options.membership = membership_options(swarm_);
-  options.link_timeout_us = oracle.link_timeout_us;
-  options.redial_us = oracle.redial_us;
-  auto overlay = std::make_unique<OverlayMembership>(options, cluster_, network_, schedule_, seed);
+  OverlayTimes times;
+  times.link_timeout_us = drawn_us(random_, 100'000, 1e6) + 2 * swarm_.path.latency_us;
+  times.dead_after_us = drawn_us(random_, 100'000, 1e6);
+  times.redial_us = drawn_us(random_, 10'000, 200'000);
+  if (!swarm_.membership) return std::make_unique<OverlayOracle>(times, cluster_, network_, schedule_, seed);
+  auto overlay =
+      std::make_unique<OverlayMembership>(membership_options(swarm_), times, cluster_, network_, schedule_, seed);
   overlay->set_tamper(sabotage_.tamper_membership);
   return overlay;
 }
@@ -457,10 +431,6 @@ void World::restart(std::size_t i) {
   cluster_.start_daemon(i, joins_[i]);
 }
 
-void World::cure(std::size_t i) {
-  trainers_[i].well = true;
-}
-
 // --- deeds --------------------------------------------------------------------------------------------------------
 
 void World::faults() {
@@ -471,63 +441,56 @@ void World::faults() {
 
 void World::deed() {
   if (calm_) return;
-  const bool on[] = {swarm_.partitions,      swarm_.one_way,      swarm_.isolation,   swarm_.link_breaks,
-                     swarm_.daemon_crashes,  swarm_.node_crashes, swarm_.arrivals,    swarm_.leaves,
-                     swarm_.pauses,          swarm_.stalls,       swarm_.nan_clients, swarm_.client_crashes,
-                     swarm_.settings_changes};
-  std::vector<int> kinds;
-  for (int kind = 0; kind < static_cast<int>(std::size(on)); ++kind) {
-    if (on[kind]) kinds.push_back(kind);
-  }
+  const std::vector<Deed> kinds(swarm_.deeds.begin(), swarm_.deeds.end());
   if (kinds.empty()) return;
   act(kinds[random_.below(kinds.size())], random_.below(cluster_.size()));
   const TimeUs next_us = std::llround(exponential(random_, static_cast<double>(swarm_.between_us)));
   schedule_.after(std::max<TimeUs>(1, next_us), [this] { deed(); });
 }
 
-void World::act(int kind, std::size_t i) {
+void World::act(Deed deed, std::size_t i) {
   ++deeds_;
   const std::size_t j = (i + 1 + random_.below(cluster_.size() - 1)) % cluster_.size();
-  switch (kind) {
-    case 0:
-    case 2:
-      return partition(kind == 2, i);
-    case 1:
+  switch (deed) {
+    case Deed::partition:
+    case Deed::isolation:
+      return partition(deed == Deed::isolation, i);
+    case Deed::one_way_cut:
       return cut(i, j);
-    case 3:
+    case Deed::link_break:
       tell(fmt::format("the link between {} and {} breaks", i, j));
       return cluster_.unlink(i, j);
-    case 4:
+    case Deed::daemon_crash:
       return crash_daemon(i);
-    case 5:
+    case Deed::node_crash:
       return crash_node(i);
-    case 6:
+    case Deed::arrival:
       if (cluster_.size() >= swarm_.nodes + max_arrivals) return;
       network_.add_node();
       add_node();
       tell(fmt::format("node {} arrives", cluster_.size() - 1));
       joins_.back() = true;
       return restart(cluster_.size() - 1);
-    case 7:
+    case Deed::leave:
       return leave(i);
-    case 8:
+    case Deed::pause:
       tell(fmt::format("node {}'s daemon pauses", i));
       cluster_.pause(i);
       return schedule_.after(lasting(), [this, i] { cluster_.resume(i); });
-    case 9:
+    case Deed::stall:
       tell(fmt::format("node {}'s client stalls", i));
       cluster_.node(i).client.stalled = true;
       return schedule_.after(lasting(), [this, i] { cluster_.node(i).client.stalled = false; });
-    case 11:
+    case Deed::client_crash:
       if (!cluster_.client_alive(i)) return;
       tell(fmt::format("node {}'s client is killed", i));
       cluster_.lose_client(i);
       return schedule_.after(lasting(), [this, i] { restart(i); });
-    case 12:
+    case Deed::settings_change:
       return change_settings(i);
-    default:
+    case Deed::nan:
       sicken(i);
-      return schedule_.after(lasting(), [this, i] { cure(i); });
+      return schedule_.after(lasting(), [this, i] { trainers_[i].well = true; });
   }
 }
 
@@ -633,7 +596,7 @@ void World::mend() {
     network_.set_node_rate(i, 0, 0);
     cluster_.resume(i);
     cluster_.node(i).client.stalled = false;
-    cure(i);
+    trainers_[i].well = true;
     if (cluster_.node(i).replica && cluster_.node(i).replica->state() == ReplicaState::draining) {
       cluster_.kill_daemon(i);
       overlay_->said_goodbye(i);
@@ -654,7 +617,7 @@ std::string World::missing() const {
     if (cluster_.node(i).replica->settings() != cluster_.node(0).replica->settings())
       return fmt::format("nodes 0 and {} have other settings", i);
     for (std::size_t j = i + 1; j < cluster_.size(); ++j) {
-      if (!may_link(i, j)) continue;
+      if (!network_.can_link(i, j)) continue;
       if (!cluster_.linked(i, j)) {
         if (overlay_->partial()) continue;
         return fmt::format("nodes {} and {} have no link", i, j);
@@ -688,7 +651,7 @@ void World::wait_for_overlay(const std::string& what) {
     lacking = overlay_->missing();
   }
   if (lacking.empty()) return;
-  throw Violation(fmt::format("membership: {} s after {}, {}", swarm_.liveness_us / us_per_s, what, lacking), {});
+  throw Violation({}, "membership: {} s after {}, {}", swarm_.liveness_us / us_per_s, what, lacking);
 }
 
 /// A node ends for long: the others must notice that, and must not take each other for dead.
@@ -720,9 +683,8 @@ bool World::only_way_between_others(std::size_t i) const {
 
 void World::check_nobody_died_since(std::uint64_t deaths) const {
   if (overlay_->deaths() == deaths) return;
-  throw Violation(fmt::format("membership: {} times a node was declared dead that lives, long after the last fault",
-                              overlay_->deaths() - deaths),
-                  {});
+  throw Violation({}, "membership: {} times a node was declared dead that lives, long after the last fault",
+                  overlay_->deaths() - deaths);
 }
 
 void World::come_together() {
@@ -741,7 +703,7 @@ void World::come_together() {
     lacking = missing();
   }
   if (!lacking.empty()) {
-    throw Violation(fmt::format("liveness: {} s after the last fault, {}", swarm_.liveness_us / us_per_s, lacking), {});
+    throw Violation({}, "liveness: {} s after the last fault, {}", swarm_.liveness_us / us_per_s, lacking);
   }
   const std::uint64_t deaths = overlay_->deaths();
   const std::uint64_t blocks = cluster_.count(&gossip::ReplicaCounters::blocks) - blocks_before;
@@ -750,8 +712,7 @@ void World::come_together() {
   // it has half of all blocks.
   const bool clipping = swarm_.cluster.replica.clip > 0;
   if (!clipping && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
-    throw Violation(
-        fmt::format("liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide), {});
+    throw Violation({}, "liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide);
   }
   if (swarm_.finishes) {
     finish();
@@ -760,9 +721,8 @@ void World::come_together() {
   }
   drain();
   if (invariants_.unresolved() != unresolved) {
-    throw Violation(fmt::format("liveness: exchanges are left unresolved long after the last fault ({} more)",
-                                invariants_.unresolved() - unresolved),
-                    {});
+    throw Violation({}, "liveness: exchanges are left unresolved long after the last fault ({} more)",
+                    invariants_.unresolved() - unresolved);
   }
 }
 
@@ -778,9 +738,8 @@ void World::check_end(std::size_t i) const {
   if (!node.replica || !node.client.finishing || !node.replica->finish_report().over) return;
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
     const Cluster::Node& other = cluster_.node(j);
-    if (other.client.finishing || !other.replica || other.paused || !may_link(i, j)) continue;
-    throw Violation(fmt::format("the end: for node {} the run is over, and node {} still trains", i, j),
-                    {.node = i, .other = j});
+    if (other.client.finishing || !other.replica || other.paused || !network_.can_link(i, j)) continue;
+    throw Violation({.node = i, .other = j}, "the end: for node {} the run is over, and node {} still trains", i, j);
   }
 }
 
@@ -813,14 +772,8 @@ void World::finish() {
     i = trains_on();
   }
   if (i == cluster_.size()) return;
-  std::string stages;
-  for (std::size_t n = 0; n < cluster_.size(); ++n)
-    stages += fmt::format(" {}", static_cast<int>(cluster_.node(n).replica->own_info().finishing));
-  throw Violation(
-      fmt::format("the end: {} s after the programs began to stop it is not over for node {}, which differs "
-                  "by {:.3g}; the stages are{}",
-                  swarm_.liveness_us / us_per_s, i, cluster_.node(i).replica->finish_report().distance, stages),
-      {.node = i});
+  throw Violation({.node = i}, "the end: {} s after the programs began to stop it is not over for node {}",
+                  swarm_.liveness_us / us_per_s, i);
 }
 
 void World::drain() {
@@ -836,9 +789,8 @@ void World::drain() {
     }
   }
   if (busy == cluster_.size()) return;
-  throw Violation(fmt::format("liveness: node {} is not idle {} us after it was drained", busy,
-                              swarm_.cluster.replica.lifetime_us / 2 + us_per_s),
-                  {.node = busy});
+  throw Violation({.node = busy}, "liveness: node {} is not idle {} us after it was drained", busy,
+                  swarm_.cluster.replica.lifetime_us / 2 + us_per_s);
 }
 
 HuntOutcome World::run() {
@@ -850,11 +802,10 @@ HuntOutcome World::run() {
     mourn();
     come_together();
     invariants_.finish();
-    if (invariants_.violations() > 0) throw Violation("replicas met replies that do not fit their requests", {});
+    if (invariants_.violations() > 0) throw Violation({}, "replicas met replies that do not fit their requests");
     if (invariants_.undisturbed() && invariants_.unresolved() > 0) {
-      throw Violation(fmt::format("exactly once: {} exchanges are unresolved though nothing ever parted their ends",
-                                  invariants_.unresolved()),
-                      {});
+      throw Violation({}, "exactly once: {} exchanges are unresolved though nothing ever parted their ends",
+                      invariants_.unresolved());
     }
   } catch (const Violation& violation) {
     outcome.violation = fmt::format("at {:.6f} s, event {}: {}", static_cast<double>(schedule_.now_us()) / us_per_s,

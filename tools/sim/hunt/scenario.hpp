@@ -6,12 +6,34 @@
 
 #pragma once
 
+#include <array>
+#include <set>
 #include <string>
 
 #include "gossip/membership/membership_messages.hpp"
 #include "tools/sim/hunt/invariants.hpp"
 
 namespace gossamer::sim {
+
+/// What may happen to nodes while there are faults. The order is a part of what a seed means.
+enum class Deed : std::uint8_t {
+  partition,
+  one_way_cut,
+  isolation,
+  link_break,
+  daemon_crash,
+  node_crash,
+  arrival,
+  leave,
+  pause,
+  stall,
+  nan,
+  client_crash,
+  settings_change,
+};
+inline constexpr std::array deed_names = {
+    "partitions", "one-way cuts", "isolation", "link breaks", "daemon crashes", "node crashes",       "arrivals",
+    "leaves",     "pauses",       "stalls",    "NaN clients", "client crashes", "changes of settings"};
 
 /// The faults that may happen in a run. All are drawn from the seed; a test may change them.
 struct Swarm {
@@ -38,21 +60,8 @@ struct Swarm {
   std::size_t full_view_limit = 64;    ///< of the membership; with more nodes, views are partial
   bool one_stays_dead = false;         ///< after the faults, until the others know
   bool finishes = false;               ///< in the end the programs stop, one after the other, while daemons die
-  // The deeds that may happen.
-  bool partitions = false;
-  bool one_way = false;
-  bool isolation = false;
-  bool link_breaks = false;
-  bool daemon_crashes = false;
-  bool client_crashes = false;
-  bool node_crashes = false;
-  bool arrivals = false;
-  bool leaves = false;
-  bool pauses = false;
-  bool stalls = false;
-  bool nan_clients = false;
-  bool settings_changes = false;
-  std::size_t nan_stays = 0;  ///< this many nodes, the last ones, write NaN as long as faults happen
+  std::set<Deed> deeds = {};           ///< that may happen
+  std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);

@@ -1,6 +1,7 @@
 #include "tools/sim/hunt/trace.hpp"
 
 #include <fmt/format.h>
+#include <array>
 #include <bit>
 
 namespace gossamer::sim {
@@ -9,61 +10,35 @@ namespace {
 
 using Kind = Cluster::Event::Kind;
 
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::training:
-      return "trains";
-    case Kind::trained:
-      return "has trained";
-    case Kind::collected:
-      return "client collects and publishes";
-    case Kind::replaced:
-      return "client takes the joined model over";
-    case Kind::answered:
-      return "answered";
-    case Kind::concluded:
-      return "concluded";
-    case Kind::undone:
-      return "undone";
-    case Kind::turned:
-      return "turned";
-    case Kind::delivered:
-      return "receives";
-    case Kind::dead:
-      return "is told dead:";
-    case Kind::daemon_died:
-      return "DAEMON DIED";
-    case Kind::daemon_began:
-      return "daemon began";
-    case Kind::client_died:
-      return "CLIENT DIED";
-    case Kind::client_began:
-      return "client began";
-    case Kind::sent:
-      return "sends";
-    case Kind::blocked:
-      return "cannot send";
-    case Kind::answering:
-      return "begins to answer";
-    case Kind::adopted:
-      return "adopts pulled values";
-    case Kind::linked:
-      return "is linked to";
-    case Kind::unlinked:
-      return "loses its link to";
-    case Kind::paused:
-      return "PAUSED";
-    case Kind::resumed:
-      return "resumed";
-    case Kind::ran:
-      return "runs with the model that it has joined with";
-    case Kind::let_go:
-      return "daemon lets the replica go";
-    case Kind::outer:
-      return "takes an outer step";
-  }
-  return "?";
-}
+/// What each kind of event is called, in the order of the kinds.
+constexpr std::array kind_names = {
+    "trains",                                       // training
+    "has trained",                                  // trained
+    "client collects and publishes",                // collected
+    "client takes the joined model over",           // replaced
+    "answered",                                     // answered
+    "concluded",                                    // concluded
+    "undone",                                       // undone
+    "takes an outer step",                          // outer
+    "turned",                                       // turned
+    "receives",                                     // delivered
+    "is told dead:",                                // dead
+    "DAEMON DIED",                                  // daemon_died
+    "daemon began",                                 // daemon_began
+    "CLIENT DIED",                                  // client_died
+    "client began",                                 // client_began
+    "sends",                                        // sent
+    "cannot send",                                  // blocked
+    "begins to answer",                             // answering
+    "adopts pulled values",                         // adopted
+    "is linked to",                                 // linked
+    "loses its link to",                            // unlinked
+    "PAUSED",                                       // paused
+    "resumed",                                      // resumed
+    "daemon lets the replica go",                   // let_go
+    "runs with the model that it has joined with",  // ran
+};
+static_assert(kind_names.size() == static_cast<std::size_t>(Kind::ran) + 1);
 
 constexpr const char* message_names[] = {"request", "reply", "ack",  "inquiry",
                                          "info",    "query", "pull", "pulled values"};
@@ -146,12 +121,11 @@ std::string Trace::line(const Record& record) {
       fmt::format("{:12.6f} s #{:<8}", static_cast<double>(record.time_us) / us_per_s, record.number);
   if (!record.deed.empty()) return head + "-- " + record.deed;
   const auto& event = record.event;
-  std::string text = head + fmt::format("node {:<2} {}", event.node, kind_name(event.kind));
+  std::string text = head + fmt::format("node {:<2} {}", event.node, kind_names[static_cast<std::size_t>(event.kind)]);
   if (record.message_kind != std::variant_npos) text += fmt::format(" {}", message_names[record.message_kind]);
   if (event.exchange.counter != 0) {
-    const bool of_message = record.message_kind != std::variant_npos;
-    text += fmt::format("{} exchange {}:{}", of_message ? " of" : "", number_of(event.exchange.initiator),
-                        event.exchange.counter);
+    text +=
+        fmt::format("{} exchange {}", record.message_kind != std::variant_npos ? " of" : "", name_of(event.exchange));
   }
   if (about_other(event.kind)) {
     text += fmt::format("{} node {}",

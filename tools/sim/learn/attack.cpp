@@ -1,7 +1,6 @@
 #include "tools/sim/learn/attack.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,15 +12,6 @@ namespace {
 constexpr float extreme_weight = 1e6F;
 constexpr float extreme_value = 1e30F;
 constexpr float dissensus_strength = 4;
-constexpr std::array<std::pair<std::string_view, AttackKind>, 8> names = {{{"none", AttackKind::none},
-                                                                           {"silent", AttackKind::silent},
-                                                                           {"extremes", AttackKind::extremes},
-                                                                           {"flipped", AttackKind::flipped},
-                                                                           {"ascent", AttackKind::ascent},
-                                                                           {"old", AttackKind::old},
-                                                                           {"nan", AttackKind::nan},
-                                                                           {"dissensus", AttackKind::dissensus}}};
-
 std::vector<float> mean_of(std::span<const std::span<const float>> models) {
   std::vector<float> mean(models.front().size());
   for (const auto& model : models) {
@@ -36,11 +26,6 @@ Bytes filled_floats(std::size_t bytes, float value) {
 }
 
 }  // namespace
-
-std::optional<AttackKind> attack_named(std::string_view name) {
-  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == name; });
-  return found == names.end() ? std::nullopt : std::optional{found->second};
-}
 
 Attacker::Attacker(AttackKind kind, std::span<const float> initial, std::uint64_t seed)
     : kind_(kind), initial_(initial.begin(), initial.end()), random_(seed) {}

@@ -8,13 +8,12 @@
 
 #pragma once
 
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "gossip/messages.hpp"
 #include "gossip/random.hpp"
+#include "tools/sim/learn/names.hpp"
 
 namespace gossamer::sim {
 
@@ -30,7 +29,10 @@ enum class AttackKind : std::uint8_t {
               ///< (after the dissensus attack of He, Karimireddy & Jaggi 2022, 2202.01545, section 3)
 };
 
-[[nodiscard]] std::optional<AttackKind> attack_named(std::string_view name);
+inline constexpr Named<AttackKind> attacks[] = {
+    {"none", AttackKind::none},       {"silent", AttackKind::silent},      {"extremes", AttackKind::extremes},
+    {"flipped", AttackKind::flipped}, {"ascent", AttackKind::ascent},      {"old", AttackKind::old},
+    {"nan", AttackKind::nan},         {"dissensus", AttackKind::dissensus}};
 
 class Attacker {
  public:

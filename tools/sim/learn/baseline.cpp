@@ -1,8 +1,8 @@
 #include "tools/sim/learn/baseline.hpp"
 
 #include <algorithm>
-#include <chrono>
 
+#include "gossip/check.hpp"
 #include "tools/sim/commands.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -38,6 +38,15 @@ void Population::train_all() {
     train(i);
 }
 
+void Population::train_from(const std::vector<std::vector<float>>& mixed) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const std::vector<float> before = models[i];
+    train(i);
+    for (std::size_t e = 0; e < before.size(); ++e)
+      models[i][e] = mixed[i][e] + (models[i][e] - before[e]);
+  }
+}
+
 double Population::message_s(double message_bytes) const {
   double rate = experiment.node_bytes_per_s;
   if (experiment.path.bytes_per_s > 0)
@@ -61,6 +70,15 @@ void Population::wait_for_neighbours(double seconds) {
   }
 }
 
+void Population::exchange_with_neighbours(double bytes_each) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    bytes[i] += bytes_each * static_cast<double>(graph[i].size());
+    most = std::max(most, graph[i].size());
+  }
+  if (most > 0) wait_for_neighbours(message_s(bytes_each * static_cast<double>(most)));
+}
+
 void Population::mix(std::vector<std::vector<float>>& values) const {
   std::vector<std::vector<float>> mixed(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -78,28 +96,27 @@ void Population::mix(std::vector<std::vector<float>>& values) const {
   values = std::move(mixed);
 }
 
-std::unique_ptr<Baseline> make_baseline(std::string_view method, const Population& nodes) {
-  if (method == "allreduce") return make_all_reduce();
-  if (method == "local") return make_local();
-  if (method == "dpsgd") return make_dpsgd();
-  if (method == "scclip") return make_scclip();
-  if (method == "async-local") return make_async_local(nodes);
-  if (method == "choco") return make_choco(nodes);
-  if (method == "diloco") return make_diloco(nodes);
-  if (method == "tracking") return make_gradient_tracking(nodes);
-  if (method == "pushsum") return make_push_sum(nodes);
-  return nullptr;
-}
+namespace {
+
+using Make = Baseline (*)(const Population& nodes);
+constexpr Named<Make> methods[] = {{"gossip", nullptr},  // run_gossip() runs this one
+                                   {"allreduce", make_all_reduce},
+                                   {"local", make_local},
+                                   {"dpsgd", make_dpsgd},
+                                   {"scclip", make_scclip},
+                                   {"choco", make_choco},
+                                   {"diloco", make_diloco},
+                                   {"async-local", make_async_local},
+                                   {"tracking", make_gradient_tracking},
+                                   {"pushsum", make_push_sum}};
+
+}  // namespace
 
 LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment) {
-  const auto begin = std::chrono::steady_clock::now();  // real time, for people: how long the simulation took
   Population nodes(workload, experiment);
-  const auto baseline = make_baseline(method, nodes);
-  if (!baseline) {
-    throw UsageError(
-        "unknown method '" + std::string(method) +
-        "'; there are gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, tracking and pushsum");
-  }
+  const Make make = value_named("method", method, methods);
+  GOSSAMER_CHECK(make != nullptr);
+  const Baseline round = make(nodes);
   const bool attacked = experiment.attack != AttackKind::none;
   if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::nan)
     throw UsageError("'" + std::string(method) + "' knows the attacks extremes, flipped, ascent, old and dissensus");
@@ -120,7 +137,7 @@ LearningRun run_baseline(std::string_view method, const Workload& workload, cons
   record();
   while (nodes.samples < experiment.samples) {
     const std::uint64_t before = nodes.samples;
-    baseline->round(nodes);
+    round(nodes);
     if (attacked) {
       look();
       attacker.corrupt(nodes.models.back(), models);
@@ -130,7 +147,6 @@ LearningRun run_baseline(std::string_view method, const Workload& workload, cons
   look();
   run.computing = nodes.computed_s / (run.records.back().time_s * static_cast<double>(nodes.size()));
   evaluate_nodes(workload, models, run);
-  run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return run;
 }
 

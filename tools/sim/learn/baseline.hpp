@@ -9,8 +9,9 @@
 
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string_view>
+#include <vector>
 
 #include "gossip/random.hpp"
 #include "tools/sim/learn/experiment.hpp"
@@ -28,6 +29,8 @@ struct Population {
   /// Trains node i's model for one step.
   void train(std::size_t i);
   void train_all();
+  /// Trains each model for one step and adds what the step has moved to the node's vector of `mixed`: the new model.
+  void train_from(const std::vector<std::vector<float>>& mixed);
   /// The present learning rate.
   [[nodiscard]] double rate() const { return experiment.rate_at(samples); }
   /// The seconds that one message of so many bytes takes.
@@ -36,6 +39,12 @@ struct Population {
   void wait_for_all(double seconds);
   /// Each node waits for its neighbours' last round, and then for so many seconds.
   void wait_for_neighbours(double seconds);
+  /// Bytes of one model as a message.
+  [[nodiscard]] double model_bytes() const {
+    return static_cast<double>(elements() * sizeof(float)) * experiment.byte_scale;
+  }
+  /// Each node sends a message of so many bytes to each of its neighbours, and waits for theirs.
+  void exchange_with_neighbours(double bytes_each);
   /// x_i ← Σ_j W_ij·x_j with the Metropolis weights of the graph; `values` holds one vector for each node.
   void mix(std::vector<std::vector<float>>& values) const;
 
@@ -52,16 +61,9 @@ struct Population {
   gossip::Random random;
 };
 
-class Baseline {
- public:
-  virtual ~Baseline() = default;
-  /// Every node takes one step and makes the method's exchange.
-  virtual void round(Population& nodes) = 0;
-};
-
-/// `method` is "allreduce", "local", "dpsgd", "scclip", "choco", "diloco", "async-local", "tracking" or "pushsum". Null
-/// for another name.
-[[nodiscard]] std::unique_ptr<Baseline> make_baseline(std::string_view method, const Population& nodes);
+/// One round of a method: every node takes one step and makes the method's exchange. What the method remembers from one
+/// round to the next is in the function.
+using Baseline = std::function<void(Population& nodes)>;
 
 /// Throws UsageError for an unknown method. Only attacks by the model alone are run: after each round the last node
 /// replaces its model by its lie, and only the others are measured.
@@ -71,28 +73,28 @@ class Baseline {
 /// contractive for any input, and is CHOCO's quantiser here.
 void round_to_levels(std::span<float> values, int bits);
 
-// --- the methods
+// --- the methods, made for nodes that have not begun
 /// Synchronous SGD with a ring all-reduce of fp32 in each step (Patarasuk & Yuan 2009): 2(n−1) messages of 1/n of the
 /// model one after the other. Averaging models after a step from equal models equals averaging gradients.
-[[nodiscard]] std::unique_ptr<Baseline> make_all_reduce();
+[[nodiscard]] Baseline make_all_reduce(const Population& nodes);
 /// Without exchange, to show what the other nodes are worth.
-[[nodiscard]] std::unique_ptr<Baseline> make_local();
+[[nodiscard]] Baseline make_local(const Population& nodes);
 /// D-PSGD (Lian et al. 2017, 1705.09056, algorithm 1): x_i ← Σ_j W_ij·x_j − η·g_i(x_i).
-[[nodiscard]] std::unique_ptr<Baseline> make_dpsgd();
+[[nodiscard]] Baseline make_dpsgd(const Population& nodes);
 /// D-PSGD with self-centred clipping (He, Karimireddy & Jaggi 2022, 2202.01545, eq. 4):
 /// x_i ← Σ_j W_ij·(x_i + clip(x_j − x_i, τ_i)) − η·m_i. τ_i is the second largest distance to a neighbour, which is the
 /// rule of the authors' experiments.
-[[nodiscard]] std::unique_ptr<Baseline> make_scclip();
+[[nodiscard]] Baseline make_scclip(const Population& nodes);
 /// CHOCO-SGD (Koloskova, Stich & Jaggi 2019, 1902.00340, algorithms 1 and 2), quantised to the experiment's codec.
-[[nodiscard]] std::unique_ptr<Baseline> make_choco(const Population& nodes);
+[[nodiscard]] Baseline make_choco(const Population& nodes);
 /// DiLoCo (Douillard et al. 2023, 2311.08105, algorithm 1) by all-reduce every period_steps.
-[[nodiscard]] std::unique_ptr<Baseline> make_diloco(const Population& nodes);
+[[nodiscard]] Baseline make_diloco(const Population& nodes);
 /// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3). Its outer step is plain,
 /// Nesterov's or delayed Nesterov's, by the experiment's `outer_rule`. A round is one arrival.
-[[nodiscard]] std::unique_ptr<Baseline> make_async_local(const Population& nodes);
+[[nodiscard]] Baseline make_async_local(const Population& nodes);
 /// Gradient tracking, DIGing (Nedić, Olshevsky & Shi 2017, 1607.03218, eq. 2): x ← W·x − η·y; y ← W·y + g⁺ − g.
-[[nodiscard]] std::unique_ptr<Baseline> make_gradient_tracking(const Population& nodes);
+[[nodiscard]] Baseline make_gradient_tracking(const Population& nodes);
 /// Stochastic gradient push (Assran et al. 2019, 1811.10792, algorithm 1) on the one-peer directed exponential graph.
-[[nodiscard]] std::unique_ptr<Baseline> make_push_sum(const Population& nodes);
+[[nodiscard]] Baseline make_push_sum(const Population& nodes);
 
 }  // namespace gossamer::sim

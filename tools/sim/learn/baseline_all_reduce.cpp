@@ -9,14 +9,14 @@ namespace gossamer::sim {
 namespace {
 
 /// A ring all-reduce: afterwards all hold the mean; time and bytes are counted.
-void all_reduce(Population& nodes, std::vector<std::vector<float>>& values) {
+void all_reduce(Population& nodes) {
   const auto n = static_cast<double>(nodes.size());
   std::vector<double> sum(nodes.elements());
-  for (const auto& of_one : values) {
+  for (const auto& of_one : nodes.models) {
     for (std::size_t e = 0; e < sum.size(); ++e)
       sum[e] += of_one[e];
   }
-  for (auto& of_one : values) {
+  for (auto& of_one : nodes.models) {
     for (std::size_t e = 0; e < sum.size(); ++e)
       of_one[e] = static_cast<float>(sum[e] / n);
   }
@@ -27,27 +27,14 @@ void all_reduce(Population& nodes, std::vector<std::vector<float>>& values) {
     sent += 2 * (n - 1) * part;
 }
 
-class AllReduce final : public Baseline {
- public:
-  void round(Population& nodes) override {
-    nodes.train_all();
-    all_reduce(nodes, nodes.models);
-  }
-};
-
-class Local final : public Baseline {
- public:
-  void round(Population& nodes) override { nodes.train_all(); }
-};
-
-class DiLoCo final : public Baseline {
+class DiLoCo {
  public:
   explicit DiLoCo(const Population& nodes) : anchor_(nodes.models.front()), velocity_(nodes.elements()) {}
 
-  void round(Population& nodes) override {
+  void operator()(Population& nodes) {
     nodes.train_all();
     if (++steps_ % nodes.experiment.period_steps != 0) return;
-    all_reduce(nodes, nodes.models);
+    all_reduce(nodes);
     const auto rate = static_cast<float>(nodes.experiment.outer_rate);
     const auto keep = static_cast<float>(nodes.experiment.outer_momentum);
     for (std::size_t e = 0; e < anchor_.size(); ++e) {
@@ -66,14 +53,19 @@ class DiLoCo final : public Baseline {
 
 }  // namespace
 
-std::unique_ptr<Baseline> make_all_reduce() {
-  return std::make_unique<AllReduce>();
+Baseline make_all_reduce(const Population&) {
+  return [](Population& nodes) {
+    nodes.train_all();
+    all_reduce(nodes);
+  };
 }
-std::unique_ptr<Baseline> make_local() {
-  return std::make_unique<Local>();
+
+Baseline make_local(const Population&) {
+  return &Population::train_all;
 }
-std::unique_ptr<Baseline> make_diloco(const Population& nodes) {
-  return std::make_unique<DiLoCo>(nodes);
+
+Baseline make_diloco(const Population& nodes) {
+  return DiLoCo(nodes);
 }
 
 }  // namespace gossamer::sim

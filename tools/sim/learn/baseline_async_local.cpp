@@ -10,18 +10,18 @@ namespace gossamer::sim {
 
 namespace {
 
-class AsyncLocal final : public Baseline {
+class AsyncLocal {
  public:
   explicit AsyncLocal(const Population& nodes)
       : server_(nodes.models.front()), begun_(nodes.models), velocity_(nodes.elements()), gathered_(nodes.elements()) {}
 
   /// One round is one arrival.
-  void round(Population& nodes) override {
+  void operator()(Population& nodes) {
     const std::size_t i = next(nodes);
     nodes.models[i] = begun_[i];
     for (std::size_t step = 0; step < nodes.experiment.period_steps; ++step)
       nodes.train(i);
-    const double bytes = static_cast<double>(nodes.elements() * sizeof(float)) * nodes.experiment.byte_scale;
+    const double bytes = nodes.model_bytes();
     nodes.time_s[i] += 2 * nodes.message_s(bytes);
     nodes.bytes[i] += bytes;
     arrive(nodes.experiment, nodes.size(), begun_[i], nodes.models[i]);
@@ -77,8 +77,8 @@ class AsyncLocal final : public Baseline {
 
 }  // namespace
 
-std::unique_ptr<Baseline> make_async_local(const Population& nodes) {
-  return std::make_unique<AsyncLocal>(nodes);
+Baseline make_async_local(const Population& nodes) {
+  return AsyncLocal(nodes);
 }
 
 }  // namespace gossamer::sim

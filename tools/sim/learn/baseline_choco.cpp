@@ -23,11 +23,11 @@ void round_to_levels(std::span<float> values, int bits) {
 
 namespace {
 
-class Choco final : public Baseline {
+class Choco {
  public:
   explicit Choco(const Population& nodes) : copies_(nodes.models) {}
 
-  void round(Population& nodes) override {
+  void operator()(Population& nodes) {
     nodes.train_all();
     const auto rate = static_cast<float>(nodes.experiment.consensus_rate);
     std::vector<std::vector<float>> mixed = copies_;
@@ -48,12 +48,7 @@ class Choco final : public Baseline {
     const std::size_t scales = bits < 32 ? blocks * sizeof(float) : 0;
     const std::size_t value_bytes = nodes.elements() * static_cast<std::size_t>(bits) / 8;
     const double bytes = static_cast<double>(value_bytes + scales) * nodes.experiment.byte_scale;
-    std::size_t most = 0;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());
-      most = std::max(most, nodes.graph[i].size());
-    }
-    nodes.wait_for_neighbours(nodes.message_s(bytes * static_cast<double>(most)));
+    nodes.exchange_with_neighbours(bytes);
   }
 
  private:
@@ -62,8 +57,8 @@ class Choco final : public Baseline {
 
 }  // namespace
 
-std::unique_ptr<Baseline> make_choco(const Population& nodes) {
-  return std::make_unique<Choco>(nodes);
+Baseline make_choco(const Population& nodes) {
+  return Choco(nodes);
 }
 
 }  // namespace gossamer::sim

@@ -9,11 +9,11 @@ namespace gossamer::sim {
 
 namespace {
 
-class PushSum final : public Baseline {
+class PushSum {
  public:
   explicit PushSum(const Population& nodes) : sums_(nodes.models), shares_(nodes.size(), 1.0) {}
 
-  void round(Population& nodes) override {
+  void operator()(Population& nodes) {
     const std::size_t n = nodes.size();
     for (std::size_t i = 0; i < n; ++i) {  // the gradient at x/w is applied to x
       const std::vector<float> before = nodes.models[i];
@@ -55,8 +55,8 @@ class PushSum final : public Baseline {
 
 }  // namespace
 
-std::unique_ptr<Baseline> make_push_sum(const Population& nodes) {
-  return std::make_unique<PushSum>(nodes);
+Baseline make_push_sum(const Population& nodes) {
+  return PushSum(nodes);
 }
 
 }  // namespace gossamer::sim

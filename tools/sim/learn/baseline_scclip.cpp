@@ -18,52 +18,36 @@ double distance_of(const std::vector<float>& a, const std::vector<float>& b) {
   return std::isfinite(square) ? std::sqrt(square) : std::numeric_limits<double>::infinity();
 }
 
-class ScClip final : public Baseline {
- public:
-  void round(Population& nodes) override {
-    std::vector<std::vector<float>> mixed = nodes.models;
-    for (std::size_t i = 0; i < nodes.size(); ++i)
-      mix_clipped(nodes, i, mixed[i]);
-    std::size_t most = 0;
-    const double bytes = static_cast<double>(nodes.elements() * sizeof(float)) * nodes.experiment.byte_scale;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      std::vector<float>& model = nodes.models[i];
-      const std::vector<float> before = model;
-      nodes.train(i);  // the method needs the worker's momentum
-      for (std::size_t e = 0; e < model.size(); ++e)
-        model[e] = mixed[i][e] + (model[e] - before[e]);
-      nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());
-      most = std::max(most, nodes.graph[i].size());
-    }
-    if (most > 0) nodes.wait_for_neighbours(nodes.message_s(bytes * static_cast<double>(most)));
+/// Adds Σ_j W_ij · clip(x_j − x_i, τ_i) to `mixed`, which holds x_i.
+void mix_clipped(const Population& nodes, std::size_t i, std::vector<float>& mixed) {
+  const auto& neighbours = nodes.graph[i];
+  if (neighbours.empty()) return;
+  std::vector<double> distances;
+  for (const std::size_t j : neighbours)
+    distances.push_back(distance_of(nodes.models[j], nodes.models[i]));
+  std::vector<double> sorted = distances;
+  std::sort(sorted.rbegin(), sorted.rend());
+  const double threshold = sorted[sorted.size() > 1 ? 1 : 0];  // the second largest
+  for (std::size_t k = 0; k < neighbours.size(); ++k) {
+    if (!std::isfinite(distances[k])) continue;  // NaN or beyond fp32: clipped to nothing
+    const double share = distances[k] > threshold ? threshold / distances[k] : 1;
+    const auto weight = static_cast<float>(nodes.weights[i][k] * share);
+    const std::vector<float>& from = nodes.models[neighbours[k]];
+    for (std::size_t e = 0; e < mixed.size(); ++e)
+      mixed[e] += weight * (from[e] - nodes.models[i][e]);
   }
-
- private:
-  /// Adds Σ_j W_ij · clip(x_j − x_i, τ_i) to `mixed`, which holds x_i.
-  static void mix_clipped(const Population& nodes, std::size_t i, std::vector<float>& mixed) {
-    const auto& neighbours = nodes.graph[i];
-    if (neighbours.empty()) return;
-    std::vector<double> distances;
-    for (const std::size_t j : neighbours)
-      distances.push_back(distance_of(nodes.models[j], nodes.models[i]));
-    std::vector<double> sorted = distances;
-    std::sort(sorted.rbegin(), sorted.rend());
-    const double threshold = sorted[sorted.size() > 1 ? 1 : 0];  // the second largest
-    for (std::size_t k = 0; k < neighbours.size(); ++k) {
-      if (!std::isfinite(distances[k])) continue;  // NaN or beyond fp32: clipped to nothing
-      const double share = distances[k] > threshold ? threshold / distances[k] : 1;
-      const auto weight = static_cast<float>(nodes.weights[i][k] * share);
-      const std::vector<float>& from = nodes.models[neighbours[k]];
-      for (std::size_t e = 0; e < mixed.size(); ++e)
-        mixed[e] += weight * (from[e] - nodes.models[i][e]);
-    }
-  }
-};
+}
 
 }  // namespace
 
-std::unique_ptr<Baseline> make_scclip() {
-  return std::make_unique<ScClip>();
+Baseline make_scclip(const Population&) {
+  return [](Population& nodes) {
+    std::vector<std::vector<float>> mixed = nodes.models;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      mix_clipped(nodes, i, mixed[i]);
+    nodes.train_from(mixed);  // the method needs the worker's momentum
+    nodes.exchange_with_neighbours(nodes.model_bytes());
+  };
 }
 
 }  // namespace gossamer::sim

@@ -27,43 +27,39 @@ Vectors random_vectors(const ConsensusOptions& options) {
   return vectors;
 }
 
-/// The mean square distance of vectors from their initial mean.
-class ConsensusError {
+/// Measures, after each round, the mean square distance of vectors from their initial mean.
+class ConsensusRecorder {
  public:
-  explicit ConsensusError(const Vectors& initial) : mean_(initial.front().size()) {
+  explicit ConsensusRecorder(const Vectors& initial) : mean_(initial.front().size()) {
     for (const auto& vector : initial) {
       for (std::size_t e = 0; e < mean_.size(); ++e)
         mean_[e] += vector[e] / static_cast<double>(initial.size());
     }
-    initial_ = square([&](std::size_t i, std::size_t e) { return initial[i][e]; }, initial.size());
+    initial_ = square(initial);
   }
+  /// Takes the vectors after the next round, and the bytes that a node has sent so far.
   template <class Value>
-  [[nodiscard]] double relative(Value value, std::size_t nodes) const {
-    return square(value, nodes) / initial_;
+  void add(const std::vector<std::vector<Value>>& vectors, double bytes) {
+    curve_.points.push_back({static_cast<double>(curve_.points.size()), bytes, square(vectors) / initial_});
   }
+  [[nodiscard]] const ConsensusCurve& curve() const { return curve_; }
 
  private:
   template <class Value>
-  [[nodiscard]] double square(Value value, std::size_t nodes) const {
+  [[nodiscard]] double square(const std::vector<std::vector<Value>>& vectors) const {
     double sum = 0;
-    for (std::size_t i = 0; i < nodes; ++i) {
+    for (const auto& vector : vectors) {
       for (std::size_t e = 0; e < mean_.size(); ++e) {
-        const double distance = value(i, e) - mean_[e];
+        const double distance = vector[e] - mean_[e];
         sum += distance * distance;
       }
     }
-    return sum / static_cast<double>(nodes * mean_.size());
+    return sum / static_cast<double>(vectors.size() * mean_.size());
   }
   std::vector<double> mean_;
   double initial_ = 1;
+  ConsensusCurve curve_;
 };
-
-Codec codec_named(std::string_view name) {
-  for (const Codec codec : {Codec::f32, Codec::q8, Codec::q4}) {
-    if (name == codec_name(codec)) return codec;
-  }
-  throw UsageError("unknown codec '" + std::string(name) + "'; there are f32, q8 and q4");
-}
 
 ConsensusCurve run_schedule(std::string_view name, const ConsensusOptions& options) {
   const auto policy = gossip::policy_of(name);
@@ -74,15 +70,13 @@ ConsensusCurve run_schedule(std::string_view name, const ConsensusOptions& optio
   if (gossip::schedule_period(rule, options.nodes) == 0)
     throw UsageError("the partner rule " + std::string(name) + " has no schedule");
   const Vectors initial = random_vectors(options);
-  const ConsensusError error(initial);
+  ConsensusRecorder recorder(initial);
   std::vector<std::vector<double>> x;
   for (const auto& vector : initial)
     x.emplace_back(vector.begin(), vector.end());
-  ConsensusCurve curve;
   double bytes = 0;
   for (std::size_t round = 0; round <= options.rounds; ++round) {
-    const auto value = [&](std::size_t i, std::size_t e) { return x[i][e]; };
-    curve.points.push_back({static_cast<double>(round), bytes, error.relative(value, options.nodes)});
+    recorder.add(x, bytes);
     const auto weights = gossip::schedule(rule, options.nodes, round);
     std::vector<std::vector<double>> next(options.nodes, std::vector<double>(options.elements));
     std::size_t messages = 0;
@@ -98,12 +92,12 @@ ConsensusCurve run_schedule(std::string_view name, const ConsensusOptions& optio
     bytes += static_cast<double>(messages * options.elements * sizeof(float)) / static_cast<double>(options.nodes);
     x = std::move(next);
   }
-  return curve;
+  return recorder.curve();
 }
 
-/// Runs the rounds of a synchronous method; `round` does one round on the population.
+/// Runs the rounds of a synchronous method.
 ConsensusCurve run_rounds(const ConsensusOptions& options, Experiment experiment,
-                          const std::function<std::function<void(Population&)>(Population&)>& make_round) {
+                          const std::function<Baseline(const Population&)>& make_round) {
   experiment.nodes = options.nodes;
   experiment.topology = options.topology;
   experiment.trainer.momentum = 0;
@@ -112,42 +106,36 @@ ConsensusCurve run_rounds(const ConsensusOptions& options, Experiment experiment
   const auto flat = make_quadratic({.elements = options.elements, .curvature = 0, .sigma = 0});
   Population nodes(*flat, experiment);
   // The method is made while all models are equal: its copies of neighbours must know nothing of the vectors below.
-  const auto round = make_round(nodes);
-  const Vectors initial = random_vectors(options);
-  const ConsensusError error(initial);
-  nodes.models = initial;
-  ConsensusCurve curve;
+  const Baseline round = make_round(nodes);
+  nodes.models = random_vectors(options);
+  ConsensusRecorder recorder(nodes.models);
   for (std::size_t n = 0; n <= options.rounds; ++n) {
     double bytes = 0;
     for (const double sent : nodes.bytes)
       bytes += sent / static_cast<double>(options.nodes);
-    const auto value = [&](std::size_t i, std::size_t e) { return nodes.models[i][e]; };
-    curve.points.push_back({static_cast<double>(n), bytes, error.relative(value, options.nodes)});
+    recorder.add(nodes.models, bytes);
     round(nodes);
   }
-  return curve;
+  return recorder.curve();
 }
 
 ConsensusCurve run_choco(Codec codec, const ConsensusOptions& options) {
   Experiment experiment;
   experiment.replica.codec = codec;
   experiment.consensus_rate = options.consensus_rate;
-  return run_rounds(options, experiment, [](Population& nodes) -> std::function<void(Population&)> {
-    return [choco = std::shared_ptr<Baseline>(make_choco(nodes))](Population& now) { choco->round(now); };
-  });
+  return run_rounds(options, experiment, make_choco);
 }
 
 ConsensusCurve run_plain(Codec codec, const ConsensusOptions& options) {
-  return run_rounds(options, {}, [codec](Population&) -> std::function<void(Population&)> {
-    return [codec](Population& nodes) {
-      for (auto& model : nodes.models)
-        round_to_levels(model, codec_bits(codec));
-      nodes.mix(nodes.models);
-      const double bytes = static_cast<double>(nodes.elements()) * codec_bits(codec) / 8;
-      for (std::size_t i = 0; i < nodes.size(); ++i)
-        nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());
-    };
-  });
+  const Baseline round = [codec](Population& nodes) {
+    for (auto& model : nodes.models)
+      round_to_levels(model, codec_bits(codec));
+    nodes.mix(nodes.models);
+    const double bytes = static_cast<double>(nodes.elements()) * codec_bits(codec) / 8;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      nodes.bytes[i] += bytes * static_cast<double>(nodes.graph[i].size());
+  };
+  return run_rounds(options, {}, [&](const Population&) { return round; });
 }
 
 ConsensusCurve run_replicas(Codec codec, const ConsensusOptions& options) {
@@ -166,7 +154,7 @@ ConsensusCurve run_replicas(Codec codec, const ConsensusOptions& options) {
                    .seed = options.seed + 2},
                   schedule, network);
   const Vectors initial = random_vectors(options);
-  const ConsensusError error(initial);
+  ConsensusRecorder recorder(initial);
   const Graph graph = make_graph(options.topology, options.nodes);
   for (const auto& vector : initial)
     cluster.start_daemon(cluster.add_node(vector), false);
@@ -174,7 +162,6 @@ ConsensusCurve run_replicas(Codec codec, const ConsensusOptions& options) {
     for (const std::size_t j : graph[i])
       cluster.link(i, j);
   }
-  ConsensusCurve curve;
   for (std::size_t n = 0; n <= options.rounds; ++n) {
     cluster.run_until(static_cast<TimeUs>(n) * period_us);
     std::vector<std::vector<double>> whole;
@@ -183,19 +170,18 @@ ConsensusCurve run_replicas(Codec codec, const ConsensusOptions& options) {
       whole.push_back(cluster.whole(i));
       bytes += static_cast<double>(network.bytes_sent(i)) / static_cast<double>(options.nodes);
     }
-    const auto value = [&](std::size_t i, std::size_t e) { return whole[i][e]; };
-    curve.points.push_back({static_cast<double>(n), bytes, error.relative(value, options.nodes)});
+    recorder.add(whole, bytes);
   }
-  return curve;
+  return recorder.curve();
 }
 
 ConsensusCurve run_named(std::string_view method, const ConsensusOptions& options) {
   const auto after = [&](std::string_view prefix) { return method.substr(prefix.size()); };
   if (method.starts_with("schedule:")) return run_schedule(after("schedule:"), options);
   if (method == "mixing") return run_plain(Codec::f32, options);
-  if (method.starts_with("choco:")) return run_choco(codec_named(after("choco:")), options);
-  if (method.starts_with("plain:")) return run_plain(codec_named(after("plain:")), options);
-  if (method.starts_with("gossip:")) return run_replicas(codec_named(after("gossip:")), options);
+  if (method.starts_with("choco:")) return run_choco(value_named("codec", after("choco:"), codecs), options);
+  if (method.starts_with("plain:")) return run_plain(value_named("codec", after("plain:"), codecs), options);
+  if (method.starts_with("gossip:")) return run_replicas(value_named("codec", after("gossip:"), codecs), options);
   throw UsageError("unknown method '" + std::string(method) +
                    "'; there are schedule:RULE, mixing, choco:CODEC, plain:CODEC and gossip:CODEC");
 }

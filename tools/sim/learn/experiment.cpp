@@ -7,33 +7,12 @@
 
 namespace gossamer::sim {
 
-std::optional<OuterRule> outer_rule_named(std::string_view name) {
-  if (name == "none") return OuterRule::none;
-  if (name == "nesterov") return OuterRule::nesterov;
-  if (name == "delayed") return OuterRule::delayed;
-  return std::nullopt;
-}
-
-const Record* first_with_accuracy(const LearningRun& run, double accuracy) {
-  for (const Record& record : run.records) {
-    if (record.accuracy >= accuracy) return &record;
-  }
-  return nullptr;
-}
-
 double stationary_loss(const LearningRun& run) {
   const std::size_t begin = run.records.size() / 3;
   double sum = 0;
   for (std::size_t n = begin; n < run.records.size(); ++n)
     sum += run.records[n].loss;
   return sum / static_cast<double>(run.records.size() - begin);
-}
-
-const Record* first_with_loss(const LearningRun& run, double loss) {
-  for (const Record& record : run.records) {
-    if (record.loss <= loss) return &record;
-  }
-  return nullptr;
 }
 
 Record evaluate(const Workload& workload, std::span<const std::span<const float>> models) {

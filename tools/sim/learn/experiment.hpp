@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cmath>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gossip/replica/replica.hpp"
@@ -20,7 +18,8 @@ namespace gossamer::sim {
 /// How async-local's server applies an outer gradient.
 enum class OuterRule : std::uint8_t { none, nesterov, delayed };
 
-[[nodiscard]] std::optional<OuterRule> outer_rule_named(std::string_view name);
+inline constexpr Named<OuterRule> outer_rules[] = {
+    {"none", OuterRule::none}, {"delayed", OuterRule::delayed}, {"nesterov", OuterRule::nesterov}};
 
 struct Experiment {
   std::size_t nodes = 8;
@@ -84,10 +83,6 @@ struct LearningRun {
   double computing = 0;  ///< the share of the nodes' time spent training: samples per second over the most possible
   double wall_s = 0;
 };
-
-/// The first record that has reached the accuracy, or the loss; null if none has.
-[[nodiscard]] const Record* first_with_accuracy(const LearningRun& run, double accuracy);
-[[nodiscard]] const Record* first_with_loss(const LearningRun& run, double loss);
 
 /// The mean over the records after the first third.
 [[nodiscard]] double stationary_loss(const LearningRun& run);

@@ -1,7 +1,6 @@
 #include "tools/sim/learn/gossip_run.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/commands.hpp"
@@ -55,7 +54,6 @@ class GossipRun {
   }
 
   LearningRun run() {
-    const auto begin = std::chrono::steady_clock::now();  // real time, for people: how long the simulation took
     LearningRun result{.method = "gossip"};
     const std::uint64_t between = std::max<std::uint64_t>(1, experiment_.samples / experiment_.evaluations);
     std::uint64_t next = 0;
@@ -68,7 +66,6 @@ class GossipRun {
     }
     evaluate_nodes(workload_, live_models(), result);
     add_counters(result);
-    result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return result;
   }
 
@@ -113,15 +110,10 @@ class GossipRun {
   void add_counters(LearningRun& run) const {
     using Counters = gossip::ReplicaCounters;
     Counters& sums = run.counters;
-    sums.initiated = cluster_.count(&Counters::initiated);
-    sums.answered = cluster_.count(&Counters::answered);
-    sums.follow_ups = cluster_.count(&Counters::follow_ups);
-    sums.busy_received = cluster_.count(&Counters::busy_received);
-    sums.repeats_sent = cluster_.count(&Counters::repeats_sent);
-    sums.outer_steps = cluster_.count(&Counters::outer_steps);
-    sums.publications = cluster_.count(&Counters::publications);
-    sums.blocks = cluster_.count(&Counters::blocks);
-    sums.wide_blocks = cluster_.count(&Counters::wide_blocks);
+    for (const auto counter : {&Counters::initiated, &Counters::answered, &Counters::follow_ups,
+                               &Counters::busy_received, &Counters::repeats_sent, &Counters::outer_steps,
+                               &Counters::publications, &Counters::blocks, &Counters::wide_blocks})
+      sums.*counter = cluster_.count(counter);
     double computed_s = 0;
     for (std::size_t i = 0; i < cluster_.size(); ++i) {
       const auto steps = static_cast<double>(cluster_.node(i).client.steps);

@@ -23,7 +23,4 @@ using Graph = std::vector<std::vector<std::size_t>>;
 /// 1/(1 + max(degree_i, degree_j)) (Metropolis–Hastings, as Xiao & Boyd 2004 use it).
 [[nodiscard]] std::vector<std::vector<double>> metropolis_weights(const Graph& graph);
 
-/// 1 − |λ2| of these weights, by power iteration.
-[[nodiscard]] double spectral_gap(const Graph& graph);
-
 }  // namespace gossamer::sim

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 
 #include "tools/sim/commands.hpp"
@@ -79,13 +80,6 @@ std::vector<double> parse_speeds(const LearnOptions& options) {
   return speeds;
 }
 
-Codec parse_codec(const std::string& name) {
-  for (const Codec codec : {Codec::f32, Codec::q8, Codec::q4}) {
-    if (name == codec_name(codec)) return codec;
-  }
-  throw UsageError("unknown codec '" + name + "'; there are f32, q8 and q4");
-}
-
 TimeUs to_us(double milliseconds) {
   return static_cast<TimeUs>(std::llround(milliseconds * us_per_ms));
 }
@@ -98,16 +92,10 @@ double default_rate(const std::string& workload) {
 }
 
 void complete_learning(const LearnOptions& options, Experiment& experiment) {
-  const auto partition = partition_named(options.partition);
-  if (!partition)
-    throw UsageError("unknown partition '" + options.partition + "'; there are iid, shared, sorted and dirichlet");
-  experiment.sharding.partition = *partition;
-  const auto rule = local_rule_named(options.rule);
-  if (!rule) throw UsageError("unknown local rule '" + options.rule + "'; there are sgd, qgm, gap-aware and dc");
-  experiment.trainer.rule = *rule;
-  if (options.schedule != "constant" && options.schedule != "cosine")
-    throw UsageError("unknown schedule '" + options.schedule + "'; there are constant and cosine");
-  experiment.cosine = options.schedule == "cosine";
+  constexpr Named<bool> schedules[] = {{"constant", false}, {"cosine", true}};
+  experiment.sharding.partition = value_named("partition", options.partition, partitions);
+  experiment.trainer.rule = value_named("local rule", options.rule, local_rules);
+  experiment.cosine = value_named("schedule", options.schedule, schedules);
   const bool quadratic = options.workload == "quadratic";
   experiment.trainer.momentum = options.momentum >= 0 ? options.momentum : quadratic ? 0.0 : 0.9;
   if (experiment.trainer.momentum >= 1) throw UsageError("--momentum is less than 1");
@@ -117,28 +105,23 @@ void complete_learning(const LearnOptions& options, Experiment& experiment) {
 /// Sets the options that only the shipped replicas have.
 void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   gossip::ReplicaOptions& replica = experiment.replica;
-  replica.codec = parse_codec(options.codec);
+  replica.codec = value_named("codec", options.codec, codecs);
   replica.period_us = std::max<TimeUs>(1, to_us(options.period_steps * options.step_ms));
   const auto policy = gossip::policy_of(options.partners);
   if (!policy) throw UsageError("unknown partner rule '" + options.partners + "'");
   replica.partners = {*policy, options.degree};
   const auto objection = gossip::objection(replica.partners, experiment.nodes);
   if (objection && experiment.nodes > 1) throw UsageError(*objection);
-  const auto outer = outer_rule_named(options.outer);
-  if (!outer) throw UsageError("unknown outer optimiser '" + options.outer + "'; there are none, delayed and nesterov");
-  experiment.outer_rule = *outer;
-  if (options.outer == "delayed") {
+  experiment.outer_rule = value_named("outer optimiser", options.outer, outer_rules);
+  if (experiment.outer_rule == OuterRule::delayed) {
     replica.outer.rate = static_cast<float>(experiment.outer_rate);
     replica.outer.momentum = static_cast<float>(experiment.outer_momentum);
   }
   replica.outer.period_us = to_us(options.outer_period_steps * options.step_ms);
   experiment.memory_bytes_per_s = options.memory_gb_s * 1e9;
-  const auto attack = attack_named(options.attack);
-  if (!attack)
-    throw UsageError("unknown attack '" + options.attack +
-                     "'; there are none, silent, extremes, flipped, ascent, old, nan, dissensus");
-  if (*attack != AttackKind::none && experiment.nodes < 3) throw UsageError("an attack takes at least 3 nodes");
-  experiment.attack = *attack;
+  experiment.attack = value_named("attack", options.attack, attacks);
+  if (experiment.attack != AttackKind::none && experiment.nodes < 3)
+    throw UsageError("an attack takes at least 3 nodes");
   if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
 }
 
@@ -199,9 +182,11 @@ std::vector<LearningRun> run_variant(const Variant& variant, const Workload& wor
   if (variant.method == "gossip" && experiment.outer_rule == OuterRule::nesterov)
     throw UsageError("gossip's outer optimiser is none or delayed");
   for (std::size_t n = 0; n < variant.options.seeds; ++n, ++experiment.seed) {
+    const auto begin = std::chrono::steady_clock::now();  // real time, for people: how long the simulation took
     runs.push_back(variant.method == "gossip" ? run_gossip(workload, experiment)
                                               : run_baseline(variant.method, workload, experiment));
     runs.back().method = variant.name;
+    runs.back().wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   return runs;
 }

@@ -82,9 +82,10 @@ MomentsOfRuns moments(const std::vector<LearningRun>& runs, Value value) {
 }
 
 const Record* reached(const LearningRun& run, const Targets& targets) {
-  if (targets.accuracy > 0) return first_with_accuracy(run, targets.accuracy);
-  if (targets.loss > 0) return first_with_loss(run, targets.loss);
-  return nullptr;
+  const auto found = std::ranges::find_if(run.records, [&](const Record& record) {
+    return targets.accuracy > 0 ? record.accuracy >= targets.accuracy : targets.loss > 0 && record.loss <= targets.loss;
+  });
+  return found == run.records.end() ? nullptr : &*found;
 }
 
 }  // namespace

@@ -68,20 +68,12 @@ Shards dirichlet_parts(std::span<const std::uint32_t> by_label, std::span<const 
 
 }  // namespace
 
-std::optional<Partition> partition_named(std::string_view name) {
-  if (name == "iid") return Partition::iid;
-  if (name == "shared") return Partition::shared;
-  if (name == "sorted") return Partition::sorted;
-  if (name == "dirichlet") return Partition::dirichlet;
-  return std::nullopt;
-}
-
 Shards shards(std::span<const std::uint8_t> labels, std::size_t nodes, const Sharding& sharding,
               gossip::Random random) {
   GOSSAMER_CHECK(nodes > 0 && labels.size() >= nodes);
   std::vector<std::uint32_t> order(labels.size());
   std::iota(order.begin(), order.end(), 0U);
-  shuffle(random, std::span(order));
+  random.shuffle(order);
   if (sharding.partition == Partition::shared) return Shards(nodes, order);
   if (sharding.partition == Partition::iid) return equal_parts(order, nodes);
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return labels[a] < labels[b]; });

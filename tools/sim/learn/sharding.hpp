@@ -5,12 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "gossip/random.hpp"
+#include "tools/sim/learn/names.hpp"
 
 namespace gossamer::sim {
 
@@ -21,7 +20,10 @@ enum class Partition : std::uint8_t {
   dirichlet,  ///< each label's examples split by a draw of Dirichlet(alpha) (Hsu, Qi & Brown 2019, 1909.06335)
 };
 
-[[nodiscard]] std::optional<Partition> partition_named(std::string_view name);
+inline constexpr Named<Partition> partitions[] = {{"iid", Partition::iid},
+                                                  {"shared", Partition::shared},
+                                                  {"sorted", Partition::sorted},
+                                                  {"dirichlet", Partition::dirichlet}};
 
 struct Sharding {
   Partition partition = Partition::iid;

@@ -13,14 +13,6 @@ constexpr float compensation = 2.0F;  // λ0 of DC-ASGD-a
 constexpr float smallest_square = 1e-7F;
 }  // namespace
 
-std::optional<LocalRule> local_rule_named(std::string_view name) {
-  if (name == "sgd") return LocalRule::sgd;
-  if (name == "qgm") return LocalRule::quasi_global;
-  if (name == "gap-aware") return LocalRule::gap_aware;
-  if (name == "dc") return LocalRule::compensated;
-  return std::nullopt;
-}
-
 Trainer::Trainer(TrainerOptions options, std::unique_ptr<GradientSource> source, std::size_t elements)
     : options_(options), source_(std::move(source)), gradient_(elements), momentum_(elements) {
   if (options_.rule == LocalRule::gap_aware || options_.rule == LocalRule::compensated) scale_.resize(elements);

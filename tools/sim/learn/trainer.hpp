@@ -9,9 +9,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "tools/sim/learn/workload.hpp"
@@ -26,7 +24,10 @@ enum class LocalRule : std::uint8_t {
   compensated,  ///< v ← v + λ·v²·mixed / √MS first (after Zheng et al. 2017, 1609.08326, DC-ASGD-a)
 };
 
-[[nodiscard]] std::optional<LocalRule> local_rule_named(std::string_view name);
+inline constexpr Named<LocalRule> local_rules[] = {{"sgd", LocalRule::sgd},
+                                                   {"qgm", LocalRule::quasi_global},
+                                                   {"gap-aware", LocalRule::gap_aware},
+                                                   {"dc", LocalRule::compensated}};
 
 struct TrainerOptions {
   LocalRule rule = LocalRule::sgd;

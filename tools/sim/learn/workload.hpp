@@ -51,8 +51,6 @@ class Workload {
   /// Throws UsageError if the data cannot be shared among so many nodes.
   [[nodiscard]] virtual std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const = 0;
   [[nodiscard]] virtual Quality quality(std::span<const float> x) const = 0;
-  [[nodiscard]] double loss(std::span<const float> x) const { return quality(x).loss; }
-  [[nodiscard]] double accuracy(std::span<const float> x) const { return quality(x).accuracy; }
 };
 
 /// f_i(x) = h/2 · ‖x − b_i‖², with normal noise of deviation sigma on every element of every gradient.

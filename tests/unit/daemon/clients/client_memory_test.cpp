@@ -70,10 +70,8 @@ TEST_CASE("a valid memory is mapped, and both sides see the same") {
   memory.raise_due();
   memory.raise_due();
   memory.set_state(layout::RunState::joining);
-  memory.set_global_clock(1000);
   memory.set_fragments_pulled(2);
-  memory.set_neighbours(3);
-  memory.set_exchanges(17);
+  memory.set_statistics({.global_clock = 1000, .neighbours = 3, .exchanges = 17});
   const layout::Header& header = client.header();
   CHECK(header.due_sequence == 2);
   CHECK(header.state == static_cast<std::uint32_t>(layout::RunState::joining));

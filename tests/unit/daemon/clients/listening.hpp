@@ -83,7 +83,7 @@ struct Listening {
   TestLog log;
   std::unique_ptr<Devices> devices;
   Recorder events;
-  std::unique_ptr<ClientListener> listener;
+  std::shared_ptr<ClientListener> listener;
 };
 
 /// A client with a valid model.

@@ -103,7 +103,6 @@ Welcome welcome_of_test() {
   welcome.incarnation = 7;
   welcome.address = "tcp://[::1]:1";
   welcome.name = "b";
-  welcome.members = {{NodeId{{1, 2}}, "tcp://h:1"}, {NodeId{{3}}, "tcp://h:2"}};
   welcome.proof.fill(8);
   return welcome;
 }
@@ -190,7 +189,7 @@ std::vector<ControlMessage> all_control() {
   return {hello_of_test(),
           welcome_of_test(),
           Rejected{RejectReason::denied, "no"},
-          Heartbeat{123, {{NodeId{{9}}, "tcp://h:3"}}},
+          Heartbeat{123},
           HeartbeatEcho{-5},
           Goodbye{"bye"},
           denials_of_test(),
@@ -425,10 +424,7 @@ TEST_CASE("the other messages against the rules are refused") {
   CHECK(fault_of(Message(pull)));
   CHECK(job_faulty([](auto& j) { j.finishing = static_cast<Finishing>(4); }));
   Welcome welcome = welcome_of_test();
-  welcome.members.resize(max_members_in_welcome + 1, welcome.members[0]);
-  CHECK(fault_of(ControlMessage(welcome)));
-  welcome = welcome_of_test();
-  welcome.members[0].address = "nowhere";
+  welcome.address = "nowhere";
   CHECK(fault_of(ControlMessage(welcome)));
   Hello hello = hello_of_test();
   hello.version_low = 4;

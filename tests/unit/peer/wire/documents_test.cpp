@@ -69,8 +69,6 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_name_bytes", max_name_bytes},
       {"max_address_bytes", max_address_bytes},
       {"max_text_bytes", max_text_bytes},
-      {"max_members_in_welcome", max_members_in_welcome},
-      {"max_members_in_ping", max_members_in_ping},
       {"max_members", max_members},
       {"max_links", max_links},
       {"max_cluster_keys", max_cluster_keys},

@@ -191,7 +191,7 @@ Frames job_with_settings() {
 
 /// The messages by name. An entry is never changed, only added.
 std::map<std::string, Frames> samples() {
-  return {{"ping", encode(ControlMessage(Heartbeat{123, {}}))},
+  return {{"ping", encode(ControlMessage(Heartbeat{123}))},
           {"pong", encode(ControlMessage(HeartbeatEcho{-5}))},
           {"goodbye", encode(ControlMessage(Goodbye{"stopping"}))},
           {"exchangeRequest.q8", request(Codec::q8, 3)},

@@ -143,6 +143,9 @@ typedef struct gossamer_run_info {
   size_t size;
   uint32_t state;    /* gossamer_state */
   uint32_t attached; /* 1 while a daemon has accepted the run and its socket is open */
+  /* Samples that this replica's model has seen: what gossamer_step() has counted, and before that
+     initial_clock_samples, or what a model that was taken over had seen if that is more. Save it with the model: it is
+     the next initial_clock_samples. */
   uint64_t clock_samples;
   uint64_t global_clock_samples; /* the largest known and plausible clock of a replica: for schedules */
   uint64_t steps;
@@ -174,6 +177,8 @@ typedef struct gossamer_run_info {
   uint64_t window_bytes;   /* 0: the run's memory is resident. Otherwise lean: fragments take this much at most */
   uint32_t path;           /* gossamer_path */
   uint32_t reserved;       /* 0 */
+  /* What gossamer_step() has counted in this run. */
+  uint64_t trained_samples;
 } gossamer_run_info;
 
 /* The end of a run: see gossamer_finish(). */

@@ -13,7 +13,7 @@ import weakref
 import numpy as np
 
 import gossamer
-from contract_daemon import (BAD_LAYOUT, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
+from contract_daemon import (BAD_LAYOUT, CLOCK_BASE, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
                              eventually)
 
 
@@ -57,6 +57,13 @@ class Training(unittest.TestCase):
                 self.assertTrue(run.ready)
                 np.testing.assert_array_equal(w, [1, 2, 3, 4, 5])
             puller.join()
+
+    def test_the_clock_has_what_a_model_that_was_taken_over_had_seen(self):
+        with ContractDaemon() as daemon, gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path) as run:
+            daemon.client().set_u64(CLOCK_BASE, 85_184)
+            run.step(3200)
+            self.assertEqual((run.clock, run.global_clock, run.stats.clock), (88_384, 88_384, 88_384))
+            self.assertEqual(run.info().trained, 3200)
 
     def test_joining_that_takes_too_long_warns_and_goes_on(self):
         with ContractDaemon(state=JOINING) as daemon, self.assertWarnsRegex(gossamer.GossamerWarning, "agreed"):

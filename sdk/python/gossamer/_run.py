@@ -49,7 +49,7 @@ class RunInfo:
 
     state: State
     attached: bool
-    clock: int
+    clock: int  # see Run.clock
     global_clock: int
     steps: int
     exchanges: int
@@ -79,6 +79,7 @@ class RunInfo:
     # The memory through which the run exchanges with the daemon: "host"; for a model on a GPU "device", which is that
     # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.
     path: str
+    trained: int  # samples that step() has counted in this run
 
     @property
     def ready(self) -> bool:
@@ -428,6 +429,7 @@ class Run(Shared):
             clients=c_info.clients,
             window_bytes=c_info.window_bytes,
             path=_library.PATHS[c_info.path],
+            trained=c_info.trained_samples,
         )
 
     def _publications(self) -> int:
@@ -485,7 +487,9 @@ class Run(Shared):
 
     @property
     def clock(self) -> int:
-        """The samples that this replica has been trained on."""
+        """The samples that this replica's model has seen: what step() has counted, and before that `initial_clock`, or
+        what a model that was taken over had seen if that is more. Save it with the model, as the next
+        `initial_clock`."""
         return self.info().clock
 
     @property

@@ -119,6 +119,20 @@ TEST_CASE("the job's clock never goes back") {
   CHECK(here.run.info().global_clock_samples == 2000);
 }
 
+TEST_CASE("the clock has what a model that was taken over had seen, and counts on from there") {
+  Attached here;
+  here.run.step(100);
+  CHECK(here.run.info().clock_samples == 100);
+  here.client->header().clock_base = 85'184;
+  here.run.step(3200);
+  const gossamer_run_info info = here.run.info();
+  CHECK(info.clock_samples == 88'484);
+  CHECK(info.trained_samples == 3300);
+  CHECK(info.global_clock_samples == 88'484);
+  CHECK(here.client->header().clock == 3300);  // the daemon adds the base itself
+  CHECK(here.run.finish(std::chrono::milliseconds(0)).clock_samples == 88'484);
+}
+
 TEST_CASE("statistics are what the daemon counts, and a distance that is none is 0") {
   Attached here;
   here.client->header().bytes_sent = 7;

@@ -24,6 +24,9 @@ constexpr std::chrono::microseconds ready_poll_interval{500};
 /// gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait at most this long for the GPU, which is longer
 /// than any training step.
 constexpr std::chrono::milliseconds settle_limit{10'000};
+/// gossamer_finish() waits at most this long for a daemon that has gone away. A daemon that is restarted is back by
+/// then, and the attachment's thread has found it: it looks every two seconds at least.
+constexpr std::chrono::milliseconds daemon_patience{10'000};
 
 /// A signal ends the wait early; the caller then looks again at once.
 void wait_to_look_again() {
@@ -505,6 +508,13 @@ void ClientRun::take_finishing_back() {
   ring_doorbell();
 }
 
+/// Whether there is nobody to agree with: there never was a daemon, or none that will take the run, or none any more.
+bool ClientRun::is_alone(const AttachmentStatus& status) {
+  if (status.attached) return false;
+  return status.attachments == 0 || status.rejected_for_good ||
+         std::chrono::steady_clock::now() - status.lost_at >= daemon_patience;
+}
+
 gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
   gossamer_finish_info info{};
   spoiled = false;
@@ -520,8 +530,8 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     spoiled = answer.spoiled;
     info.members = answer.members;
     info.distance = distance >= 0 ? distance : 0;
-  } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
-    info.agreed = 1;  // there is nobody to agree with
+  } else if (is_alone(status)) {
+    info.agreed = 1;
   }
   return info;
 }

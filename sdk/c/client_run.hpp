@@ -94,6 +94,7 @@ class ClientRun {
   void ring_doorbell() { add_one(doorbell_.get()); }
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
+  [[nodiscard]] static bool is_alone(const AttachmentStatus& status);
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
   [[nodiscard]] std::uint64_t clock() const;

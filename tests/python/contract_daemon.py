@@ -113,6 +113,13 @@ class Client:
         self.set_u64(self._word_offset(fragment), kept | publication << 4 | spare << 6 | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
 
+    def is_gone(self) -> bool:
+        """Whether the run was closed, or its process has ended."""
+        try:
+            return self.connection.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+
     def close(self) -> None:
         self.connection.close()
         self.memory.close()

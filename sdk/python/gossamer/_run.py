@@ -251,6 +251,7 @@ class _Periodic:
         self.interval_s = interval_s
         self.action = action
         self.next_s = time.monotonic() + interval_s
+        self.under_way = False  # whether it is being called
 
 
 def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> None:
@@ -332,6 +333,7 @@ class Run(Shared):
         self._progress = options.get("progress")
         self._begin_s = time.monotonic()
         self._periodic: List[_Periodic] = []
+        self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
@@ -476,7 +478,8 @@ class Run(Shared):
         self._set_next_look()
 
     def every(self, interval_s: float, action: Callable[[], None]) -> None:
-        """Calls `action` from step() whenever that many seconds have passed, and once more from close()."""
+        """Calls `action` from step() whenever that many seconds have passed, and once more from close(). An action may
+        close the run. It is then not called again: the run is closed when its call of close() returns."""
         self._periodic.append(_Periodic(interval_s, action))
         self._set_next_look()
 
@@ -503,11 +506,10 @@ class Run(Shared):
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice."""
+        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice, and
+        by the actions of every() and on_event."""
         try:
-            if not self.closed:
-                for entry in self._periodic:
-                    self._act(entry)
+            self._call_for_the_last_time()
         finally:  # also if one of them raises an exception
             self._periodic = []
             if self._finalizer.detach() is not None:
@@ -532,16 +534,28 @@ class Run(Shared):
     def _look(self) -> None:
         now_s = time.monotonic()
         for entry in list(self._periodic):
-            if now_s >= entry.next_s:
+            if now_s >= entry.next_s and not self.closed:  # an action may have closed the run
                 entry.next_s = now_s + entry.interval_s
                 self._act(entry)
         self._set_next_look()
 
     def _act(self, entry: _Periodic) -> None:
-        if entry.action is None:
-            self._look_for_events()
-        else:
-            entry.action()
+        entry.under_way = True
+        try:
+            if entry.action is None:
+                self._look_for_events()
+            else:
+                entry.action()
+        finally:
+            entry.under_way = False
+
+    def _call_for_the_last_time(self) -> None:
+        """An action that calls close() comes here again. Then it goes on with what the first call has left, so that
+        each is called once."""
+        if self._last_calls is None:
+            self._last_calls = [entry for entry in self._periodic if not entry.under_way]
+        while self._last_calls and not self.closed:
+            self._act(self._last_calls.pop(0))
 
     def _set_next_look(self) -> None:
         self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
@@ -549,7 +563,7 @@ class Run(Shared):
     def _look_for_events(self) -> None:
         before, self._seen = self._seen, self.info()
         for event in events_between(before, self._seen):
-            if self._on_event is not None:
+            if self._on_event is not None and not self.closed:
                 self._on_event(event)
 
     def _warn(self, message: str) -> None:

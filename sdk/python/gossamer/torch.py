@@ -246,7 +246,7 @@ class TorchRun(Run):
         for a GPU that the model is on."""
         self._follow_program()
         super().step(self.samples_per_step if samples is None else samples)
-        if self._device_masters:
+        if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
@@ -302,8 +302,10 @@ class TorchRun(Run):
         if self.closed:
             super().close()
             return
-        self._follow_program()
-        super().close()
+        try:
+            self._follow_program()
+        finally:  # also if the model has become one that cannot be followed
+            super().close()
         self._copy_masters()
 
     def _follow_program(self) -> None:

@@ -3,6 +3,7 @@
 import gc
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -64,6 +65,42 @@ class Training(unittest.TestCase):
             run.step(3200)
             self.assertEqual((run.clock, run.global_clock, run.stats.clock), (88_384, 88_384, 88_384))
             self.assertEqual(run.info().trained, 3200)
+
+    def failure_of_attach(self, **options):
+        """As a notebook keeps it: with the frames, and so with everything that is in them."""
+        try:
+            gossamer.attach([self.weights], **options)
+        except BaseException as error:
+            return error
+        raise AssertionError("it should have failed")
+
+    def test_an_attach_that_is_interrupted_leaves_no_run_behind(self):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        self.weights = np.zeros(3, np.float32)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        with ContractDaemon(state=JOINING) as daemon:
+            for socket in (daemon.path, NOWHERE):
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
+                kept = self.failure_of_attach(job="resent", socket=socket)
+                self.assertIsInstance(kept, KeyboardInterrupt)
+                gossamer.attach([self.weights], job="resnet", socket=NOWHERE, wait=False).close()
+            self.assertTrue(eventually(daemon.client().is_gone))
+
+    def test_nor_does_one_in_which_a_callback_or_a_warning_raises(self):
+        def fail(event):
+            raise KeyError(event.kind)
+
+        self.weights = np.zeros(3, np.float32)
+        kept = self.failure_of_attach(job="resent", socket=NOWHERE, timeout_s=0.01, on_event=fail)
+        self.assertIsInstance(kept, KeyError)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kept = self.failure_of_attach(job="again", socket=NOWHERE, timeout_s=0.01)
+            self.assertIsInstance(kept, gossamer.GossamerWarning)
+        gossamer.attach([self.weights], job="resnet", socket=NOWHERE, wait=False).close()
 
     def test_joining_that_takes_too_long_warns_and_goes_on(self):
         with ContractDaemon(state=JOINING) as daemon, self.assertWarnsRegex(gossamer.GossamerWarning, "agreed"):

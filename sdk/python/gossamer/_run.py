@@ -5,6 +5,7 @@ One thread at a time may use a run. It holds references to the tensors' memory u
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import gc
@@ -16,7 +17,7 @@ import types
 import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
@@ -318,15 +319,7 @@ class Run(Shared):
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
         _close_former(self._model(), options["job"])
-        c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
-        handle = ctypes.c_void_p()
-        message = ctypes.create_string_buffer(1024)
-        status = self._lib.gossamer_open(
-            ctypes.byref(c_options), c_tensors, len(tensors), ctypes.byref(handle), message, len(message)
-        )
-        if status != _library.OK:
-            raise GossamerError(_library.status_name(status), message.value.decode(errors="replace"))
-        self._handle = handle
+        self._handle = ctypes.c_void_p()
         self._c_step = self._lib.gossamer_step
         self._transfer = transfer
         self._job = options["job"]
@@ -336,15 +329,37 @@ class Run(Shared):
         self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
-        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
+        self._finalizer = weakref.finalize(self, _close, self._lib, self._handle, self._owners, transfer)
+        with self._closed_unless_done():
+            self._open(tensors, c_options)
+            self._on_event: Optional[Callable[[Event], None]] = None
+            self._seen = self.info()  # the run's state when it was last looked for events
+            self.on_event = options.get("on_event")
+            if self._on_event is not None:  # a daemon may have accepted the run already, which is an event, too
+                self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
+
+    def _open(self, tensors: Sequence[TensorSpec], c_options: _library.Options) -> None:
+        c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
+        message = ctypes.create_string_buffer(1024)
+        status = self._lib.gossamer_open(
+            ctypes.byref(c_options), c_tensors, len(tensors), ctypes.byref(self._handle), message, len(message)
+        )
+        if status != _library.OK:
+            raise GossamerError(_library.status_name(status), message.value.decode(errors="replace"))
         _open_runs.add(self)
+        transfer = self._transfer
         if transfer is not None:
-            self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
-        self._on_event: Optional[Callable[[Event], None]] = None
-        self._seen = self.info()  # the run's state when it was last looked for events
-        self.on_event = options.get("on_event")
-        if self._on_event is not None:  # a daemon may have accepted the run already, which is an event, too
-            self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
+            self._check(self._lib.gossamer_set_transfer(self._handle, transfer.c_load, transfer.c_store, None))
+
+    @contextlib.contextmanager
+    def _closed_unless_done(self) -> Iterator[None]:
+        """Around the parts of an attach(). If one of them fails or is interrupted, the program does not get the run, and
+        cannot close it; a traceback that a notebook keeps would keep it open."""
+        try:
+            yield
+        except BaseException:
+            self._finalizer()
+            raise
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
@@ -374,8 +389,10 @@ class Run(Shared):
                 self._begin_s = time.monotonic()
 
     def _wait_if_asked(self, options: AttachOptions) -> None:
+        """The part of an attach() that may take long."""
         if options.get("wait", True):
-            self.wait(options.get("timeout_s"))
+            with self._closed_unless_done():
+                self.wait(options.get("timeout_s"))
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()

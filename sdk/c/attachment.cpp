@@ -408,6 +408,7 @@ void Attachment::wait_for_close(int socket) {
   }
   const std::lock_guard lock(mutex_);
   status_.attached = false;
+  status_.lost_at = std::chrono::steady_clock::now();
   status_.message = "gossamerd went away: training goes on alone until it is back";
 }
 

@@ -24,6 +24,9 @@ constexpr std::chrono::microseconds ready_poll_interval{500};
 /// gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait at most this long for the GPU, which is longer
 /// than any training step.
 constexpr std::chrono::milliseconds settle_limit{10'000};
+/// gossamer_finish() waits at most this long for a daemon that has gone away. A daemon that is restarted is back by
+/// then, and the attachment's thread has found it: it looks every two seconds at least.
+constexpr std::chrono::milliseconds daemon_patience{10'000};
 
 /// A signal ends the wait early; the caller then looks again at once.
 void wait_to_look_again() {
@@ -95,7 +98,7 @@ ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_te
       doorbell_(std::move(doorbell)),
       layout_hash_(memory_.header().layout_hash),
       step_budget_bytes_(step_budget_of(options)),
-      clock_(options.initial_clock_samples),
+      initial_clock_(options.initial_clock_samples),
       attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
                   options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
                   handover()) {}
@@ -415,8 +418,9 @@ void ClientRun::info(gossamer_run_info& info) const {
   const layout::Header& header = memory_.header();
   info.state = status.attached ? known_state(header.state.load(std::memory_order_acquire)) : GOSSAMER_DETACHED;
   info.attached = status.attached;
-  info.clock_samples = clock_;
-  info.global_clock_samples = global_clock();
+  info.clock_samples = clock();
+  info.global_clock_samples = global_clock(info.clock_samples);
+  info.trained_samples = clock_ - initial_clock_;
   info.steps = steps_;
   info.exchanges = header.exchanges.load(std::memory_order_relaxed);
   info.publications = publications_;
@@ -446,9 +450,17 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
-std::uint64_t ClientRun::global_clock() const {
+/// The daemon computes the replica's clock in the same way, so a checkpoint of the program's and one of the daemon's
+/// say the same.
+std::uint64_t ClientRun::clock() const {
+  const std::uint64_t base = memory_.header().clock_base.load(std::memory_order_relaxed);
+  return clock_ + std::min(base, layout::max_clock_samples - clock_);
+}
+
+/// `clock` is clock() as the caller has read it: the daemon may raise it at any time.
+std::uint64_t ClientRun::global_clock(std::uint64_t clock) const {
   const std::uint64_t told = memory_.header().global_clock.load(std::memory_order_relaxed);
-  global_clock_ = std::max({global_clock_, clock_, std::min(told, layout::max_clock_samples)});
+  global_clock_ = std::max({global_clock_, clock, std::min(told, layout::max_clock_samples)});
   return global_clock_;
 }
 
@@ -496,12 +508,19 @@ void ClientRun::take_finishing_back() {
   ring_doorbell();
 }
 
+/// Whether there is nobody to agree with: there never was a daemon, or none that will take the run, or none any more.
+bool ClientRun::is_alone(const AttachmentStatus& status) {
+  if (status.attached) return false;
+  return status.attachments == 0 || status.rejected_for_good ||
+         std::chrono::steady_clock::now() - status.lost_at >= daemon_patience;
+}
+
 gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bool& spoiled) const {
   gossamer_finish_info info{};
   spoiled = false;
   info.members = 1;
   info.saver = 1;
-  info.clock_samples = global_clock();
+  info.clock_samples = global_clock(clock());
   const layout::Header& header = memory_.header();
   const auto answer = layout::FinishAnswer::unpack(header.finish_answer.load(std::memory_order_acquire));
   if (status.attached && answer.number == finishing_) {
@@ -511,8 +530,8 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     spoiled = answer.spoiled;
     info.members = answer.members;
     info.distance = distance >= 0 ? distance : 0;
-  } else if (!status.attached && (status.attachments == 0 || status.rejected_for_good)) {
-    info.agreed = 1;  // there is nobody to agree with
+  } else if (is_alone(status)) {
+    info.agreed = 1;
   }
   return info;
 }

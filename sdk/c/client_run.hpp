@@ -94,9 +94,11 @@ class ClientRun {
   void ring_doorbell() { add_one(doorbell_.get()); }
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   void take_finishing_back();
+  [[nodiscard]] static bool is_alone(const AttachmentStatus& status);
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
-  [[nodiscard]] std::uint64_t global_clock() const;
+  [[nodiscard]] std::uint64_t clock() const;
+  [[nodiscard]] std::uint64_t global_clock(std::uint64_t clock) const;
 
   ClientReplica replica_;
   std::unique_ptr<OpenTensors> open_tensors_;
@@ -107,7 +109,10 @@ class ClientRun {
   FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
   const std::uint64_t layout_hash_;  ///< this copy counts, because the daemon could write the shared one
   const std::uint64_t step_budget_bytes_;
-  std::uint64_t clock_;  ///< in samples; this copy counts, because the daemon could write the shared one
+  const std::uint64_t initial_clock_;
+  /// Header::clock, in samples; this copy counts, because the daemon could write the shared one. It lacks what a model
+  /// that was taken over had seen.
+  std::uint64_t clock_ = initial_clock_;
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
   std::uint64_t serving_ns_ = 0;

@@ -143,6 +143,9 @@ typedef struct gossamer_run_info {
   size_t size;
   uint32_t state;    /* gossamer_state */
   uint32_t attached; /* 1 while a daemon has accepted the run and its socket is open */
+  /* Samples that this replica's model has seen: what gossamer_step() has counted, and before that
+     initial_clock_samples, or what a model that was taken over had seen if that is more. Save it with the model: it is
+     the next initial_clock_samples. */
   uint64_t clock_samples;
   uint64_t global_clock_samples; /* the largest known and plausible clock of a replica: for schedules */
   uint64_t steps;
@@ -174,6 +177,8 @@ typedef struct gossamer_run_info {
   uint64_t window_bytes;   /* 0: the run's memory is resident. Otherwise lean: fragments take this much at most */
   uint32_t path;           /* gossamer_path */
   uint32_t reserved;       /* 0 */
+  /* What gossamer_step() has counted in this run. */
+  uint64_t trained_samples;
 } gossamer_run_info;
 
 /* The end of a run: see gossamer_finish(). */
@@ -259,11 +264,12 @@ GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[
 /* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
  * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. It
  * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not
- * for one that dies. Without a daemon it ends at once, and without others within two seconds, as they might be back.
- * GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info has the present state, and more than one process may later
- * be told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which
- * is told at once: `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() ends
- * finishing. `info`, whose `size` the caller has set, may be NULL. */
+ * for one that dies. Without others it ends within two seconds, as they might be back. Without a daemon it ends at
+ * once; but if one has gone away, ten seconds after that, as it might be restarted. GOSSAMER_OK; GOSSAMER_TIMEOUT: not
+ * agreed in time; *info has the present state, and more than one process may later be told to save.
+ * GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is told at once:
+ * `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() ends finishing. `info`,
+ * whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
 /* Serves due fragments, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a

@@ -192,7 +192,8 @@ class Run {
     ids.resize(std::min(count, ids.size()));
     return ids;
   }
-  /// Training is over. Waits until the replicas agree or the time is up; `agreed` says which. See gossamer_finish().
+  /// Training is over. Waits until the replicas agree or the time is up; `agreed` says which. A daemon that has gone
+  /// away is waited for until ten seconds after that, also without a timeout. See gossamer_finish().
   gossamer_finish_info finish(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     gossamer_finish_info info{};
     info.size = sizeof info;

@@ -29,6 +29,7 @@ FRAGMENT_ELEMENTS, FRAGMENT_COUNT = 32, 36
 FRAGMENTS_OFFSET, BUFFERS_OFFSET, BUFFER_STRIDE = 72, 80, 88
 JOB, CLOCK, FINISHING, FINISH_ANSWER = 96, 192, 224, 472
 DUE_SEQUENCE, STATE, GLOBAL_CLOCK, FRAGMENTS_PULLED, NEIGHBOURS, EXCHANGES = 256, 260, 264, 272, 276, 280
+CLOCK_BASE = 288
 BYTES_SENT, BYTES_RECEIVED, CONSENSUS, AGE_SAMPLES, PERIOD_US = 400, 408, 416, 424, 448
 
 WITH_CLIENT, CORRECTION_VALID, REPLACE, EMPTY, COMMITS = 1, 2, 4, 8, (2**23 - 1) << 9
@@ -111,6 +112,13 @@ class Client:
         kept = word >> 32 << 32 | word & (EMPTY | COMMITS)
         self.set_u64(self._word_offset(fragment), kept | publication << 4 | spare << 6 | flags)
         self.set_u32(DUE_SEQUENCE, (self.u32(DUE_SEQUENCE) + 1) % 2**32)
+
+    def is_gone(self) -> bool:
+        """Whether the run was closed, or its process has ended."""
+        try:
+            return self.connection.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
         self.connection.close()

@@ -132,6 +132,50 @@ class Events(unittest.TestCase):
         run.close()
         self.assertEqual(len(count), before + 1)
 
+    def test_an_action_may_close_the_run(self):
+        """From step(), and in its last call from close(). The others are still called once more."""
+        with ContractDaemon() as daemon:
+            array, calls = np.zeros(1000, np.float32), []
+
+            def attach():
+                run = gossamer.attach([array], job="test", socket=daemon.path, timeout_s=20)
+                run.every(0.01, lambda: calls.append("before"))
+                run.every(0.01, lambda: (calls.append("closes"), run.close(), calls.append(run.closed)))
+                run.every(1000, lambda: calls.append("after"))
+                return run
+
+            run = attach()
+            self.assertTrue(eventually(lambda: run.closed or run.step()))
+            self.assertEqual(calls[-4:], ["closes", "before", "after", True])
+            self.assertEqual((calls.count("closes"), calls.count("after")), (1, 1))
+            self.assertTrue(eventually(daemon.client().is_gone))
+            calls.clear()
+            attach().close()  # nothing is left of the first
+            self.assertEqual(calls, ["before", "closes", "after", True])
+            self.assertTrue(eventually(daemon.client(1).is_gone))
+
+    def test_an_action_that_closes_the_run_may_attach_again(self):
+        with ContractDaemon() as daemon:
+            array, runs = np.zeros(1000, np.float32), []
+
+            def attach(job):
+                runs.append(gossamer.attach([array], job=job, socket=daemon.path))
+
+            attach("first")
+            runs[0].every(0.01, lambda: (runs[0].close(), attach("second")))
+            self.assertTrue(eventually(lambda: runs[0].closed or runs[0].step()))
+            self.assertTrue(runs[1].ready)
+            runs[1].close()
+
+    def test_what_is_told_of_an_event_may_close_the_run(self):
+        with ContractDaemon() as daemon, a_run(daemon) as run:
+            seen = []
+            run.on_event = lambda event: (seen.append(event.kind), run.close())
+            daemon.client().set_u32(NEIGHBOURS, 3)
+            daemon.client().set_u32(STATE, QUARANTINED)
+            self.assertTrue(eventually(lambda: run.closed or run.step()))
+            self.assertEqual(len(seen), 1)
+
     def test_a_run_closes_even_if_what_is_called_raises(self):
         def fail():
             raise OSError("no space left")

@@ -3,6 +3,7 @@
 import gc
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import weakref
 import numpy as np
 
 import gossamer
-from contract_daemon import (BAD_LAYOUT, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
+from contract_daemon import (BAD_LAYOUT, CLOCK_BASE, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
                              eventually)
 
 
@@ -57,6 +58,49 @@ class Training(unittest.TestCase):
                 self.assertTrue(run.ready)
                 np.testing.assert_array_equal(w, [1, 2, 3, 4, 5])
             puller.join()
+
+    def test_the_clock_has_what_a_model_that_was_taken_over_had_seen(self):
+        with ContractDaemon() as daemon, gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path) as run:
+            daemon.client().set_u64(CLOCK_BASE, 85_184)
+            run.step(3200)
+            self.assertEqual((run.clock, run.global_clock, run.stats.clock), (88_384, 88_384, 88_384))
+            self.assertEqual(run.info().trained, 3200)
+
+    def failure_of_attach(self, **options):
+        """As a notebook keeps it: with the frames, and so with everything that is in them."""
+        try:
+            gossamer.attach([self.weights], **options)
+        except BaseException as error:
+            return error
+        raise AssertionError("it should have failed")
+
+    def test_an_attach_that_is_interrupted_leaves_no_run_behind(self):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        self.weights = np.zeros(3, np.float32)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        with ContractDaemon(state=JOINING) as daemon:
+            for socket in (daemon.path, NOWHERE):
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
+                kept = self.failure_of_attach(job="resent", socket=socket)
+                self.assertIsInstance(kept, KeyboardInterrupt)
+                gossamer.attach([self.weights], job="resnet", socket=NOWHERE, wait=False).close()
+            self.assertTrue(eventually(daemon.client().is_gone))
+
+    def test_nor_does_one_in_which_a_callback_or_a_warning_raises(self):
+        def fail(event):
+            raise KeyError(event.kind)
+
+        self.weights = np.zeros(3, np.float32)
+        kept = self.failure_of_attach(job="resent", socket=NOWHERE, timeout_s=0.01, on_event=fail)
+        self.assertIsInstance(kept, KeyError)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kept = self.failure_of_attach(job="again", socket=NOWHERE, timeout_s=0.01)
+            self.assertIsInstance(kept, gossamer.GossamerWarning)
+        gossamer.attach([self.weights], job="resnet", socket=NOWHERE, wait=False).close()
 
     def test_joining_that_takes_too_long_warns_and_goes_on(self):
         with ContractDaemon(state=JOINING) as daemon, self.assertWarnsRegex(gossamer.GossamerWarning, "agreed"):

@@ -11,8 +11,9 @@ from gossamer.sampling import ShardedSampler, ShuffledSampler, _Permutation, own
 
 
 class Info:
-    def __init__(self, node_id, client_index=0, clients=1):
+    def __init__(self, node_id, clock, trained, client_index=0, clients=1):
         self.node_id, self.client_index, self.clients = node_id, client_index, clients
+        self.clock, self.trained = clock, trained
 
 
 class FakeRun:
@@ -23,9 +24,15 @@ class FakeRun:
         self.members = members or ([node] if node else [])
         self.clock = clock
         self.cursor = cursor
+        self._begun_at = clock
+
+    def take_over(self, samples):
+        """Takes over a model that has seen this many samples more."""
+        self.clock += samples
+        self._begun_at += samples
 
     def info(self):
-        return Info(self._node, *self._client)
+        return Info(self._node, self.clock, self.clock - self._begun_at, *self._client)
 
 
 def train(sampler, run, samples, batch=1):
@@ -108,6 +115,21 @@ class Shuffled(unittest.TestCase):
         read = [next(ahead) for _ in range(640)]
         run.clock += 64
         self.assertEqual(train(sampler, run, 10), read[64:74])
+
+    def test_the_samples_of_a_model_that_is_taken_over_meanwhile_are_not_counted(self):
+        """A program that did not wait for its model makes its sampler first."""
+        run = FakeRun(NODES[0])
+        sampler = ShuffledSampler(1000, run)
+        head = train(sampler, run, 300)
+        run.take_over(85_184)
+        self.assertEqual(len(sampler), 700)
+        tail = train(sampler, run, 400)
+        self.assertEqual(sampler.epoch, 0)
+        checkpoint, clock = run.cursor, run.clock
+        self.assertEqual(clock, 85_184 + 700)
+        run = FakeRun(NODES[0], clock=clock, cursor=checkpoint)
+        sampler = ShuffledSampler(1000, run)
+        self.assertEqual(sorted(head + tail + train(sampler, run, 1000)), list(range(1000)))
 
     def test_a_last_batch_left_out_does_not_keep_the_epoch_from_ending(self):
         run = FakeRun(NODES[0])

@@ -422,6 +422,24 @@ class Tensors(unittest.TestCase):
             self.assertTrue(torch.equal(net[0].weight.detach(), torch.full((4, 3), 8.0)))
             self.assertTrue(torch.equal(net[1].running_mean, torch.full((4,), 4.0)))
 
+    def test_an_attach_that_is_refused_leaves_no_run_behind(self):
+        net = model()
+        try:
+            gossamer.attach(net, torch.optim.SGD(model().parameters(), lr=0.1), job="resent", socket=NOWHERE)
+        except gossamer.GossamerError as error:
+            kept = error  # with its frames
+        self.assertIn("updates none", str(kept))
+        gossamer.attach(net, job="resnet", socket=NOWHERE, wait=False).close()
+
+    def test_a_run_whose_tensors_have_changed_their_type_closes(self):
+        model = torch.nn.Linear(3, 2)
+        run = gossamer.attach(model, job="test", socket=NOWHERE, wait=False)
+        model.double()
+        with self.assertRaisesRegex(gossamer.GossamerError, "changed its dtype"):
+            run.close()
+        self.assertTrue(run.closed)
+        gossamer.attach(model, job="other", socket=NOWHERE, wait=False).close()
+
     def test_tensors_that_change_their_type_are_refused(self):
         net = model()
         with alone(net) as run:

@@ -358,6 +358,7 @@ class Restoring(CheckpointTest):
         for client in clients:
             np.testing.assert_array_equal(client.array, model + 7)
             self.assertEqual(client.run.cursor, b"after 2000")
+            self.assertGreaterEqual(client.run.clock, 2000)
         clients[0].step(samples=10)
         self.step_until(lambda: clients[0].job()["clock"] >= 2010, "the clock goes on", [clients[0]])
         self.assertLess(clients[0].job()["clock"], 2010 + 2000)
@@ -459,6 +460,7 @@ class Restoring(CheckpointTest):
         self.ready(client)
         np.testing.assert_array_equal(client.array, weights)
         self.assertGreaterEqual(client.job()["clock"], 123)
+        self.assertGreaterEqual(client.run.clock, 123)
 
 
 class Exporting(CheckpointTest):

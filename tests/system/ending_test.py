@@ -6,19 +6,20 @@ import math
 import threading
 import time
 import unittest
-from typing import List
+from typing import List, Optional
 
 import numpy as np
 
-from support import PATIENCE_S, Client, SystemTest, gossamer, spread, wait_until
+from support import BUILD, PATIENCE_S, Client, SystemTest, gossamer, gossamerctl, spread, wait_until
 
 ELEMENTS = 5000
 # This is far more than the difference in one element between replicas that agree to 1e-4 of their length, for a model
 # of size about one.
 AGREED = 5e-3
+DAEMON_PATIENCE_S = 10.0  # daemon_patience in sdk/c/client_run.cpp
 
 
-def finish_all(clients: List[Client], timeout_s: float = PATIENCE_S) -> List[gossamer.Finish]:
+def finish_all(clients: List[Client], timeout_s: Optional[float] = PATIENCE_S) -> List[gossamer.Finish]:
     """Finishes each in a thread of its own, as if in processes of their own."""
     found: List[gossamer.Finish] = [None] * len(clients)  # type: ignore[list-item]
 
@@ -59,12 +60,14 @@ class Place(SystemTest):
         first.step(1200)
         second = self.attach(nodes[1], np.zeros(ELEMENTS), initial_clock=1000, wait=False)
         self.step_until(lambda: second.run.ready, "the newcomer has its model", [second])
-        self.assertEqual(second.run.clock, 1000 + second.run.info().steps)
+        self.assertGreaterEqual(second.run.clock, 1200, "what the model had seen, and not its own checkpoint's clock")
+        self.assertLessEqual(second.run.clock, 1200 + second.run.info().steps)
         for _ in range(10):
             second.step(10)
         reached = 1200 + 100 + second.run.info().steps  # the steps until it was ready count one sample each
         wait_until(lambda: second.job()["clock"] >= 1300, PATIENCE_S, "the daemon has read the clock")
         self.assertLessEqual(second.job()["clock"], reached)
+        self.assert_one_clock(second)
         self.step_until(lambda: first.run.global_clock >= 1300, "the job's clock is known to the other", [first])
         before, known = second.job()["clock"], second.run.global_clock
         nodes[1].kill()
@@ -73,11 +76,16 @@ class Place(SystemTest):
         self.step_until(lambda: second.run.info().attachments == 2 and second.run.ready, "its daemon is back", [second])
         self.assertGreaterEqual(second.job()["clock"], before)
         self.assertLessEqual(second.job()["clock"], 1200 + 100 + second.run.info().steps)
+        self.assert_one_clock(second)
         known = first.run.global_clock
         nodes[1].kill()  # the largest clock is lost with it
         wait_until(lambda: nodes[0].status()["neighbours"] == 0, PATIENCE_S, "it is missed")
         first.step()
         self.assertGreaterEqual(first.run.global_clock, known)
+
+    def assert_one_clock(self, client: Client) -> None:
+        """What the program would save as the clock of its checkpoint is what its daemon says."""
+        wait_until(lambda: client.job()["clock"] == client.run.clock, PATIENCE_S, "program and daemon say the same clock")
 
     def test_members_are_known(self) -> None:
         nodes = self.start_nodes(2)
@@ -232,6 +240,34 @@ class End(SystemTest):
         found = detached.finish(timeout_s=PATIENCE_S)
         self.assertTrue(found.agreed and found.saver and found.members == 1)
         detached.close()
+
+    def test_a_daemon_that_has_gone_away_is_not_waited_for_for_ever(self) -> None:
+        """However it went, and without a time-out, too."""
+        nodes = self.start_nodes(3)
+        clients = [self.attach(node, np.ones(ELEMENTS)) for node in nodes]
+        nodes[0].kill()
+        nodes[1].stop()
+        gossamerctl(BUILD, "--socket", str(nodes[2].control_socket), "leave", "--timeout", "1")
+        self.step_until(lambda: not any(client.run.info().attached for client in clients), "they are alone")
+        began = time.monotonic()
+        found = finish_all(clients, None)
+        self.assertLess(time.monotonic() - began, DAEMON_PATIENCE_S + 5)
+        self.assertTrue(all(end.agreed and end.saver and end.members == 1 for end in found), found)
+
+    def test_a_daemon_that_is_restarted_is_waited_for(self) -> None:
+        [node] = self.start_nodes(1)
+        client = self.attach(node, np.ones(ELEMENTS))
+        node.kill()
+        self.step_until(lambda: not client.run.info().attached, "it is missed")
+        ends: List[gossamer.Finish] = []
+        finishing = threading.Thread(target=lambda: ends.append(client.run.finish(None)))
+        finishing.start()
+        time.sleep(1.0)
+        self.assertTrue(finishing.is_alive())
+        node.start()
+        finishing.join()
+        self.assertEqual(client.run.info().attachments, 2)
+        self.assertTrue(ends[0].agreed and ends[0].saver, ends)
 
 
 if __name__ == "__main__":

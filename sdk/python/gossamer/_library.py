@@ -114,6 +114,7 @@ class Info(ctypes.Structure):
         ("window_bytes", ctypes.c_uint64),
         ("path", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("trained_samples", ctypes.c_uint64),
     ]
 
 

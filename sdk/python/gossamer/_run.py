@@ -5,6 +5,7 @@ One thread at a time may use a run. It holds references to the tensors' memory u
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import gc
@@ -16,7 +17,7 @@ import types
 import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import _library
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
@@ -49,7 +50,7 @@ class RunInfo:
 
     state: State
     attached: bool
-    clock: int
+    clock: int  # see Run.clock
     global_clock: int
     steps: int
     exchanges: int
@@ -79,6 +80,7 @@ class RunInfo:
     # The memory through which the run exchanges with the daemon: "host"; for a model on a GPU "device", which is that
     # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.
     path: str
+    trained: int  # samples that step() has counted in this run
 
     @property
     def ready(self) -> bool:
@@ -250,6 +252,7 @@ class _Periodic:
         self.interval_s = interval_s
         self.action = action
         self.next_s = time.monotonic() + interval_s
+        self.under_way = False  # whether it is being called
 
 
 def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> None:
@@ -316,32 +319,47 @@ class Run(Shared):
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
         _close_former(self._model(), options["job"])
-        c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
-        handle = ctypes.c_void_p()
-        message = ctypes.create_string_buffer(1024)
-        status = self._lib.gossamer_open(
-            ctypes.byref(c_options), c_tensors, len(tensors), ctypes.byref(handle), message, len(message)
-        )
-        if status != _library.OK:
-            raise GossamerError(_library.status_name(status), message.value.decode(errors="replace"))
-        self._handle = handle
+        self._handle = ctypes.c_void_p()
         self._c_step = self._lib.gossamer_step
         self._transfer = transfer
         self._job = options["job"]
         self._progress = options.get("progress")
         self._begin_s = time.monotonic()
         self._periodic: List[_Periodic] = []
+        self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
-        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._owners, transfer)
+        self._finalizer = weakref.finalize(self, _close, self._lib, self._handle, self._owners, transfer)
+        with self._closed_unless_done():
+            self._open(tensors, c_options)
+            self._on_event: Optional[Callable[[Event], None]] = None
+            self._seen = self.info()  # the run's state when it was last looked for events
+            self.on_event = options.get("on_event")
+            if self._on_event is not None:  # a daemon may have accepted the run already, which is an event, too
+                self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
+
+    def _open(self, tensors: Sequence[TensorSpec], c_options: _library.Options) -> None:
+        c_tensors = (_library.Tensor * max(len(tensors), 1))(*[_c_tensor(spec) for spec in tensors])
+        message = ctypes.create_string_buffer(1024)
+        status = self._lib.gossamer_open(
+            ctypes.byref(c_options), c_tensors, len(tensors), ctypes.byref(self._handle), message, len(message)
+        )
+        if status != _library.OK:
+            raise GossamerError(_library.status_name(status), message.value.decode(errors="replace"))
         _open_runs.add(self)
+        transfer = self._transfer
         if transfer is not None:
-            self._check(self._lib.gossamer_set_transfer(handle, transfer.c_load, transfer.c_store, None))
-        self._on_event: Optional[Callable[[Event], None]] = None
-        self._seen = self.info()  # the run's state when it was last looked for events
-        self.on_event = options.get("on_event")
-        if self._on_event is not None:  # a daemon may have accepted the run already, which is an event, too
-            self._seen = replace(self._seen, state=State.DETACHED, attached=False, attachments=0, neighbours=0)
+            self._check(self._lib.gossamer_set_transfer(self._handle, transfer.c_load, transfer.c_store, None))
+
+    @contextlib.contextmanager
+    def _closed_unless_done(self) -> Iterator[None]:
+        """Around the parts of an attach(). If one of them fails or is interrupted, the program does not get the run, and
+        cannot close it; a traceback that a notebook keeps would keep it open."""
+        try:
+            yield
+        except BaseException:
+            self._finalizer()
+            raise
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
@@ -371,8 +389,10 @@ class Run(Shared):
                 self._begin_s = time.monotonic()
 
     def _wait_if_asked(self, options: AttachOptions) -> None:
+        """The part of an attach() that may take long."""
         if options.get("wait", True):
-            self.wait(options.get("timeout_s"))
+            with self._closed_unless_done():
+                self.wait(options.get("timeout_s"))
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
@@ -428,6 +448,7 @@ class Run(Shared):
             clients=c_info.clients,
             window_bytes=c_info.window_bytes,
             path=_library.PATHS[c_info.path],
+            trained=c_info.trained_samples,
         )
 
     def _publications(self) -> int:
@@ -474,7 +495,8 @@ class Run(Shared):
         self._set_next_look()
 
     def every(self, interval_s: float, action: Callable[[], None]) -> None:
-        """Calls `action` from step() whenever that many seconds have passed, and once more from close()."""
+        """Calls `action` from step() whenever that many seconds have passed, and once more from close(). An action may
+        close the run. It is then not called again: the run is closed when its call of close() returns."""
         self._periodic.append(_Periodic(interval_s, action))
         self._set_next_look()
 
@@ -485,7 +507,9 @@ class Run(Shared):
 
     @property
     def clock(self) -> int:
-        """The samples that this replica has been trained on."""
+        """The samples that this replica's model has seen: what step() has counted, and before that `initial_clock`, or
+        what a model that was taken over had seen if that is more. Save it with the model, as the next
+        `initial_clock`."""
         return self.info().clock
 
     @property
@@ -499,11 +523,10 @@ class Run(Shared):
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice."""
+        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice, and
+        by the actions of every() and on_event."""
         try:
-            if not self.closed:
-                for entry in self._periodic:
-                    self._act(entry)
+            self._call_for_the_last_time()
         finally:  # also if one of them raises an exception
             self._periodic = []
             if self._finalizer.detach() is not None:
@@ -528,16 +551,28 @@ class Run(Shared):
     def _look(self) -> None:
         now_s = time.monotonic()
         for entry in list(self._periodic):
-            if now_s >= entry.next_s:
+            if now_s >= entry.next_s and not self.closed:  # an action may have closed the run
                 entry.next_s = now_s + entry.interval_s
                 self._act(entry)
         self._set_next_look()
 
     def _act(self, entry: _Periodic) -> None:
-        if entry.action is None:
-            self._look_for_events()
-        else:
-            entry.action()
+        entry.under_way = True
+        try:
+            if entry.action is None:
+                self._look_for_events()
+            else:
+                entry.action()
+        finally:
+            entry.under_way = False
+
+    def _call_for_the_last_time(self) -> None:
+        """An action that calls close() comes here again. Then it goes on with what the first call has left, so that
+        each is called once."""
+        if self._last_calls is None:
+            self._last_calls = [entry for entry in self._periodic if not entry.under_way]
+        while self._last_calls and not self.closed:
+            self._act(self._last_calls.pop(0))
 
     def _set_next_look(self) -> None:
         self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
@@ -545,7 +580,7 @@ class Run(Shared):
     def _look_for_events(self) -> None:
         before, self._seen = self._seen, self.info()
         for event in events_between(before, self._seen):
-            if self._on_event is not None:
+            if self._on_event is not None and not self.closed:
                 self._on_event(event)
 
     def _warn(self, message: str) -> None:

@@ -104,7 +104,8 @@ class Shared:
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         """Call this when training is over. It averages as fast as the network allows until all replicas in reach have
         finished and agree, and returns with their mean in the tensors. It waits for replicas that still train, at most
-        `timeout_s` (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. If the
+        `timeout_s` (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. Without
+        a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted. If the
         model holds NaN or infinity, it warns and returns at once: the others finish without it."""
         begin = time.monotonic()
         limit_s = float("inf") if timeout_s is None else timeout_s

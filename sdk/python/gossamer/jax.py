@@ -344,10 +344,11 @@ class JaxRun(Run):
         self._copies = _HostCopies(self._leaves, list(named.values()))
         specs = [_spec(leaf, role) for leaf, role in zip(self._leaves, role_list)]
         super().__init__(specs, options, self._copies)
-        sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
-        bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
-        self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
-        self._copies.snapshots = self._snapshots
+        with self._closed_unless_done():
+            sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
+            bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
+            self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
+            self._copies.snapshots = self._snapshots
 
     @property
     def params(self) -> Any:

@@ -117,7 +117,7 @@ class _Sampler:
         self.node = info.node_id or secrets.token_hex(16)
         self.client = info.client_index  # index among the clients at this node
         self._epoch, self._place = 0, 0  # the next place to be trained on
-        self._clock = run.clock  # the run's clock at that position
+        self._trained = info.trained  # what the run had counted at that position
         self._given: Deque[Tuple[int, int]] = deque()  # (epoch, place) given out and not trained on yet
         self._exhausted: List[int] = []  # the epoch that follows, once a loop has gone to its end
         self._iteration = 0
@@ -139,7 +139,7 @@ class _Sampler:
             self._epoch, self._place = self._epoch + 1, 0  # training ended after the epoch's last sample
         self._exhausted.clear()
         self._given.clear()
-        self._clock = self._run.clock
+        self._trained = self._run.info().trained
         self._iteration += 1
         self._save()
         return self._rest(self._iteration, self._epoch, self._place)
@@ -157,12 +157,12 @@ class _Sampler:
 
     def _settle(self) -> None:
         """Moves the position to where training is."""
-        trained = self._run.clock - self._clock
+        trained = self._run.info().trained - self._trained
         moved = False
         while self._given and trained > 0:
             epoch, at = self._given.popleft()
             self._epoch, self._place = epoch, at + 1
-            self._clock += 1
+            self._trained += 1
             trained -= 1
             moved = True
         if self._exhausted and not self._given:
@@ -175,7 +175,9 @@ class _Sampler:
         cursor = self._run.cursor
         if isinstance(cursor, bytes):
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "the cursor is bytes; beside a sampler it has to be a dict")
-        state = {"node": self.node, "client": self.client, "epoch": self._epoch, "place": self._place, "clock": self._clock}
+        info = self._run.info()
+        clock = info.clock - (info.trained - self._trained)  # the run's clock at the position
+        state = {"node": self.node, "client": self.client, "epoch": self._epoch, "place": self._place, "clock": clock}
         self._run.cursor = {**(cursor or {}), "sampler": state}
 
     def _restore(self) -> None:

@@ -233,10 +233,11 @@ class TorchRun(Run):
             copies = _HostCopies(self._places, self._specs)
             super().__init__(copies.specs, options, copies)
             self._host_copies = True
-            self._warn(
-                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
-                f"{error}"
-            )
+            with self._closed_unless_done():  # warnings may be errors
+                self._warn(
+                    f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
+                    f"{error}"
+                )
             return
         self._stream = stream
         self._device_masters = [place for place in self._places if place.copy is not None]
@@ -246,7 +247,7 @@ class TorchRun(Run):
         for a GPU that the model is on."""
         self._follow_program()
         super().step(self.samples_per_step if samples is None else samples)
-        if self._device_masters:
+        if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
@@ -302,8 +303,10 @@ class TorchRun(Run):
         if self.closed:
             super().close()
             return
-        self._follow_program()
-        super().close()
+        try:
+            self._follow_program()
+        finally:  # also if the model has become one that cannot be followed
+            super().close()
         self._copy_masters()
 
     def _follow_program(self) -> None:
@@ -442,9 +445,10 @@ def attach(
     The other options are those of gossamer.attach().
     """
     run = TorchRun(model, options, samples_per_step, masters)
-    if optimizer is not None:
-        run.check_updated_by(optimizer)
-    run._wait_if_asked(options)
-    if optimizer is not None:
-        run.hook(optimizer)
+    with run._closed_unless_done():
+        if optimizer is not None:
+            run.check_updated_by(optimizer)
+        run._wait_if_asked(options)
+        if optimizer is not None:
+            run.hook(optimizer)
     return run

@@ -60,6 +60,7 @@ int main(void) {
   FIELD(gossamer_run_info, window_bytes);
   FIELD(gossamer_run_info, path);
   FIELD(gossamer_run_info, reserved);
+  FIELD(gossamer_run_info, trained_samples);
   STRUCTURE(gossamer_finish_info);
   FIELD(gossamer_finish_info, size);
   FIELD(gossamer_finish_info, agreed);

@@ -119,6 +119,20 @@ TEST_CASE("the job's clock never goes back") {
   CHECK(here.run.info().global_clock_samples == 2000);
 }
 
+TEST_CASE("the clock has what a model that was taken over had seen, and counts on from there") {
+  Attached here;
+  here.run.step(100);
+  CHECK(here.run.info().clock_samples == 100);
+  here.client->header().clock_base = 85'184;
+  here.run.step(3200);
+  const gossamer_run_info info = here.run.info();
+  CHECK(info.clock_samples == 88'484);
+  CHECK(info.trained_samples == 3300);
+  CHECK(info.global_clock_samples == 88'484);
+  CHECK(here.client->header().clock == 3300);  // the daemon adds the base itself
+  CHECK(here.run.finish(std::chrono::milliseconds(0)).clock_samples == 88'484);
+}
+
 TEST_CASE("statistics are what the daemon counts, and a distance that is none is 0") {
   Attached here;
   here.client->header().bytes_sent = 7;
@@ -228,4 +242,43 @@ TEST_CASE("a run whose daemon is away waits for it before it is finished") {
   here.daemon.die();
   REQUIRE(eventually([&] { return here.run.info().attached == 0; }));
   CHECK(here.run.finish(std::chrono::milliseconds(10)).agreed == 0);
+}
+
+TEST_CASE("a run whose daemon has gone away for good is finished ten seconds later, whatever the time-out") {
+  using Clock = std::chrono::steady_clock;
+  Attached here;
+  const Clock::time_point gone = Clock::now();
+  here.client.reset();
+  here.daemon.die();
+  REQUIRE(eventually([&] { return here.run.info().attached == 0; }));
+  const Clock::time_point noticed = Clock::now();
+  for (int slice = 0; slice < 3; ++slice)  // as the Python package waits
+    CHECK(here.run.finish(std::chrono::milliseconds(100)).agreed == 0);
+  gossamer_finish_info found = here.run.finish();
+  CHECK((found.agreed == 1 && found.saver == 1 && found.members == 1));
+  CHECK(Clock::now() - gone >= std::chrono::seconds(10));
+  CHECK(Clock::now() - noticed < std::chrono::seconds(15));
+  // It is gone long since, so nothing is waited for any more.
+  here.run.step(1);
+  found = here.run.finish(std::chrono::milliseconds(0));
+  CHECK((found.agreed == 1 && found.saver == 1));
+}
+
+TEST_CASE("a daemon that is back in time goes on with the end of the run") {
+  Attached here;
+  here.client.reset();
+  here.daemon.die();
+  REQUIRE(eventually([&] { return here.run.info().attached == 0; }));
+  std::thread daemon([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    here.daemon.listen();
+    here.client = here.daemon.accept();
+    here.client->accept();
+    (void)eventually([&] { return here.client->header().finishing != 0; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    answer(*here.client, {.members = 3, .agreed = true, .saver = false}, 1e-5);
+  });
+  const gossamer_finish_info found = here.run.finish();
+  daemon.join();
+  CHECK((found.agreed == 1 && found.saver == 0 && found.members == 3));
 }

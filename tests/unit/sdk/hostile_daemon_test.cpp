@@ -152,11 +152,12 @@ struct Outcome {
     outcome.statuses_allowed &= status == GOSSAMER_OK || status == GOSSAMER_BAD_MEMORY;
     if (outcome.steps % 64 != 0) continue;
     const gossamer_run_info info = run.info();
-    outcome.figures_own &= info.steps == before.steps + outcome.steps &&
-                           info.clock_samples == before.clock_samples + outcome.steps * samples &&
-                           info.fragments == before.fragments && info.elements == elements &&
-                           info.layout_hash == before.layout_hash && info.global_clock_samples >= info.clock_samples &&
-                           std::memchr(info.message, 0, sizeof info.message) != nullptr;
+    outcome.figures_own &=
+        info.steps == before.steps + outcome.steps &&
+        info.trained_samples == before.trained_samples + outcome.steps * samples &&
+        info.clock_samples >= info.trained_samples && info.clock_samples <= layout::max_clock_samples &&
+        info.fragments == before.fragments && info.elements == elements && info.layout_hash == before.layout_hash &&
+        info.global_clock_samples >= info.clock_samples && std::memchr(info.message, 0, sizeof info.message) != nullptr;
     const gossamer_status waited = gossamer_wait_ready(run.handle(), 0);
     outcome.statuses_allowed &= waited != GOSSAMER_SYSTEM_ERROR && waited != GOSSAMER_NO_MEMORY;
   }

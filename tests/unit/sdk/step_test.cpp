@@ -458,12 +458,15 @@ TEST_CASE("what a hostile daemon writes to the header does not mislead the clien
   header.elements = ~std::uint64_t{0};
   header.clock.store(1'000'000);
   header.global_clock.store(3);
+  header.clock_base.store(~std::uint64_t{0});
   header.state.store(4'711);
   header.due_sequence.store(0xffffffff);
   run.step(10);
   const gossamer_run_info info = run.info();
-  CHECK(info.clock_samples == 10);
-  CHECK(info.global_clock_samples == 10);
+  CHECK(info.trained_samples == 10);
+  CHECK(info.clock_samples == layout::max_clock_samples);  // no clock is larger
+  CHECK(info.global_clock_samples == layout::max_clock_samples);
+  CHECK(gossamer_step(run.handle(), 10) == GOSSAMER_OK);  // training goes on
   CHECK(info.fragments == model_fragments);
   CHECK(info.elements == model_elements);
   CHECK(info.state == GOSSAMER_DETACHED);

@@ -42,6 +42,8 @@ CheckpointsFound find_checkpoints(const CheckpointQuery& query) {
     auto candidate = look_at(path, query);
     if (candidate) {
       found.candidates.push_back(std::move(*candidate));
+    } else if (found.refused.size() == most_refused) {
+      ++found.more_refused;
     } else {
       found.refused.push_back(std::move(candidate.error()));
     }
@@ -51,7 +53,7 @@ CheckpointsFound find_checkpoints(const CheckpointQuery& query) {
   if (std::filesystem::exists(import, error)) consider(import);
   if (query.restore != Restore::latest) return found;
   for (const std::filesystem::path& path : checkpoint::checkpoints_in(query.folder)) {
-    if (found.candidates.size() == most_candidates || found.refused.size() == most_candidates) break;
+    if (found.candidates.size() == most_candidates) break;
     consider(path);
   }
   return found;

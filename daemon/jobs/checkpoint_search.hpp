@@ -33,11 +33,13 @@ struct CheckpointCandidate {
 
 struct CheckpointsFound {
   std::vector<CheckpointCandidate> candidates;  ///< the best first
-  std::vector<std::string> refused;             ///< files that were looked at and do not fit: why, and what to do
+  std::vector<std::string> refused;             ///< files that do not fit: why, and what to do; the first few of them
+  std::size_t more_refused = 0;
 };
 
-/// The search ends when so many files fit, or so many do not; older files are not looked at.
+/// The search ends when so many files fit. Files that do not are only told of up to this number.
 inline constexpr std::size_t most_candidates = 4;
+inline constexpr std::size_t most_refused = 4;
 
 [[nodiscard]] CheckpointsFound find_checkpoints(const CheckpointQuery& query);
 

@@ -128,6 +128,8 @@ void JobBeginning::searched(CheckpointsFound&& found) {
   if (!beginning().is_searching() || job_.is_gone()) return;
   for (const std::string& refused : found.refused)
     host_.log().warn("job {}: will not begin with this checkpoint: {}", description_.name, refused);
+  if (found.more_refused > 0)
+    host_.log().warn("job {}: nor with {} other files of its folder", description_.name, found.more_refused);
   std::vector<Saved> all;
   for (CheckpointCandidate& candidate : found.candidates)
     all.push_back(std::make_shared<FoundCheckpoint>(std::move(candidate), client().memory().model()));

@@ -397,6 +397,18 @@ class Restoring(CheckpointTest):
         np.testing.assert_array_equal(client.array, self.model() + 1)
         self.assertIn("no safetensors file", node.log.read_text())
 
+    def test_any_number_of_files_that_do_not_fit_is_passed_over(self) -> None:
+        [node] = self.start_nodes(1, LATEST)
+        model = self.model()
+        path = self.trained(node, model, 1000)
+        for number in range(2000, 2020):
+            (path.parent / f"{number:020}-{path.name[21:]}").write_bytes(b"no checkpoint at all")
+        client = self.again(node, np.zeros_like(model))
+        np.testing.assert_array_equal(client.array, model)
+        log = node.log.read_text()
+        self.assertEqual(log.count("will not begin with this checkpoint"), 4)
+        self.assertIn("nor with 16 other files", log)
+
     def test_a_program_that_has_come_further_keeps_its_own(self) -> None:
         [node] = self.start_nodes(1, LATEST)
         model = self.model()
@@ -456,6 +468,9 @@ class Restoring(CheckpointTest):
         file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16) + weights.tobytes())
         said = self.tell(node, "import", str(file), "--job", JOB, "--clock", "123")
         self.assertIn("Left out 1 tensors", said)
+        for clock in ("-1", str(2**53 + 1), str(2**64 - 1)):
+            said = self.tell(node, "import", str(file), "--job", JOB, f"--clock={clock}", status=3)
+            self.assertIn("no model has seen more than 9007199254740992 samples", said)
         client = self.attach(node, np.zeros(1000), wait=False)
         self.ready(client)
         np.testing.assert_array_equal(client.array, weights)

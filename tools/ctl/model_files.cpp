@@ -12,6 +12,7 @@
 
 #include "daemon/checkpoint/folder.hpp"
 #include "daemon/checkpoint/model_file.hpp"
+#include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::ctl {
 namespace {
@@ -155,6 +156,8 @@ std::expected<Imported, std::string> import_model(const std::filesystem::path& f
   if (description.written_at.empty()) description.written_at = now_text();
   description.job = job;
   description.clock = clock.value_or(description.clock);
+  if (description.clock > layout::max_clock_samples)
+    return std::unexpected(fmt::format("--clock: no model has seen more than {} samples", layout::max_clock_samples));
   const std::filesystem::path above = folder.parent_path();
   const auto made = checkpoint::make_job_folder(folder, job);
   if (!made) return std::unexpected(made.error());

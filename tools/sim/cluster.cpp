@@ -171,7 +171,10 @@ class Cluster::Machine : public ExchangeMemory,
   void turned() override {
     Replica& replica = *cluster_.nodes_[i_].replica;
     replica.check_invariants();
-    if (++turns_ % 16 == 0) replica.book().replies().check_invariants();  // it goes through a thousand entries
+    if (++turns_ % 16 == 0) {  // these go through a thousand entries
+      replica.book().replies().check_invariants();
+      replica.check_places();
+    }
     cluster_.say({.kind = Event::Kind::turned, .node = i_});
   }
 

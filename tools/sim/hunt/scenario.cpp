@@ -110,7 +110,10 @@ void draw_memory(gossip::Random random, Swarm& swarm) {
 }
 
 void draw_saved(gossip::Random random, Swarm& swarm) {
-  if (chance(random, 0.5)) swarm.saved = drawn(random, 0.1, 1);
+  if (chance(random, 0.5)) {
+    swarm.saved = drawn(random, 0.1, 1);
+    if (chance(random, 0.5)) swarm.founders_join = true;
+  }
   if (chance(random, 0.5)) swarm.damaged = drawn(random, 0.01, 0.3);
 }
 

@@ -122,6 +122,9 @@ class Replica {
   void tick(TimeUs now_us, Actions& out, bool all_dialled = true);
   /// Checks the invariants after each event; ends the process if one does not hold.
   void check_invariants() const;
+  /// The same for the places of replies: each is free, or has a reply, or an answer or an undo under way. It takes
+  /// longer, since it goes through all replies.
+  void check_places() const;
 
   // --- for the executor
   [[nodiscard]] HeldFragment held(std::uint32_t f);

@@ -60,6 +60,7 @@ void ReplyCache::set_capacity(std::uint32_t capacity) {
   const std::size_t half = std::max<std::size_t>(capacity / 2, 1);
   most_unacknowledged_ = std::min(max_unacknowledged, half);
   most_orphans_ = std::min(max_orphans, half);
+  capacity_ = capacity;
   free_places_.clear();
   for (std::uint32_t place = capacity; place > 0; --place)
     free_places_.push_back(place - 1);
@@ -322,6 +323,16 @@ std::size_t ReplyCache::unacknowledged() const {
   for (const auto& [id, initiator] : initiators_)
     count += initiator.unacknowledged;
   return count;
+}
+
+std::size_t ReplyCache::places_in_work() const {
+  std::size_t replies = 0;
+  for (const Initiator& initiator : std::views::values(initiators_)) {
+    replies += static_cast<std::size_t>(std::ranges::count_if(
+        initiator.entries, [](const auto& item) { return item.second.stage == Stage::answered; }));
+  }
+  GOSSAMER_CHECK(free_places_.size() + replies <= capacity_);
+  return capacity_ - free_places_.size() - replies;
 }
 
 void ReplyCache::check_invariants() const {

@@ -101,6 +101,9 @@ class ReplyCache {
 
   /// Number of replies kept for all initiators, without orphans.
   [[nodiscard]] std::size_t unacknowledged() const;
+  /// Number of places that are not free and have no reply: those of answers and undos under way. Goes through all
+  /// entries.
+  [[nodiscard]] std::size_t places_in_work() const;
 
   /// Ends the process if what must always hold does not.
   void check_invariants() const;
@@ -142,6 +145,7 @@ class ReplyCache {
   std::size_t orphans_ = 0;
   std::size_t most_unacknowledged_ = max_unacknowledged;  // of an initiator
   std::size_t most_orphans_ = max_orphans;
+  std::size_t capacity_ = 0;
   std::vector<std::uint32_t> free_places_;
   std::vector<std::uint32_t> left_;
   std::map<NodeId, Initiator> initiators_;

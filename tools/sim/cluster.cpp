@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -96,11 +97,16 @@ class Cluster::Machine : public ExchangeMemory,
     return true;
   }
   int provide(std::uint32_t f) override {
+    if (goes_wrong(cluster_.lack_probability)) return ENOMEM;
+    client().paged[f] = true;
     for (std::vector<float>& buffer : client().buffers[f])
       std::fill(buffer.begin(), buffer.end(), 0.0F);
     return 0;
   }
-  void vacate(std::uint32_t f) override { forget(client().buffers[f]); }
+  void vacate(std::uint32_t f) override {
+    client().paged[f] = false;
+    forget(client().buffers[f]);
+  }
 
   [[nodiscard]] TimeUs replica_now_us() const override { return cluster_.now_us(); }
   bool send_message(const NodeId& to, const Message& message) override {
@@ -131,9 +137,11 @@ class Cluster::Machine : public ExchangeMemory,
   void copy(const NodeId& from, PullReply&& reply, float* target) override {
     const std::uint32_t f = reply.fragment;
     later(f, [this, from, target, reply = std::move(reply)]() mutable {
-      make_room(reply.fragment);
-      std::memcpy(target, reply.values.data.data(), reply.values.size());
-      beginning().copied(from, std::move(reply), {.good = true});
+      const int error = make_room(reply.fragment);
+      const bool good = !goes_wrong(cluster_.damage_probability);
+      if (error == 0) std::memcpy(target, reply.values.data.data(), reply.values.size());
+      if (error == 0 && !good) *target = std::numeric_limits<float>::quiet_NaN();
+      beginning().copied(from, std::move(reply), {.memory_error = error, .good = good});
     });
   }
   bool search() override;
@@ -176,16 +184,18 @@ class Cluster::Machine : public ExchangeMemory,
   void turned() override {
     Replica& replica = *cluster_.nodes_[i_].replica;
     replica.check_invariants();
-    if (++turns_ % 16 == 0) replica.book().replies().check_invariants();  // it goes through a thousand entries
+    if (++turns_ % 16 == 0) {  // these go through a thousand entries
+      replica.book().replies().check_invariants();
+      replica.check_places();
+    }
     cluster_.say({.kind = Event::Kind::turned, .node = i_});
   }
 
  private:
   [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
-  /// Only lean memory lacks room for a fragment; elsewhere its publication stays.
-  void make_room(std::uint32_t f) {
-    if (cluster_.options_.lean_window > 0) provide(f);
-  }
+  /// Only lean memory lacks room for a fragment; elsewhere its publication stays. Returns an errno value.
+  int make_room(std::uint32_t f) { return cluster_.options_.lean_window > 0 ? provide(f) : 0; }
+  [[nodiscard]] bool goes_wrong(double probability) { return probability > 0 && chance(cluster_.random_, probability); }
   /// Does something after the time that work on the fragment takes.
   void later(std::uint32_t f, Schedule::Action action) {
     cluster_.at_replica(i_, cluster_.now_us() + cluster_.task_time_us(cluster_.elements_of(f)), std::move(action));
@@ -241,12 +251,12 @@ bool Cluster::Machine::search() {
 
 bool Cluster::Machine::read(const Saved& saved, std::uint32_t f, float* target) {
   later(f, [this, saved, f, target] {
-    if (target != nullptr) {
-      make_room(f);
+    const int error = target == nullptr ? 0 : make_room(f);
+    if (target != nullptr && error == 0) {
       const auto [first, last] = cluster_.range_of(f);
       std::copy_n(saved_in(*saved).values.begin() + static_cast<std::ptrdiff_t>(first), last - first, target);
     }
-    beginning().read(saved, f, target, "");
+    beginning().read(saved, f, target, error == 0 ? "" : "there is no memory");
   });
   return true;
 }
@@ -295,6 +305,7 @@ void Cluster::make_buffers(Client& client) {
   client.buffers.clear();
   client.words.assign(fragments_, FragmentParts{.generation = 1});
   client.serving.assign(fragments_, false);
+  client.paged.assign(fragments_, options_.lean_window == 0);
   client.kept = {};
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = client.buffers.emplace_back(3, std::vector<float>(padded_of(f)));
@@ -311,7 +322,9 @@ void Cluster::make_buffers(Client& client) {
 void Cluster::vacate_unused(Client& client) const {
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     const FragmentParts& word = client.words[f];
-    if (word.empty && !word.with_client && !word.correction_valid) forget(client.buffers[f]);
+    if (!word.empty || word.with_client || word.correction_valid) continue;
+    client.paged[f] = false;
+    forget(client.buffers[f]);
   }
 }
 
@@ -687,6 +700,7 @@ void Cluster::tell_time_taken(std::size_t i) {
 void Cluster::serve(std::size_t i, std::uint32_t f) {
   Node& node = nodes_[i];
   Client& client = node.client;
+  GOSSAMER_CHECK(client.paged[f]);
   const FragmentParts parts = client.words[f];
   auto& three = client.buffers[f];
   const auto [first, last] = range_of(f);

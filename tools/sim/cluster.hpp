@@ -112,6 +112,7 @@ class Cluster {
     std::vector<float> model;                              ///< the live model
     std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
+    std::vector<bool> paged;    ///< lean: fragments that have memory; without it the client would die of an access
     std::vector<bool> serving;  ///< fragments with a pass under way: the model contains the correction already
     KeptExchanges kept;         ///< stored for a later daemon
     std::uint64_t clock = 0;
@@ -253,6 +254,10 @@ class Cluster {
   std::function<int(std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> arrive)> transport;
   /// The probability that a link's queue is full: the sender is told, as by a full socket.
   double full_probability = 0;
+  /// The probability that pulled values are found damaged where the client is to read them.
+  double damage_probability = 0;
+  /// The probability that there is no memory for a fragment of lean memory.
+  double lack_probability = 0;
 
  private:
   using Actions = gossip::Actions;

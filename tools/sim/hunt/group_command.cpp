@@ -36,9 +36,8 @@ void hunt(const GroupHuntOptions& options) {
     }
   }
   fmt::print(
-      "{} seeds, {} events, {} deaths of daemons, {} clients that went or came, {} steps of clients, {} exchanges of "
-      "the last "
-      "lives\n",
+      "{} seeds, {} events, {} deaths of daemons, {} clients that went, came or published NaN, {} steps of clients, {} "
+      "exchanges of the last lives\n",
       options.count, all.events, all.deaths, all.changes, all.steps, all.exchanges);
 }
 

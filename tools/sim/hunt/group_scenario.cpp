@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -38,14 +39,15 @@ struct Client {
   std::array<FragmentParts, fragments> words;
   std::array<std::array<std::optional<gossip::CopyReceipt>, 2>, fragments> receipts;
   std::array<float, fragments> x{};           ///< all elements of a fragment are equal
-  std::array<bool, fragments> unpublished{};  ///< it has trained the fragment since it served it last
+  std::array<bool, fragments> unpublished{};  ///< it has trained since it published finite values
   double trained = 0;                         ///< by its share among its node's clients
   std::uint64_t clock = 0;
   std::uint64_t steps = 0;
   std::uint32_t place_count = 0;
   bool running = false;
   bool alive = true;
-  int slowness = 1;  ///< it serves due fragments once in so many steps
+  bool sick = false;  ///< it publishes NaN
+  int slowness = 1;   ///< it serves due fragments once in so many steps
 };
 
 /// The data that outlive a node's daemons.
@@ -141,6 +143,7 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   void turned() override {
     replica->check_invariants();
     replica->book().replies().check_invariants();
+    replica->check_places();
     group.check_invariants();
   }
   void lacking(gossip::Member& member, std::uint32_t lacking) override {
@@ -176,6 +179,7 @@ struct GroupNode {
   std::deque<Client> clients;
   Kept kept;
   bool daemon = true;
+  bool pauses = false;  ///< its clients do not train, since one of them publishes NaN
   std::uint64_t life_number = 0;
   std::unique_ptr<gossip::ExchangeCounter> counter;
   std::unique_ptr<Life> life;
@@ -211,6 +215,9 @@ class Scenario {
   void tick(std::size_t i, std::uint64_t life);
   [[nodiscard]] bool all_run() const;
   void change_clients();
+  void sicken(std::size_t i);
+  void wait_for_the_sick(std::size_t i, bool was_well, std::uint64_t life_then);
+  [[nodiscard]] static bool is_well(const GroupNode& node);
   [[nodiscard]] bool is_quiet(const GroupNode& node) const;
   void judge();
 
@@ -496,7 +503,7 @@ void Scenario::step(std::size_t i, std::size_t c) {
   Client& client = nodes[i].clients[c];
   if (!client.alive) return;
   // A client's share is one of all its node's clients, so nobody trains before all take part.
-  if (training_ && all_run()) {
+  if (training_ && !nodes[i].pauses && all_run()) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
     for (float& x : client.x)
       x += amount;
@@ -518,6 +525,8 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
   Client& client = nodes[i].clients[c];
   FragmentParts& word = client.words[f];
   const std::vector<float>& correction = client.buffers[f][word.correction];
+  const bool given = word.replace || word.correction_valid;
+  if (given && !std::isfinite(correction[0])) throw std::runtime_error("a correction is not finite");
   const bool torn = std::ranges::adjacent_find(correction, std::not_equal_to{}) != correction.end();
   if (torn) throw std::runtime_error("a correction is half written");
   if (word.replace) {
@@ -526,8 +535,9 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
     if (!goes_wrong(GroupFault::correction_lost)) client.x[f] += correction[0];
     if (goes_wrong(GroupFault::correction_twice)) client.x[f] += correction[0];
   }
-  client.unpublished[f] = false;
-  std::ranges::fill(client.buffers[f][word.spare()], client.x[f]);
+  client.unpublished[f] = client.sick;
+  std::ranges::fill(client.buffers[f][word.spare()],
+                    client.sick ? std::numeric_limits<float>::quiet_NaN() : client.x[f]);
   word = {.generation = word.generation + 1,
           .publication = word.spare(),
           .correction = word.correction,
@@ -536,12 +546,14 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
 
 // --- clients that go and come ----------------------------------------------------------------------------------------
 
+/// The client is gone, or has published all that it has trained.
+bool is_done(const Client& client) {
+  const auto is_published = [](bool unpublished) { return !unpublished; };
+  return !client.alive || (client.running && std::ranges::all_of(client.unpublished, is_published));
+}
+
 /// All that the node's clients have trained is published, and the daemon has had time to take it in.
 bool Scenario::is_quiet(const GroupNode& node) const {
-  const auto is_done = [](const Client& client) {
-    const auto is_published = [](bool unpublished) { return !unpublished; };
-    return !client.alive || (client.running && std::ranges::all_of(client.unpublished, is_published));
-  };
   return node.life && std::ranges::all_of(node.clients, is_done) && node.life->is_settled();
 }
 
@@ -555,9 +567,12 @@ void Scenario::change_clients() {
     const bool was_quiet = is_quiet(nodes[i]);
     schedule.after(us_per_s / 2, [this, i, was_quiet, number = nodes[i].life_number] {
       GroupNode& node = nodes[i];
-      if (was_quiet && node.life_number == number && is_quiet(node)) {
+      if (was_quiet && node.life_number == number && is_quiet(node) && !node.pauses) {
+        ++outcome.changes;
         const auto alive = std::ranges::count_if(node.clients, &Client::alive);
-        if (alive > 1 && chance(random, 0.6)) {
+        if (alive > 1 && chance(random, 0.3)) {
+          sicken(i);
+        } else if (alive > 1 && chance(random, 0.6)) {
           const auto& gone = node.life->members[random.below(node.life->members.size())];
           gone->client().alive = false;
           node.life->detach(gone->index());
@@ -567,12 +582,42 @@ void Scenario::change_clients() {
           schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
           attach_after(i, c, between(random, 0, us_per_s));
         }
-        ++outcome.changes;
       }
       training_ = schedule.now_us() < faults_us;
       schedule.after(us_per_s, [this] { change_clients(); });
     });
   });
+}
+
+/// A client publishes NaN for a while. What it trains until its node knows that it is well again would be lost, and the
+/// others' shares are larger meanwhile. So the clients of its node pause until then; those of other nodes go on.
+void Scenario::sicken(std::size_t i) {
+  GroupNode& node = nodes[i];
+  node.pauses = true;
+  Client& client = node.life->members[random.below(node.life->members.size())]->client();
+  client.sick = true;
+  schedule.after(between(random, 100'000, us_per_s), [this, i, &client] {
+    client.sick = false;
+    wait_for_the_sick(i, false, 0);
+  });
+}
+
+void Scenario::wait_for_the_sick(std::size_t i, bool was_well, std::uint64_t life_then) {
+  GroupNode& node = nodes[i];
+  const bool well = is_well(node);
+  if (well && was_well && node.life_number == life_then) {
+    node.pauses = false;
+    return;
+  }
+  schedule.after(us_per_s / 2, [this, i, well, life = node.life_number] { wait_for_the_sick(i, well, life); });
+}
+
+/// All clients are back, have published what they have, and take part in the mean.
+bool Scenario::is_well(const GroupNode& node) {
+  const auto alive = static_cast<std::size_t>(std::ranges::count_if(node.clients, &Client::alive));
+  return node.life && node.life->members.size() == alive && std::ranges::all_of(node.clients, is_done) &&
+         std::ranges::none_of(node.life->members,
+                              [&](const auto& one) { return node.life->group.is_quarantined(*one); });
 }
 
 // --- from beginning to end -------------------------------------------------------------------------------------------
@@ -619,6 +664,10 @@ void Scenario::judge() {
     expected += begun_with_[i];
     for (const Client& client : node.clients)
       expected += client.trained;
+    for (const auto& member : life.members) {
+      if (life.group.is_quarantined(*member))
+        throw std::runtime_error(fmt::format("node {}: a client that is well is quarantined", i));
+    }
     for (std::uint32_t f = 0; f < fragments; ++f) {
       found[f] += static_cast<double>(sample.x[f]);
       scale += std::fabs(static_cast<double>(sample.x[f]));

@@ -3,10 +3,10 @@
 // ones: gossip::Replica, Executor and Group over simulated memory.
 //
 // Every client trains by known amounts, so the final sum of the nodes' models is known. It has each client's training
-// once, by its share among its node's clients, and every exchange at both ends or at neither. Clients go, and others
-// come, when all that they have trained is published, since the rest would be lost with them. All clients return before
-// their daemon goes on, so gaps of several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches
-// them.
+// once, by its share among its node's clients, and every exchange at both ends or at neither. Clients go, others come,
+// and some publish NaN for a while, when all that they have trained is published, since the rest would be lost with
+// them. No client is given a correction that is not finite. All clients return before their daemon goes on, so gaps of
+// several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them.
 //
 // One seed decides everything. One thread.
 
@@ -23,7 +23,7 @@ struct GroupOutcome {
   std::uint64_t deaths = 0;     ///< daemons that died
   std::uint64_t exchanges = 0;  ///< exchanges concluded
   std::uint64_t steps = 0;      ///< the clients' training steps
-  std::uint64_t changes = 0;    ///< clients that went or came later
+  std::uint64_t changes = 0;    ///< clients that went, came later, or published NaN for a while
 };
 
 /// A fault that a node is given on purpose, to show that the scenario finds it.

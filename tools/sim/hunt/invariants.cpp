@@ -319,6 +319,17 @@ void Invariants::adopted(const Cluster::Event& event) {
   }
   account(parts, after);
   parts = after;
+  if (event.kind == Kind::adopted) check_adopted(event);
+}
+
+/// No part of a damaged saved model is given to a client.
+void Invariants::check_adopted(const Cluster::Event& event) const {
+  const std::vector<double> adopted = cluster_.whole(event.node, event.fragment);
+  const auto first = static_cast<std::ptrdiff_t>(cluster_.range_of(event.fragment).first);
+  for (const Cluster::SavedValues& saved : cluster_.node(event.node).saved) {
+    if (saved.damaged && std::equal(adopted.begin(), adopted.end(), saved.values.begin() + first))
+      fail(event, "restoring: node {} takes over a fragment of a damaged model", event.node);
+  }
 }
 
 /// A node that begins with a saved model begins with all of it, as it was saved.

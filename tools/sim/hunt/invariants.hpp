@@ -116,6 +116,7 @@ class Invariants {
   void concluded(const Cluster::Event& event);
   void undone(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
+  void check_adopted(const Cluster::Event& event) const;
   void ran(const Cluster::Event& event);
   void let_go(std::size_t i);
   void daemon_died(std::size_t i);

@@ -100,13 +100,19 @@ void draw_pass(gossip::Random random, Swarm& swarm) {
     swarm.cluster.pass_us = drawn_us(random, 100, 3.0 * static_cast<double>(swarm.cluster.step_us));
 }
 
-/// Draws, from its own seed, whether clients keep lean memory, and for how many fragments.
+/// Draws, from its own seed, whether clients keep lean memory, for how many fragments, and how often it is not there.
 void draw_memory(gossip::Random random, Swarm& swarm) {
-  if (chance(random, 0.3)) swarm.cluster.lean_window = 2 + random.below(3);
+  if (!chance(random, 0.3)) return;
+  swarm.cluster.lean_window = 2 + random.below(3);
+  if (chance(random, 0.5)) swarm.lacks = drawn(random, 0.003, 0.1);
 }
 
 void draw_saved(gossip::Random random, Swarm& swarm) {
-  if (chance(random, 0.5)) swarm.saved = drawn(random, 0.1, 1);
+  if (chance(random, 0.5)) {
+    swarm.saved = drawn(random, 0.1, 1);
+    if (chance(random, 0.5)) swarm.founders_join = true;
+  }
+  if (chance(random, 0.5)) swarm.damaged = drawn(random, 0.01, 0.3);
 }
 
 /// Draws, from its own seed, whether the programs end in the end. With clipping, replicas may take too long to agree
@@ -192,6 +198,8 @@ std::string describe(const Swarm& swarm) {
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
   if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
+  if (swarm.lacks > 0) deeds += fmt::format(" memory lacks with probability {:.3f};", swarm.lacks);
+  if (swarm.damaged > 0) deeds += fmt::format(" pulls damaged with probability {:.2f};", swarm.damaged);
   if (swarm.saved > 0) deeds += fmt::format(" saved models with probability {:.2f};", swarm.saved);
   for (const Deed deed : swarm.deeds)
     say(true, deed_names[static_cast<std::size_t>(deed)]);
@@ -226,6 +234,8 @@ class World {
     overlay_->on_apart = [this](std::size_t i, std::size_t j) { invariants_.excuse(i, j, schedule_.now_us()); };
     overlay_->on_decided = [this](const std::string& what) { tell(what); };
     cluster_.full_probability = swarm.full;
+    cluster_.damage_probability = swarm.damaged;
+    cluster_.lack_probability = swarm.lacks;
   }
 
   HuntOutcome run();
@@ -591,7 +601,7 @@ void World::mend() {
   network_.heal();
   network_.clear_paths();
   network_.set_default({.latency_us = 300});
-  cluster_.full_probability = 0;
+  cluster_.full_probability = cluster_.damage_probability = cluster_.lack_probability = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     network_.set_node_rate(i, 0, 0);
     cluster_.resume(i);

@@ -53,6 +53,8 @@ struct Swarm {
   double speeds = 1;           ///< nodes run up to this many times slower or faster than 1
   bool founders_join = false;  ///< the nodes first choose a model together
   double saved = 0;            ///< the probability that a node which joins has a saved model; some are damaged
+  double damaged = 0;          ///< the probability that a pulled fragment is damaged
+  double lacks = 0;            ///< the probability that lean memory for a fragment is not there
   bool loss_breaks_links = false;
   // Options of the part that decides who has links and who is dead.
   bool membership = false;             ///< the shipped membership decides; otherwise an oracle

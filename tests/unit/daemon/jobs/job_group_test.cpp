@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "sdk/layout/slots.hpp"
 #include "tests/unit/daemon/jobs/played_job.hpp"
 
 using namespace gossamer;
@@ -137,6 +138,74 @@ TEST_CASE("what a client of a job publishes while its session is broken counts o
         return still > 100;
       },
       [&] { return std::to_string(job.rests.published()) + " and not " + std::to_string(job.expected()); });
+}
+
+namespace {
+
+/// What a client's program has said where it is in its data.
+void set_cursor(const Trainer& trainer, char value) {
+  const std::byte cursor{static_cast<unsigned char>(value)};
+  layout::store_slot(trainer.memory().header().own_cursor, trainer.memory().base + layout::cursors_offset,
+                     {&cursor, 1});
+}
+char cursor_given(const Trainer& trainer) {
+  const auto cursor = layout::load_slot(trainer.memory().header().job_cursor,
+                                        trainer.memory().base + layout::cursors_offset + 2 * layout::slot_bytes);
+  return cursor.empty() ? ' ' : static_cast<char>(cursor[0]);
+}
+
+}  // namespace
+
+TEST_CASE("a client that comes to a job has the job's clock, and the cursor of the client that has trained most") {
+  Daemon daemon;
+  Trainer furthest(1, std::chrono::microseconds(0));
+  Trainer second(1, std::chrono::microseconds(0));
+  Trainer late(9, std::chrono::microseconds(0));
+  daemon.attach(furthest);
+  daemon.run_until([&] {
+    furthest.turn();
+    return furthest.trained();
+  });
+  daemon.attach(second);
+  set_cursor(furthest, 'f');
+  const std::uint64_t own = 7;  // trained alone, with a model that is given up
+  late.memory().header().clock = own;
+  daemon.attach(late);
+  late.may_train = second.may_train = false;
+  daemon.run_until([&] {
+    for (Trainer* trainer : {&furthest, &second, &late})
+      trainer->turn();
+    if (second.running()) set_cursor(second, 's');
+    return second.running() && late.running();
+  });
+  CHECK(late.memory().header().clock_base + own == daemon.status().clock);
+  Trainer last(9, std::chrono::microseconds(0));
+  last.may_train = false;
+  daemon.attach(last);
+  daemon.run_until([&] {
+    for (Trainer* trainer : {&furthest, &second, &late, &last})
+      trainer->turn();
+    return last.running();
+  });
+  CHECK(cursor_given(last) == 'f');
+}
+
+TEST_CASE("a client that has not taken the whole model over joins again at the next daemon") {
+  Daemon daemon;
+  Trainer first(1, std::chrono::microseconds(0));
+  Trainer late(9, std::chrono::microseconds(0));
+  daemon.attach(first);
+  daemon.run_until([&] {
+    first.turn();
+    return first.trained();
+  });
+  daemon.attach(late);
+  daemon.job().end();
+  const auto state_of = [](const Trainer& trainer) {
+    return static_cast<layout::RunState>(trainer.memory().header().state.load());
+  };
+  CHECK(state_of(first) == layout::RunState::detached);
+  CHECK(state_of(late) == layout::RunState::joining);
 }
 
 TEST_CASE("a daemon that ends while its clients come back leaves word of all of them") {

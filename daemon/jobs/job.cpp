@@ -243,7 +243,7 @@ std::expected<void, AttachRefusal> Job::check(const ClientMemory& memory) const 
   if (ended_ || leaving_ ||
       (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)))
     return cannot_attach(AttachStatus::stopping, "this daemon is stopping");
-  if (memory.lean() || replica_.lean()) {
+  if (memory.lean() || replica_.lean_window() > 0) {
     return cannot_attach(
         AttachStatus::limit_reached,
         fmt::format("job {} has another client here, and lean memory is for one client of a job and node: "
@@ -506,7 +506,7 @@ void Job::warn_of_strangers() {
 }
 
 void Job::warn_of_clock() {
-  const auto& claim = replica_.disbelieved_clock();
+  const auto& claim = replica_.job_clock().disbelieved();
   if (!claim || claim->node == disbelieved_) return;
   disbelieved_ = claim->node;
   host_.log().warn(
@@ -608,7 +608,7 @@ void Job::measure_time_taken(TimeUs now_us) {
 void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
-  global_clock_ = std::max(global_clock_, replica_.global_clock());
+  global_clock_ = std::max({global_clock_, clock(), replica_.job_clock().value()});
   warn_of_clock();
   const ClientMemory::Statistics statistics{
       .global_clock = global_clock_,
@@ -617,7 +617,7 @@ void Job::tell_clients() {
       .bytes_sent = counters.payload_bytes_sent,
       .bytes_received = payload_bytes_received_,
       .consensus = replica_.fragments().consensus(),
-      .age_samples = replica_.age_samples(),
+      .age_samples = replica_.fragments().age_samples(clock()),
       .unresolved = counters.unresolved,
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
@@ -668,7 +668,7 @@ JobStatus Job::status() const {
     status.steps += client->memory().steps();
   }
   status.clock = clock();
-  status.global_clock = replica_.global_clock();
+  status.global_clock = std::max(clock(), replica_.job_clock().value());
   status.elements = description_.elements;
   status.fragments = description_.fragments;
   status.neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners());
@@ -686,7 +686,7 @@ JobStatus Job::status() const {
   status.wide_blocks = counters.wide_blocks;
   status.payload_bytes_sent = counters.payload_bytes_sent;
   status.payload_bytes_received = payload_bytes_received_;
-  status.age_samples = static_cast<double>(replica_.age_samples());
+  status.age_samples = static_cast<double>(replica_.fragments().age_samples(clock()));
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
   status.fragments_pulled = beginning_.fragments_pulled();
   status.donors = beginning_.donors();

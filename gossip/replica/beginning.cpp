@@ -169,7 +169,7 @@ void Beginning::finish_pull(const NodeId& from, const PullReply& reply) {
 
 /// Keeps values for which there is no room yet in lean memory; few of them. What is dropped is asked for again.
 void Beginning::hold_back(const NodeId& from, PullReply&& reply) {
-  const std::size_t most = replica_.lean() ? replica_.lean_window() : replica_.fragment_count();
+  const std::size_t most = replica_.lean_window() > 0 ? replica_.lean_window() : replica_.fragment_count();
   if (pulls_held_back_.size() < most) pulls_held_back_.emplace_back(from, std::move(reply));
 }
 
@@ -189,7 +189,7 @@ void Beginning::read_next() {
   const std::uint32_t f = restoring.next;
   if (f == replica_.fragment_count()) return restored();
   // A fragment that an earlier daemon already gave to the client is read for the check only.
-  const bool only_check = is_given(f) || (replica_.lean() && !restoring.checked);
+  const bool only_check = is_given(f) || (replica_.lean_window() > 0 && !restoring.checked);
   restoring.waits_for_room = !only_check && !replica_.begin_taking(f);
   if (restoring.waits_for_room) return;
   float* const target = only_check ? nullptr : replica_.buffers(f).begin_replace();
@@ -203,7 +203,7 @@ void Beginning::read(const Saved& saved, std::uint32_t f, const float* target, c
   auto* restoring = std::get_if<Restoring>(&stage_);
   if (job_.is_gone() || restoring == nullptr || restoring->saved.front() != saved) return;
   if (!problem.empty()) return restore_failed(problem);
-  if (target != nullptr && replica_.lean()) give(f);
+  if (target != nullptr && replica_.lean_window() > 0) give(f);
   work_.set_fragments_pulled(++restoring->next);
   read_next();
 }
@@ -229,13 +229,13 @@ void Beginning::restored() {
   if (!restoring.checked) {
     if (auto checked = saved->check(); !checked) return restore_failed(checked.error());
   }
-  if (replica_.lean() && !std::exchange(restoring.checked, true)) {
+  if (replica_.lean_window() > 0 && !std::exchange(restoring.checked, true)) {
     if (auto again = saved->rewind(); !again) return restore_failed(again.error());
     restoring.next = 0;
     return read_next();
   }
   stage_ = Over{};
-  for (std::uint32_t f = 0; f < replica_.fragment_count() && !replica_.lean(); ++f) {
+  for (std::uint32_t f = 0; f < replica_.fragment_count() && replica_.lean_window() == 0; ++f) {
     if (!is_given(f)) give(f);
   }
   take_over(saved->clock(), saved->cursor());

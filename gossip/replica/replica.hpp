@@ -61,7 +61,6 @@ class Replica {
   void take_settings(const JobSettings& settings, Actions& out);
   /// The record of its exchanges, for the code that stores it or takes it over.
   [[nodiscard]] ExchangeBook& book() { return data_.book; }
-  [[nodiscard]] const ExchangeBook& book() const { return data_.book; }
   /// The last exchanges of a fragment that an earlier daemon began. Call it after book().remember().
   void remember(std::uint32_t f, const OwnHalves& halves) { initiator_.remember(f, halves); }
 
@@ -92,7 +91,6 @@ class Replica {
   /// At most `window` fragments, 2 or more, have memory at once. Fragments that are not empty have memory already. Call
   /// this first.
   void keep_lean(std::size_t window);
-  [[nodiscard]] bool lean() const { return client_.is_lean(); }
   /// 0: the memory is not lean.
   [[nodiscard]] std::size_t lean_window() const { return client_.window(); }
 
@@ -138,13 +136,9 @@ class Replica {
   [[nodiscard]] const Neighbours& neighbours() const { return data_.neighbours; }
   [[nodiscard]] const Pace& pace() const { return data_.pace; }
   [[nodiscard]] const Tracer& tracer() const { return data_.tracer; }
-  /// The job clock, from the claims of neighbours that are believed (gossip/replica/job_clock.hpp). It never goes back.
-  [[nodiscard]] std::uint64_t global_clock() const { return std::max(data_.clock, job_clock_.value()); }
-  /// A neighbour's clock that is too far ahead of all others to be believed, as of the last tick.
-  [[nodiscard]] const std::optional<JobClock::Claim>& disbelieved_clock() const { return job_clock_.disbelieved(); }
+  /// The job's clock as neighbours claim it, and who is not believed. This replica's own clock may be further.
+  [[nodiscard]] const JobClock& job_clock() const { return job_clock_; }
   [[nodiscard]] std::size_t in_flight() const { return initiator_.in_flight(); }
-  /// By how many samples the oldest publication is behind the clock.
-  [[nodiscard]] std::uint64_t age_samples() const { return data_.fragments.age_samples(data_.clock); }
   /// Reports of the neighbours that run the job or have linked, by id.
   [[nodiscard]] std::vector<PartnerReport> partner_reports() const;
 

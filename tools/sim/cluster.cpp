@@ -86,6 +86,7 @@ class Cluster::Machine : public ExchangeMemory,
   void store_parts(std::uint32_t f, const FragmentBuffers& buffers) override {
     FragmentParts& word = client().words[f];
     if (word.with_client || word.generation != buffers.parts().generation) return;
+    if (word.commits != buffers.parts().commits) check_successor(f, buffers.parts().commits);
     const bool adopted = buffers.parts().replace && !word.replace;
     word = buffers.parts();
     if (adopted) cluster_.say({.kind = Event::Kind::adopted, .node = i_, .fragment = f});
@@ -193,6 +194,22 @@ class Cluster::Machine : public ExchangeMemory,
 
  private:
   [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
+  /// The daemon may die as soon as the word counts: what a successor needs to know of this commit is stored before.
+  void check_successor(std::uint32_t f, std::uint32_t commits) {
+    const auto found = under_way_.find(f);
+    if (found == under_way_.end() || found->second.kind == Event::Kind::outer) return;
+    const Event& event = found->second;
+    const KeptExchanges& kept = client().kept;
+    if (event.kind == Event::Kind::concluded) {
+      const gossip::OwnHalves& halves = kept.own_halves.at(f);
+      GOSSAMER_CHECK(std::ranges::count(halves, gossip::OwnHalf{event.exchange.counter, commits}) == 1);
+      return;
+    }
+    const auto record =
+        std::ranges::find_if(kept.records, [&](const auto& item) { return item.second.id == event.exchange; });
+    GOSSAMER_CHECK(record != kept.records.end());
+    GOSSAMER_CHECK((event.kind == Event::Kind::undone ? record->second.undone : record->second.commits) == commits);
+  }
   /// Only lean memory lacks room for a fragment; elsewhere its publication stays. Returns an errno value.
   int make_room(std::uint32_t f) { return cluster_.options_.lean_window > 0 ? provide(f) : 0; }
   [[nodiscard]] bool goes_wrong(double probability) { return probability > 0 && chance(cluster_.random_, probability); }

@@ -1031,6 +1031,25 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
   CHECK(lone.replica->book().take_given_up() == std::vector<std::uint64_t>{under_way.counter});
 }
 
+TEST_CASE("a replica that has trained since it agreed with a partner agrees with nobody any more", "[replica]") {
+  const std::uint64_t trained = GENERATE(0, 5);
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  JobInfo finishes = Lone::info(ReplicaState::running);
+  finishes.finishing = Finishing::begun;
+  lone.hear(1, finishes);
+  lone.replica->set_finishing(true, lone.now_us, lone.out);
+  ExchangeRequest equal = lone.request();
+  equal.values = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements));
+  lone.ask(1, std::move(equal));
+  lone.work();
+  const EndAgreement& agreement = lone.replica->fragments()[0].agreement;
+  REQUIRE(agreement.has(node_id(1)));
+  lone.replica->want_publication(0, lone.out);
+  lone.publish(trained);
+  CHECK(agreement.has(node_id(1)) == (trained == 0));
+}
+
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);

@@ -356,18 +356,16 @@ void Replica::received(const NodeId& from, Message&& message, TimeUs now_us, Act
                    if (initiator_.reply(from, std::move(reply), now_us, out) && !data_.fragments[f].is_held())
                      go_on(f, now_us, out);
                  },
-                 [&](const ExchangeAck& ack) { acknowledged(from, ack, now_us, out); },
+                 [&](const ExchangeAck& ack) {
+                   const auto f = responder_.acknowledged(from, ack);
+                   if (f && !data_.fragments[*f].is_held()) go_on(*f, now_us, out);
+                 },
                  [&](const ExchangeInquiry& inquiry) { initiator_.inquired(from, inquiry, out); },
                  [&](const JobInfo& info) { hear(from, info, out); },
                  [&](const PullRequest& request) { pull(from, request, now_us, out); },
                  [](const auto&) {},
              },
              message);
-}
-
-void Replica::acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs now_us, Actions& out) {
-  const auto f = responder_.acknowledged(from, ack);
-  if (f && !data_.fragments[*f].is_held()) go_on(*f, now_us, out);
 }
 
 void Replica::take_settings(const JobSettings& settings, Actions& out) {
@@ -436,7 +434,7 @@ bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Ac
   if (!has_model(data_.phase) || data_.fragments[f].is_quarantined()) return false;
   data_.fragments[f].waiting.copy_clock = least_clock;
   // In lean memory a publication is dropped if it is not used at once.
-  const std::uint32_t end = std::min(f + (lean() ? 1 : copies_ahead), data_.fragments.count());
+  const std::uint32_t end = std::min(f + (client_.is_lean() ? 1 : copies_ahead), data_.fragments.count());
   for (std::uint32_t next = f; next < end; ++next) {
     const Fragment& fragment = data_.fragments[next];
     if (fragment.publication_clock < least_clock || fragment.buffers.empty()) client_.want_publication(next, out);
@@ -527,7 +525,7 @@ void Replica::end_the_old(TimeUs now_us, Actions& out) {
 }
 
 void Replica::look_after_window(TimeUs now_us, Actions& out) {
-  if (!lean()) return;
+  if (!client_.is_lean()) return;
   const std::vector<std::uint32_t> provided(client_.provided().begin(), client_.provided().end());
   for (const std::uint32_t f : provided) {
     responder_.turn_down_in_vain(data_.fragments[f], now_us, out);

@@ -61,6 +61,7 @@ class Replica {
   void take_settings(const JobSettings& settings, Actions& out);
   /// The record of its exchanges, for the code that stores it or takes it over.
   [[nodiscard]] ExchangeBook& book() { return data_.book; }
+  [[nodiscard]] const ExchangeBook& book() const { return data_.book; }
   /// The last exchanges of a fragment that an earlier daemon began. Call it after book().remember().
   void remember(std::uint32_t f, const OwnHalves& halves) { initiator_.remember(f, halves); }
 
@@ -156,7 +157,6 @@ class Replica {
   void outer_done(std::uint32_t f, const OuterTask::Result& result, Actions& out);
   void hear(const NodeId& from, const JobInfo& info, Actions& out);
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
-  void acknowledged(const NodeId& from, const ExchangeAck& ack, TimeUs now_us, Actions& out);
   void tell_neighbours(Actions& out) const;
   /// Checks how far finishing has come, and tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);

@@ -250,14 +250,19 @@ class Trial {
 /// Kills a daemon before each of its stores. Returns how many there are in a run that nobody kills.
 std::uint64_t kill_at_each_store(bool joins, bool lean) {
   const auto run = [&](Trial& trial) { return joins ? trial.run_joining() : trial.run(); };
-  Trial whole(Conduct::as_built, 0, joins, lean);
-  REQUIRE(run(whole) == "");
-  if (!joins && !lean) CHECK(whole.exchanges() >= 2 * fragments);
-  const std::uint64_t stores = whole.stores();
+  std::uint64_t stores = 0;
+  std::vector<std::uint64_t> stores_before;
+  {
+    Trial whole(Conduct::as_built, 0, joins, lean);
+    REQUIRE(run(whole) == "");
+    if (!joins && !lean) CHECK(whole.exchanges() >= 2 * fragments);
+    stores = whole.stores();
+    stores_before = whole.stores_before();
+  }
   REQUIRE(stores < 5'000);
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += kill_stride) {
-    Trial trial(Conduct::as_built, kill_at, joins, lean, whole.stores_before());
+    Trial trial(Conduct::as_built, kill_at, joins, lean, stores_before);
     std::string found = run(trial);
     if (found.empty() && !trial.killed()) found = "not killed";
     if (!found.empty()) faults[found].push_back(kill_at);

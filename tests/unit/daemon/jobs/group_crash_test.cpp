@@ -323,18 +323,23 @@ constexpr std::uint64_t most_stores_of_successor = 120;
 /// Faults found in trials with a kill at every `stride`-th store, by what they are. The clients come back in each of
 /// the ways in turn. `again`: not 0: the successor is killed as well, at stores that this number chooses.
 std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride, std::uint64_t again = 0) {
-  Trial whole(way, 0);
-  REQUIRE(whole.run() == "");
-  REQUIRE(whole.trained());
-  if (way.with_b) CHECK(whole.exchanges() >= 2 * fragments);
-  const std::uint64_t stores = whole.stores();
+  std::uint64_t stores = 0;
+  std::vector<std::uint64_t> stores_before;
+  {
+    Trial whole(way, 0);
+    REQUIRE(whole.run() == "");
+    REQUIRE(whole.trained());
+    if (way.with_b) CHECK(whole.exchanges() >= 2 * fragments);
+    stores = whole.stores();
+    stores_before = whole.stores_before();
+  }
   REQUIRE(stores < 5'000);
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
     way.back =
         static_cast<Back>(kill_at / stride % (again > 0 ? 2 : ways_back));  // who is late has not met the successor
     if (again > 0) way.kill_again_at = 1 + (kill_at * 2654435761 + again * 40503) % most_stores_of_successor;
-    Trial trial(way, kill_at, whole.stores_before());
+    Trial trial(way, kill_at, stores_before);
     std::string found = trial.run();
     if (found.empty() && !trial.killed()) found = "not killed";
     if (!found.empty()) faults[found].push_back(kill_at);

@@ -93,14 +93,14 @@ class Stranger {
     connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id,
                                                         static_cast<int>(connections_.size())));
   }
-  /// Waits until each has completed its handshake or was closed.
-  void settle() {
+  /// Waits until each has completed its handshake or was closed; `closed`: until each was closed.
+  void settle(bool closed = false) {
     const auto deadline = Clock::now() + patience;
     while (Clock::now() < deadline) {
       bool settled = true;
       for (const auto& connection : connections_) {
         connection->look();
-        settled = settled && (connection->secured || connection->ended);
+        settled = settled && (connection->ended || (connection->secured && !closed));
       }
       if (settled) return;
       std::this_thread::sleep_for(poll_step);
@@ -156,6 +156,7 @@ void hold(Stranger& stranger, int count) {
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {
   }
+  stranger.settle(/*closed=*/true);
 }
 
 int fail(const std::string& message) {

@@ -1,7 +1,7 @@
 """A job's settings: changed at one node, they hold at all, for who comes later, and after daemons have died."""
 
 import unittest
-from typing import Dict, List
+from typing import Dict
 
 import numpy as np
 
@@ -18,8 +18,8 @@ class JobSettings(SystemTest):
 
     def wait_for(self, settings: Dict[str, str], codec: str) -> None:
         def have() -> bool:
-            jobs: List[Dict] = [client.job() for client in self.clients]
-            return all((job["settings"]["values"], job["codec"]) == (settings, codec) for job in jobs)
+            jobs = [client.node.job(JOB) for client in self.clients]  # none: its daemon has just begun
+            return all(job and (job["settings"]["values"], job["codec"]) == (settings, codec) for job in jobs)
 
         self.step_until(have, f"all nodes have {settings}")
 

@@ -364,6 +364,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   std::vector<FragmentBuffers> fragments;
   for (std::uint32_t f = 0; f < fragments_; ++f) {
     auto& three = node.client.buffers[f];
+    GOSSAMER_CHECK(node.client.words[f].empty || node.client.paged[f]);
     fragments.emplace_back(std::array<float*, 3>{three[0].data(), three[1].data(), three[2].data()},
                            padded_of(f) / block_elements, node.client.words[f]);
   }

@@ -1050,6 +1050,26 @@ TEST_CASE("a replica that has trained since it agreed with a partner agrees with
   CHECK(agreement.has(node_id(1)) == (trained == 0));
 }
 
+TEST_CASE("what was asked for twice and is refused as too old is never taken: a copy may have been answered",
+          "[replica]") {
+  Lone lone({.in_flight = 1});
+  lone.meet(1);
+  lone.tick();
+  lone.work();
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  const ExchangeRequest& request = requests[0].second;
+  lone.replica->link_up(node_id(1), lone.out);  // it is sent again
+  ExchangeReply refused = Lone::reply_to(request, ReplyStatus::refused);
+  refused.reason = RefuseReason::expired;
+  lone.hear(1, refused);
+  lone.out.send.clear();
+  lone.hear(1, ExchangeInquiry{request.counter, {7, 9}, 0});
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+}
+
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);

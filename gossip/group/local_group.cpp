@@ -108,7 +108,10 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool 
 
 Take LocalGroup::take_of(const Slot& slot) {
   if (slot.quarantined) return Take::check;  // the progress came from values that are not finite
-  return slot.untaken ? Take::progress : Take::nothing;
+  if (slot.untaken) return Take::progress;
+  // A former daemon may have found NaN in what is not to be taken. The first correction is made from it.
+  const bool first = slot.changes == never_offered && !slot.replacing && !slot.apart;
+  return first ? Take::check : Take::nothing;
 }
 
 /// Number of clients whose mean y is: those that take part and are not quarantined.

@@ -394,6 +394,10 @@ void Node::finish_stop_if_idle() {
   std::exchange(stopped_, nullptr)();
 }
 
+nlohmann::json not_attached(const std::string& job) {
+  return {{"error", fmt::format("no training process of a job \"{}\" is attached here", job)}};
+}
+
 /// checkpoint {job} begins a checkpoint and answers its number. checkpoint_status {job} answers how the latest finished
 /// attempt ended. import {job} answers the folder for a file to import, if the job does not run.
 nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
@@ -405,7 +409,7 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
                                   "on all nodes, import, and start those of this node first; or choose another job",
                                   name)}};
   }
-  if (job == nullptr) return {{"error", fmt::format("no training process of a job \"{}\" is attached here", name)}};
+  if (job == nullptr) return not_attached(name);
   if (request.at("command") == "checkpoint") {
     const auto number = job->request_checkpoint();
     if (!number) return {{"error", number.error()}};
@@ -423,8 +427,7 @@ nlohmann::json Node::answer_checkpoint(const nlohmann::json& request) {
 nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
   Job* job = job_named(job_name_hash(name));
-  if (job == nullptr || job->client_gone())
-    return {{"error", fmt::format("no training process of a job \"{}\" is attached here", name)}};
+  if (job == nullptr || job->client_gone()) return not_attached(name);
   std::vector<JobSetting> changes;
   for (const auto& [key, value] : request.at("values").items())
     changes.push_back({key, value.get<std::string>()});

@@ -153,9 +153,8 @@ struct JobSetting {
   friend auto operator<=>(const JobSetting&, const JobSetting&) = default;
 };
 
-/// What all replicas of a job share. They change as a whole, and the largest wins: the newest version, and among
-/// changes made at the same time the one of the larger author. So all nodes come to the same, in whatever order they
-/// hear.
+/// The settings that all replicas of a job share. They change as a whole. The newest version wins, and of changes made
+/// at the same time the one of the larger author. So all nodes come to the same settings, in whatever order they hear.
 struct JobSettings {
   std::uint64_t version = 0;  ///< 0: nobody has given any
   NodeId author = {};

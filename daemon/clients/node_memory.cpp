@@ -256,7 +256,7 @@ JobSettings NodeMemory::settings() const {
   JobSettings settings{.version = slot.version, .author = slot.author};
   std::istringstream lines(std::string(slot.lines, std::min<std::size_t>(slot.bytes, sizeof(slot.lines))));
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t equals = std::min(line.find('='), line.size() - 1);
+    const std::size_t equals = line.find('=');
     settings.values.push_back({line.substr(0, equals), line.substr(equals + 1)});
   }
   return settings;

@@ -522,8 +522,8 @@ std::string commented_defaults() {
                  "Configuration of gossamerd. Every option has a working default, which is what stands here: keep only "
                  "what you change. `gossamerd --check-config` says what is wrong with a file; `systemctl reload "
                  "gossamerd` or SIGHUP takes over the options marked \"on reload\", the others need a restart. "
-                 "`gossamerctl job set` gives a "
-                 "job its own values of the options marked so, which then hold at all its nodes.");
+                 "`gossamerctl job set` gives a job its own values of the options marked so, which then hold at all "
+                 "its nodes.");
   for (const OptionSection& section : sections) {
     out += '\n';
     append_wrapped(out, section.text);

@@ -59,6 +59,11 @@ SettingsStatus status_of(const JobSettings& settings) {
   return status;
 }
 
+/// The largest clock of any replica of the job that is known and believed.
+std::uint64_t global_clock(const gossip::Replica& replica) {
+  return std::max(replica.clock(), replica.job_clock().value());
+}
+
 PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us) {
   const double exchanged_s = static_cast<double>(now_us - report.exchanged_us) / us_per_s;
   return {.node = report.node.full(),
@@ -491,28 +496,26 @@ void Job::received(const NodeId& from, Message&& message) {
   decide([&](Actions& out) { replica_.received(from, std::move(message), now_us, out); });
   if (!info) return;
   if (options_.settings() != replica_.settings()) apply_options();
-  warn_of_strangers();
+  warn_of_neighbours();
   beginning_.info(from, *info);
 }
 
-void Job::warn_of_strangers() {
-  const auto& stranger = replica_.neighbours().layout_stranger();
-  if (!stranger || stranger == warned_of_) return;
-  warned_of_ = stranger;
-  host_.log().warn(
-      "job {}: node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and "
-      "order of the tensors must be the same; start one of them with another job name, or the same model",
-      name(), stranger->brief());
-}
-
-void Job::warn_of_clock() {
-  const auto& claim = replica_.job_clock().disbelieved();
-  if (!claim || claim->node == disbelieved_) return;
-  disbelieved_ = claim->node;
-  host_.log().warn(
-      "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
-      "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
-      name(), claim->node.brief(), claim->clock);
+/// Says once who runs another layout under the job's name, and whose clock is not believed.
+void Job::warn_of_neighbours() {
+  if (const auto& stranger = replica_.neighbours().layout_stranger(); stranger && stranger != warned_of_) {
+    warned_of_ = stranger;
+    host_.log().warn(
+        "job {}: node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types "
+        "and order of the tensors must be the same; start one of them with another job name, or the same model",
+        name(), stranger->brief());
+  }
+  if (const auto& claim = replica_.job_clock().disbelieved(); claim && claim->node != disbelieved_) {
+    disbelieved_ = claim->node;
+    host_.log().warn(
+        "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
+        "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
+        name(), claim->node.brief(), claim->clock);
+  }
 }
 
 /// Enters the running state once the model is decided on and the client has taken all of it over.
@@ -608,8 +611,8 @@ void Job::measure_time_taken(TimeUs now_us) {
 void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
-  global_clock_ = std::max({global_clock_, clock(), replica_.job_clock().value()});
-  warn_of_clock();
+  global_clock_ = std::max(global_clock_, global_clock(replica_));
+  warn_of_neighbours();
   const ClientMemory::Statistics statistics{
       .global_clock = global_clock_,
       .neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners()),
@@ -617,7 +620,7 @@ void Job::tell_clients() {
       .bytes_sent = counters.payload_bytes_sent,
       .bytes_received = payload_bytes_received_,
       .consensus = replica_.fragments().consensus(),
-      .age_samples = replica_.fragments().age_samples(clock()),
+      .age_samples = replica_.fragments().age_samples(replica_.clock()),
       .unresolved = counters.unresolved,
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
@@ -668,7 +671,7 @@ JobStatus Job::status() const {
     status.steps += client->memory().steps();
   }
   status.clock = clock();
-  status.global_clock = std::max(clock(), replica_.job_clock().value());
+  status.global_clock = global_clock(replica_);
   status.elements = description_.elements;
   status.fragments = description_.fragments;
   status.neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners());
@@ -686,7 +689,7 @@ JobStatus Job::status() const {
   status.wide_blocks = counters.wide_blocks;
   status.payload_bytes_sent = counters.payload_bytes_sent;
   status.payload_bytes_received = payload_bytes_received_;
-  status.age_samples = static_cast<double>(replica_.fragments().age_samples(clock()));
+  status.age_samples = static_cast<double>(replica_.fragments().age_samples(replica_.clock()));
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
   status.fragments_pulled = beginning_.fragments_pulled();
   status.donors = beginning_.donors();

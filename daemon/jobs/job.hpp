@@ -176,8 +176,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
   void apply_options();
-  void warn_of_strangers();
-  void warn_of_clock();
+  void warn_of_neighbours();
 
   JobHost& host_;
   JobInfo description_;

@@ -157,7 +157,7 @@ struct PartnerStatus {
   std::uint32_t quarantined_fragments = 0;  ///< fragments in which it holds NaN or infinity, as it said when last asked
 };
 
-/// What all replicas of a job share.
+/// The settings that all replicas of a job share.
 struct SettingsStatus {
   std::uint64_t version = 0;  ///< 0: nobody has given any
   std::map<std::string, std::string> values = {};

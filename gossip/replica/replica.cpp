@@ -560,14 +560,14 @@ void Replica::check_invariants() const {
   GOSSAMER_CHECK(data_.leaving.has_value() == (data_.phase == Phase::leaving));
 }
 
-void Replica::check_places() const {
+void check_places(const Replica& replica) {
   std::size_t in_work = 0;
-  for (const Fragment& fragment : data_.fragments) {
+  for (const Fragment& fragment : replica.fragments()) {
     const bool works = std::holds_alternative<stage::Answering>(fragment.stage) ||
                        std::holds_alternative<stage::Undoing>(fragment.stage);
     in_work += fragment.waiting.undo.size() + (works ? 1 : 0);
   }
-  GOSSAMER_CHECK(data_.book.replies().places_in_work() == in_work);
+  GOSSAMER_CHECK(replica.book().replies().places_in_work() == in_work);
 }
 
 }  // namespace gossamer::gossip

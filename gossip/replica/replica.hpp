@@ -121,9 +121,6 @@ class Replica {
   void tick(TimeUs now_us, Actions& out, bool all_dialled = true);
   /// Checks the invariants after each event; ends the process if one does not hold.
   void check_invariants() const;
-  /// The same for the places of replies: each is free, or has a reply, or an answer or an undo under way. It takes
-  /// longer, since it goes through all replies.
-  void check_places() const;
 
   // --- for the executor
   [[nodiscard]] HeldFragment held(std::uint32_t f);
@@ -137,6 +134,8 @@ class Replica {
   [[nodiscard]] const Neighbours& neighbours() const { return data_.neighbours; }
   [[nodiscard]] const Pace& pace() const { return data_.pace; }
   [[nodiscard]] const Tracer& tracer() const { return data_.tracer; }
+  /// Samples that this replica has seen.
+  [[nodiscard]] std::uint64_t clock() const { return data_.clock; }
   /// The job's clock as neighbours claim it, and who is not believed. This replica's own clock may be further.
   [[nodiscard]] const JobClock& job_clock() const { return job_clock_; }
   [[nodiscard]] std::size_t in_flight() const { return initiator_.in_flight(); }
@@ -178,5 +177,9 @@ class Replica {
   TimeUs info_sent_us_ = 0;
   bool ask_at_once_ = false;  ///< ask initiators about orphaned replies at the next tick
 };
+
+/// Checks that each place for a reply is free, or has a reply, or an answer or an undo under way; ends the process if
+/// not. Goes through all replies.
+void check_places(const Replica& replica);
 
 }  // namespace gossamer::gossip

@@ -41,8 +41,8 @@ struct AttachmentStatus {
   bool rejected_for_good = false;          ///< the last answer was a refusal that will not change by waiting
   std::array<std::uint8_t, 16> node_id{};  ///< id of the daemon that accepted last
   std::string message;                     ///< why no daemon has the run; while attached, why it is pinned, or empty
-  std::chrono::steady_clock::time_point
-      lost_at{};  ///< when the last attachment ended; has a meaning while there is none
+  /// When the last attachment ended, if there is none now.
+  std::chrono::steady_clock::time_point lost_at{};
 };
 
 /// The further things that a run on a GPU hands over.

@@ -53,7 +53,8 @@ class StoreTrap {
     protect(stretch, false, PROT_READ);
     protect(stretch, true, PROT_READ);
   }
-  /// What was let through is watched again. Of a short run the second store that counts is its end.
+  /// Watches again the pages that the run was let through to. If the run was short, its second store that counts is
+  /// here.
   static void end_run() {
     if (step_through_ && run_ > 0) {
       stores_->fetch_sub(1);

@@ -19,4 +19,12 @@ namespace gossamer::ctl {
   return object.contains(name) ? safe_text(object.at(name).get<std::string>()) : lacking;
 }
 
+/// A job's settings as NAME=VALUE, each behind a space. Safe to print.
+[[nodiscard]] inline std::string settings_text(const nlohmann::json& values) {
+  std::string text;
+  for (const auto& [name, value] : values.items())
+    text += " " + safe_text(name) + "=" + safe_text(value.get<std::string>());
+  return text;
+}
+
 }  // namespace gossamer::ctl

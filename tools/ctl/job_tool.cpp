@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tools/ctl/commands.hpp"
-#include "tools/ctl/format.hpp"
+#include "tools/ctl/fields.hpp"
 
 namespace gossamer::ctl {
 namespace {
@@ -27,10 +27,9 @@ JsonAnswer change_of(const std::vector<std::string>& assignments) {
 }
 
 std::string settings_words(const json& answer, bool) {
-  std::string text = fmt::format("version {}:", answer.at("version").get<std::uint64_t>());
-  for (const auto& [name, value] : answer.at("values").items())
-    text += fmt::format(" {}={}", safe_text(name), safe_text(value.get<std::string>()));
-  return text + (answer.at("values").empty() ? " no settings, each node's own options hold\n" : "\n");
+  const std::string settings = settings_text(answer.at("values"));
+  return fmt::format("version {}:{}\n", answer.at("version").get<std::uint64_t>(),
+                     settings.empty() ? " no settings, each node's own options hold" : settings);
 }
 
 }  // namespace

@@ -235,10 +235,7 @@ std::string jobs_table(const json& answer, bool colour) {
   std::string text = table.render(colour) + processes_table(answer, colour);
   for (const json& entry : answer.at("jobs")) {
     const Members job{entry};
-    std::string settings;
-    const json given = entry.value("settings", json::object()).value("values", json::object());
-    for (const auto& [name, value] : given.items())
-      settings += fmt::format(" {}={}", safe_text(name), safe_text(value.get<std::string>()));
+    const std::string settings = settings_text(entry.value("settings", json::object()).value("values", json::object()));
     if (!settings.empty()) text += fmt::format("{}: settings of all its nodes:{}\n", job.string("job"), settings);
     if (const std::string note = job.string("note"); !note.empty())
       text += fmt::format("{}: {}\n", job.string("job"), note);

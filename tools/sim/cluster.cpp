@@ -187,7 +187,7 @@ class Cluster::Machine : public ExchangeMemory,
     replica.check_invariants();
     if (++turns_ % 16 == 0) {  // these go through a thousand entries
       replica.book().replies().check_invariants();
-      replica.check_places();
+      gossip::check_places(replica);
     }
     cluster_.say({.kind = Event::Kind::turned, .node = i_});
   }
@@ -378,6 +378,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   }
   node.replica->book().replies().begin_after(node.seen);
   node.client.kept.restore(*node.replica, *node.executor, now_us());
+  follow_settings(i);
   node.joins = joins;
   if (joins) {
     node.beginning->search();
@@ -499,6 +500,7 @@ void Cluster::change_settings(std::size_t i, std::vector<JobSetting> values) {
   if (!node.replica) return;
   const JobSettings next{node.replica->settings().version + 1, id_of(i), std::move(values)};
   decide(i, [&](Actions& out) { node.replica->take_settings(next, out); });
+  follow_settings(i);
 }
 
 void Cluster::follow_settings(std::size_t i) {
@@ -827,7 +829,10 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
       out.send.push_back({sender, node.replica->own_info()});
     node.replica->received(sender, Message(message), now_us(), out);
   });
-  if (const auto* info = std::get_if<JobInfo>(&message)) node.beginning->info(sender, *info);
+  const auto* const info = std::get_if<JobInfo>(&message);
+  if (info == nullptr) return;
+  follow_settings(to);
+  node.beginning->info(sender, *info);
 }
 
 /// Answers as daemon/node.cpp does for a job that has no client there.

@@ -294,7 +294,6 @@ class Cluster {
   template <class Feed>
   void decide(std::size_t i, Feed feed) {
     nodes_[i].executor->decide(feed);
-    follow_settings(i);
   }
   /// Does what the job's settings say, as far as a node here knows them: codec.
   void follow_settings(std::size_t i);

@@ -1,5 +1,5 @@
-// What a simulated daemon leaves its successor: records of replies, which halves of its own exchanges are committed,
-// which exchanges it has given up, and the job's settings. It does what daemon/clients/reply_records.hpp and
+// The data that a simulated daemon leaves its successor: records of replies, which halves of its own exchanges are
+// committed, which exchanges it has given up, and the job's settings. It does what daemon/clients/reply_records.hpp and
 // daemon/clients/node_memory.hpp do in shared memory.
 
 #pragma once

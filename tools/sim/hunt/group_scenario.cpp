@@ -143,7 +143,7 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   void turned() override {
     replica->check_invariants();
     replica->book().replies().check_invariants();
-    replica->check_places();
+    gossip::check_places(*replica);
     group.check_invariants();
   }
   void lacking(gossip::Member& member, std::uint32_t lacking) override {

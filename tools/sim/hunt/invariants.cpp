@@ -226,7 +226,7 @@ void Invariants::turned(std::size_t i) {
     fail({.kind = Kind::turned, .node = i}, "settings: node {} has version {} after version {}", i, settings.version,
          nodes_[i].settings.version);
   }
-  nodes_[i].settings = settings;
+  if (nodes_[i].settings < settings) nodes_[i].settings = settings;
   nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
   nodes_[i].violations = cluster_.node(i).replica->counters().violations;
   check_bounds(i);

@@ -34,7 +34,7 @@ class Violation : public std::runtime_error {
   /// `text` is formatted with the values.
   template <class... Values>
   Violation(Trace::Concern concern, fmt::format_string<Values...> text, Values&&... values)
-      : std::runtime_error(fmt::format(text, std::forward<Values>(values)...)), concern_(std::move(concern)) {}
+      : std::runtime_error(fmt::format(text, std::forward<Values>(values)...)), concern_(concern) {}
   [[nodiscard]] const Trace::Concern& concern() const { return concern_; }
 
  private:

@@ -142,11 +142,19 @@ TEST_CASE("what a client of a job publishes while its session is broken counts o
 
 namespace {
 
-/// What a client's program has said where it is in its data.
+/// Does what a program does to say where it is in its data.
 void set_cursor(const Trainer& trainer, char value) {
   const std::byte cursor{static_cast<unsigned char>(value)};
   layout::store_slot(trainer.memory().header().own_cursor, trainer.memory().base + layout::cursors_offset,
                      {&cursor, 1});
+}
+/// The job's first client comes, and trains all it is to.
+void train_first(Daemon& daemon, Trainer& trainer) {
+  daemon.attach(trainer);
+  daemon.run_until([&] {
+    trainer.turn();
+    return trainer.trained();
+  });
 }
 char cursor_given(const Trainer& trainer) {
   const auto cursor = layout::load_slot(trainer.memory().header().job_cursor,
@@ -161,11 +169,7 @@ TEST_CASE("a client that comes to a job has the job's clock, and the cursor of t
   Trainer furthest(1, std::chrono::microseconds(0));
   Trainer second(1, std::chrono::microseconds(0));
   Trainer late(9, std::chrono::microseconds(0));
-  daemon.attach(furthest);
-  daemon.run_until([&] {
-    furthest.turn();
-    return furthest.trained();
-  });
+  train_first(daemon, furthest);
   daemon.attach(second);
   set_cursor(furthest, 'f');
   const std::uint64_t own = 7;  // trained alone, with a model that is given up
@@ -194,11 +198,7 @@ TEST_CASE("a client that has not taken the whole model over joins again at the n
   Daemon daemon;
   Trainer first(1, std::chrono::microseconds(0));
   Trainer late(9, std::chrono::microseconds(0));
-  daemon.attach(first);
-  daemon.run_until([&] {
-    first.turn();
-    return first.trained();
-  });
+  train_first(daemon, first);
   daemon.attach(late);
   daemon.job().end();
   const auto state_of = [](const Trainer& trainer) {

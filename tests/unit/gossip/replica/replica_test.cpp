@@ -973,7 +973,7 @@ TEST_CASE("a half that its initiator never took is undone, and what it took is n
   }
   CHECK(lone.replica->book().replies().orphans() == 0);
   CHECK(lone.replica->idle());
-  lone.replica->check_places();
+  check_places(*lone.replica);
 }
 
 TEST_CASE("an initiator says what has become of its exchanges, and its successor does", "[replica]") {

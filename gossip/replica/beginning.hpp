@@ -116,7 +116,7 @@ class Beginning {
   // --- steps
   /// Searches for saved models, then calls BeginningHost::begin(); at once if there is nowhere to search.
   void search();
-  /// Joins the nodes that run the job, with a model of this clock.
+  /// Joins the nodes that run the job. If there are none, it may begin with a model of this clock.
   void join(std::uint64_t clock);
   /// Nothing new is begun.
   void stop() { stage_ = Over{}; }

@@ -15,9 +15,9 @@ constexpr int max_failed_pulls = 8;
 
 }  // namespace
 
-Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
+Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
                  std::vector<std::uint32_t> fragment_blocks)
-    : options_(options), self_(self), job_(job), own_clock_(clock), clock_(clock) {
+    : options_(options), self_(self), job_(job), own_clock_(own_clock) {
   for (const std::uint32_t blocks : fragment_blocks)
     fragments_.push_back({.blocks = blocks});
 }

@@ -33,7 +33,8 @@ struct JoiningOptions {
 
 class Joining {
  public:
-  Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t clock,
+  /// `own_clock`: of the model that this node would begin with.
+  Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
           std::vector<std::uint32_t> fragment_blocks);
 
   struct Ask {
@@ -65,7 +66,7 @@ class Joining {
   [[nodiscard]] std::uint32_t fragments_pulled() const { return pulled_count_; }
   /// Number of donors that fragments are being pulled from.
   [[nodiscard]] std::uint32_t donors() const;
-  /// The clock of the model taken over, or the client's own if it begins.
+  /// The clock of the model taken over; 0: nothing was pulled.
   [[nodiscard]] std::uint64_t clock() const { return clock_; }
   /// The cursor that came with the model; empty if none did.
   [[nodiscard]] const std::vector<std::byte>& cursor() const { return cursor_; }
@@ -106,8 +107,8 @@ class Joining {
   JoiningOptions options_;
   NodeId self_;
   JobKey job_;
-  std::uint64_t own_clock_;  // clock of the client's model: others compare it with theirs, whatever has been pulled
-  std::uint64_t clock_;
+  std::uint64_t own_clock_;  // others compare it with theirs, whatever has been pulled
+  std::uint64_t clock_ = 0;
   std::vector<Fragment> fragments_;
   std::map<NodeId, Neighbour> neighbours_;
   std::uint32_t pulled_count_ = 0;

@@ -494,12 +494,15 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   initiator_.start_exchanges(now_us, out);
 }
 
-/// A replica that has no model yet does not look: its clock is that of its client's first model.
+/// A replica that joins has no model of the job yet: the clock it tells is of one that it may give up. So it does not
+/// look, and is not looked at.
 void Replica::look_at_clocks(TimeUs now_us) {
   if (data_.phase == Phase::joining) return;
   std::vector<JobClock::Claim> others;
   for (const auto& [node, neighbour] : data_.neighbours) {
-    if (neighbour.linked && neighbour.info.job == data_.description.job && neighbour.info.state != ReplicaState::absent)
+    const ReplicaState state = neighbour.info.state;
+    if (neighbour.linked && neighbour.info.job == data_.description.job && state != ReplicaState::absent &&
+        state != ReplicaState::joining)
       others.push_back({node, neighbour.info.clock});
   }
   job_clock_.look(now_us, data_.clock, std::move(others));

@@ -190,8 +190,10 @@ void Invariants::on(const Cluster::Event& event) {
       return client_died(i);
     case Kind::client_began:
       return client_began(i);
-    case Kind::training:
     case Kind::delivered:
+      if (const auto* reply = std::get_if<PullReply>(event.message)) pulled(i, *reply);
+      return;
+    case Kind::training:
     case Kind::daemon_began:
     case Kind::paused:
       return;
@@ -229,8 +231,17 @@ void Invariants::turned(std::size_t i) {
   if (nodes_[i].settings < settings) nodes_[i].settings = settings;
   nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
   nodes_[i].violations = cluster_.node(i).replica->counters().violations;
+  check_job_clock(i);
   check_bounds(i);
   check_lone_halves(cluster_.now_us());
+}
+
+void Invariants::check_job_clock(std::size_t i) {
+  const gossip::Replica& replica = *cluster_.node(i).replica;
+  if (replica.state() != ReplicaState::joining) furthest_clock_ = std::max(furthest_clock_, replica.clock());
+  if (replica.job_clock().value() <= furthest_clock_) return;
+  fail({.kind = Kind::turned, .node = i}, "clocks: node {} takes the job to be at {}, and no model has been beyond {}",
+       i, replica.job_clock().value(), furthest_clock_);
 }
 
 void Invariants::answered(const Cluster::Event& event) {
@@ -332,10 +343,30 @@ void Invariants::check_adopted(const Cluster::Event& event) const {
   }
 }
 
+void Invariants::pulled(std::size_t i, const PullReply& reply) {
+  if (reply.reason == RefuseReason::none) nodes_[i].donors_clocks.push_back(reply.clock);
+}
+
+void Invariants::forget_donors(std::size_t i) {
+  nodes_[i].donors_clocks.clear();
+  nodes_[i].clock_base = cluster_.node(i).client.clock_base;
+}
+
+/// The clock of a client that has taken over what it pulled is of that, and of no model that it has given up.
+void Invariants::check_clock_taken_over(const Cluster::Event& event) {
+  const Cluster::Client& client = cluster_.node(event.node).client;
+  const std::uint64_t clock = client.clock_base + client.clock;
+  const bool kept = client.clock_base == nodes_[event.node].clock_base || client.clock_base == 0;
+  const auto& donors = nodes_[event.node].donors_clocks;
+  if (!kept && std::ranges::find(donors, clock) == donors.end())
+    fail(event, "clocks: node {} begins with the clock {}, which no fragment had that it pulled", event.node, clock);
+  forget_donors(event.node);
+}
+
 /// A node that begins with a saved model begins with all of it, as it was saved.
 void Invariants::ran(const Cluster::Event& event) {
   const Cluster::SavedValues* saved = cluster_.began_with(event.node);
-  if (saved == nullptr) return;
+  if (saved == nullptr) return check_clock_taken_over(event);
   if (saved->damaged) fail(event, "restoring: node {} has begun with a damaged model", event.node);
   if (!std::ranges::equal(cluster_.whole(event.node), saved->values))
     fail(event, "restoring: node {} has not all of the model that it has begun with", event.node);
@@ -344,6 +375,7 @@ void Invariants::ran(const Cluster::Event& event) {
     fail(event, "restoring: the clock of node {} is {}, and that of its saved model {}", event.node,
          client.clock_base + client.clock, saved->clock);
   }
+  forget_donors(event.node);
 }
 
 void Invariants::let_go(std::size_t i) {
@@ -357,6 +389,7 @@ void Invariants::daemon_died(std::size_t i) {
   let_go(i);
   state.linked.clear();
   state.dead.clear();
+  forget_donors(i);
   for (std::uint32_t f = 0; f < cluster_.fragments() && state.client; ++f) {
     const Parts before = state.parts[f];
     const Parts after = measure(i, f);
@@ -388,6 +421,7 @@ void Invariants::client_began(std::size_t i) {
   nodes_[i].client_began_us = cluster_.now_us();
   nodes_[i].nan_allowed = false;
   nodes_[i].settings = {};
+  forget_donors(i);
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     nodes_[i].parts[f] = measure(i, f);
     account({}, nodes_[i].parts[f]);

@@ -10,6 +10,9 @@
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
 //   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
+//   clocks        A model that is taken over has a clock of its donors, or that which it was saved with. No node
+//   believes
+//                 the job to be further than any of its models has been.
 //   the end       The run is over for nobody while a program in its reach trains on (checked by the scenario).
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
@@ -90,6 +93,8 @@ class Invariants {
     std::uint64_t violations = 0;
     TimeUs resumed_us = 0;
     JobSettings settings = {};  ///< since its client began
+    std::uint64_t clock_base = 0;
+    std::vector<std::uint64_t> donors_clocks = {};  ///< of the fragments that came since it began to join
   };
   struct Exchange {
     std::size_t initiator = 0;
@@ -117,7 +122,10 @@ class Invariants {
   void undone(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
   void check_adopted(const Cluster::Event& event) const;
+  void pulled(std::size_t i, const PullReply& reply);
   void ran(const Cluster::Event& event);
+  void check_clock_taken_over(const Cluster::Event& event);
+  void forget_donors(std::size_t i);
   void let_go(std::size_t i);
   void daemon_died(std::size_t i);
   void client_died(std::size_t i);
@@ -130,6 +138,7 @@ class Invariants {
   /// Updates the ledger for a fragment that NaN adds or removes, or that changes otherwise than by an exchange.
   void account(const Parts& before, const Parts& after);
   void turned(std::size_t i);
+  void check_job_clock(std::size_t i);
   void check_bounds(std::size_t i) const;
   void check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const;
   [[nodiscard]] bool excused(const Exchange& exchange) const;
@@ -154,9 +163,10 @@ class Invariants {
   std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: told dead, or without a working link
   std::map<std::size_t, Times> ended_;                           ///< when the node's daemon or client ended
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
-  double ledger_ = 0;             ///< the expected sum over nodes, without lone halves
-  double rounding_ = 0;           ///< sum of squared roundings that exchanges may have caused
-  std::uint64_t unresolved_ = 0;  ///< counted by daemons that died
+  std::uint64_t furthest_clock_ = 0;  ///< of a replica that had a model of the job
+  double ledger_ = 0;                 ///< the expected sum over nodes, without lone halves
+  double rounding_ = 0;               ///< sum of squared roundings that exchanges may have caused
+  std::uint64_t unresolved_ = 0;      ///< counted by daemons that died
   std::uint64_t violations_ = 0;
   std::deque<ExchangeId> open_;  ///< answered exchanges, in order
   int most_lost_ = 0;            ///< the most lost messages of one exchange

@@ -100,7 +100,7 @@ TEST_CASE("alone, a newcomer begins with its own model", "[joining]") {
   one.tick(0, true);
   CHECK(one.out.finished);
   CHECK(one.out.take.empty());
-  CHECK(one.joining.clock() == 33);
+  CHECK(one.joining.clock() == 0);
   CHECK(one.joining.fragments_pulled() == 0);
   one.forget();
   one.tick(10 * us_per_s);
@@ -596,12 +596,15 @@ class Founding {
     act(i);
   }
   void tell(std::size_t from, std::size_t to) {
-    const bool joins = states_[from] == ReplicaState::joining;  // and says what its client's model has
-    const JobInfo told = info(states_[from], joins ? clocks_[from] : nodes_[from]->joining.clock());
+    const JobInfo told = info(states_[from], clock(from));
     post(from, to, [this, from, to, told] {
       nodes_[to]->hear(number(from), told);
       act(to);
     });
+  }
+  std::uint64_t clock(std::size_t i) const {
+    const bool took_over = states_[i] != ReplicaState::joining && nodes_[i]->joining.fragments_pulled() > 0;
+    return took_over ? nodes_[i]->joining.clock() : clocks_[i];
   }
   void act(std::size_t i) {
     const Joining::Actions actions = std::exchange(nodes_[i]->out, {});
@@ -623,7 +626,7 @@ class Founding {
     }
   }
   void give(std::size_t from, std::size_t to, std::uint32_t fragment) {
-    PullReply reply = values_of(fragment, 2, nodes_[from]->joining.clock());
+    PullReply reply = values_of(fragment, 2, clock(from));
     if (states_[from] != ReplicaState::running)
       reply = {.job = job, .fragment = fragment, .reason = RefuseReason::draining};
     post(from, to, [this, from, to, reply] {

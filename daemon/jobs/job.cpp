@@ -10,6 +10,7 @@
 #include "daemon/config/config_table.hpp"
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
+#include "gossip/validate.hpp"
 
 namespace gossamer::daemon {
 
@@ -57,11 +58,6 @@ SettingsStatus status_of(const JobSettings& settings) {
   for (const JobSetting& setting : settings.values)
     status.values[setting.name] = setting.value;
   return status;
-}
-
-/// The largest clock of any replica of the job that is known and believed.
-std::uint64_t global_clock(const gossip::Replica& replica) {
-  return std::max(replica.clock(), replica.job_clock().value());
 }
 
 PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us) {
@@ -167,8 +163,18 @@ void Job::remember() {
       replica_.remember(f, memory_.node()->own_halves(f));
   }
   memory_.node()->begin_given_up(replica_.book().given_up());
-  decide([&](Actions& out) { replica_.take_settings(memory_.node()->settings(), out); });
+  take_settings_over();
   memory_.node()->set_holder(memory_.first()->memory().inode());
+}
+
+/// Takes over the settings that a former daemon has left in the node's memory, unless somebody has spoiled them.
+void Job::take_settings_over() {
+  const JobSettings settings = memory_.node()->settings();
+  if (const auto fault = fault_of(settings)) {
+    return host_.log().warn(
+        "job {}: the node's memory holds settings that no daemon has written ({}): they are ignored", name(), *fault);
+  }
+  decide([&](Actions& out) { replica_.take_settings(settings, out); });
 }
 
 void Job::start() {
@@ -611,7 +617,7 @@ void Job::measure_time_taken(TimeUs now_us) {
 void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
-  global_clock_ = std::max(global_clock_, global_clock(replica_));
+  global_clock_ = std::max({global_clock_, clock(), replica_.job_clock().value()});
   warn_of_neighbours();
   const ClientMemory::Statistics statistics{
       .global_clock = global_clock_,
@@ -620,7 +626,7 @@ void Job::tell_clients() {
       .bytes_sent = counters.payload_bytes_sent,
       .bytes_received = payload_bytes_received_,
       .consensus = replica_.fragments().consensus(),
-      .age_samples = replica_.fragments().age_samples(replica_.clock()),
+      .age_samples = replica_.fragments().age_samples(clock()),
       .unresolved = counters.unresolved,
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
@@ -671,7 +677,7 @@ JobStatus Job::status() const {
     status.steps += client->memory().steps();
   }
   status.clock = clock();
-  status.global_clock = global_clock(replica_);
+  status.global_clock = std::max(clock(), replica_.job_clock().value());
   status.elements = description_.elements;
   status.fragments = description_.fragments;
   status.neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners());
@@ -689,7 +695,7 @@ JobStatus Job::status() const {
   status.wide_blocks = counters.wide_blocks;
   status.payload_bytes_sent = counters.payload_bytes_sent;
   status.payload_bytes_received = payload_bytes_received_;
-  status.age_samples = static_cast<double>(replica_.fragments().age_samples(replica_.clock()));
+  status.age_samples = static_cast<double>(replica_.fragments().age_samples(clock()));
   status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
   status.fragments_pulled = beginning_.fragments_pulled();
   status.donors = beginning_.donors();

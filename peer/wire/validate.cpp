@@ -113,31 +113,12 @@ Fault check(const ExchangeInquiry& inquiry) {
   return inquiry.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
 }
 
-bool is_setting_name(std::string_view name) {
-  return !name.empty() && name.size() <= max_setting_name_bytes &&
-         std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
-}
-
-Fault check(const JobSettings& settings) {
-  if (settings.version > max_settings_version) return "version of the settings out of bounds";
-  const auto& values = settings.values;
-  if (values.size() > max_job_settings) return "too many settings";
-  for (const JobSetting& setting : values) {
-    if (!is_setting_name(setting.name)) return "malformed name of a setting";
-    if (setting.value.empty() || !is_plain_text(setting.value, max_setting_value_bytes))
-      return "a setting's value is empty, too long or not plain UTF-8";
-  }
-  const auto not_ascending = [](const JobSetting& a, const JobSetting& b) { return a.name >= b.name; };
-  if (std::ranges::adjacent_find(values, not_ascending) != values.end()) return "settings are not in order";
-  return {};
-}
-
 Fault check(const JobInfo& info) {
   if (!is_plain_text(info.name, max_job_name_bytes)) return "job name is too long or not plain UTF-8";
   if (static_cast<std::uint8_t>(info.state) > static_cast<std::uint8_t>(ReplicaState::draining)) return "unknown state";
   if (info.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
-  if (const Fault fault = check(info.settings)) return fault;
+  if (const Fault fault = fault_of(info.settings)) return fault;
   if (info.fragment_elements == 0) {
     return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
   }
@@ -250,25 +231,6 @@ Fault check(const BulkAck& ack) {
   return {};
 }
 
-/// Length of the UTF-8 sequence at the start of `text` (RFC 3629: no overlong forms, no surrogates); 0 if there is
-/// none.
-std::size_t sequence_bytes(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = at(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned char next = at(1);
-  if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
-      (lead == 0xf4 && next > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
-
 }  // namespace
 
 std::optional<std::string_view> fault_of(const Message& message) {
@@ -289,20 +251,6 @@ std::optional<std::string_view> fault_of(const BulkPart& part) {
   if (part.header.size() > max_cut_header_bytes) return "the header of a message in parts is too large";
   if (part.payload_bytes() == 0) return "a part without payload";
   return {};
-}
-
-bool is_plain_text(std::string_view text, std::size_t max_bytes) {
-  if (text.size() > max_bytes) return false;
-  while (!text.empty()) {
-    const std::size_t length = sequence_bytes(text);
-    if (length == 0) return false;
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (length == 1 && (first < 0x20 || first == 0x7f)) return false;
-    // U+0080 to U+009F are control characters, too; some terminals obey them.
-    if (length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
 }
 
 }  // namespace gossamer::peer

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "gossip/messages.hpp"
+#include "gossip/validate.hpp"
 #include "peer/wire/control_messages.hpp"
 
 namespace gossamer::peer {
@@ -18,8 +19,5 @@ namespace gossamer::peer {
 [[nodiscard]] std::optional<std::string_view> fault_of(const Message& message);
 [[nodiscard]] std::optional<std::string_view> fault_of(const ControlMessage& message);
 [[nodiscard]] std::optional<std::string_view> fault_of(const BulkPart& part);
-
-/// Valid UTF-8 without control characters, at most `max_bytes`: fit for a log and a table.
-[[nodiscard]] bool is_plain_text(std::string_view text, std::size_t max_bytes);
 
 }  // namespace gossamer::peer

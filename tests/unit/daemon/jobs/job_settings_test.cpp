@@ -64,6 +64,22 @@ TEST_CASE("settings outlive the daemon, and a later one's node options do not ho
   CHECK(daemon->status().codec == "q4");
 }
 
+TEST_CASE("settings in the node's memory that no daemon has written are ignored") {
+  Trainer trainer(2, std::chrono::microseconds(50));
+  auto daemon = std::make_unique<Daemon>();
+  daemon->attach(trainer);
+  daemon->run_until([&] { return trainer.running(); });
+  daemon = nullptr;
+  const auto [name, value] =
+      GENERATE(table<std::string, std::string>({{"Codec", "q4"}, {"codec", ""}, {"", "\x1b[2J"}}));
+  std::static_pointer_cast<NodeMemory>(trainer.memory().kept)
+      ->store_settings({.version = 7, .values = {{name, value}}});
+  Daemon successor(/*resume=*/true);
+  successor.attach(trainer);
+  successor.run_until([&] { return trainer.running(); });
+  CHECK(successor.status().settings.version == 0);
+}
+
 TEST_CASE("a node that cannot follow a job's settings says so and keeps out, until it can") {
   const auto [name, value] = GENERATE(table<std::string, std::string>(
       {{"method", "average"}, {"codec", "q2"}, {"period_ms", "-1"}, {"clip", "nan"}, {"in_flight", "2"}}));

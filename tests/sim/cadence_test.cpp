@@ -189,7 +189,7 @@ TEST_CASE("Gossip takes its share of a link, whatever the link carries") {
   check_use(world, rate);
 }
 
-TEST_CASE("Gossip takes its share ten seconds after the link has changed") {
+TEST_CASE("Gossip takes its share ten seconds after the link has changed", "[figures]") {
   const double slow = GENERATE(1.0, 50.0, 1e3) * mbit;
   const double factor = slow < 1e3 * mbit ? GENERATE(10.0, 100.0, 1000.0) : GENERATE(10.0, 100.0);
   CAPTURE(slow / mbit, factor);

@@ -135,7 +135,7 @@ double handed_over(bool leaves, int seed) {
 
 }  // namespace
 
-TEST_CASE("What a leaver learned stays with the others") {
+TEST_CASE("What a leaver learned stays with the others", "[figures]") {
   constexpr int seeds = 40;
   const auto mean = [](bool leaves) {
     double sum = 0;

@@ -77,7 +77,7 @@ Swarm with_membership(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("Membership tells a cluster of its dead, and brings it together again") {
+TEST_CASE("Membership tells a cluster of its dead, and brings it together again", "[figures]") {
   const auto [limit, seed] = GENERATE(table<std::size_t, std::uint64_t>({{64, 24}, {64, 25}, {2, 26}, {2, 27}}));
   Swarm swarm = with_membership(seed);
   swarm.nodes = 5;

@@ -68,7 +68,7 @@ struct World {
 
 }  // namespace
 
-TEST_CASE("Lean replicas agree, their sum stays, and they keep to the window") {
+TEST_CASE("Lean replicas agree, their sum stays, and they keep to the window", "[figures]") {
   const std::size_t nodes = GENERATE(2, 4);
   CAPTURE(nodes);
   World world(nodes, 11);
@@ -84,7 +84,7 @@ TEST_CASE("Lean replicas agree, their sum stays, and they keep to the window") {
   CHECK(world.sane);
 }
 
-TEST_CASE("A lean replica that nobody asks anything of has no memory") {
+TEST_CASE("A lean replica that nobody asks anything of has no memory", "[figures]") {
   World world(2, 12);
   world.cluster.run_until(us_per_s);
   CHECK(provided(world.cluster.node(0)) > 0);
@@ -97,7 +97,7 @@ TEST_CASE("A lean replica that nobody asks anything of has no memory") {
   }
 }
 
-TEST_CASE("Lean replicas answer most of what they are asked") {
+TEST_CASE("Lean replicas answer most of what they are asked", "[figures]") {
   World world(4, 13);
   world.cluster.run_until(5 * us_per_s);
   const auto done = world.cluster.count(&gossip::ReplicaCounters::initiated);
@@ -107,7 +107,7 @@ TEST_CASE("Lean replicas answer most of what they are asked") {
   CHECK(busy < done / 2);
 }
 
-TEST_CASE("A newcomer takes a lean replica's model over into lean memory") {
+TEST_CASE("A newcomer takes a lean replica's model over into lean memory", "[figures]") {
   World world(3, 14);
   world.cluster.run_until(3 * us_per_s);
   const std::size_t i = world.cluster.add_node(world.model());
@@ -122,7 +122,7 @@ TEST_CASE("A newcomer takes a lean replica's model over into lean memory") {
   CHECK(world.sane);
 }
 
-TEST_CASE("Lean founders agree on one model") {
+TEST_CASE("Lean founders agree on one model", "[figures]") {
   World world(3, 15, window, true);
   world.cluster.run_until(5 * us_per_s);
   for (std::size_t i = 0; i < 3; ++i)
@@ -131,7 +131,7 @@ TEST_CASE("Lean founders agree on one model") {
   CHECK(world.sane);
 }
 
-TEST_CASE("A daemon over lean memory that dies and comes back costs its client nothing it had") {
+TEST_CASE("A daemon over lean memory that dies and comes back costs its client nothing it had", "[figures]") {
   World world(3, 16);
   TimeUs now_us = us_per_s;
   for (int time = 0; time < 20; ++time) {
@@ -150,7 +150,7 @@ TEST_CASE("A daemon over lean memory that dies and comes back costs its client n
   CHECK(world.sane);
 }
 
-TEST_CASE("Lean replicas that finish agree and know it") {
+TEST_CASE("Lean replicas that finish agree and know it", "[figures]") {
   World world(3, 17);
   world.cluster.run_until(us_per_s);
   for (std::size_t i = 0; i < 3; ++i)
@@ -161,7 +161,7 @@ TEST_CASE("Lean replicas that finish agree and know it") {
   CHECK(world.sane);
 }
 
-TEST_CASE("What a leaver in lean memory learned stays with the others") {
+TEST_CASE("What a leaver in lean memory learned stays with the others", "[figures]") {
   World world(4, 18);
   Cluster& cluster = world.cluster;
   auto before = cluster.total();
@@ -191,7 +191,7 @@ TEST_CASE("What a leaver in lean memory learned stays with the others") {
   CHECK(world.sane);
 }
 
-TEST_CASE("A lean replica whose client stands still turns requests down, and goes on when it does") {
+TEST_CASE("A lean replica whose client stands still turns requests down, and goes on when it does", "[figures]") {
   World world(3, 19);
   const auto before = world.cluster.total();
   world.cluster.run_until(us_per_s);

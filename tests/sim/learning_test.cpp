@@ -76,7 +76,7 @@ double spectral_gap(const Graph& graph) {
 
 }  // namespace
 
-TEST_CASE("The mean of n nodes has an n-th of one node's noise, whatever carries it") {
+TEST_CASE("The mean of n nodes has an n-th of one node's noise, whatever carries it", "[figures]") {
   const auto quadratic = make_quadratic({.elements = 1'024, .curvature = curvature, .sigma = sigma});
   {
     const Experiment alone = on_quadratics(1);

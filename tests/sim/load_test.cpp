@@ -53,7 +53,7 @@ double distance_over_theory(std::size_t nodes, TimeUs latency_us, gossip::Replic
 
 }  // namespace
 
-TEST_CASE("Under the standard load replicas stay within twice the distance of the theory") {
+TEST_CASE("Under the standard load replicas stay within twice the distance of the theory", "[figures]") {
   // Measured: 1.4 to 1.6 of two nodes, 1.7 to 1.9 of eight, where most exchanges overlap with others.
   const Codec codec = GENERATE(Codec::f32, Codec::q8);
   CAPTURE(codec_name(codec));

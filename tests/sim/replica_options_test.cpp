@@ -89,7 +89,7 @@ TEST_CASE("Fragments of a large model are exchanged equally often under a tight 
   CHECK(*most - *least <= *most / 5);
 }
 
-TEST_CASE("Partners follow the rule, and the replicas agree whichever it is") {
+TEST_CASE("Partners follow the rule, and the replicas agree whichever it is", "[figures]") {
   const PartnerPolicy policy =
       GENERATE(PartnerPolicy::random, PartnerPolicy::ring, PartnerPolicy::torus, PartnerPolicy::hypercube,
                PartnerPolicy::one_peer_exponential, PartnerPolicy::base, PartnerPolicy::regular, PartnerPolicy::hub,
@@ -153,7 +153,7 @@ TEST_CASE("A period that the cadence shortens counts at once") {
   CHECK(time_of_a_round(world, 10 * us_per_s) <= 1'100'000);
 }
 
-TEST_CASE("The cadence keeps gossip to its share of the network") {
+TEST_CASE("The cadence keeps gossip to its share of the network", "[figures]") {
   World world(4, 8, {.period_us = 1'000});
   constexpr double capacity = 400'000;
   for (std::size_t i = 0; i < 4; ++i)

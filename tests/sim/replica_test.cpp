@@ -546,7 +546,7 @@ TEST_CASE("a draining replica finishes what is under way") {
   CHECK(cluster.count(&ReplicaCounters::unresolved) == 0);
 }
 
-TEST_CASE("learners stay together, fast and slow ones alike") {
+TEST_CASE("learners stay together, fast and slow ones alike", "[figures]") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   CAPTURE(codec_name(codec));
   WorldOptions options{.nodes = 4, .learning = true, .seed = 23};
@@ -584,7 +584,7 @@ TEST_CASE("NaN stays at home") {
   CHECK(cluster.distance() < 1e-6);
 }
 
-TEST_CASE("replicas with NaN that stays keep nobody else from exchanging") {
+TEST_CASE("replicas with NaN that stays keep nobody else from exchanging", "[figures]") {
   // Each healthy replica has one healthy partner. One that had once been busy was not asked again, but the one with
   // NaN, which refused, for ever.
   const std::size_t nodes = GENERATE(3, 4, 5);

@@ -55,7 +55,7 @@ struct World {
 
 }  // namespace
 
-TEST_CASE("Replicas know how fast their models come together") {
+TEST_CASE("Replicas know how fast their models come together", "[figures]") {
   struct Case {
     const char* name;
     std::size_t nodes;
@@ -80,7 +80,8 @@ TEST_CASE("Replicas know how fast their models come together") {
   }
 }
 
-TEST_CASE("Where nothing but the codec's noise is left to average, little of it is taken, and the tracer says so") {
+TEST_CASE("Where nothing but the codec's noise is left to average, little of it is taken, and the tracer says so",
+          "[figures]") {
   World trains(8, gossip::PartnerPolicy::random, Codec::q8, true);
   World rests(8, gossip::PartnerPolicy::random, Codec::q8, false);
   trains.cluster.run_until(30 * us_per_s);
@@ -88,7 +89,7 @@ TEST_CASE("Where nothing but the codec's noise is left to average, little of it 
   CHECK(rests.mean_estimate() < 0.7 * trains.mean_estimate());
 }
 
-TEST_CASE("Where links break so that two parts are left, each knows its own rate and rounds that differ") {
+TEST_CASE("Where links break so that two parts are left, each knows its own rate and rounds that differ", "[figures]") {
   World world(8, gossip::PartnerPolicy::random, Codec::q8, true);
   world.cluster.run_until(20 * us_per_s);
   CHECK(world.cluster.node(0).replica->tracer().round() > 0);

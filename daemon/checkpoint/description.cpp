@@ -79,6 +79,7 @@ Metadata metadata_of(const Description& description) {
   set("written_at", description.written_at);
   set("version", description.version);
   set("replicas", fmt::format("{}", description.replicas));
+  if (!description.settings.empty()) set("settings", description.settings);
   set("data_xxh3", fmt::format("{:016x}", description.data_xxh3));
   return metadata;
 }
@@ -103,6 +104,7 @@ std::expected<std::optional<Description>, std::string> description_in(const Meta
   description.written_at = values.text("written_at");
   description.version = values.text("version");
   description.replicas = values.number<std::uint32_t>("replicas", 10);
+  description.settings = values.text("settings");
   description.data_xxh3 = values.number<std::uint64_t>("data_xxh3", 16);
   if (!values.problem().empty()) return std::unexpected(values.problem());
   return description;

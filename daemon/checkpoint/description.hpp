@@ -2,7 +2,7 @@
 //
 // All values are texts. The keys are "format": "pt" (some loaders ask for it), and with "gossamer." before them: job,
 // layout (16 hexadecimal digits), clock, oldest_clock, cursor (base64, RFC 4648), node, node_name, written_at (UTC, ISO
-// 8601), version, replicas, and data_xxh3 (a hash of all the tensors' bytes; 16 hexadecimal digits).
+// 8601), version, replicas, settings, and data_xxh3 (a hash of all the tensors' bytes; 16 hexadecimal digits).
 
 #pragma once
 
@@ -28,6 +28,7 @@ struct Description {
   std::string written_at;
   std::string version;          ///< the version of the program that wrote the file
   std::uint32_t replicas = 1;   ///< the model is the mean of this many
+  std::string settings;         ///< the job's, NAME=VALUE each, separated by spaces; empty: none
   std::uint64_t data_xxh3 = 0;  ///< XXH3-64 with seed 0
 };
 

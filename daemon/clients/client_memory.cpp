@@ -23,7 +23,7 @@
 
 #include "gossip/check.hpp"
 #include "gossip/exchange/own_halves.hpp"
-#include "gossip/messages.hpp"
+#include "gossip/job_settings.hpp"
 #include "gossip/replica/job_clock.hpp"
 #include "sdk/layout/hash.hpp"
 #include "sdk/layout/names.hpp"
@@ -61,7 +61,7 @@ void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
 /// The header's values that the client declared before it attached.
 struct Declared {
   std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
-      buffers_offset, buffer_stride, window_bytes, buffers_in;
+      buffers_offset, buffer_stride, window_bytes, buffers_in, settings_bytes, reserved_once;
   std::uint32_t fragment_elements, fragment_count, tensor_count, header_bytes;
   char job[sizeof Header::job];
 };
@@ -87,6 +87,8 @@ Declared copy_declared(const std::byte* base) {
   take(declared.job, offsetof(Header, job));
   take(declared.window_bytes, offsetof(Header, window_bytes));
   take(declared.buffers_in, offsetof(Header, buffers_in));
+  take(declared.settings_bytes, offsetof(Header, settings_bytes));
+  take(declared.reserved_once, offsetof(Header, reserved_once));
   return declared;
 }
 
@@ -254,8 +256,27 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("the job's name must be 1 to {} letters, digits, '.', '_' or '-', and not begin with '.'",
                            layout::max_job_bytes));
   key_ = {job_name_hash(job_), declared.layout_hash};
+  if (declared.reserved_once != 0) return bad("reserved_once must be 0");
+  if (Checked settings = take_settings(declared.settings_bytes); !settings) return settings;
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
   return check_words(load_words());
+}
+
+Checked ClientMemory::take_settings(std::uint64_t bytes) {
+  if (bytes > layout::max_settings_bytes)
+    return bad(fmt::format("settings_bytes is {}; at most {} are allowed", bytes, layout::max_settings_bytes));
+  std::string text(bytes, '\0');
+  copy_once(text.data(), base_ + layout::settings_offset, bytes);
+  settings_ = settings_in(text);
+  JobSettings sorted{.version = 1, .values = settings_};
+  std::ranges::sort(sorted.values);
+  if (const auto fault = fault_of(sorted)) {
+    return bad(
+        fmt::format("settings: {}; they are NAME=VALUE each, with a name of {} letters, digits and '_' at most and "
+                    "a value of {} bytes at most, and no name twice",
+                    *fault, max_setting_name_bytes, max_setting_value_bytes));
+  }
+  return {};
 }
 
 std::vector<std::uint64_t> ClientMemory::load_words() const {

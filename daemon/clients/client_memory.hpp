@@ -23,7 +23,7 @@
 #include "daemon/clients/device_memory.hpp"
 #include "gossip/exchange/outer.hpp"
 #include "gossip/group/receipts.hpp"
-#include "gossip/types.hpp"
+#include "gossip/messages.hpp"
 #include "sdk/layout/attach.hpp"
 #include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/shared_memory.hpp"
@@ -73,6 +73,8 @@ class ClientMemory {
   [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
   /// How many fragments of lean memory may have memory for their buffers at once.
   [[nodiscard]] std::uint32_t window_fragments() const;
+  /// What the program wants the job to begin with, in its order; valid by the limits of gossip/messages.hpp.
+  [[nodiscard]] const std::vector<JobSetting>& settings() const { return settings_; }
   /// Elements of the replica, before padding.
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
@@ -190,6 +192,7 @@ class ClientMemory {
 
   std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
   std::expected<void, AttachRefusal> take_header(const Objection& objection);
+  std::expected<void, AttachRefusal> take_settings(std::uint64_t bytes);
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base_); }
   [[nodiscard]] layout::FragmentEntry& entry(std::uint32_t fragment) const;
@@ -206,6 +209,7 @@ class ClientMemory {
   std::uint64_t elements_ = 0;
   std::uint32_t fragment_elements_ = 0;
   std::string job_;
+  std::vector<JobSetting> settings_;
   JobKey key_;
   checkpoint::Model model_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> statistics_;  // elements [first, last) of the replica

@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "daemon/clients/reply_records.hpp"
 #include "gossip/check.hpp"
+#include "gossip/job_settings.hpp"
 
 namespace gossamer::daemon {
 
@@ -81,7 +81,7 @@ struct NodeMemory::SettingsPages {
     std::uint64_t version;
     NodeId author;
     std::uint64_t bytes;
-    char lines[page_bytes - 32];  ///< NAME=VALUE each
+    char text[page_bytes - 32];
   };
   Slot slots[2];
   std::atomic<std::uint32_t> counts;  ///< 0: none; else 1 more than the index
@@ -98,7 +98,7 @@ bool take_pages(std::span<std::byte> bytes) {
 NodeMemory::Plan NodeMemory::plan(const Shape& shape) {
   static_assert(sizeof(Header) <= page_bytes && sizeof(GivenUpPage) == page_bytes && sizeof(Entry) == 128);
   static_assert(sizeof(SettingsPages) == 3 * page_bytes);
-  static_assert(sizeof(SettingsPages::Slot::lines) >=
+  static_assert(sizeof(SettingsPages::Slot::text) >=
                 max_job_settings * (max_setting_name_bytes + max_setting_value_bytes + sizeof("=")));
   Plan p{};
   p.given_up_offset = page_bytes + to_pages(std::uint64_t{shape.fragment_count} * sizeof(Entry));
@@ -253,27 +253,20 @@ JobSettings NodeMemory::settings() const {
   const std::uint32_t counts = pages.counts.load(std::memory_order_acquire);
   if (counts == 0 || counts > std::size(pages.slots)) return {};
   const SettingsPages::Slot& slot = pages.slots[counts - 1];
-  JobSettings settings{.version = slot.version, .author = slot.author};
-  std::istringstream lines(std::string(slot.lines, std::min<std::size_t>(slot.bytes, sizeof(slot.lines))));
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t equals = line.find('=');
-    settings.values.push_back({line.substr(0, equals), line.substr(equals + 1)});
-  }
-  return settings;
+  const std::string_view text(slot.text, std::min<std::size_t>(slot.bytes, sizeof(slot.text)));
+  return {.version = slot.version, .author = slot.author, .values = settings_in(text)};
 }
 
 void NodeMemory::store_settings(const JobSettings& settings) {
-  std::string lines;
-  for (const JobSetting& setting : settings.values)
-    lines += setting.name + '=' + setting.value + '\n';
+  const std::string text = settings_text(settings.values);
   SettingsPages& pages = settings_pages();
   const std::uint32_t next = pages.counts.load(std::memory_order_relaxed) == 1 ? 2 : 1;
   SettingsPages::Slot& slot = pages.slots[next - 1];
-  GOSSAMER_CHECK(lines.size() <= sizeof(slot.lines));  // the limits of messages.hpp
+  GOSSAMER_CHECK(text.size() <= sizeof(slot.text));  // the limits of messages.hpp
   slot.version = settings.version;
   slot.author = settings.author;
-  slot.bytes = lines.size();
-  std::ranges::copy(lines, slot.lines);
+  slot.bytes = text.size();
+  std::ranges::copy(text, slot.text);
   pages.counts.store(next, std::memory_order_release);
 }
 

@@ -10,7 +10,7 @@
 #include "daemon/config/config_table.hpp"
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
-#include "gossip/validate.hpp"
+#include "gossip/job_settings.hpp"
 
 namespace gossamer::daemon {
 
@@ -87,6 +87,8 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   const ClientMemory& memory = client->memory();
+  if (const auto settings = JobOptions(options).changed(memory.settings(), host.id()); client->joins() && !settings)
+    return cannot_attach(layout::AttachStatus::bad_layout, "the settings given to the job: " + settings.error());
   const bool others_may_come = host.now_us() - host.began_us() < return_us;
   const auto wait_for = [](const char* whom) { return cannot_attach(layout::AttachStatus::job_busy, whom); };
   if (client->joins() && memory.place().index > 0 && others_may_come)
@@ -221,6 +223,26 @@ std::expected<SettingsStatus, std::string> Job::change_settings(const std::vecto
   decide([&](Actions& out) { replica_.take_settings(*next, out); });
   apply_options();
   return status_of(*next);
+}
+
+/// A job that begins here has the settings that its program gave; of what the program does not say, those of the
+/// checkpoint that it begins with.
+void Job::begin_settings() {
+  const std::vector<JobSetting>& given = memory_.first()->memory().settings();
+  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0) {
+    const auto& values = replica_.settings().values;
+    if (std::ranges::all_of(given, [&](const auto& one) { return std::ranges::find(values, one) != values.end(); }))
+      return;
+    return host_.log().warn(
+        "job {}: runs already, and not with all settings that its program here gave ({}); "
+        "`gossamerctl job set` changes them for all",
+        name(), settings_text(given));
+  }
+  std::vector<JobSetting> values = settings_in(beginning_work_.settings());
+  values.insert(values.end(), given.begin(), given.end());
+  if (values.empty()) return;
+  if (const auto changed = change_settings(values); !changed)
+    host_.log().warn("job {}: begins without the settings that it should have: {}", name(), changed.error());
 }
 
 void Job::apply_options() {
@@ -530,6 +552,7 @@ void Job::run_if_joined() {
   if (replica_.state() != ReplicaState::joining || beginning_.replaces_pending()) return;
   if (awaits_clients()) return;
   replica_.set_clock(memory_.first()->clock());
+  if (memory_.first()->joins()) begin_settings();
   joined_us_ = host_.now_us();
   awaited_clients_ = 0;
   group_.begin({clients_.begin(), clients_.end()}, memory_.first()->clock());

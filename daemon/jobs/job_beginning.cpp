@@ -26,6 +26,7 @@ class FoundCheckpoint : public gossip::SavedModel {
 
   [[nodiscard]] const std::shared_ptr<checkpoint::ModelReader>& file() const { return found_.file; }
   [[nodiscard]] bool imported() const { return found_.imported; }
+  [[nodiscard]] const std::string& settings() const { return found_.description.settings; }
 
  private:
   CheckpointCandidate found_;
@@ -193,6 +194,7 @@ void JobBeginning::pulled_all(const Saved& unused) {
 
 void JobBeginning::begins_with(const Saved& saved) {
   import_pending_ = found(saved).imported();
+  settings_ = found(saved).settings();
   host_.log().info("job {}: begins with checkpoint {}, which has seen {} samples", description_.name,
                    found(saved).file()->path().string(), saved->clock());
 }

@@ -31,6 +31,8 @@ class JobBeginning : public gossip::BeginningWork {
 
   /// Renames the imported file once its model has been taken over, so that it is not taken again.
   void settle_import();
+  /// Those of the checkpoint that the job begins with, as text; empty: none.
+  [[nodiscard]] const std::string& settings() const { return settings_; }
 
   // --- gossip::BeginningWork
   [[nodiscard]] TimeUs beginning_now_us() const override { return host_.now_us(); }
@@ -60,6 +62,7 @@ class JobBeginning : public gossip::BeginningWork {
   JobMemory& memory_;
   const TimeUs began_us_;
   bool import_pending_ = false;  // the job begins with the imported file
+  std::string settings_;
 };
 
 }  // namespace gossamer::daemon

@@ -9,6 +9,7 @@
 
 #include "daemon/checkpoint/folder.hpp"
 #include "daemon/jobs/job.hpp"
+#include "gossip/job_settings.hpp"
 
 namespace gossamer::daemon {
 
@@ -41,6 +42,7 @@ checkpoint::Description Job::describe() const {
           .written_at = checkpoint::date_text(std::chrono::duration_cast<std::chrono::seconds>(now).count()),
           .version = GOSSAMER_VERSION,
           .replicas = 1,
+          .settings = settings_text(replica_.settings().values),
           .data_xxh3 = 0};
 }
 

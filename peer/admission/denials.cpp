@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "gossip/check.hpp"
+#include "gossip/plain_text.hpp"
 #include "peer/limits.hpp"
-#include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
 namespace {

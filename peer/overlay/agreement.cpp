@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "gossip/plain_text.hpp"
 #include "peer/links/own_addresses.hpp"
-#include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "gossip/check.hpp"
+#include "gossip/plain_text.hpp"
 #include "peer/links/interface.hpp"
 #include "peer/overlay/strangers.hpp"
-#include "peer/wire/validate.hpp"
 
 namespace gossamer::peer {
 namespace {

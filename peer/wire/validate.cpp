@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "gossip/job_settings.hpp"
+#include "gossip/plain_text.hpp"
 #include "gossip/replica/job_clock.hpp"
 #include "peer/address.hpp"
 #include "peer/limits.hpp"

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "gossip/messages.hpp"
-#include "gossip/validate.hpp"
 #include "peer/wire/control_messages.hpp"
 
 namespace gossamer::peer {

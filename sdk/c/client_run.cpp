@@ -43,8 +43,7 @@ void wait_to_look_again() {
 }
 
 [[nodiscard]] Result<Placed> place_on_host(const ClientReplica& replica, const gossamer_options& options) {
-  auto memory = RunMemory::create(replica, options.job, options.initial_clock_samples,
-                                  static_cast<gossamer_memory>(options.memory));
+  auto memory = RunMemory::create(replica, options);
   if (!memory) return std::unexpected(memory.error());
   return Placed{std::move(*memory), nullptr};
 }
@@ -55,7 +54,7 @@ void wait_to_look_again() {
   std::unique_ptr<DevicePass> device = std::move(*opened);
   if (auto shared = device->share(layout::device_bytes(plan_for(replica))); !shared)
     return std::unexpected(shared.error());
-  auto created = RunMemory::create_for_device(replica, options.job, options.initial_clock_samples,
+  auto created = RunMemory::create_for_device(replica, options,
                                               device->shares() ? layout::BuffersIn::device : layout::BuffersIn::memory);
   if (!created) return std::unexpected(created.error());
   RunMemory memory = std::move(*created);
@@ -120,6 +119,10 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
     return fail(GOSSAMER_BAD_ARGUMENT, "a run on a GPU cannot be lean: leave memory at auto");
   if (options.initial_clock_samples > layout::max_clock_samples)
     return fail(GOSSAMER_BAD_ARGUMENT, "initial_clock_samples is negative, or beyond 2^53");
+  if (options.settings != nullptr && std::string_view(options.settings).size() > layout::max_settings_bytes) {
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "the settings take more than " + std::to_string(layout::max_settings_bytes) + " bytes");
+  }
   auto replica = ClientReplica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
   auto open_tensors = OpenTensors::enter(*replica, options.job);

@@ -126,6 +126,9 @@ typedef struct gossamer_options {
   uint32_t device;                /* gossamer_device: where all param and buffer tensors are */
   void* stream;                   /* with GOSSAMER_CUDA: the CUDA stream that trains (a cudaStream_t); NULL is the
                                      default stream */
+  const char* settings;           /* how the job is averaged, if it begins with this run: NAME=VALUE each, separated by
+                                     white space, as for `gossamerctl job set`; 3072 bytes at most. A job that runs
+                                     already keeps its own. NULL: the nodes' own options hold */
 } gossamer_options;
 
 typedef struct gossamer_tensor {

@@ -96,10 +96,9 @@ Result<void> take_buffers(int file, const layout::Plan& plan) {
   return {};
 }
 
-Result<RunMemory> RunMemory::create(const ClientReplica& replica, std::string_view job, std::uint64_t clock,
-                                    gossamer_memory memory_kind) {
+Result<RunMemory> RunMemory::create(const ClientReplica& replica, const gossamer_options& options) {
   const layout::Plan plan = plan_for(replica);
-  const auto window = choose_window(plan, memory_kind);
+  const auto window = choose_window(plan, static_cast<gossamer_memory>(options.memory));
   if (!window) return std::unexpected(window.error());
   const bool lean = *window != 0;
   auto file = make_file(plan, lean ? plan.buffers_offset : layout::most_bytes(plan, 0),
@@ -108,17 +107,17 @@ Result<RunMemory> RunMemory::create(const ClientReplica& replica, std::string_vi
   const auto base = map(*file, plan, !lean);
   if (!base) return std::unexpected(base.error());
   RunMemory memory(std::move(*file), *base, plan, *window);
-  memory.describe(replica, job, clock);
+  memory.describe(replica, options);
   if (lean) {
-    memory.publish_nothing(clock);
+    memory.publish_nothing(options.initial_clock_samples);
   } else {
-    memory.publish_all(replica, clock);
+    memory.publish_all(replica, options.initial_clock_samples);
   }
   memory.complete();
   return memory;
 }
 
-Result<RunMemory> RunMemory::create_for_device(const ClientReplica& replica, std::string_view job, std::uint64_t clock,
+Result<RunMemory> RunMemory::create_for_device(const ClientReplica& replica, const gossamer_options& options,
                                                layout::BuffersIn buffers_in) {
   const layout::Plan plan = plan_for(replica);
   const bool on_device = buffers_in == layout::BuffersIn::device;
@@ -130,9 +129,9 @@ Result<RunMemory> RunMemory::create_for_device(const ClientReplica& replica, std
   const auto base = map(*file, plan, !on_device);
   if (!base) return std::unexpected(base.error());
   RunMemory memory(std::move(*file), *base, plan, 0);
-  memory.describe(replica, job, clock);
+  memory.describe(replica, options);
   memory.header().buffers_in = static_cast<std::uint64_t>(buffers_in);
-  memory.make_entries(clock, 0);
+  memory.make_entries(options.initial_clock_samples, 0);
   return memory;
 }
 
@@ -146,7 +145,7 @@ RunMemory::~RunMemory() {
   if (base_ != nullptr) munmap(base_, plan_.total_bytes);
 }
 
-void RunMemory::describe(const ClientReplica& replica, std::string_view job, std::uint64_t clock) {
+void RunMemory::describe(const ClientReplica& replica, const gossamer_options& options) {
   auto* header = new (base_) layout::Header{};
   header->magic = layout::magic;
   header->total_bytes = plan_.total_bytes;
@@ -162,9 +161,14 @@ void RunMemory::describe(const ClientReplica& replica, std::string_view job, std
   header->fragments_offset = plan_.fragments_offset;
   header->buffers_offset = plan_.buffers_offset;
   header->buffer_stride = plan_.buffer_stride;
+  const std::string_view job = options.job;
   std::memcpy(header->job, job.data(), job.size());  // is_job_name() limits the length; the rest is zero
   header->window_bytes = window_bytes_;
-  header->clock.store(clock, std::memory_order_relaxed);
+  if (options.settings != nullptr) {
+    header->settings_bytes = std::string_view(options.settings).size();  // ClientRun::open() limits it
+    std::memcpy(base_ + layout::settings_offset, options.settings, header->settings_bytes);
+  }
+  header->clock.store(options.initial_clock_samples, std::memory_order_relaxed);
 
   std::uint64_t name_offset = plan_.names_offset;
   auto* entries = reinterpret_cast<layout::TensorEntry*>(base_ + plan_.tensors_offset);

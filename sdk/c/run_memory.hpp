@@ -25,13 +25,13 @@ class RunMemory {
   /// Takes the memory (all of it, so that no step has to), describes the replica in it, and publishes the replica's
   /// present values in every fragment. Lean memory is only described: the daemon provides pages for each fragment when
   /// it wants it.
-  [[nodiscard]] static Result<RunMemory> create(const ClientReplica& replica, std::string_view job, std::uint64_t clock,
-                                                gossamer_memory memory);
+  [[nodiscard]] static Result<RunMemory> create(const ClientReplica& replica, const gossamer_options& options);
 
   /// Makes the memory for a model in GPU memory. It takes the part before the buffers, and the buffers too unless they
   /// are on the device. Nothing is published, and the memory is not complete until the caller says so.
-  [[nodiscard]] static Result<RunMemory> create_for_device(const ClientReplica& replica, std::string_view job,
-                                                           std::uint64_t clock, layout::BuffersIn buffers_in);
+  [[nodiscard]] static Result<RunMemory> create_for_device(const ClientReplica& replica,
+                                                           const gossamer_options& options,
+                                                           layout::BuffersIn buffers_in);
   /// Call this when all fragments have been published.
   void complete() { header().version.store(layout::version, std::memory_order_release); }
 
@@ -68,7 +68,7 @@ class RunMemory {
   RunMemory(FileDescriptor file, std::byte* base, const layout::Plan& plan, std::uint64_t window_bytes)
       : file_(std::move(file)), base_(base), plan_(plan), window_bytes_(window_bytes) {}
 
-  void describe(const ClientReplica& replica, std::string_view job, std::uint64_t clock);
+  void describe(const ClientReplica& replica, const gossamer_options& options);
   void publish_all(const ClientReplica& replica, std::uint64_t clock);
   void publish_nothing(std::uint64_t clock);
   void make_entries(std::uint64_t clock, std::uint64_t word);

@@ -111,6 +111,7 @@ struct Options {
   gossamer_memory memory = GOSSAMER_MEMORY_AUTO;
   gossamer_device device = GOSSAMER_HOST;
   void* stream = nullptr;  ///< a cudaStream_t, with GOSSAMER_CUDA
+  std::string settings = {};
 };
 
 class Run {
@@ -126,6 +127,7 @@ class Run {
     c_options.memory = static_cast<std::uint32_t>(options.memory);
     c_options.device = static_cast<std::uint32_t>(options.device);
     c_options.stream = options.stream;
+    c_options.settings = options.settings.c_str();
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
     for (const Tensor& tensor : tensors) {

@@ -7,7 +7,7 @@
 // docs/reference/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
-//   Header           one page
+//   Header           one page, in which the text of the settings stands at settings_offset
 //   cursors          four slots of 4096 bytes: two of the client's, then two of the daemon's (sdk/layout/slots.hpp)
 //   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
@@ -52,7 +52,7 @@
 namespace gossamer::layout {
 
 inline constexpr std::uint64_t magic = 0x31726d6173736f67;  // "gossamr1", little endian
-inline constexpr std::uint32_t version = 3;
+inline constexpr std::uint32_t version = 4;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t buffers_per_fragment = 3;
 inline constexpr std::uint32_t block_elements = 256;
@@ -63,6 +63,8 @@ inline constexpr std::uint32_t max_tensors = 1u << 20;
 inline constexpr std::uint32_t max_fragments = 1u << 16;
 inline constexpr std::size_t max_name_bytes = 255;
 inline constexpr std::size_t max_job_bytes = 63;
+/// The most bytes of the settings that the program gives the job: NAME=VALUE each, separated by white space.
+inline constexpr std::size_t max_settings_bytes = 3072;
 /// No clock is larger, in samples. Whole numbers up to this one are exact as doubles.
 inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 inline constexpr std::size_t max_dimensions = 8;
@@ -246,11 +248,12 @@ struct Header {
   std::uint64_t names_bytes;
   std::uint64_t fragments_offset;
   std::uint64_t buffers_offset;
-  std::uint64_t buffer_stride;     ///< in bytes: fragment_elements · 4
-  char job[64];                    ///< zero-terminated
-  std::uint64_t window_bytes;      ///< 0: all buffers have pages. Otherwise lean: at most this much has pages
-  std::uint64_t buffers_in;        ///< a BuffersIn
-  std::uint64_t reserved_once[2];  ///< must be 0
+  std::uint64_t buffer_stride;   ///< in bytes: fragment_elements · 4
+  char job[64];                  ///< zero-terminated
+  std::uint64_t window_bytes;    ///< 0: all buffers have pages. Otherwise lean: at most this much has pages
+  std::uint64_t buffers_in;      ///< a BuffersIn
+  std::uint64_t settings_bytes;  ///< of the settings' text; 0: the program gives none
+  std::uint64_t reserved_once;   ///< must be 0
 
   // The client writes these while it trains.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
@@ -297,6 +300,8 @@ static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_
               offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
+inline constexpr std::uint64_t settings_offset = page_bytes - max_settings_bytes;
+static_assert(settings_offset >= sizeof(Header));
 inline constexpr std::uint64_t cursors_offset = page_bytes;
 inline constexpr std::uint64_t members_offset = cursors_offset + 4 * slot_bytes;
 inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;

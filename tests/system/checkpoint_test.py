@@ -364,6 +364,16 @@ class Restoring(CheckpointTest):
         self.assertLess(clients[0].job()["clock"], 2010 + 2000)
         self.assert_still_exchanges(clients)
 
+    def test_settings_come_back_where_the_program_gives_no_others(self) -> None:
+        [node] = self.start_nodes(1, LATEST)
+        client = self.attach_big(node, self.model(), settings={"codec": "q8", "range": 5})
+        self.tell(node, "job", "set", JOB, "period_ms=7", "codec=q4")
+        _, metadata = read(self.checkpoint(node))
+        self.assertEqual(metadata["gossamer.settings"], "codec=q4 period_ms=7 range=5")
+        self.end(client)
+        again = self.again(node, self.model(), settings={"codec": "f32"})
+        self.assertEqual(again.job()["settings"]["values"], {"codec": "f32", "period_ms": "7", "range": "5"})
+
     def test_a_damaged_one_is_passed_over_for_the_one_before(self) -> None:
         [node] = self.start_nodes(1, LATEST)
         model = self.model()

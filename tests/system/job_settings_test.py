@@ -5,7 +5,7 @@ from typing import Dict
 
 import numpy as np
 
-from support import BUILD, JOB, Node, SystemTest, gossamerctl
+from support import BUILD, JOB, Node, SystemTest, gossamer, gossamerctl
 
 REFUSED = 3
 
@@ -45,6 +45,29 @@ class JobSettings(SystemTest):
         self.wait_for_links([first, second, third])
         self.wait_for({"codec": "f32"}, "f32")
         self.assert_still_exchanges(self.clients)
+
+    def test_the_program_that_begins_the_job_gives_them(self) -> None:
+        first, second = self.start_nodes(2)
+        self.attach(first, np.zeros(1000), settings={"codec": "q4", "period_ms": 5})
+        self.wait_for({"codec": "q4", "period_ms": "5"}, "q4")
+        self.attach(second, np.zeros(1000), settings={"codec": "f32"})
+        self.wait_for({"codec": "q4", "period_ms": "5"}, "q4")
+        self.set(second, "codec=q8")
+        self.attach(first, np.zeros(1000), settings={"codec": "q4", "period_ms": 5})
+        self.wait_for({"codec": "q8", "period_ms": "5"}, "q8")
+        self.assert_still_exchanges(self.clients)
+
+    def test_what_a_program_gives_wrongly_is_refused(self) -> None:
+        (node,) = self.start_nodes(1)
+        for settings, why in (
+            ({"codec": "q5"}, 'codec: "q5" is not known'),
+            ({"method": "average"}, "codec, period_ms"),
+            ({"period_ms": -1}, "period_ms"),
+            ({f"s{i}": 1 for i in range(40)}, "too many"),
+        ):
+            with self.assertWarnsRegex(gossamer.GossamerWarning, why):
+                self.attach(node, np.zeros(1000), settings=settings).run.close()
+        self.assertIsNone(node.job(JOB))
 
     def test_changes_at_the_same_time_come_to_one(self) -> None:
         nodes = self.start_nodes(3)

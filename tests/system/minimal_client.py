@@ -98,7 +98,7 @@ class MinimalClient:
         for fragment in range(self.fragments):
             self._write_buffer(fragment, 0, self._fragment_values(fragment))
             self._store_word(fragment, publication=0, correction=1, generation=1)
-        self._word32(VERSION).value = 3
+        self._word32(VERSION).value = 4
 
     def attach(self, path: str, timeout_s: float = 10.0) -> str:
         """Returns the node's id, in hexadecimal. Raises Refused, or OSError without a daemon."""

@@ -140,7 +140,8 @@ class Cluster {
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;
-    JobSettings followed;  ///< what the replica's options come from
+    JobSettings followed;                    ///< what the replica's options come from
+    std::vector<JobSetting> given_settings;  ///< what its program wants the job to begin with
     std::unique_ptr<Machine> machine;
     std::unique_ptr<gossip::Beginning> beginning;  ///< null with `replica`
     std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first

@@ -65,6 +65,8 @@ def attach(
     fragment_elements, step_budget_bytes, initial_clock: see gossamer_options in gossamer.h; 0 is the default.
     memory: the memory shared with the daemon: "resident" (three times the model's size in float32), "lean" (64 MiB or
         8 fragments, whichever is more; steps and exchanges take longer), or "auto": lean if resident does not fit.
+    settings: how the job is averaged, if it begins with this run, by the names that `gossamerctl job set` takes: for
+        instance {"codec": "q4", "period_ms": 1000}. A job that runs already keeps its own.
     on_event: called when something happens to the run (see Run.on_event).
     progress: shows on standard error how far joining is; by default on a terminal.
     """

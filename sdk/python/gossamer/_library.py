@@ -65,6 +65,7 @@ class Options(ctypes.Structure):
         ("memory", ctypes.c_uint32),
         ("device", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
+        ("settings", ctypes.c_char_p),
     ]
 
 

@@ -5,7 +5,7 @@ Only type checkers need typing_extensions, for Unpack; they bring it.
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, Optional, TypedDict
+from typing import Callable, Mapping, Optional, TypedDict, Union
 
 from ._events import Event
 
@@ -23,6 +23,7 @@ class AttachOptions(_Required, total=False):
     step_budget_bytes: int
     initial_clock: Optional[int]  # None only for callbacks that can ask the trainer
     memory: str
+    settings: Optional[Mapping[str, Union[str, int, float]]]
     on_event: Optional[Callable[[Event], None]]
     progress: Optional[bool]
 

@@ -142,6 +142,22 @@ def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
     return count
 
 
+def _settings_text(settings: Any) -> bytes:
+    """NAME=VALUE each, as gossamer_options wants them."""
+    if not isinstance(settings, Mapping):
+        raise _bad_argument(f"settings must be a mapping of names to values, not {settings!r}")
+    words = []
+    for name, value in settings.items():
+        _check_text(name, "the name of a setting")
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise _bad_argument(f"setting {name} must be a string or a number, not {value!r}")
+        word = f"{name}={value}"
+        if not name or "=" in name or word.split() != [word] or word.endswith("="):
+            raise _bad_argument(f"setting {name!r} and its value {value!r} must not be empty or have white space in them")
+        words.append(word)
+    return " ".join(words).encode()
+
+
 def _c_options(options: AttachOptions) -> _library.Options:
     check_options(options)
     _check_text(options["job"], "job")
@@ -162,6 +178,7 @@ def _c_options(options: AttachOptions) -> _library.Options:
     result.step_budget_bytes = _count(options.get("step_budget_bytes", 0), "step_budget_bytes")
     result.initial_clock_samples = _count(options.get("initial_clock", 0), "initial_clock", MAX_CLOCK)
     result.memory = _library.MEMORIES[memory]
+    result.settings = _settings_text(options.get("settings") or {})
     return result
 
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,10 @@ class TestMemory {
   TestMemory& operator=(const TestMemory&) = delete;
   ~TestMemory() { unmap(); }
 
+  void give_settings(std::string_view text) {
+    header().settings_bytes = text.size();
+    std::ranges::copy(text, reinterpret_cast<char*>(base + layout::settings_offset));
+  }
   /// Has the buffers in the memory of a fake GPU (tests/unit/daemon/device/fake_cuda_plugin.cpp) from now on, which
   /// exports it as a memfd.
   void move_to_device(const std::array<std::uint8_t, 16>& gpu) {

@@ -19,6 +19,7 @@ int main(void) {
   FIELD(gossamer_options, memory);
   FIELD(gossamer_options, device);
   FIELD(gossamer_options, stream);
+  FIELD(gossamer_options, settings);
   STRUCTURE(gossamer_tensor);
   FIELD(gossamer_tensor, name);
   FIELD(gossamer_tensor, dtype);

@@ -270,7 +270,7 @@ class World {
 
   void on_event(const Event& event);
   std::vector<float> model();
-  void save_models(std::size_t i);
+  void prepare_to_join(std::size_t i);
   std::size_t add_node();
   std::uint64_t train(std::size_t i, std::span<float> model);
   void deed();
@@ -282,6 +282,7 @@ class World {
   void leave(std::size_t i);
   void wait_for_leave(std::size_t i, std::uint64_t life, TimeUs deadline_us);
   void restart(std::size_t i);
+  std::vector<JobSetting> drawn_settings();
   void change_settings(std::size_t i);
   void sicken(std::size_t i);
   void keep_sick(std::size_t i);
@@ -372,7 +373,8 @@ std::vector<float> World::model() {
 }
 
 /// Node i is about to join.
-void World::save_models(std::size_t i) {
+void World::prepare_to_join(std::size_t i) {
+  if (swarm_.deeds.contains(Deed::settings_change)) cluster_.node(i).given_settings = drawn_settings();
   auto& saved = cluster_.node(i).saved;
   saved.clear();
   while (saved.size() < 3 && chance(random_, swarm_.saved))
@@ -418,7 +420,7 @@ void World::populate() {
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.set_settled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
-    if (joins_[i]) save_models(i);
+    if (joins_[i]) prepare_to_join(i);
     cluster_.start_daemon(i, swarm_.founders_join);
   }
   overlay_->begin();
@@ -435,7 +437,7 @@ void World::restart(std::size_t i) {
     cluster_.start_client(i, model());
   }
   if (cluster_.node(i).replica) return;
-  if (joins_[i]) save_models(i);
+  if (joins_[i]) prepare_to_join(i);
   if (cluster_.daemon_alive(i)) return cluster_.attach(i, joins_[i]);
   cluster_.set_settled(i, false);
   cluster_.start_daemon(i, joins_[i]);
@@ -504,11 +506,15 @@ void World::act(Deed deed, std::size_t i) {
   }
 }
 
-void World::change_settings(std::size_t i) {
+std::vector<JobSetting> World::drawn_settings() {
   constexpr Codec codecs[] = {Codec::f32, Codec::q8, Codec::q4};
-  const char* codec = codec_name(codecs[random_.below(std::size(codecs))]);
-  tell(fmt::format("node {}'s operator sets codec={}", i, codec));
-  cluster_.change_settings(i, {{"codec", codec}});
+  return {{"codec", codec_name(codecs[random_.below(std::size(codecs))])}};
+}
+
+void World::change_settings(std::size_t i) {
+  const std::vector<JobSetting> settings = drawn_settings();
+  tell(fmt::format("node {}'s operator sets codec={}", i, settings.front().value));
+  cluster_.change_settings(i, settings);
 }
 
 void World::sicken(std::size_t i) {

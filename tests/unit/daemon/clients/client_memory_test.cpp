@@ -151,6 +151,32 @@ TEST_CASE("lean memory takes pages for a fragment when they are wanted, and give
   CHECK(memory->buffer(1, 0)[0] == 3);
 }
 
+TEST_CASE("settings are taken as they were given, or refused") {
+  test::TestMemory raw;
+  raw.seal();
+  raw.give_settings(" period_ms=5\tcodec=q4\n");
+  const auto memory = map(raw);
+  REQUIRE(memory);
+  CHECK(memory->settings() == std::vector<JobSetting>{{"period_ms", "5"}, {"codec", "q4"}});
+  std::string many;
+  for (std::size_t i = 0; i <= max_job_settings; ++i)
+    many += "s" + std::to_string(i) + "=1 ";
+  for (const std::string& wrong : {std::string("codec"), std::string("=q4"), std::string("codec="),
+                                   std::string("a=1 a=2"), std::string("Codec=q4"), std::string("codec=\x1b[2J"),
+                                   "a=" + std::string(64, 'b'), std::string(32, 'a') + "=b", many}) {
+    INFO(wrong);
+    raw.give_settings(wrong);
+    const auto refused = map(raw);
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().message, Contains("settings: "));
+  }
+  raw.header().settings_bytes = layout::max_settings_bytes + 1;
+  CHECK_THAT(map(raw).error().message, Contains("settings_bytes is 3073"));
+  raw.give_settings("");
+  raw.header().reserved_once = 1;
+  CHECK_THAT(map(raw).error().message, Contains("reserved_once"));
+}
+
 TEST_CASE("lean memory that breaks its own rules is refused") {
   test::TestMemory raw(larger_model, 1024);
   raw.seal();

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "catch.hpp"
+#include "gossip/plain_text.hpp"
 #include "gossip/random.hpp"
 #include "gossip/replica/job_clock.hpp"
 #include "peer/wire/validate.hpp"

@@ -1,6 +1,4 @@
-#include "gossip/validate.hpp"
-
-#include <algorithm>
+#include "gossip/plain_text.hpp"
 
 namespace gossamer {
 
@@ -25,11 +23,6 @@ std::size_t sequence_bytes(std::string_view text) {
   return length;
 }
 
-bool is_setting_name(std::string_view name) {
-  return !name.empty() && name.size() <= max_setting_name_bytes &&
-         std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
-}
-
 }  // namespace
 
 bool is_plain_text(std::string_view text, std::size_t max_bytes) {
@@ -44,20 +37,6 @@ bool is_plain_text(std::string_view text, std::size_t max_bytes) {
     text.remove_prefix(length);
   }
   return true;
-}
-
-std::optional<std::string_view> fault_of(const JobSettings& settings) {
-  if (settings.version > max_settings_version) return "version of the settings out of bounds";
-  const auto& values = settings.values;
-  if (values.size() > max_job_settings) return "too many settings";
-  for (const JobSetting& setting : values) {
-    if (!is_setting_name(setting.name)) return "malformed name of a setting";
-    if (setting.value.empty() || !is_plain_text(setting.value, max_setting_value_bytes))
-      return "a setting's value is empty, too long or not plain UTF-8";
-  }
-  const auto not_ascending = [](const JobSetting& a, const JobSetting& b) { return a.name >= b.name; };
-  if (std::ranges::adjacent_find(values, not_ascending) != values.end()) return "settings are not in order";
-  return {};
 }
 
 }  // namespace gossamer

@@ -1,0 +1,26 @@
+// A job's settings as text, and what is valid in them, wherever they come from: messages, programs, files, and memory
+// that others can write.
+//
+// Pure, any thread.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gossip/messages.hpp"
+
+namespace gossamer {
+
+/// NAME=VALUE each, separated by single spaces.
+[[nodiscard]] std::string settings_text(const std::vector<JobSetting>& values);
+/// What a text says, in its order, separated by white space. Nothing is checked: what has no '=' is a name without a
+/// value.
+[[nodiscard]] std::vector<JobSetting> settings_in(std::string_view text);
+
+/// Says which limit of messages.hpp does not hold; nothing if the settings are valid.
+[[nodiscard]] std::optional<std::string_view> fault_of(const JobSettings& settings);
+
+}  // namespace gossamer

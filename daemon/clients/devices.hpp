@@ -1,5 +1,5 @@
 // The GPUs in whose memory the daemon works. The plug-in (daemon/device/) is loaded, and a GPU opened, when a client
-// first offers a model on it; a machine without GPUs gets an answer that says why.
+// first offers a model on it. Where there is no GPU, the answer says why.
 //
 // Called on the loop's thread, which never waits here. One thread of its own makes all calls into the driver, in the
 // order in which they were asked for, since opening a GPU takes seconds and any call may hang. The work is bounded by

@@ -76,8 +76,8 @@ constexpr Option overlay_options[] = {
      .reloads = true,
      .text =
          "Nodes to join through, each as tcp://host:port. One that is up is enough: it tells of all others. Each is "
-         "dialled again and again for as long as it is listed and no member. At most 1024, of which the first 64, "
-         "in the order of their texts, are asked to introduce a newcomer."},
+         "dialled again and again while it is listed and not a member. At most 1024, of which the first 64, in the "
+         "order of their texts, are asked to introduce a newcomer."},
     {.key = "cluster_key_file",
      .field = [](Config& c) -> OptionField { return &c.overlay.cluster_key_file; },
      .text = "File with the key that admits nodes; the same on every node, readable for the daemon only. Empty: "
@@ -97,8 +97,8 @@ constexpr Option overlay_options[] = {
     {.key = "ping_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.ping_ms; },
      .bounds = {20, 60'000, "ms"},
-     .text = "Time between two signs of life on a link. Shorter notices a loss sooner and costs a small message each "
-             "way."},
+     .text =
+         "Time between two signs of life on a link. A short time finds losses sooner but costs more small messages."},
     {.key = "link_timeout_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.link_timeout_ms; },
      .bounds = {100, 600'000, "ms"},
@@ -108,15 +108,15 @@ constexpr Option overlay_options[] = {
     {.key = "probe_interval_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.probe_interval_ms; },
      .bounds = {100, 60'000, "ms"},
-     .text = "In each interval one member is probed; a member whose link has broken comes first. A crash is "
-             "declared after about this time and suspicion_mult times it again. Shorter notices sooner and costs a "
-             "message of about 100 bytes each way. 5000 with profile internet."},
+     .text =
+         "In each interval one member is probed; a member whose link has broken comes first. A crash is "
+         "declared after about this time and suspicion_mult times it again. A short interval finds crashes sooner but "
+         "costs more messages, of about 100 bytes each way. 5000 with profile internet."},
     {.key = "probe_timeout_ms",
      .field = [](Config& c) -> OptionField { return &c.overlay.probe_timeout_ms; },
      .bounds = {50, 30'000, "ms"},
      .text = "A member that has not answered a probe for this long is probed through three others. Must be above the "
-             "round trips of the "
-             "network, and less than probe_interval_ms. 3000 with profile internet."},
+             "round trips of the network, and less than probe_interval_ms. 3000 with profile internet."},
     {.key = "suspicion_mult",
      .field = [](Config& c) -> OptionField { return &c.overlay.suspicion_mult; },
      .bounds = {1, 100},

@@ -37,7 +37,7 @@ constexpr double real(const std::optional<Number>& number) {
 /// A metric with one value for each thing of its kind: the node, a job, a link, a GPU.
 template <class Status>
 struct Row : Metric {
-  /// The member that holds it, or what reads it.
+  /// The member of Status that holds the value, or a function that computes it.
   std::variant<double Status::*, std::uint32_t Status::*, std::uint64_t Status::*, std::optional<double> Status::*,
                std::optional<std::uint64_t> Status::*, double (*)(const Status&)>
       value;

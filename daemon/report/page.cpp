@@ -73,7 +73,7 @@ std::string Page::status_json() {
   status["cluster"] = sources_.cluster();
   status["history"] = history_.json(seconds(Clock::now()));
   status["log"] = std::move(log);
-  // The name of another node may not be UTF-8.
+  // A path in the log need not be UTF-8.
   return status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

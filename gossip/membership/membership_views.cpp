@@ -34,7 +34,7 @@ bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   return ping != nullptr && ping->neighbour;
 }
 
-/// Keeps some members as neighbours and tells them, and keeps some others in the passive view.
+/// Keeps some members as neighbours and tells them so. Keeps some others in the passive view.
 void Membership::become_partial(TimeUs now_us, Actions& out) {
   partial_ = true;
   small_again_ = false;

@@ -1,4 +1,4 @@
-// The dealings of a replica with its client: it asks for publications, gives corrections and recalls fragments. In
+// How a replica works with its client: it asks for publications, gives corrections and recalls fragments. In
 // lean memory it also decides which fragments have memory.
 //
 // Nothing can be committed to a fragment while the client has it, so it is *recalled* first. Work that waits for the

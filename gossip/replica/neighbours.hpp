@@ -85,7 +85,7 @@ class Neighbours {
   /// A request of `bytes`, its reply included, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);
-  /// True if one more exchange of this size would not only wait in the link's queue.
+  /// True if the link's queue leaves room to begin an exchange of this size.
   [[nodiscard]] static bool has_room(const Neighbour& neighbour, std::size_t fragment_bytes);
   /// True if its link can afford an answer of this size.
   [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);

@@ -136,25 +136,29 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   if (finish.stage == Finishing::over) return;
   const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
-  const bool level = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
+  const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
     return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
   });
-  if (finish.partners > 0) finish.agrees = level && data_.runs();
-  // Partners may come back soon: the daemon may just have been restarted, or a link may have broken.
-  const bool left_behind = finish.over.empty() || !finish.agrees;
-  const bool deserted = alone && left_behind && now_us - accompanied_us_ < finish_alone_us;
-  const bool agreed = !deserted && finish.is_sound() && data_.runs() && level;
+  if (finish.partners > 0) finish.agrees = all_settled && data_.runs();
+  // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
+  // the run is over, after this replica agreed with them, are not waited for.
+  const bool may_go_alone = !finish.over.empty() && finish.agrees;
+  const bool waits = alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us;
+  const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
-      agreed && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
+      settled && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
         return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
       });
-  const bool others = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
+  const bool others_settled = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
     return !data_.neighbours.is_partner(item.second) || item.second.info.quarantined ||
            item.second.info.finishing >= Finishing::settled || finish.over.contains(item.first);
   });
-  const Finishing stage = !agreed ? Finishing::begun : delivered && others ? Finishing::over : Finishing::settled;
+  const Finishing stage = !settled                      ? Finishing::begun
+                          : delivered && others_settled ? Finishing::over
+                                                        : Finishing::settled;
   if (stage == finish.stage && !changed) return;
+  // It did not come to agree with those that are over, so it ends without them and saves its own model.
   if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();
   finish.stage = stage;
   tell_neighbours(out);

@@ -39,7 +39,7 @@ inline constexpr std::size_t max_invitation_characters = 4096;
 /// Makes a claim of the invitation, with its proof.
 [[nodiscard]] InvitationClaim make_claim(const Invitation& invitation, const PublicKey& own_key);
 [[nodiscard]] Proof claim_proof(const Secret& invitation_secret, const InvitationClaim& claim);
-/// True if the claim's invitation was made with some key of the ring. Its expiry is proven with it.
+/// True if the claim's invitation was made with some key of the ring. This proves the expiry, too.
 [[nodiscard]] bool is_claim_proven(const ClusterKeys& keys, const InvitationClaim& claim);
 
 /// The time as "2026-03-01 12:00 UTC", for messages.

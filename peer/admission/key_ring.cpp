@@ -228,7 +228,7 @@ std::expected<void, std::string> KeyRing::retire(const Fingerprint& fingerprint,
   }
   TimeUs retired_at = time_of_day;
   for (const RetiredKey& key : retired_)
-    retired_at = std::max(retired_at, key.retired_at + 1);  // so that it is not the one to be forgotten
+    retired_at = std::max(retired_at, key.retired_at + 1);  // the oldest is forgotten first
   remember_retired({fingerprint, retired_at});
   drop_retired();
   return {};

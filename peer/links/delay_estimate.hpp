@@ -54,8 +54,8 @@ class DelayEstimate {
   };
 
   Least round_trip_;
-  Least there_;                ///< the difference of the two clocks is in it
-  Least back_;                 ///< the opposite of that difference is in it
+  Least there_;                ///< the least delay there, plus the lead of the other end's clock
+  Least back_;                 ///< the least delay back, minus that lead
   TimeUs queue_there_us_ = 0;  ///< when seen last
   double queue_back_us_ = 0;
   std::int64_t window_ = 0;  ///< its number

@@ -25,7 +25,7 @@ inline constexpr TimeUs goodput_lifetime_us = 60 * us_per_s;
 
 class GoodputEstimate {
  public:
-  /// `loaded`: neither the search for the rate nor a drain decides how much goes.
+  /// `loaded`: the link neither searches for its rate nor drains its queue.
   void observe(const Progress& progress, bool loaded, std::size_t window_bytes);
   /// Nothing was under way for a while.
   void pause() { loaded_at_ = 0; }

@@ -134,7 +134,7 @@ Result<void> Attachment::start() {
   std::unique_lock lock(mutex_);
   descriptors_ready_.wait(lock, [this] { return descriptors_settled_; });
   if (!descriptors_private_) return {};
-  // The thread has a copy of its own; this one would only be inherited by children.
+  // The thread has descriptors of its own. Child processes would inherit these.
   memory_.reset();
   device_.memory.reset();
   return {};

@@ -14,7 +14,7 @@ inline constexpr int json_schema_version = 1;
 
 [[nodiscard]] inline std::string json_line(nlohmann::json answer) {
   answer["schema"] = json_schema_version;
-  // The name of another node may not be UTF-8.
+  // A path in an error need not be UTF-8.
   return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

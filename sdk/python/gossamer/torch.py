@@ -439,8 +439,8 @@ def attach(
     samples_per_step: what each optimizer.step() adds to the clock: the batch size, times the batches whose gradients
         are accumulated.
     roles: name -> "param", "buffer" or "local" (stays here), where the default is not wanted; named as in state_dict().
-    masters: if the optimizer updates float32 copies of the parameters: those, in the order of model.parameters(). They
-        are averaged then, and what changes is copied into the model (on a GPU: all of it, after each step that has
+    masters: the float32 copies of the parameters, if the optimizer updates these, in the order of model.parameters().
+        They are averaged, and changes are copied into the model (on a GPU: all values, after each step that has
         published something).
     The other options are those of gossamer.attach().
     """

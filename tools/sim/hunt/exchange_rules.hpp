@@ -35,7 +35,7 @@ class ExchangeRules {
     TimeUs begun_us = 0;
     int min_shift = 0;
     bool delivered = false;                   ///< the request has arrived
-    std::optional<ExchangeId> crossing = {};  ///< the responder's own request, which was out to the initiator then
+    std::optional<ExchangeId> crossing = {};  ///< the responder's request to the initiator, open when this one came
     bool answered = false;
     bool replied = false;    ///< the answer has left, or could not
     bool concluded = false;  ///< the initiator has accepted the answer

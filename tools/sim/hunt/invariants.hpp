@@ -10,9 +10,8 @@
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
 //   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
-//   clocks        A model that is taken over has a clock of its donors, or that which it was saved with. No node
-//   believes
-//                 the job to be further than any of its models has been.
+//   clocks        A model that is taken over has a clock of its donors, or that which it was saved with. The job's
+//                 clock is never further than any of its models has been.
 //   the end       The run is over for nobody while a program in its reach trains on (checked by the scenario).
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,

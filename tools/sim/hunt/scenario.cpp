@@ -264,7 +264,8 @@ class World {
   void come_together();
   void finish();
   void stop_program(std::size_t i);
-  void check_end(std::size_t i) const;
+  void check_end(std::size_t i);
+  void check_delivered(std::size_t i) const;
   void drain();
   [[nodiscard]] std::string missing() const;
 
@@ -304,6 +305,7 @@ class World {
   std::unique_ptr<HuntOverlay> overlay_;
   std::deque<Trainer> trainers_;
   std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
+  std::set<std::size_t> over_;          ///< nodes for whose programs the run is over
   std::optional<std::size_t> mourned_;  ///< the node that is not restarted
   bool calm_ = false;
   bool ending_ = false;
@@ -748,15 +750,33 @@ void World::stop_program(std::size_t i) {
 }
 
 /// Throws if node i takes the run for over while another program that it can reach goes on.
-void World::check_end(std::size_t i) const {
+void World::check_end(std::size_t i) {
   const Cluster::Node& node = cluster_.node(i);
-  if (overlay_->partial()) return;  // it may be over in one neighbourhood earlier than in another
-  if (!node.replica || !node.client.finishing || !node.replica->finish_report().over) return;
+  const bool over = node.replica && node.client.finishing && node.replica->finish_report().over;
+  if (over && !over_.contains(i)) check_delivered(i);
+  if (over) {
+    over_.insert(i);
+  } else {
+    over_.erase(i);
+  }
+  if (!over || overlay_->partial())
+    return;  // in partial views it may be over in one neighbourhood earlier than in another
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
     const Cluster::Node& other = cluster_.node(j);
     if (other.client.finishing || !other.replica || other.paused || !network_.can_link(i, j)) continue;
     throw Violation({.node = i, .other = j}, "the end: for node {} the run is over, and node {} still trains", i, j);
   }
+}
+
+/// When the run gets over for a program, it has all corrections: it takes its tensors for the mean.
+void World::check_delivered(std::size_t i) const {
+  const auto& words = cluster_.node(i).client.words;
+  const auto lacks =
+      std::ranges::find_if(words, [](const auto& word) { return word.correction_valid || word.with_client; });
+  if (lacks == words.end()) return;
+  const auto f = static_cast<std::uint32_t>(lacks - words.begin());
+  throw Violation({.node = i, .fragment = f},
+                  "the end: for node {} the run is over, and its program lacks a correction", i);
 }
 
 /// The programs stop, one after the other, while a daemon or two are started again.

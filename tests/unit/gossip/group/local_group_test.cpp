@@ -261,6 +261,26 @@ TEST_CASE("clients whose memory is out of reach at times count with what they di
   CHECK((broken || withheld > 1000));
 }
 
+TEST_CASE("clients are not even while what one of them has published is out of reach") {
+  Played node(2);
+  HalfDeaf device(1);
+  node.device = &device;
+  node.round();
+  REQUIRE(node.group.even());
+  node.begin();
+  node.trainers[1].train(lattice);
+  node.serve(1);
+  node.serve(2);
+  device.deaf = 1;
+  node.end_if_over();
+  CHECK_FALSE(node.group.even());
+  device.deaf = 0;
+  for (int i = 0; i < 3; ++i)
+    node.round();
+  CHECK(node.group.even());
+  CHECK(node.y[0] == lattice / 2);
+}
+
 TEST_CASE("a client that joins while its memory is out of reach takes the copy over when it can, and is not pressed") {
   HalfDeaf device(3);
   Played node(2);

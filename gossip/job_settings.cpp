@@ -50,7 +50,8 @@ std::optional<std::string_view> fault_of(const JobSettings& settings) {
     if (!is_setting_value(setting.value)) return "a setting's value is empty, too long, or has white space in it";
   }
   const auto not_ascending = [](const JobSetting& a, const JobSetting& b) { return a.name >= b.name; };
-  if (std::ranges::adjacent_find(values, not_ascending) != values.end()) return "settings are not in order";
+  if (std::ranges::adjacent_find(values, not_ascending) != values.end())
+    return "a name stands twice, or the names are not in order";
   return {};
 }
 

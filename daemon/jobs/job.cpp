@@ -87,8 +87,8 @@ std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std:
   auto client = std::make_shared<JobClient>(std::move(session), host.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
   const ClientMemory& memory = client->memory();
-  if (const auto settings = JobOptions(options).changed(memory.settings(), host.id()); client->joins() && !settings)
-    return cannot_attach(layout::AttachStatus::bad_layout, "the settings given to the job: " + settings.error());
+  if (auto settings = JobOptions(options).check(memory); client->joins() && !settings)
+    return std::unexpected(settings.error());
   const bool others_may_come = host.now_us() - host.began_us() < return_us;
   const auto wait_for = [](const char* whom) { return cannot_attach(layout::AttachStatus::job_busy, whom); };
   if (client->joins() && memory.place().index > 0 && others_may_come)
@@ -228,21 +228,32 @@ std::expected<SettingsStatus, std::string> Job::change_settings(const std::vecto
 /// A job that begins here has the settings that its program gave; of what the program does not say, those of the
 /// checkpoint that it begins with.
 void Job::begin_settings() {
-  const std::vector<JobSetting>& given = memory_.first()->memory().settings();
-  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0) {
-    const auto& values = replica_.settings().values;
-    if (std::ranges::all_of(given, [&](const auto& one) { return std::ranges::find(values, one) != values.end(); }))
-      return;
-    return host_.log().warn(
-        "job {}: runs already, and not with all settings that its program here gave ({}); "
-        "`gossamerctl job set` changes them for all",
-        name(), settings_text(given));
-  }
+  const JobClient& first = *memory_.first();
+  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0) return note_settings(first);
+  const std::vector<JobSetting>& given = first.memory().settings();
   std::vector<JobSetting> values = settings_in(beginning_work_.settings());
   values.insert(values.end(), given.begin(), given.end());
-  if (values.empty()) return;
-  if (const auto changed = change_settings(values); !changed)
-    host_.log().warn("job {}: begins without the settings that it should have: {}", name(), changed.error());
+  JobSettings settings = options_.with(values, host_.id());
+  if (const auto fault = fault_of(settings)) {
+    host_.log().warn("job {}: the checkpoint's settings make no sense ({}): they are passed over", name(), *fault);
+    settings = options_.with(given, host_.id());
+  }
+  if (settings.values.empty()) return;
+  // Those of the checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
+  decide([&](Actions& out) { replica_.take_settings(settings, out); });
+  apply_options();
+}
+
+/// Says so where a client gave other settings than the job has: these hold.
+void Job::note_settings(const JobClient& client) {
+  const auto& values = replica_.settings().values;
+  const auto holds = [&](const JobSetting& one) { return std::ranges::find(values, one) != values.end(); };
+  const std::vector<JobSetting>& given = client.memory().settings();
+  if (std::ranges::all_of(given, holds)) return;
+  host_.log().warn(
+      "job {}: runs already, and not with all settings that process {} gave ({}); `gossamerctl job set` "
+      "changes them for all",
+      name(), client.pid(), settings_text(given));
 }
 
 void Job::apply_options() {
@@ -309,6 +320,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   }
   auto client = std::make_shared<JobClient>(std::move(session), host_.now_us());
   if (auto checked = client->check(); !checked) return std::unexpected(std::move(checked.error()));
+  if (auto settings = options_.check(client->memory()); client->joins() && !settings) return settings;
   host_.log().info("job {}: process {} {} as client {} of this node", name(), client->pid(),
                    client->session().resume() ? "is back" : "attached", clients_.size() + 1);
   if (client->joins()) client->memory().set_state(layout::RunState::joining);
@@ -320,6 +332,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
+  if (client->joins()) note_settings(*client);
   const bool shared = group_.is_shared();
   group_.add(client, clock());
   if (!shared) tell_of_group();

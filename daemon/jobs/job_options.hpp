@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/clients/client_memory.hpp"
 #include "daemon/config/config.hpp"
 
 namespace gossamer::daemon {
@@ -28,6 +29,10 @@ class JobOptions {
   /// what is wrong with them.
   [[nodiscard]] std::expected<JobSettings, std::string> changed(const std::vector<JobSetting>& changes,
                                                                 const NodeId& author) const;
+  /// The same, whether or not this node can follow them.
+  [[nodiscard]] JobSettings with(const std::vector<JobSetting>& changes, const NodeId& author) const;
+  /// Whether this node could follow the settings that a client gives.
+  [[nodiscard]] std::expected<void, AttachRefusal> check(const ClientMemory& client) const;
 
  private:
   GossipOptions own_;

@@ -23,6 +23,8 @@ class MixingBudget {
  public:
   explicit MixingBudget(float budget) : budget_(budget) {}
 
+  /// Exchanges under way keep their weights.
+  void set(float budget) { budget_ = budget; }
   /// The node is about to send a request of its own. Promises half the budget to it, and returns its min_shift.
   int begin_own();
   /// The node's own request has ended, whatever its result.

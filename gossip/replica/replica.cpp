@@ -29,6 +29,8 @@ Replica::Replica(const ReplicaOptions& options, const NodeId& self, JobInfo desc
 
 void Replica::set_options(const ReplicaOptions& options) {
   data_.options = options;
+  for (Fragment& fragment : data_.fragments)
+    fragment.budget.set(options.mixing_budget);
   data_.pace.set_options(options, ticked_us_);
   data_.pace.set_in_flight(client_.most_in_flight());
   data_.neighbours.set_rates(options.link_bytes_per_s);

@@ -374,6 +374,22 @@ class Restoring(CheckpointTest):
         again = self.again(node, self.model(), settings={"codec": "f32"})
         self.assertEqual(again.job()["settings"]["values"], {"codec": "f32", "period_ms": "7", "range": "5"})
 
+    def test_settings_that_this_version_does_not_know_keep_it_out_and_lose_nothing(self) -> None:
+        [node] = self.start_nodes(1, LATEST)
+        client = self.attach_big(node, self.model(), settings={"codec": "q4", "range": 5})
+        path = self.checkpoint(node)
+        self.end(client)
+        path.write_bytes(path.read_bytes().replace(b"codec=q4", b"codec=q9"))
+        again = self.again(node, self.model(), settings={"range": 6, "clip": 2})
+        self.assertEqual(again.job()["settings"]["values"], {"codec": "q9", "range": "6", "clip": "2"})
+        self.assertIn("q9", again.job()["note"])
+        self.tell(node, "job", "set", JOB, "codec=")
+        self.assertEqual(again.job()["note"], "")
+        self.end(again)
+        path.write_bytes(path.read_bytes().replace(b"codec=q9", b"a=1 a=22"))
+        again = self.again(node, self.model(), settings={"clip": 3})
+        self.assertEqual(again.job()["settings"]["values"]["clip"], "3")
+
     def test_a_damaged_one_is_passed_over_for_the_one_before(self) -> None:
         [node] = self.start_nodes(1, LATEST)
         model = self.model()

@@ -68,6 +68,10 @@ class JobSettings(SystemTest):
             with self.assertWarnsRegex(gossamer.GossamerWarning, why):
                 self.attach(node, np.zeros(1000), settings=settings).run.close()
         self.assertIsNone(node.job(JOB))
+        client = self.attach(node, np.zeros(1000), settings={"codec": "q4"})
+        self.step_until(lambda: client.run.ready, "it runs", [client])
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "range"):
+            self.attach(node, np.zeros(1000), settings={"range": "far"}).run.close()
 
     def test_changes_at_the_same_time_come_to_one(self) -> None:
         nodes = self.start_nodes(3)

@@ -42,7 +42,8 @@ std::expected<std::string, std::string> answer_to(const std::string& question, c
     const ssize_t got = ::recv(socket.get(), part.data(), part.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN)
-      return std::unexpected(fmt::format("no answer within {} s", answer_timeout.count()));
+      return std::unexpected(
+          fmt::format("no answer within {} s; what was asked for may still be done", answer_timeout.count()));
     if (got < 0) return std::unexpected(fmt::format("the answer could not be read: {}", std::strerror(errno)));
     if (got == 0) return std::unexpected("the connection was closed before the answer was complete");
     line.append(part.data(), static_cast<std::size_t>(got));

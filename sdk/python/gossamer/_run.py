@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import enum
 import gc
+import numbers
 import operator
 import os
 import sys
@@ -149,11 +150,12 @@ def _settings_text(settings: Any) -> bytes:
     words = []
     for name, value in settings.items():
         _check_text(name, "the name of a setting")
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
             raise _bad_argument(f"setting {name} must be a string or a number, not {value!r}")
-        word = f"{name}={value}"
-        if not name or "=" in name or word.split() != [word] or word.endswith("="):
-            raise _bad_argument(f"setting {name!r} and its value {value!r} must not be empty or have white space in them")
+        text = str.__str__(value) if isinstance(value, str) else str(value)
+        word = f"{name}={text}"
+        if not name or "=" in name or not text or word.split() != [word] or not word.isprintable():
+            raise _bad_argument(f"setting {name!r} and its value {text!r} must be plain text without white space")
         words.append(word)
     return " ".join(words).encode()
 

@@ -763,6 +763,13 @@ TEST_CASE("a reply is acknowledged when it is committed, not when its copy arriv
   CHECK(lone.y() == 0.5F);
 }
 
+TEST_CASE("the mixing budget that is set later holds from the next exchange on", "[replica]") {
+  Lone lone({.mixing_budget = 1});
+  lone.replica->set_options({.mixing_budget = 1.0F / 8});
+  lone.meet(1);
+  CHECK(lone.start_own().second.min_shift == 4);
+}
+
 TEST_CASE("wide blocks are followed up at once: wider, then in f32, then no more", "[replica]") {
   Lone lone({.period_us = us_per_s});
   ReplicaOptions options{.codec = Codec::q8, .period_us = us_per_s};

@@ -35,6 +35,10 @@ JobSettings JobOptions::with(const std::vector<JobSetting>& changes, const NodeI
 
 std::expected<JobSettings, std::string> JobOptions::changed(const std::vector<JobSetting>& changes,
                                                             const NodeId& author) const {
+  for (const JobSetting& change : changes) {
+    if (change.value.size() > max_setting_value_bytes)
+      return std::unexpected(fmt::format("{}: at most {} bytes are allowed", change.name, max_setting_value_bytes));
+  }
   JobSettings next = with(changes, author);
   if (next.values == settings_.values) return settings_;
   if (const auto options = with_settings(own_, next.values); !options) return std::unexpected(options.error());

@@ -254,7 +254,8 @@ JobSettings NodeMemory::settings() const {
   if (counts == 0 || counts > std::size(pages.slots)) return {};
   const SettingsPages::Slot& slot = pages.slots[counts - 1];
   const std::string_view text(slot.text, std::min<std::size_t>(slot.bytes, sizeof(slot.text)));
-  return {.version = slot.version, .author = slot.author, .values = settings_in(text)};
+  JobSettings settings{.version = slot.version, .author = slot.author, .values = settings_in(text)};
+  return fault_of(settings) ? JobSettings{} : settings;
 }
 
 void NodeMemory::store_settings(const JobSettings& settings) {

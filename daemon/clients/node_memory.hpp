@@ -70,7 +70,7 @@ class NodeMemory {
   /// For a daemon that begins: it knows of these earlier exchanges only.
   void begin_given_up(const gossip::GivenUp& given_up);
 
-  /// The job's newest settings that this node knew of; of version 0 if there are none.
+  /// The job's newest settings that this node knew of; of version 0 if there are none, or a client has spoiled them.
   [[nodiscard]] JobSettings settings() const;
   void store_settings(const JobSettings& settings);
 

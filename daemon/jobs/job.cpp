@@ -53,6 +53,20 @@ JobInfo description_of(const ClientMemory& memory) {
           .fragment_elements = memory.fragment_elements()};
 }
 
+/// Says so where a client gave other settings than the job has: these hold.
+void compare_settings(spdlog::logger& log, const std::string& job, const JobSettings& settings,
+                      const JobClient& client) {
+  const std::vector<JobSetting>& given = client.memory().settings();
+  const auto holds = [&](const JobSetting& one) {
+    return std::ranges::find(settings.values, one) != settings.values.end();
+  };
+  if (std::ranges::all_of(given, holds)) return;
+  log.warn(
+      "job {}: runs already, and not with all settings that process {} gave ({}); `gossamerctl job set` changes "
+      "them for all",
+      job, client.pid(), settings_text(given));
+}
+
 SettingsStatus status_of(const JobSettings& settings) {
   SettingsStatus status{.version = settings.version};
   for (const JobSetting& setting : settings.values)
@@ -165,18 +179,8 @@ void Job::remember() {
       replica_.remember(f, memory_.node()->own_halves(f));
   }
   memory_.node()->begin_given_up(replica_.book().given_up());
-  take_settings_over();
+  decide([&](Actions& out) { replica_.take_settings(memory_.node()->settings(), out); });
   memory_.node()->set_holder(memory_.first()->memory().inode());
-}
-
-/// Takes over the settings that a former daemon has left in the node's memory, unless somebody has spoiled them.
-void Job::take_settings_over() {
-  const JobSettings settings = memory_.node()->settings();
-  if (const auto fault = fault_of(settings)) {
-    return host_.log().warn(
-        "job {}: the node's memory holds settings that no daemon has written ({}): they are ignored", name(), *fault);
-  }
-  decide([&](Actions& out) { replica_.take_settings(settings, out); });
 }
 
 void Job::start() {
@@ -229,7 +233,8 @@ std::expected<SettingsStatus, std::string> Job::change_settings(const std::vecto
 /// checkpoint that it begins with.
 void Job::begin_settings() {
   const JobClient& first = *memory_.first();
-  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0) return note_settings(first);
+  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0)
+    return compare_settings(host_.log(), name(), replica_.settings(), first);
   const std::vector<JobSetting>& given = first.memory().settings();
   std::vector<JobSetting> values = settings_in(beginning_work_.settings());
   values.insert(values.end(), given.begin(), given.end());
@@ -242,18 +247,6 @@ void Job::begin_settings() {
   // Those of the checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
   decide([&](Actions& out) { replica_.take_settings(settings, out); });
   apply_options();
-}
-
-/// Says so where a client gave other settings than the job has: these hold.
-void Job::note_settings(const JobClient& client) {
-  const auto& values = replica_.settings().values;
-  const auto holds = [&](const JobSetting& one) { return std::ranges::find(values, one) != values.end(); };
-  const std::vector<JobSetting>& given = client.memory().settings();
-  if (std::ranges::all_of(given, holds)) return;
-  host_.log().warn(
-      "job {}: runs already, and not with all settings that process {} gave ({}); `gossamerctl job set` "
-      "changes them for all",
-      name(), client.pid(), settings_text(given));
 }
 
 void Job::apply_options() {
@@ -332,7 +325,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   clients_.push_back(client);
   tell_places();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
-  if (client->joins()) note_settings(*client);
+  if (client->joins()) compare_settings(host_.log(), name(), replica_.settings(), *client);
   const bool shared = group_.is_shared();
   group_.add(client, clock());
   if (!shared) tell_of_group();

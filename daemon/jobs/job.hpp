@@ -175,9 +175,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
-  void take_settings_over();
   void begin_settings();
-  void note_settings(const JobClient& client);
   void apply_options();
   void warn_of_neighbours();
 

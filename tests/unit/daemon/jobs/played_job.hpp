@@ -66,8 +66,6 @@ class Trainer {
   [[nodiscard]] bool running() const {
     return memory_.header().state.load() == static_cast<unsigned>(layout::RunState::running);
   }
-  /// All its fragments' values, while it has no thread.
-  [[nodiscard]] const std::vector<std::vector<float>>& values() const { return x_; }
   /// What it has published: element 0 of the last fragment.
   [[nodiscard]] float published() const { return published_.load(); }
 

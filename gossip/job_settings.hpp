@@ -16,8 +16,8 @@ namespace gossamer {
 
 /// NAME=VALUE each, separated by single spaces.
 [[nodiscard]] std::string settings_text(const std::vector<JobSetting>& values);
-/// What a text says, in its order, separated by white space. Nothing is checked: what has no '=' is a name without a
-/// value.
+/// Reads such a text; any white space separates. The settings keep their order, and fault_of() has still to check them.
+/// A word without '=' becomes a name without a value.
 [[nodiscard]] std::vector<JobSetting> settings_in(std::string_view text);
 
 /// Says which limit of messages.hpp does not hold; nothing if the settings are valid.

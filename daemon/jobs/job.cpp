@@ -67,6 +67,22 @@ void compare_settings(spdlog::logger& log, const std::string& job, const JobSett
       job, client.pid(), settings_text(given));
 }
 
+/// The settings of a job that begins here: those that its program gave, and of what the program does not say, those of
+/// the checkpoint that it begins with (`saved`, as text). Of version 0 if there are none.
+JobSettings first_settings(const JobOptions& options, const std::string& saved, const JobClient& client,
+                           const NodeId& author, spdlog::logger& log) {
+  const std::vector<JobSetting>& given = client.memory().settings();
+  std::vector<JobSetting> values = settings_in(saved);
+  values.insert(values.end(), given.begin(), given.end());
+  JobSettings settings = options.with(values, author);
+  if (const auto fault = fault_of(settings)) {
+    log.warn("job {}: the checkpoint's settings make no sense ({}): they are passed over", client.memory().job(),
+             *fault);
+    settings = options.with(given, author);
+  }
+  return settings.values.empty() ? JobSettings{} : settings;
+}
+
 SettingsStatus status_of(const JobSettings& settings) {
   SettingsStatus status{.version = settings.version};
   for (const JobSetting& setting : settings.values)
@@ -227,26 +243,6 @@ std::expected<SettingsStatus, std::string> Job::change_settings(const std::vecto
   decide([&](Actions& out) { replica_.take_settings(*next, out); });
   apply_options();
   return status_of(*next);
-}
-
-/// A job that begins here has the settings that its program gave; of what the program does not say, those of the
-/// checkpoint that it begins with.
-void Job::begin_settings() {
-  const JobClient& first = *memory_.first();
-  if (beginning_.fragments_pulled() > 0 || replica_.settings().version > 0)
-    return compare_settings(host_.log(), name(), replica_.settings(), first);
-  const std::vector<JobSetting>& given = first.memory().settings();
-  std::vector<JobSetting> values = settings_in(beginning_work_.settings());
-  values.insert(values.end(), given.begin(), given.end());
-  JobSettings settings = options_.with(values, host_.id());
-  if (const auto fault = fault_of(settings)) {
-    host_.log().warn("job {}: the checkpoint's settings make no sense ({}): they are passed over", name(), *fault);
-    settings = options_.with(given, host_.id());
-  }
-  if (settings.values.empty()) return;
-  // Those of the checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
-  decide([&](Actions& out) { replica_.take_settings(settings, out); });
-  apply_options();
 }
 
 void Job::apply_options() {
@@ -558,7 +554,14 @@ void Job::run_if_joined() {
   if (replica_.state() != ReplicaState::joining || beginning_.replaces_pending()) return;
   if (awaits_clients()) return;
   replica_.set_clock(memory_.first()->clock());
-  if (memory_.first()->joins()) begin_settings();
+  const JobClient& first = *memory_.first();
+  if (first.joins() && beginning_.begins_job()) {
+    // Those of a checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
+    const auto settings = first_settings(options_, beginning_work_.settings(), first, host_.id(), host_.log());
+    decide([&](Actions& out) { replica_.take_settings(settings, out); });
+    apply_options();
+  }
+  if (first.joins()) compare_settings(host_.log(), name(), replica_.settings(), first);
   joined_us_ = host_.now_us();
   awaited_clients_ = 0;
   group_.begin({clients_.begin(), clients_.end()}, memory_.first()->clock());

@@ -175,7 +175,6 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
-  void begin_settings();
   void apply_options();
   void warn_of_neighbours();
 

@@ -126,6 +126,8 @@ class Beginning {
   /// The model is not decided on yet.
   [[nodiscard]] bool is_under_way() const { return !std::holds_alternative<Over>(stage_); }
   [[nodiscard]] bool is_restoring() const { return std::holds_alternative<Restoring>(stage_); }
+  /// The job begins at this node: it has pulled nothing, and has heard of no settings.
+  [[nodiscard]] bool begins_job() const { return fragments_pulled() == 0 && replica_.settings().version == 0; }
   /// The client has not yet taken all values over.
   [[nodiscard]] bool replaces_pending() const;
   /// The clock of the first saved model that the job may begin with; 0: there is none.

@@ -858,8 +858,7 @@ void Cluster::run_if_joined(std::size_t i) {
   if (!node.replica || node.paused || node.replica->state() != ReplicaState::joining) return;
   if (node.beginning->is_under_way() || node.beginning->replaces_pending()) return;
   node.replica->set_clock(node.client.clock_base + node.client.clock);
-  const bool begins_job = node.joins && node.beginning->fragments_pulled() == 0;
-  if (begins_job && node.replica->settings().version == 0 && !node.given_settings.empty())
+  if (node.joins && node.beginning->begins_job() && !node.given_settings.empty())
     change_settings(i, node.given_settings);
   decide(i, [&](Actions& out) { node.replica->enter(Phase::running, out); });
   if (node.joins) say({.kind = Event::Kind::ran, .node = i});

@@ -188,9 +188,9 @@ void Beginning::read_next() {
   auto& restoring = std::get<Restoring>(stage_);
   const std::uint32_t f = restoring.next;
   if (f == replica_.fragment_count()) return restored();
-  // A fragment that an earlier daemon already gave to the client is read for the check only.
-  const bool only_check = is_given(f) || (replica_.lean_window() > 0 && !restoring.checked);
-  restoring.waits_for_room = !only_check && !replica_.begin_taking(f);
+  const bool only_check = replica_.lean_window() > 0 && !restoring.checked;
+  // What an earlier daemon gave to the client may be of another model: the client takes it over first.
+  restoring.waits_for_room = !only_check && (is_given(f) || !replica_.begin_taking(f));
   if (restoring.waits_for_room) return;
   float* const target = only_check ? nullptr : replica_.buffers(f).begin_replace();
   if (work_.read(restoring.saved.front(), f, target)) return;
@@ -235,9 +235,8 @@ void Beginning::restored() {
     return read_next();
   }
   stage_ = Over{};
-  for (std::uint32_t f = 0; f < replica_.fragment_count() && replica_.lean_window() == 0; ++f) {
-    if (!is_given(f)) give(f);
-  }
+  for (std::uint32_t f = 0; f < replica_.fragment_count() && replica_.lean_window() == 0; ++f)
+    give(f);
   take_over(saved->clock(), saved->cursor());
   work_.begins_with(saved);
   job_.run_if_joined();

@@ -159,7 +159,7 @@ class Beginning {
     std::vector<Saved> saved;  // the first one is tried
     std::uint32_t next = 0;    // fragment
     bool checked = false;      // lean memory: the second reading
-    bool waits_for_room = false;
+    bool waits_for_room = false;  // or for the client, which has something of an earlier daemon in hand
   };
 
   template <class Feed>

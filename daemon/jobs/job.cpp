@@ -377,6 +377,7 @@ void Job::published(JobClient& client, std::uint32_t f) {
 
 /// The clock stands still while joining: newcomers decide by their clocks who begins, and must all see the same ones.
 void Job::read_clock() {
+  ending_.look(clients_);
   for (const auto& client : clients_)
     group_.observe_clock(*client);
   if (!beginning_.is_under_way()) replica_.set_clock(clock());

@@ -1,6 +1,7 @@
 #include "daemon/jobs/job_ending.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gossamer::daemon {
 
@@ -11,14 +12,17 @@ constexpr TimeUs finishing_period_us = 5 * us_per_ms;
 
 }  // namespace
 
+void JobEnding::look(const Clients& clients) {
+  for (const auto& client : clients) {
+    const bool news = client->look_at_finishing();
+    again_ = again_ || (news && !is_left_out(*client));
+  }
+}
+
 void JobEnding::watch(const Clients& clients, TimeUs now_us) {
   if (clients.empty() || now_us - seen_us_ < finishing_period_us) return;
   seen_us_ = now_us;
-  bool again = false;
-  for (const auto& client : clients) {
-    const bool news = client->look_at_finishing();
-    again = again || (news && !is_left_out(*client));
-  }
+  const bool again = std::exchange(again_, false);
   const bool nobody = left_out(clients).size() == clients.size();
   const bool all = std::ranges::all_of(
       clients, [&](const auto& client) { return client->finishing() != 0 || (!nobody && is_left_out(*client)); });

@@ -23,7 +23,9 @@ class JobEnding {
   JobEnding(gossip::Replica& replica, gossip::Executor& executor, const gossip::Group& group)
       : replica_(replica), executor_(executor), group_(group) {}
 
-  /// Reads what the clients have asked for, and answers them.
+  /// Reads what the clients have asked for. Their clocks are to be read after it: a program trains, then finishes.
+  void look(const Clients& clients);
+  /// Answers them.
   void watch(const Clients& clients, TimeUs now_us);
   /// No client trains.
   [[nodiscard]] bool all_stopped() const { return training_ != Training::go_on; }
@@ -47,6 +49,7 @@ class JobEnding {
   gossip::Executor& executor_;
   const gossip::Group& group_;
   Training training_ = Training::go_on;
+  bool again_ = false;  // some client has asked for another end since the last answer, or for none
   TimeUs seen_us_ = 0;
   std::optional<std::uint64_t> saver_;  // the client that saves, once all is over
 };

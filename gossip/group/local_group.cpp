@@ -80,6 +80,7 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
   if (found == clients_.end()) return;
   const std::uint64_t trained = clock - std::min(clock, found->second.clock);
   found->second.clock = clock;
+  trained_ += trained;
   const auto taking_part =
       static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [](const auto& item) {
         return !item.second.gone && item.second.lacking == 0;
@@ -99,7 +100,7 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool 
   if (!holder) return;
   round.under_way = true;
   round.begun_us = now_us;
-  round.clock = clock_;
+  round.trained = trained_;
   under_way_.insert(f);
   if (const auto found = clients_.find(*holder); found != clients_.end() && !found->second.gone) {
     found->second.slots[f].due = found->second.slots[f].awaited = true;
@@ -153,7 +154,7 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
            .under_way = true,
            .changes = round.changes + (exchanged ? 1 : 0),
            .begun_us = now_us,
-           .clock = clock_};
+           .trained = trained_};
   under_way_.insert(f);
   Work work;
   const std::size_t before = in_mean(f);
@@ -267,12 +268,15 @@ bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<Client
 
 bool LocalGroup::even(const std::set<ClientId>& without) const {
   const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [&](const auto& item) {
-    return item.second.gone || without.contains(item.first) || (item.second.lacking == 0 && item.second.untaken == 0);
+    const Client& client = item.second;
+    return client.gone || without.contains(item.first) ||
+           (client.lacking == 0 && client.untaken == 0 &&
+            std::ranges::none_of(client.slots, [](const Slot& slot) { return slot.due; }));
   });
   if (!clients_even || !under_way_.empty()) return false;
   for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
     if (!rounds_[f].gathered || anyone_behind(f, false, without)) return false;
-    if (clients() > 1 && rounds_[f].clock != clock_) return false;
+    if (clients() > 1 && rounds_[f].trained != trained_) return false;
   }
   return true;
 }
@@ -301,7 +305,7 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
     untaken = untaken || slot.untaken;
   }
   if (now_us - round.begun_us < period_us) return false;
-  return untaken || anyone_behind(f, true) || (present > 1 && clock_ != round.clock);
+  return untaken || anyone_behind(f, true) || (present > 1 && trained_ != round.trained);
 }
 
 void LocalGroup::check_invariants() const {

@@ -113,7 +113,7 @@ class LocalGroup {
   /// A part that begin() offered could not be given: the client has not received the fragment. Call it after done().
   void withheld(std::uint32_t f, const Part& part);
 
-  /// True if all clients except these hold y, and nothing is under way or still to be given to them.
+  /// True if all clients except these hold y and have told all they learned: nothing is under way, due or to be given.
   [[nodiscard]] bool even(const std::set<ClientId>& without = {}) const;
   /// Rounds under way, in the fragments' order.
   [[nodiscard]] const std::set<std::uint32_t>& under_way() const { return under_way_; }
@@ -155,8 +155,8 @@ class LocalGroup {
     bool ending = false;        ///< end() was called
     std::uint64_t changes = 0;  ///< changes of y so far: a client that was given fewer is behind
     TimeUs begun_us = 0;
-    TimeUs first_us = 0;  ///< when the first client published; 0: none has
-    std::uint64_t clock = 0;
+    TimeUs first_us = 0;        ///< when the first client published; 0: none has
+    std::uint64_t trained = 0;  ///< `trained_` when it began
   };
 
   [[nodiscard]] static Take take_of(const Slot& slot);
@@ -174,6 +174,7 @@ class LocalGroup {
   std::set<std::uint32_t> under_way_;
   std::uint32_t next_ = 0;  // where wanted() continues
   std::uint64_t clock_;
+  std::uint64_t trained_ = 0;          // samples of all clients, whose mean the clock may not show yet
   std::uint64_t clock_remainder_ = 0;  // divided by the number of clients it becomes samples
   std::uint64_t quarantines_ = 0;
 };

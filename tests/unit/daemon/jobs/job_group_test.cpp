@@ -1,7 +1,9 @@
 // Several clients of one job at one daemon: its own code, with its workers, beside trainers in threads of their own
 // that serve what is due at their own speeds. Steps are multiples of a power of two, so that the mean of four is exact.
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 
 #include "sdk/layout/slots.hpp"
@@ -78,6 +80,50 @@ TEST_CASE("a client of a job goes in the middle, whoever it is, and another come
   daemon.run_until([&] { return std::abs(stays.published() - late.published()) < step; });
   CHECK(stays.published() > 1 + steps * step * 0.5F);
   CHECK(stays.published() < 1 + steps * step * 2);
+}
+
+TEST_CASE("when the run is over for one of a node's clients, it holds what the others do") {
+  constexpr std::uint32_t ends = 10;
+  std::array<Trainer, 4> trainers{{{1, {}}, {3, {}}, {-2, {}}, {7, {}}}};
+  Daemon first;
+  Daemon second(false, &first);
+  for (std::size_t i = 0; i < trainers.size(); ++i)
+    (i < 2 ? first : second).attach(trainers[i]);
+  first.run_until([&] {
+    for (Trainer& trainer : trainers)
+      trainer.turn();
+    return std::ranges::all_of(trainers, &Trainer::running);
+  });
+  for (std::uint32_t end = 1; end <= ends; ++end) {
+    for (std::size_t i = 0; i < trainers.size(); ++i) {
+      trainers[i].memory().header().finishing = 0;
+      trainers[i].may_train = true;
+      for (std::uint32_t n = 0; n < (i + end) % 5; ++n)
+        trainers[i].turn();
+      trainers[i].may_train = false;
+    }
+    // The nodes hear that the programs train again.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    first.run_until([&] { return std::chrono::steady_clock::now() > until; });
+    for (Trainer& trainer : trainers)
+      trainer.memory().header().finishing = end;
+    std::array<bool, 4> over{};
+    std::size_t turns = 0;
+    first.run_until([&] {
+      ++turns;
+      for (std::size_t i = 0; i < trainers.size(); ++i) {
+        const auto answer = layout::FinishAnswer::unpack(trainers[i].memory().header().finish_answer.load());
+        if (over[i]) continue;
+        over[i] = answer.number == end && answer.agreed;
+        // Some are slow. The program of one for which it is over serves what is due, and does not look again.
+        if (over[i] || turns % (1 + (i + end) % 3 * (i + end) % 7 * 30) == 0) trainers[i].turn();
+      }
+      return std::ranges::all_of(over, std::identity());
+    });
+    CHECK(trainers[0].values() == trainers[1].values());
+    CHECK(trainers[2].values() == trainers[3].values());
+    CHECK(trainers[0].values()[0][0] == Approx(trainers[2].values()[0][0]).epsilon(1e-3));
+  }
 }
 
 namespace {

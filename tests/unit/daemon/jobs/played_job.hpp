@@ -68,6 +68,8 @@ class Trainer {
   }
   /// What it has published: element 0 of the last fragment.
   [[nodiscard]] float published() const { return published_.load(); }
+  /// Of all fragments; while no thread runs.
+  [[nodiscard]] const std::vector<std::vector<float>>& values() const { return x_; }
 
  private:
   void train() {

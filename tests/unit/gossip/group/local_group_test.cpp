@@ -261,6 +261,74 @@ TEST_CASE("clients whose memory is out of reach at times count with what they di
   CHECK((broken || withheld > 1000));
 }
 
+TEST_CASE("clients that are even hold the copy, each whole, however they have trained, served and come") {
+  std::uint32_t evens = 0;
+  for (std::uint64_t life = 0; life < 300; ++life) {
+    Random random(life);
+    Played node(2);
+    std::map<LocalGroup::ClientId, std::uint64_t> clocks{{1, 0}, {2, 0}};
+    for (int turn = 0; turn < 120; ++turn) {
+      node.now_us += 1500;
+      const LocalGroup::ClientId id = 1 + random.next() % node.trainers.size();
+      switch (random.next() % 8) {
+        case 0:
+          if (random.uniform() < 0.5) break;
+          node.trainers[id].train(lattice);
+          node.group.observe_clock(id, ++clocks[id]);
+          break;
+        case 1:
+        case 2:
+        case 3:
+          node.serve(id);
+          break;
+        case 4:
+          if (!node.group.wanted(1000, node.now_us, 1).empty()) node.begin();
+          break;
+        case 5:
+          if (node.trainers.size() > 2 || turn < 50) break;
+          node.trainers[3].train(static_cast<float>(random.next() % 4) * lattice);
+          node.group.add(3, LocalGroup::Arrival::without_values, clocks[3]);
+          break;
+        default:
+          node.end_if_over();
+      }
+      if (!node.group.even()) continue;
+      ++evens;
+      for (const auto& [number, trainer] : node.trainers) {
+        INFO("life " << life << ", turn " << turn << ", client " << number);
+        REQUIRE(std::abs(trainer.x[0] - node.y[0]) < lattice / 64);  // thirds are rounded
+      }
+    }
+  }
+  CHECK(evens > 1000);
+}
+
+TEST_CASE("what a client trains between the first and the last fragment that it takes over is asked for") {
+  LocalGroup group(2, 0);
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  TimeUs now_us = 0;
+  const auto round = [&](std::uint32_t f) {
+    const LocalGroup::Work offers = group.begin(f, false, now_us);
+    group.done(f, offers, std::vector<LocalMeanTask::Outcome>(offers.parts.size()));
+    for (const LocalGroup::Part& part : offers.parts)
+      group.published(part.id, f, now_us);
+    const LocalGroup::Work taken = group.take_in(f);
+    group.done(f, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size()));
+    now_us += 1000;
+  };
+  for (const std::uint32_t f : {0U, 1U})
+    group.gathered(f, std::nullopt, false, now_us);
+  group.add(2, LocalGroup::Arrival::without_values, 0);
+  round(0);
+  group.observe_clock(2, 1);
+  round(1);
+  CHECK_FALSE(group.even());
+  CHECK(group.wanted(1000, now_us, 2) == std::vector<std::uint32_t>{0});
+  round(0);
+  round(1);
+  CHECK(group.even());
+}
+
 TEST_CASE("clients are not even while what one of them has published is out of reach") {
   Played node(2);
   HalfDeaf device(1);
@@ -588,8 +656,14 @@ TEST_CASE("what an exchange changed is handed to a client that had the fragment 
   group.done(0, work, std::vector<LocalMeanTask::Outcome>(1));
   group.published(1, 0, us_per_s);
   group.end(0);
-  const auto taken = group.take_in(0);
-  group.done(0, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size()));
+  const auto take_in = [&] {
+    const auto taken = group.take_in(0);
+    group.done(0, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size()));
+  };
+  take_in();
+  CHECK_FALSE(group.even());
+  group.published(2, 0, us_per_s);
+  take_in();
   CHECK(group.even() != exchanged);
 }
 

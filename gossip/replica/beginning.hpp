@@ -156,9 +156,9 @@ class Beginning {
   struct Searching {};
   struct Over {};
   struct Restoring {
-    std::vector<Saved> saved;  // the first one is tried
-    std::uint32_t next = 0;    // fragment
-    bool checked = false;      // lean memory: the second reading
+    std::vector<Saved> saved;     // the first one is tried
+    std::uint32_t next = 0;       // fragment
+    bool checked = false;         // lean memory: the second reading
     bool waits_for_room = false;  // or for the client, which has something of an earlier daemon in hand
   };
 

@@ -136,7 +136,10 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   if (finish.stage == Finishing::over) return;
-  const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound : Finish::Health::quarantined;
+  const bool known = finish.health == Finish::Health::spoiled || spoiled();
+  const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound
+                      : known                            ? Finish::Health::spoiled
+                                                         : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
   const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
     return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
@@ -179,7 +182,7 @@ FinishReport Replica::finish_report() const {
   }
   if (!finish.is_sound()) {
     FinishReport without_it = spoiled_report(members.size() + 1);
-    without_it.spoiled = spoiled();
+    without_it.spoiled = finish.health == Finish::Health::spoiled;
     return without_it;
   }
   if (members.empty()) report.distance = 0;

@@ -25,10 +25,14 @@ struct Leaving {
 
 /// State while the program has stopped training: gossip/replica/finishing.hpp.
 struct Finish {
-  enum class Health : std::uint8_t { sound, quarantined };
+  enum class Health : std::uint8_t {
+    sound,
+    quarantined,  ///< some fragment is, but the client may have mended it since
+    spoiled       ///< and it is what the client has published since it finishes; looking again changes nothing
+  };
 
   Finishing stage = Finishing::begun;
-  Health health = Health::sound;  ///< quarantined: some fragment was, at the last look
+  Health health = Health::sound;  ///< at the last look
   std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
   std::set<NodeId> over;          ///< nodes for which the run was over, whether still present or not
   bool agrees = false;            ///< with those that finish, or finished last: else it counts none that have left

@@ -1057,6 +1057,32 @@ TEST_CASE("a replica that has trained since it agreed with a partner agrees with
   CHECK(agreement.has(node_id(1)) == (trained == 0));
 }
 
+TEST_CASE("a program that finishes with NaN is told so at any moment, also while its values are looked at again",
+          "[replica]") {
+  Lone lone({.period_us = us_per_ms, .in_flight = 1});
+  lone.meet(1);
+  lone.replica->set_finishing(true, lone.now_us, lone.out);
+  const auto told = [&] { return lone.replica->finish_report().spoiled; };
+  CHECK_FALSE(told());
+  const auto next_look = [&] {
+    for (int i = 0; i < 100 && lone.begun<EncodeTask>().empty(); ++i)
+      lone.tick(us_per_ms);
+    REQUIRE(lone.begun<EncodeTask>().size() == 1);
+  };
+  lone.memory[0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  next_look();
+  CHECK_FALSE(told());
+  lone.work();
+  lone.tick();
+  CHECK(told());
+  next_look();
+  CHECK(told());
+  lone.memory[0][0][0] = 0;
+  lone.work();
+  lone.tick();
+  CHECK_FALSE(told());
+}
+
 TEST_CASE("what was asked for twice and is refused as too old is never taken: a copy may have been answered",
           "[replica]") {
   Lone lone({.in_flight = 1});

@@ -366,7 +366,7 @@ void Job::woken(const ClientSession& session) {
     }
   }
   run_if_joined();
-  ending_.watch(clients_, host_.now_us());
+  ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
 }
 
 void Job::published(JobClient& client, std::uint32_t f) {
@@ -377,9 +377,10 @@ void Job::published(JobClient& client, std::uint32_t f) {
 
 /// The clock stands still while joining: newcomers decide by their clocks who begins, and must all see the same ones.
 void Job::read_clock() {
-  ending_.look(clients_);
-  for (const auto& client : clients_)
+  for (const auto& client : clients_) {
+    ending_.look(*client);
     group_.observe_clock(*client);
+  }
   if (!beginning_.is_under_way()) replica_.set_clock(clock());
 }
 
@@ -618,7 +619,7 @@ void Job::tick(bool settled) {
   decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
   tick_group();
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
-  ending_.watch(clients_, host_.now_us());
+  ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
 }
 

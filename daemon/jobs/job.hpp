@@ -6,7 +6,8 @@
 // - JobMemory: where the replica's memory is, and what of it outlives the daemon.
 // - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
 // - gossip::Group: what passes between the node's copy and each of several clients.
-// - gossip::Beginning decides how the job gets its model; JobBeginning carries that out. JobEnding: how training ends.
+// - gossip::Beginning decides how the job gets its model; JobBeginning carries that out.
+// - gossip::Ending: how training ends.
 // - CheckpointWriting: the job's checkpoints.
 //
 // With one client the replica is in that client's memory. From the second client on it is gathered into the node's own
@@ -32,12 +33,12 @@
 #include "daemon/jobs/checkpoint_writing.hpp"
 #include "daemon/jobs/job_beginning.hpp"
 #include "daemon/jobs/job_client.hpp"
-#include "daemon/jobs/job_ending.hpp"
 #include "daemon/jobs/job_gpus.hpp"
 #include "daemon/jobs/job_memory.hpp"
 #include "daemon/jobs/job_options.hpp"
 #include "daemon/report/status.hpp"
 #include "gossip/check.hpp"
+#include "gossip/group/ending.hpp"
 
 namespace gossamer::daemon {
 
@@ -189,7 +190,7 @@ class Job : public std::enable_shared_from_this<Job>,
   gossip::Group group_{replica_, executor_, memory_, *this};
   JobBeginning beginning_work_{[this] { return shared_from_this(); }, *this, host_, description_, memory_};
   gossip::Beginning beginning_{*this, beginning_work_, replica_, executor_, host_.id(), description_.job};
-  JobEnding ending_{replica_, executor_, group_};
+  gossip::Ending ending_{replica_, executor_, group_};
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;
   std::uint32_t awaited_clients_ = 0;  // clients of a former daemon's group

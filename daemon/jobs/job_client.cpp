@@ -69,17 +69,13 @@ void JobClient::tell_members(const std::vector<NodeId>& members) {
   members_told_ = members;
 }
 
-bool JobClient::look_at_finishing() {
-  const std::uint32_t before = std::exchange(finishing_, memory().finishing());
-  if (finishing_ == 0) spoiled_ = 0;
-  return before != finishing_;
-}
-
-void JobClient::answer_finishing(const layout::FinishAnswer& answer, double distance) {
-  if (agreed_ == answer.number) return;
-  if (answer.agreed) agreed_ = answer.number;
-  if (answer.spoiled) spoiled_ = answer.number;
-  memory().set_finish_answer(answer, distance);
+void JobClient::store_finish_answer(const gossip::FinishAnswer& answer) {
+  memory().set_finish_answer({.number = answer.number,
+                              .members = answer.members,
+                              .agreed = answer.agreed,
+                              .saver = answer.saver,
+                              .spoiled = answer.spoiled},
+                             answer.distance);
 }
 
 JobClient::Served JobClient::look(std::uint32_t f, TimeUs now_us) {

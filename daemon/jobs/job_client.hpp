@@ -42,14 +42,6 @@ class JobClient : public gossip::Member {
   /// The model has been taken over, and this cursor came with it.
   void take_cursor(std::span<const std::byte> cursor);
   void tell_members(const std::vector<NodeId>& members);
-  /// Reads whether the program has stopped training; true if that has changed.
-  bool look_at_finishing();
-  /// The number of the request to finish; 0: the program trains.
-  [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
-  /// Does nothing once the client has been told that all agree.
-  void answer_finishing(const layout::FinishAnswer& answer, double distance);
-  /// The client trains, or has stopped and been told that its model is not finite.
-  [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
 
   // --- words
   /// Refused if the words that the client came with are not valid; nothing else may be called then.
@@ -78,6 +70,8 @@ class JobClient : public gossip::Member {
   }
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override { return memory().buffer(f, index); }
   void raise_due() override { memory().raise_due(); }
+  [[nodiscard]] std::uint32_t finishing_asked() const override { return memory().finishing(); }
+  void store_finish_answer(const gossip::FinishAnswer& answer) override;
 
   std::shared_ptr<ClientSession> session_;
   const std::vector<std::uint64_t> words_found_;  // as they were when the client attached
@@ -85,9 +79,6 @@ class JobClient : public gossip::Member {
   bool attached_ = true;
   std::uint64_t own_cursor_then_ = 0;  // its number when the model was taken over
   std::vector<NodeId> members_told_;
-  std::uint32_t finishing_ = 0;
-  std::uint32_t agreed_ = 0;   // the request that was answered "agreed"
-  std::uint32_t spoiled_ = 0;  // the request that was answered "spoiled"
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;

@@ -17,6 +17,21 @@ void Member::begin(std::vector<FragmentParts> words, bool joins, std::uint32_t w
   }
 }
 
+// --- the end ------------------------------------------------------------------------------------------------------
+
+bool Member::look_at_finishing() {
+  const std::uint32_t before = std::exchange(finishing_, finishing_asked());
+  if (finishing_ == 0) spoiled_ = 0;
+  return before != finishing_;
+}
+
+void Member::answer_finishing(const FinishAnswer& answer) {
+  if (agreed_ == answer.number) return;
+  if (answer.agreed) agreed_ = answer.number;
+  if (answer.spoiled) spoiled_ = answer.number;
+  store_finish_answer(answer);
+}
+
 // --- words --------------------------------------------------------------------------------------------------------
 
 std::vector<bool> Member::due_fragments() const {

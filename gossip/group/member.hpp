@@ -16,6 +16,16 @@
 
 namespace gossamer::gossip {
 
+/// What a client is told about the end that it has asked for.
+struct FinishAnswer {
+  std::uint32_t number = 0;   ///< of its request
+  std::uint16_t members = 0;  ///< replicas in reach that finish, with this one
+  bool agreed = false;        ///< all replicas in reach finish and agree
+  bool saver = false;         ///< it is the one to save the model
+  bool spoiled = false;       ///< its model holds NaN or infinity, so the others finish without it
+  double distance = 0;        ///< FinishReport::distance
+};
+
 class Member {
  public:
   virtual ~Member() = default;
@@ -35,6 +45,16 @@ class Member {
   void set_joined() { joins_ = false; }
   /// Number of the job's clients here, itself included, when a daemon last told it; 0: none has.
   [[nodiscard]] std::uint32_t were() const { return were_; }
+
+  // --- the end
+  /// Reads whether the program has stopped training; true if that has changed.
+  bool look_at_finishing();
+  /// The number of the request to finish; 0: the program trains.
+  [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
+  /// Does nothing once the client has been told that all agree.
+  void answer_finishing(const FinishAnswer& answer);
+  /// The client trains, or has stopped and been told that its model is not finite.
+  [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
 
   // --- words
   /// The word as the daemon last stored or accepted it.
@@ -89,6 +109,9 @@ class Member {
   [[nodiscard]] virtual float* buffer(std::uint32_t f, std::uint8_t index) const = 0;
   /// Tells the client that fragments have become due.
   virtual void raise_due() = 0;
+  /// The number of its program's request to finish; 0: it trains.
+  [[nodiscard]] virtual std::uint32_t finishing_asked() const = 0;
+  virtual void store_finish_answer(const FinishAnswer& answer) = 0;
 
  private:
   std::vector<FragmentParts> words_;
@@ -96,6 +119,9 @@ class Member {
   std::uint32_t were_ = 0;
   bool due_stored_ = false;
   bool joins_ = true;
+  std::uint32_t finishing_ = 0;
+  std::uint32_t agreed_ = 0;   // the request that was answered "agreed"
+  std::uint32_t spoiled_ = 0;  // the request that was answered "spoiled"
 };
 
 }  // namespace gossamer::gossip

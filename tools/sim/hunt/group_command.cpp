@@ -12,7 +12,7 @@ namespace gossamer::sim {
 
 namespace {
 
-constexpr std::uint64_t most_seeds_of_sabotage = 40;
+constexpr std::uint64_t most_seeds_of_sabotage = 300;
 
 struct GroupHuntOptions {
   std::uint64_t first = 1;
@@ -29,6 +29,7 @@ void hunt(const GroupHuntOptions& options) {
       all.deaths += one.deaths;
       all.exchanges += one.exchanges;
       all.steps += one.steps;
+      all.ends += one.ends;
       all.changes += one.changes;
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(
@@ -37,8 +38,8 @@ void hunt(const GroupHuntOptions& options) {
   }
   fmt::print(
       "{} seeds, {} events, {} deaths of daemons, {} clients that went, came or published NaN, {} steps of clients, {} "
-      "exchanges of the last lives\n",
-      options.count, all.events, all.deaths, all.changes, all.steps, all.exchanges);
+      "exchanges of the last lives, {} ends\n",
+      options.count, all.events, all.deaths, all.changes, all.steps, all.exchanges, all.ends);
 }
 
 void sabotage() {

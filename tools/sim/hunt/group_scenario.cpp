@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "gossip/check.hpp"
+#include "gossip/group/ending.hpp"
 #include "gossip/group/group.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
@@ -32,6 +33,10 @@ constexpr TimeUs tick_us = 2'000;
 constexpr TimeUs await_us = 3 * us_per_s;  // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
 constexpr TimeUs calm_us = 40 * us_per_s;
+constexpr int ends = 3;                   // of a run: the programs train a little after each
+constexpr TimeUs end_us = 20 * us_per_s;  // the longest that an end may take
+constexpr double end_tolerance = 1e-3;    // of a model, between nodes for which the run is over
+constexpr double local_tolerance = 1e-5;  // of a model, between clients of such a node
 
 /// A client's process and the memory that it shares.
 struct Client {
@@ -46,7 +51,11 @@ struct Client {
   std::uint32_t place_count = 0;
   bool running = false;
   bool alive = true;
-  bool sick = false;  ///< it publishes NaN
+  bool sick = false;           ///< it publishes NaN
+  std::uint32_t finishes = 0;  ///< its program finishes after the next step, with this number
+  std::uint32_t finishing = 0;
+  gossip::FinishAnswer answer;
+  bool left = false;  ///< the run is over for it
   int slowness = 1;   ///< it serves due fragments once in so many steps
 };
 
@@ -97,6 +106,8 @@ class SimMember : public gossip::Member {
     return client_.buffers[f][index].data();
   }
   void raise_due() override {}
+  [[nodiscard]] std::uint32_t finishing_asked() const override { return client_.finishing; }
+  void store_finish_answer(const gossip::FinishAnswer& answer) override { client_.answer = answer; }
 
   Client& client_;
   std::size_t index_;
@@ -173,6 +184,7 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   std::unique_ptr<gossip::Executor> executor_;
   gossip::Executor& executor;
   gossip::Group group;
+  gossip::Ending ending;
 };
 
 struct GroupNode {
@@ -220,8 +232,15 @@ class Scenario {
   [[nodiscard]] static bool is_well(const GroupNode& node);
   [[nodiscard]] bool is_quiet(const GroupNode& node) const;
   void judge();
+  template <class Do>
+  void for_each_client(Do action);
+  void train_a_little();
+  void end_run(std::uint32_t number);
+  void judge_end(std::uint32_t number);
 
   int chances_ = 0;
+  TimeUs step_least_us_ = 2'000;
+  double training_chance_ = 1;  // a client trains at this share of its steps, and serves at the others
   std::vector<double> begun_with_;
   bool training_ = true;
 };
@@ -261,7 +280,8 @@ Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::Exch
       replica(replica_of(scenario, node, first_->client(), counter)),
       executor_(std::make_unique<gossip::Executor>(*replica, *this, *this)),
       executor(*executor_),
-      group(*replica, executor, *this, *this) {
+      group(*replica, executor, *this, *this),
+      ending(*replica, executor, group) {
   numbers_.fill(counter.next());
   for (std::uint32_t f = 0; f < fragments; ++f)
     numbers_[f] = std::max(numbers_[f], first_->last_noted(f));
@@ -336,11 +356,16 @@ void Life::woken() {
 
 void Life::tick() {
   run_if_all_are_back();
-  for (const auto& member : members)
-    group.observe_clock(*member);
+  for (const auto& member : members) {
+    ending.look(*member);
+    if (scenario_.fault_ != GroupFault::last_clock_unseen || member->finishing() == 0) group.observe_clock(*member);
+  }
   replica->set_clock(clock());
   executor.decide([&](Actions& out) { replica->tick(replica_now_us(), out); });
-  group.tick(replica->pace().period_us(), replica->phase() == Phase::running);
+  const TimeUs period_us = replica->pace().period_us();
+  group.tick(ending.all_stopped() ? std::min(period_us, gossip::finish_wait_us) : period_us,
+             replica->phase() == Phase::running);
+  ending.watch({members.begin(), members.end()}, replica_now_us());
 }
 
 void Life::store_copy(std::uint32_t f, const Copy& copy) {
@@ -370,6 +395,7 @@ void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
 
 Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random(seed) {
   const auto count = static_cast<std::size_t>(between(random, 1, 3));
+  if (chance(random, 0.3)) step_least_us_ /= 10;  // faster than the rounds
   network = std::make_unique<Network>(
       schedule, gossip::Random(random.next()), count,
       PathConditions{.latency_us = between(random, 200, 20'000), .jitter_us = between(random, 0, 20'000)});
@@ -502,8 +528,10 @@ bool Scenario::all_run() const {
 void Scenario::step(std::size_t i, std::size_t c) {
   Client& client = nodes[i].clients[c];
   if (!client.alive) return;
+  const bool over = client.finishing != 0 && client.answer.number == client.finishing && client.answer.agreed;
   // A client's share is one of all its node's clients, so nobody trains before all take part.
-  if (training_ && !nodes[i].pauses && all_run()) {
+  const bool trains = training_ && !nodes[i].pauses && client.finishing == 0 && all_run();
+  if (trains && (training_chance_ >= 1 || chance(random, training_chance_))) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
     for (float& x : client.x)
       x += amount;
@@ -512,13 +540,18 @@ void Scenario::step(std::size_t i, std::size_t c) {
     ++client.clock;
     ++outcome.steps;
   }
-  if (++client.steps % static_cast<std::uint64_t>(client.slowness) == 0) {
+  client.finishing = client.finishes;
+  if (++client.steps % static_cast<std::uint64_t>(client.slowness) == 0 || over) {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       if (client.words[f].with_client) serve(i, c, f);
     }
     if (nodes[i].life) nodes[i].life->woken();
   }
-  schedule.after(between(random, 2'000, 20'000), [this, i, c] { step(i, c); });
+  if (over) {
+    client.left = true;
+    return;  // its program serves what was due when it heard, and goes on to other things
+  }
+  schedule.after(between(random, step_least_us_, 10 * step_least_us_), [this, i, c] { step(i, c); });
 }
 
 void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
@@ -645,8 +678,73 @@ GroupOutcome Scenario::run() {
   for (TimeUs end_us = schedule.now_us() + calm_us; schedule.now_us() < end_us;)
     schedule.run_until(schedule.now_us() + us_per_s);
   judge();
+  for (std::uint32_t number = 1; number <= ends; ++number) {
+    train_a_little();
+    end_run(number);
+  }
+  judge();
   outcome.events = schedule.events();
   return outcome;
+}
+
+template <class Do>
+void Scenario::for_each_client(Do action) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (std::size_t c = 0; c < nodes[i].clients.size(); ++c) {
+      if (nodes[i].clients[c].alive) action(i, c);
+    }
+  }
+}
+
+void Scenario::train_a_little() {
+  for_each_client([&](std::size_t i, std::size_t c) {
+    Client& client = nodes[i].clients[c];
+    client.finishing = client.finishes = 0;
+    if (std::exchange(client.left, false)) step(i, c);
+  });
+  training_ = true;
+  training_chance_ = chance(random, 0.5) ? 1 : uniform(random, 0, 0.2);
+  schedule.run_until(schedule.now_us() + between(random, 20'000, 200'000));
+}
+
+/// The programs stop training one by one and finish. For whom the run is over, it does nothing more.
+void Scenario::end_run(std::uint32_t number) {
+  for_each_client([&](std::size_t i, std::size_t c) {
+    schedule.after(between(random, 0, 300'000), [this, i, c, number] { nodes[i].clients[c].finishes = number; });
+  });
+  bool over = false;
+  for (const TimeUs until_us = schedule.now_us() + end_us; !over; schedule.run_until(schedule.now_us() + 10'000)) {
+    if (schedule.now_us() >= until_us) throw std::runtime_error(fmt::format("end {} does not come", number));
+    over = true;
+    for_each_client([&](std::size_t i, std::size_t c) { over = over && nodes[i].clients[c].left; });
+  }
+  training_ = false;
+  ++outcome.ends;
+  judge_end(number);
+}
+
+void Scenario::judge_end(std::uint32_t number) {
+  const Client* some = nullptr;
+  std::size_t savers = 0;
+  for_each_client([&](std::size_t i, std::size_t c) {
+    const Client& client = nodes[i].clients[c];
+    if (some == nullptr) some = &client;
+    savers += client.answer.saver ? 1 : 0;
+    const Client& first = nodes[i].life->members.front()->client();
+    for (std::uint32_t f = 0; f < fragments; ++f) {
+      const double scale = std::fabs(static_cast<double>(some->x[f]));
+      const auto apart = [&](const Client& other) { return std::fabs(static_cast<double>(client.x[f] - other.x[f])); };
+      // A late exchange of nodes that agree may still change one of them.
+      if (apart(first) <= local_tolerance * scale && apart(*some) <= end_tolerance * scale) continue;
+      throw std::runtime_error(
+          fmt::format("end {}: client {} of node {} holds {} in fragment {}, the first there {}, "
+                      "and the first of all {}",
+                      number, c, i, client.x[f], f, first.x[f], some->x[f]));
+    }
+    if (client.answer.members != nodes.size())
+      throw std::runtime_error(fmt::format("end {}: node {} knows of {} members", number, i, client.answer.members));
+  });
+  if (savers != 1) throw std::runtime_error(fmt::format("end {}: {} clients are to save", number, savers));
 }
 
 void Scenario::judge() {
@@ -699,6 +797,7 @@ constexpr GroupFaultRule rules[] = {
     {GroupFault::publication_twice, "publication-twice"},
     {GroupFault::lost_records, "lost-records"},
     {GroupFault::lost_own_halves, "lost-own-halves"},
+    {GroupFault::last_clock_unseen, "last-clock-unseen"},
 };
 
 }  // namespace

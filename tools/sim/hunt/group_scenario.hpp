@@ -8,6 +8,9 @@
 // them. No client is given a correction that is not finite. All clients return before their daemon goes on, so gaps of
 // several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them.
 //
+// At last the programs finish, several times, with a little training between. Then each client must hold what its
+// node's others do, the nodes must agree, and one client is to save.
+//
 // One seed decides everything. One thread.
 
 #pragma once
@@ -23,6 +26,7 @@ struct GroupOutcome {
   std::uint64_t deaths = 0;     ///< daemons that died
   std::uint64_t exchanges = 0;  ///< exchanges concluded
   std::uint64_t steps = 0;      ///< the clients' training steps
+  std::uint64_t ends = 0;       ///< times that all programs finished and agreed
   std::uint64_t changes = 0;    ///< clients that went, came later, or published NaN for a while
 };
 
@@ -37,6 +41,7 @@ enum class GroupFault {
   publication_twice,  ///< a death leaves publications noted as in no copy, though a copy has them
   lost_records,       ///< a daemon's death loses the records of its replies
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
+  last_clock_unseen,  ///< what a program trained just before it finished is not seen
 };
 struct GroupFaultRule {
   GroupFault fault;

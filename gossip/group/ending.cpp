@@ -1,9 +1,9 @@
-#include "daemon/jobs/job_ending.hpp"
+#include "gossip/group/ending.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace gossamer::daemon {
+namespace gossamer::gossip {
 
 namespace {
 
@@ -12,14 +12,12 @@ constexpr TimeUs finishing_period_us = 5 * us_per_ms;
 
 }  // namespace
 
-void JobEnding::look(const Clients& clients) {
-  for (const auto& client : clients) {
-    const bool news = client->look_at_finishing();
-    again_ = again_ || (news && !is_left_out(*client));
-  }
+void Ending::look(Member& client) {
+  const bool news = client.look_at_finishing();
+  again_ = again_ || (news && !is_left_out(client));
 }
 
-void JobEnding::watch(const Clients& clients, TimeUs now_us) {
+void Ending::watch(const Group::Members& clients, TimeUs now_us) {
   if (clients.empty() || now_us - seen_us_ < finishing_period_us) return;
   seen_us_ = now_us;
   const bool again = std::exchange(again_, false);
@@ -37,16 +35,16 @@ void JobEnding::watch(const Clients& clients, TimeUs now_us) {
   }
 }
 
-void JobEnding::set_finishing(bool on, TimeUs now_us) {
+void Ending::set_finishing(bool on, TimeUs now_us) {
   training_ = on ? Training::finishing : Training::stopped;
-  executor_.decide([&](gossip::Actions& out) { replica_.set_finishing(on, now_us, out); });
+  executor_.decide([&](Actions& out) { replica_.set_finishing(on, now_us, out); });
 }
 
-bool JobEnding::is_left_out(const JobClient& client) const {
+bool Ending::is_left_out(const Member& client) const {
   return group_.is_quarantined(client) && client.waits_for_nothing();
 }
 
-std::set<std::uint64_t> JobEnding::left_out(const Clients& clients) const {
+std::set<std::uint64_t> Ending::left_out(const Group::Members& clients) const {
   std::set<std::uint64_t> numbers;
   for (const auto& client : clients) {
     if (is_left_out(*client)) numbers.insert(client->number());
@@ -55,12 +53,12 @@ std::set<std::uint64_t> JobEnding::left_out(const Clients& clients) const {
 }
 
 /// All clients that are not left out hold the same model.
-bool JobEnding::is_even(const Clients& clients) const {
+bool Ending::is_even(const Group::Members& clients) const {
   return !group_.is_shared() || group_.local().even(left_out(clients));
 }
 
-void JobEnding::answer(JobClient& client, const Clients& clients) {
-  gossip::FinishReport report = replica_.finish_report();
+void Ending::answer(Member& client, const Group::Members& clients) {
+  FinishReport report = replica_.finish_report();
   const bool over = training_ == Training::finishing && report.over && is_even(clients);
   // The saver is remembered: the first client may be gone before the others have heard that all is over.
   if (over && !saver_) saver_ = first_sound(clients);
@@ -68,23 +66,23 @@ void JobEnding::answer(JobClient& client, const Clients& clients) {
   // The node's copy does not contain what a quarantined client publishes.
   const bool quarantined = group_.is_quarantined(client);
   if (quarantined) {
-    report = gossip::spoiled_report(report.members);
+    report = spoiled_report(report.members);
     report.spoiled = is_left_out(client) || group_.local().even();  // even() includes all publications since
   }
   client.answer_finishing(
       {.number = client.finishing(),
-       .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, gossip::max_members_told)),
+       .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, max_members_told)),
        .agreed = over && !quarantined,
        .saver = report.saver && first,
-       .spoiled = report.spoiled},
-      report.distance);
+       .spoiled = report.spoiled,
+       .distance = report.distance});
 }
 
 /// The first client that is not quarantined; if there is none, the first client.
-std::uint64_t JobEnding::first_sound(const Clients& clients) const {
+std::uint64_t Ending::first_sound(const Group::Members& clients) const {
   const auto sound =
       std::ranges::find_if(clients, [this](const auto& client) { return !group_.is_quarantined(*client); });
   return (sound == clients.end() ? clients.front() : *sound)->number();
 }
 
-}  // namespace gossamer::daemon
+}  // namespace gossamer::gossip

@@ -1,0 +1,52 @@
+// The end of a run at this node: what its programs have asked for, how far the end agreement is, and who saves.
+//
+// Several clients finish as one. When all have stopped training and hold the node's copy, the replica finishes
+// (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out: the others do not wait for
+// it. The daemon and the simulator use it. One owner, the replica's thread.
+
+#pragma once
+
+#include <optional>
+#include <set>
+
+#include "gossip/group/group.hpp"
+
+namespace gossamer::gossip {
+
+class Ending {
+ public:
+  Ending(Replica& replica, Executor& executor, const Group& group)
+      : replica_(replica), executor_(executor), group_(group) {}
+
+  /// Reads what a client has asked for. Its clock is to be read after that: a program trains, and then finishes.
+  void look(Member& client);
+  /// Answers the clients.
+  void watch(const Group::Members& clients, TimeUs now_us);
+  /// No client trains.
+  [[nodiscard]] bool all_stopped() const { return training_ != Training::go_on; }
+
+ private:
+  /// How far the clients are.
+  enum class Training : std::uint8_t {
+    go_on,     ///< some client trains
+    stopped,   ///< none trains, but their models are not all equal yet
+    finishing  ///< their models are equal, and the replica has been told
+  };
+
+  void answer(Member& client, const Group::Members& clients);
+  [[nodiscard]] bool is_left_out(const Member& client) const;
+  [[nodiscard]] std::set<std::uint64_t> left_out(const Group::Members& clients) const;
+  [[nodiscard]] bool is_even(const Group::Members& clients) const;
+  [[nodiscard]] std::uint64_t first_sound(const Group::Members& clients) const;
+  void set_finishing(bool on, TimeUs now_us);
+
+  Replica& replica_;
+  Executor& executor_;
+  const Group& group_;
+  Training training_ = Training::go_on;
+  bool again_ = false;  // some client has asked for another end since the last answer, or for none
+  TimeUs seen_us_ = 0;
+  std::optional<std::uint64_t> saver_;  // the client that saves, once all is over
+};
+
+}  // namespace gossamer::gossip

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app("Runs Gossamer's decisions under virtual time, from one seed.");
   gossamer::sim::add_hunt_options(app);
   gossamer::sim::add_groups_command(app);
+  gossamer::sim::add_average_command(app);
   gossamer::sim::add_learn_command(app);
   gossamer::sim::add_membership_command(app);
   gossamer::sim::add_consensus_command(app);

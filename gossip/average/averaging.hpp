@@ -1,0 +1,198 @@
+// The exact mean over the members of a job, round by round.
+//
+// In a round each member contributes a model, or gradients. Each fragment has an owner among the contributors
+// (gossip/average/owner.hpp), which adds the contributions in the order of their nodes and gives the same bytes to all.
+// So a member sends and receives about twice the model, however many there are.
+//
+// Who contributes is decided before the data move, and nobody uses a result before the round is committed:
+//
+//   ready → proposed → accepted → committed
+//
+// The conductor is the voter with the smallest id that is not dead. When all are ready it proposes a plan: the
+// contributions, and the members of the next round. A member that has all results of the plan accepts it. A quorum of
+// the voters commits it. When somebody dies before that, the conductor, or the next one, tries again without them at a
+// later ballot. Whoever accepted an earlier plan says so, and that plan is proposed again; it may have been committed.
+// This is Paxos for each round (Lamport 2001, "Paxos made simple"), with the members of a round decided by the one
+// before. The voters are the members that contributed to the round before: who enters and dies at once stops nobody. A
+// quorum is more than half of the voters, or half of them with the smallest id.
+//
+// A member keeps its contribution until a committed round has it, and says which number it has, so that none is lost
+// or counts twice. A process that starts again is a new node. A member that a round has left out joins anew.
+//
+// This is a state machine for headers: messages and time come in, actions come out, and who carries these out keeps the
+// values. One owner, one thread.
+
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <span>
+
+#include "gossip/average/averaging_messages.hpp"
+
+namespace gossamer::gossip {
+
+struct AveragingOptions {
+  TimeUs retry_us = 200 * us_per_ms;  ///< what is not answered is sent again after this
+  /// Once a quorum is ready, the others are waited for this long; 0: for ever. They are in the next round instead.
+  TimeUs grace_us = 0;
+};
+
+class Averaging {
+ public:
+  Averaging(AveragingOptions options, const NodeId& self, std::uint32_t fragments)
+      : options_(options), self_(self), fragments_(fragments) {}
+
+  struct SendPart {
+    NodeId to;
+    std::uint64_t round;  ///< this round or the last one, whose results are kept
+    RoundPart part;
+  };
+  struct Applied {
+    std::uint64_t round;
+    RoundPlan plan;
+  };
+  struct Entered {
+    std::uint64_t round;  ///< the last that the model must contain
+    NodeId from;          ///< a member that has it
+  };
+  /// To be carried out in this order.
+  struct Actions {
+    std::vector<std::pair<NodeId, AverageMessage>> send = {};
+    std::vector<SendPart> parts = {};
+    bool new_plan = false;           ///< parts of this round that are kept belong to no plan any more
+    std::vector<std::uint32_t> sum;  ///< fragments whose contributions are all here; then call summed()
+    /// The results of the plan are to be used. They are kept for others until the next round is applied.
+    std::optional<Applied> applied = {};
+    std::optional<Entered> entered = {};  ///< the node is a member: it takes the model over, then contributes
+    bool left = false;                    ///< it is no member any more
+  };
+
+  // --- membership
+  /// Begins round 1 as its only member.
+  void found();
+  /// Asks whoever is linked until it is a member.
+  void join() { wants_in_ = true; }
+  /// It is a member no more after the next round, to which it contributes nothing unless that has begun.
+  void leave() { leaving_ = true; }
+  [[nodiscard]] bool is_member() const { return member_; }
+  [[nodiscard]] std::uint64_t round() const { return round_; }
+  [[nodiscard]] const std::vector<NodeId>& members() const { return members_; }
+  /// The members of which a quorum decides this round.
+  [[nodiscard]] const std::vector<NodeId>& voters() const { return voters_; }
+  [[nodiscard]] bool is_quorum(const std::set<NodeId>& nodes) const;
+
+  void link_up(const NodeId& node) { linked_.insert(node); }
+  void link_down(const NodeId& node) { linked_.erase(node); }
+  /// By the failure detector. It may be wrong.
+  void node_dead(const NodeId& node, Actions& out);
+  void node_alive(const NodeId& node) { dead_.erase(node); }
+
+  // --- data
+  /// The next thing to be averaged; not before the last one was taken. `number`: larger than that one's.
+  void contribute(std::uint64_t number, Actions& out);
+  /// The contribution that no committed round has yet, as far as this node knows.
+  [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
+  /// The plan whose parts are collected.
+  [[nodiscard]] const RoundPlan* plan() const { return work_ ? &work_->plan : nullptr; }
+  /// A part has come. True: its values are to be kept.
+  [[nodiscard]] bool received(const NodeId& from, std::uint64_t round, const RoundPart& part, Actions& out);
+  /// The result of a fragment is there, as asked for by Actions::sum.
+  void summed(std::uint32_t fragment, const Ballot& made_at, Actions& out);
+
+  // --- messages and time
+  void received(const NodeId& from, const AverageMessage& message, Actions& out);
+  void tick(TimeUs now_us, Actions& out);
+
+  /// Ends the process if what must always hold does not.
+  void check_invariants() const;
+
+ private:
+  struct Slot {
+    NodeId owner = {};
+    std::set<NodeId> came = {};  // contributors whose part is here, at the owner
+    bool result = false;
+  };
+  /// The plan that is being carried out.
+  struct Work {
+    RoundPlan plan;
+    std::optional<Ballot> proposed = {};  // the last ballot that proposed it
+    bool committed = false;
+    std::vector<Slot> slots = {};
+  };
+  /// The round as this node conducts it.
+  struct Lead {
+    Ballot ballot;
+    std::map<NodeId, RoundPromise> promises = {};
+    std::optional<RoundPlan> plan = {};
+    std::set<NodeId> accepts = {};
+  };
+
+  void on(const NodeId& from, const RoundReady& ready, Actions& out);
+  void on(const NodeId& from, const RoundPrepare& prepare, Actions& out);
+  void on(const NodeId& from, const RoundPromise& promise, Actions& out);
+  void on(const NodeId& from, const RoundRefusal& refusal, Actions& out);
+  void on(const NodeId& from, const RoundProposal& proposal, Actions& out);
+  void on(const NodeId& from, const RoundAccept& accept, Actions& out);
+  void on(const NodeId& from, const RoundAsk& ask, Actions& out);
+  void on(const NodeId& from, const RoundCommit& commit, Actions& out);
+  void dispatch(const NodeId& from, const AverageMessage& message, Actions& out);
+  void enter(const NodeId& from, std::uint64_t round, const RoundEnter& message, Actions& out);
+  [[nodiscard]] RoundEnter entrance() const;
+  void answer_join(const NodeId& from, Actions& out);
+  void answer_late(const NodeId& from, const AverageMessage& message, Actions& out);
+  void fall_out(Actions& out);
+
+  [[nodiscard]] const NodeId& conductor() const;
+  [[nodiscard]] std::optional<RoundReady> own_ready() const;
+  void tell_ready(Actions& out);
+  void conduct(Actions& out);
+  void propose_if_ready(Actions& out);
+  [[nodiscard]] std::optional<RoundPlan> make_plan();
+  void send_proposal(Actions& out);
+  void work_on(const RoundPlan& plan, Actions& out);
+  void give(std::uint32_t f, Actions& out);
+  void came(std::uint32_t f, const NodeId& from, Actions& out);
+  void part_done(Actions& out);
+  void commit_if_accepted(Actions& out);
+  void apply(Actions& out);
+  void begin_round(const RoundPlan& before);
+  void send(const NodeId& to, AverageMessage&& message, Actions& out);
+  void send_to_members(const AverageMessage& message, Actions& out);
+  void drain(Actions& out);
+  void try_again(Actions& out);
+  void ask_for_parts(const NodeId& some, Actions& out);
+
+  AveragingOptions options_;
+  NodeId self_;
+  std::uint32_t fragments_;
+
+  bool member_ = false;
+  bool wants_in_ = false;
+  bool leaving_ = false;
+  std::uint64_t round_ = 0;  // to be committed next; of a node outside: the last that it may have voted in
+  std::vector<NodeId> members_;
+  std::vector<NodeId> voters_;
+  std::set<NodeId> linked_;
+  std::set<NodeId> dead_;
+  std::map<NodeId, std::uint64_t> taken_;  // the last contribution of each node that a committed round has
+  std::optional<std::uint64_t> own_;
+
+  Ballot promised_;
+  std::optional<RoundPromise::Accepted> accepted_;
+  std::optional<Work> work_;
+  std::optional<RoundPlan> last_;  // of the round before
+
+  std::optional<Lead> lead_;
+  std::uint64_t next_number_ = 0;  // of this node's next ballot
+  std::map<NodeId, RoundReady> ready_;
+  std::set<NodeId> joiners_;
+  TimeUs now_us_ = 0;
+  std::optional<TimeUs> quorum_ready_us_;
+  TimeUs retry_at_us_ = 0;
+  std::size_t attempts_ = 0;
+  std::deque<AverageMessage> to_self_;
+};
+
+}  // namespace gossamer::gossip

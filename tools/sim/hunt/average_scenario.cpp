@@ -1,0 +1,446 @@
+#include "tools/sim/hunt/average_scenario.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+
+#include "gossip/average/averaging.hpp"
+#include "tools/sim/draw.hpp"
+#include "tools/sim/network.hpp"
+
+namespace gossamer::sim {
+
+namespace {
+
+using gossip::Averaging;
+using gossip::Contribution;
+using gossip::RoundPart;
+using gossip::RoundPlan;
+
+constexpr std::uint32_t average_fragments = 4;
+constexpr TimeUs average_tick_us = 5'000;
+constexpr TimeUs average_faults_us = 20 * us_per_s;
+constexpr TimeUs average_calm_us = 20 * us_per_s;
+constexpr std::uint64_t calm_rounds = 5;
+
+using AverageValues = std::array<float, average_fragments>;
+
+struct AveragePeer {
+  NodeId id;
+  std::unique_ptr<Averaging> averaging;
+  bool alive = true;
+  bool leaves = false;
+  TimeUs paused_until_us = 0;
+  std::map<std::uint64_t, AverageValues> contributions;  // by number
+  std::uint64_t number = 0;                              // of the last one
+  bool trains = false;
+  std::array<std::map<NodeId, float>, average_fragments> came;
+  std::array<std::vector<float>, average_fragments> in_order_of_coming;
+  AverageValues results{};
+  AverageValues last_results{};
+  std::set<std::uint64_t> used;  // rounds
+  std::unique_ptr<Averaging> before;
+};
+
+class AverageRun {
+ public:
+  AverageRun(std::uint64_t seed, AverageFault fault);
+  AverageOutcome run();
+
+ private:
+  struct Round {
+    RoundPlan plan;
+    AverageValues results{};
+  };
+
+  std::size_t add_peer();
+  void tick(std::size_t i);
+  template <class Do>
+  void act(std::size_t i, Do action);
+  void carry_out(std::size_t i, Averaging::Actions& out);
+  void send_part(std::size_t i, const Averaging::SendPart& part);
+  void part_came(std::size_t i, const NodeId& from, std::uint64_t round, const RoundPart& part, float value);
+  void sum(std::size_t i, std::uint32_t f);
+  void use(std::size_t i, std::uint64_t round, const RoundPlan& plan);
+  void look_at_contribution(std::size_t i);
+  void when_awake(std::size_t i, std::function<void()> action);
+  void deliver(std::size_t i, std::size_t j, std::function<void()> action);
+  [[nodiscard]] float mean_of(const RoundPlan& plan, std::uint32_t f) const;
+  [[nodiscard]] std::size_t number_of(const NodeId& id) const { return by_id_.at(id); }
+  [[nodiscard]] bool may_lose(std::size_t i) const;
+  [[nodiscard]] bool has_quorum(const Averaging& averaging, std::size_t without) const;
+  void tell_dead(std::size_t i, std::size_t j, TimeUs delay_us);
+  void wrong();
+  void judge(std::uint64_t rounds_then);
+
+  AverageFault fault_;
+  gossip::Random random_;
+  Schedule schedule_;
+  std::unique_ptr<Network> network_;
+  std::deque<AveragePeer> peers_;
+  std::map<NodeId, std::size_t> by_id_;
+  gossip::AveragingOptions options_;
+  std::map<std::uint64_t, Round> rounds_;
+  std::map<std::pair<NodeId, std::uint64_t>, std::uint64_t> round_of_;  // of each contribution
+  std::set<std::pair<std::uint64_t, gossip::Ballot>> plans_;
+  TimeUs training_us_;
+  std::uint64_t faults_ = 0;
+  AverageOutcome outcome_;
+};
+
+AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), random_(seed) {
+  if (chance(random_, 0.3)) options_.grace_us = between(random_, 10'000, us_per_s);
+  options_.retry_us = between(random_, 20'000, 300'000);
+  training_us_ = between(random_, 1'000, 200'000);
+  network_ = std::make_unique<Network>(
+      schedule_, gossip::Random(random_.next()), 0,
+      PathConditions{.latency_us = between(random_, 200, 20'000), .jitter_us = between(random_, 0, 20'000)});
+  const auto count = static_cast<std::size_t>(between(random_, 1, 7));
+  for (std::size_t i = 0; i < count; ++i)
+    add_peer();
+  peers_[0].averaging->found();
+  for (std::size_t i = 1; i < count; ++i)
+    peers_[i].averaging->join();
+}
+
+std::size_t AverageRun::add_peer() {
+  const std::size_t i = peers_.size();
+  AveragePeer& peer = peers_.emplace_back();
+  for (std::uint8_t& byte : peer.id.bytes)
+    byte = static_cast<std::uint8_t>(random_.next());
+  by_id_[peer.id] = i;
+  network_->add_node();
+  peer.averaging = std::make_unique<Averaging>(options_, peer.id, average_fragments);
+  for (std::size_t j = 0; j < i; ++j) {
+    if (!peers_[j].alive) continue;
+    peers_[j].averaging->link_up(peer.id);
+    peer.averaging->link_up(peers_[j].id);
+  }
+  schedule_.after(between(random_, 0, average_tick_us), [this, i] { tick(i); });
+  return i;
+}
+
+void AverageRun::when_awake(std::size_t i, std::function<void()> action) {
+  if (!peers_[i].alive) return;
+  if (peers_[i].paused_until_us <= schedule_.now_us()) return action();
+  schedule_.at(peers_[i].paused_until_us, [this, i, action = std::move(action)] { when_awake(i, action); });
+}
+
+void AverageRun::deliver(std::size_t i, std::size_t j, std::function<void()> action) {
+  network_->send(i, j, 100, [this, j, action = std::move(action)] { when_awake(j, action); });
+}
+
+void AverageRun::tick(std::size_t i) {
+  if (!peers_[i].alive) return;
+  when_awake(i, [this, i] { act(i, [&](auto& averaging, auto& out) { averaging.tick(schedule_.now_us(), out); }); });
+  schedule_.after(average_tick_us, [this, i] { tick(i); });
+}
+
+template <class Do>
+void AverageRun::act(std::size_t i, Do action) {
+  AveragePeer& peer = peers_[i];
+  if (!peer.alive) return;
+  Averaging::Actions out;
+  action(*peer.averaging, out);
+  peer.averaging->check_invariants();
+  carry_out(i, out);
+  if (peer.alive) look_at_contribution(i);
+}
+
+void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
+  AveragePeer& peer = peers_[i];
+  if (out.applied) {
+    use(i, out.applied->round, out.applied->plan);
+    peer.last_results = peer.results;
+  }
+  if (out.entered) {
+    ++outcome_.entered;
+    if (!rounds_.contains(out.entered->round))
+      throw std::runtime_error(fmt::format("node {} enters after round {}, which nobody has", i, out.entered->round));
+  }
+  if (out.new_plan) {
+    if (peer.averaging->plan() != nullptr) plans_.emplace(peer.averaging->round(), peer.averaging->plan()->made_at);
+    if (fault_ != AverageFault::stale_parts) peer.came = {};
+    peer.in_order_of_coming = {};
+    peer.results = {};
+  }
+  for (const auto& [to, message] : out.send) {
+    auto copy = std::make_shared<gossip::AverageMessage>(message);
+    if (auto* enter = std::get_if<gossip::RoundEnter>(&copy->body); enter && fault_ == AverageFault::taken_unknown)
+      enter->taken.clear();
+    const std::size_t j = number_of(to);
+    deliver(i, j, [this, j, from = peer.id, copy] {
+      act(j, [&](auto& averaging, auto& next) { averaging.received(from, *copy, next); });
+    });
+  }
+  for (const auto& part : out.parts)
+    send_part(i, part);
+  for (const std::uint32_t f : out.sum) {
+    const gossip::Ballot made_at = peer.averaging->plan()->made_at;
+    const auto delay_us = between(random_, 0, 2'000);
+    schedule_.after(delay_us, [this, i, f, made_at] {
+      when_awake(i, [this, i, f, made_at] {
+        act(i, [&](auto& averaging, auto& next) {
+          if (averaging.plan() == nullptr || averaging.plan()->made_at != made_at) return;
+          sum(i, f);
+          averaging.summed(f, made_at, next);
+        });
+      });
+    });
+  }
+  if (!out.left || !peer.leaves) return;
+  peer.alive = false;
+  for (std::size_t j = 0; j < peers_.size(); ++j)
+    tell_dead(j, i, between(random_, 0, us_per_s));
+}
+
+void AverageRun::send_part(std::size_t i, const Averaging::SendPart& part) {
+  AveragePeer& peer = peers_[i];
+  const std::uint32_t f = part.part.fragment;
+  float value = part.round == peer.averaging->round() ? peer.results[f] : peer.last_results[f];
+  if (part.part.kind == RoundPart::Kind::contribution) value = peer.contributions.at(peer.number)[f];
+  const std::size_t j = number_of(part.to);
+  deliver(i, j, [this, j, from = peer.id, round = part.round, header = part.part, value] {
+    part_came(j, from, round, header, value);
+  });
+}
+
+void AverageRun::part_came(std::size_t i, const NodeId& from, std::uint64_t round, const RoundPart& part, float value) {
+  act(i, [&](auto& averaging, auto& out) {
+    const bool result = part.kind == RoundPart::Kind::result;
+    AveragePeer& peer = peers_[i];
+    const float before = peer.results[part.fragment];
+    if (result) peer.results[part.fragment] = value;  // the last part is used at once
+    if (averaging.received(from, round, part, out)) {
+      if (!result) peer.came[part.fragment].emplace(from, value);
+      if (!result) peer.in_order_of_coming[part.fragment].push_back(value);
+    } else if (result) {
+      peer.results[part.fragment] = before;
+    }
+  });
+}
+
+void AverageRun::sum(std::size_t i, std::uint32_t f) {
+  AveragePeer& peer = peers_[i];
+  const RoundPlan& plan = *peer.averaging->plan();
+  float sum = 0;
+  const auto own = [&](const NodeId& node) { return node == peer.id; };
+  if (fault_ == AverageFault::as_they_come) {
+    for (const float value : peer.in_order_of_coming[f])
+      sum += value;
+    if (std::ranges::any_of(plan.contributions, own, &Contribution::node)) sum += peer.contributions.at(peer.number)[f];
+  } else {
+    for (const Contribution& contribution : plan.contributions)
+      sum += own(contribution.node) ? peer.contributions.at(peer.number)[f] : peer.came[f].at(contribution.node);
+  }
+  peer.results[f] = sum / static_cast<float>(plan.contributions.size());
+}
+
+float AverageRun::mean_of(const RoundPlan& plan, std::uint32_t f) const {
+  float sum = 0;
+  for (const auto& [node, number] : plan.contributions)
+    sum += peers_[number_of(node)].contributions.at(number)[f];
+  return sum / static_cast<float>(plan.contributions.size());
+}
+
+void AverageRun::use(std::size_t i, std::uint64_t round, const RoundPlan& plan) {
+  AveragePeer& peer = peers_[i];
+  const auto fail = [&](const char* what) {
+    throw std::runtime_error(fmt::format("round {}: node {} {}", round, i, what));
+  };
+  if (!peer.used.insert(round).second) fail("uses it twice");
+  const auto [known, is_first] = rounds_.try_emplace(round, Round{plan, peer.results});
+  if (known->second.plan != plan) fail("has another plan than others");
+  if (known->second.results != peer.results && !plan.contributions.empty()) fail("has other results than others");
+  if (!is_first) return;
+  for (std::uint32_t f = 0; f < average_fragments && !plan.contributions.empty(); ++f)
+    if (peer.results[f] != mean_of(plan, f)) fail("has not the mean of the contributions");
+  for (const auto& [node, number] : plan.contributions)
+    if (!round_of_.try_emplace({node, number}, round).second) fail("has a contribution that a round before had");
+  if (!std::ranges::is_sorted(plan.contributions)) fail("has contributions out of order");
+  outcome_.contributions += plan.contributions.size();
+}
+
+/// A contribution that the node lets go is in a round. It trains then, and has the next one.
+void AverageRun::look_at_contribution(std::size_t i) {
+  AveragePeer& peer = peers_[i];
+  if (fault_ == AverageFault::early && peer.averaging->plan() != nullptr) {
+    const RoundPlan& plan = *peer.averaging->plan();
+    bool all = !plan.contributions.empty();
+    for (const float value : peer.results)
+      all = all && value != 0;
+    if (all && !peer.used.contains(peer.averaging->round())) {
+      const auto round = peer.averaging->round();
+      use(i, round, plan);
+      peer.used.erase(round);
+    }
+  }
+  if (peer.averaging->contribution() || peer.trains || peer.leaves) return;
+  if (peer.number > 0 && !round_of_.contains({peer.id, peer.number}))
+    throw std::runtime_error(fmt::format("node {}'s contribution {} is lost", i, peer.number));
+  peer.trains = true;
+  schedule_.after(between(random_, 0, training_us_), [this, i] {
+    when_awake(i, [this, i] {
+      AveragePeer& trained = peers_[i];
+      trained.trains = false;
+      if (trained.leaves) return;
+      AverageValues& values = trained.contributions[++trained.number];
+      for (float& value : values)
+        value = static_cast<float>(uniform(random_, -1, 1));
+      act(i, [&](auto& averaging, auto& out) { averaging.contribute(trained.number, out); });
+    });
+  });
+}
+
+// --- faults
+// -----------------------------------------------------------------------------------------------------------
+
+/// Without it, a quorum of the voters of each round that somebody is in is alive.
+bool AverageRun::may_lose(std::size_t i) const {
+  return std::ranges::all_of(peers_, [&](const AveragePeer& peer) {
+    return !peer.alive || !peer.averaging->is_member() || has_quorum(*peer.averaging, i);
+  });
+}
+
+bool AverageRun::has_quorum(const Averaging& averaging, std::size_t without) const {
+  std::set<NodeId> alive;
+  for (const NodeId& id : averaging.voters()) {
+    const AveragePeer& voter = peers_[number_of(id)];
+    if (number_of(id) != without && voter.alive && !voter.leaves && voter.averaging->is_member()) alive.insert(id);
+  }
+  return averaging.is_quorum(alive);
+}
+
+/// If the other lives, the failure detector is wrong, and finds that out.
+void AverageRun::tell_dead(std::size_t i, std::size_t j, TimeUs delay_us) {
+  if (i == j) return;
+  schedule_.after(delay_us, [this, i, j] {
+    when_awake(i, [this, i, j] {
+      act(i, [&](auto& averaging, auto& out) {
+        averaging.link_down(peers_[j].id);
+        averaging.node_dead(peers_[j].id, out);
+      });
+      schedule_.after(between(random_, 0, us_per_s), [this, i, j] {
+        if (!peers_[i].alive || !peers_[j].alive) return;
+        peers_[i].averaging->node_alive(peers_[j].id);
+        peers_[i].averaging->link_up(peers_[j].id);
+      });
+    });
+  });
+}
+
+void AverageRun::wrong() {
+  ++faults_;
+  const auto i = static_cast<std::size_t>(random_.below(peers_.size()));
+  AveragePeer& peer = peers_[i];
+  if (fault_ == AverageFault::amnesia && peer.alive) {
+    if (peer.before && chance(random_, 0.5)) *peer.averaging = *peer.before;
+    peer.before = std::make_unique<Averaging>(*peer.averaging);
+  }
+  switch (random_.next() % 6) {
+    case 0:
+      if (!peer.alive || !may_lose(i)) break;
+      ++outcome_.deaths;
+      peer.alive = false;
+      for (std::size_t j = 0; j < peers_.size(); ++j)
+        tell_dead(j, i, between(random_, 0, us_per_s));
+      break;
+    case 1:
+      if (peer.alive) peer.paused_until_us = schedule_.now_us() + between(random_, 0, us_per_s);
+      break;
+    case 2:
+      if (!peer.alive) break;
+      tell_dead(static_cast<std::size_t>(random_.below(peers_.size())), i, 0);
+      break;
+    case 3:
+      if (!peer.alive || peer.leaves || !may_lose(i)) break;
+      peer.leaves = true;
+      peer.averaging->leave();
+      break;
+    case 4:
+      if (std::ranges::count_if(peers_, &AveragePeer::alive) > 9) break;
+      peers_[add_peer()].averaging->join();
+      break;
+    default: {
+      std::vector<int> group(peers_.size());
+      for (int& one : group)
+        one = chance(random_, 0.3) ? 1 : 0;
+      network_->partition(group);
+      schedule_.after(between(random_, 0, us_per_s), [this] { network_->heal(); });
+    }
+  }
+}
+
+AverageOutcome AverageRun::run() {
+  schedule_.run_until(2 * us_per_s);
+  network_->set_default({.latency_us = network_->path(0, 0).latency_us,
+                         .jitter_us = network_->path(0, 0).jitter_us,
+                         .loss = uniform(random_, 0, 0.15),
+                         .duplicate = uniform(random_, 0, 0.15),
+                         .reorder = uniform(random_, 0, 0.15)});
+  const double between_us = uniform(random_, 0.03, 2) * us_per_s;
+  while (schedule_.now_us() < average_faults_us) {
+    schedule_.run_until(schedule_.now_us() + static_cast<TimeUs>(exponential(random_, between_us)) + 1);
+    wrong();
+  }
+  network_->heal();
+  network_->set_default({.latency_us = 1'000});
+  schedule_.run_until(schedule_.now_us() + 3 * us_per_s);
+  const std::uint64_t rounds_then = rounds_.empty() ? 0 : rounds_.rbegin()->first;
+  schedule_.run_until(schedule_.now_us() + average_calm_us);
+  judge(rounds_then);
+  outcome_.events = schedule_.events();
+  outcome_.rounds = rounds_.size();
+  outcome_.repeated = plans_.size() - std::min(plans_.size(), rounds_.size());
+  return outcome_;
+}
+
+void AverageRun::judge(std::uint64_t rounds_then) {
+  const std::uint64_t rounds = rounds_.empty() ? 0 : rounds_.rbegin()->first;
+  const auto is_furthest = [&](const AveragePeer& peer) {
+    return peer.alive && peer.averaging->is_member() && peer.averaging->round() == rounds + 1;
+  };
+  const auto furthest = std::ranges::find_if(peers_, is_furthest);
+  if (furthest == peers_.end()) {
+    ++outcome_.blocked;  // the last member has left, and whoever wanted to enter was not known to it
+    return;
+  }
+  if (!has_quorum(*furthest->averaging, peers_.size())) {
+    ++outcome_.blocked;  // several died at once, after the round was agreed on that made them voters
+    return;
+  }
+  if (rounds < rounds_then + calm_rounds) {
+    throw std::runtime_error(fmt::format("after the faults only {} rounds were committed in {} s", rounds - rounds_then,
+                                         average_calm_us / us_per_s));
+  }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const AveragePeer& peer = peers_[i];
+    if (!peer.alive) continue;
+    if (!peer.averaging->is_member()) throw std::runtime_error(fmt::format("node {} is no member", i));
+    if (peer.averaging->round() + 1 < rounds)
+      throw std::runtime_error(fmt::format("node {} is in round {}, others in {}", i, peer.averaging->round(), rounds));
+  }
+}
+
+constexpr AverageFaultRule average_rules[] = {
+    {AverageFault::as_they_come, "as-they-come"}, {AverageFault::early, "early"},
+    {AverageFault::amnesia, "amnesia"},           {AverageFault::taken_unknown, "taken-unknown"},
+    {AverageFault::stale_parts, "stale-parts"},
+};
+
+}  // namespace
+
+std::span<const AverageFaultRule> average_faults() {
+  return average_rules;
+}
+
+AverageOutcome run_average_scenario(std::uint64_t seed, AverageFault fault) {
+  return AverageRun(seed, fault).run();
+}
+
+}  // namespace gossamer::sim

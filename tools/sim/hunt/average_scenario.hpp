@@ -1,0 +1,46 @@
+// Members of a job that averages exactly (gossip/average/averaging.hpp), under faults. Members die, pause, leave and
+// come; the failure detector is late and at times wrong; messages are lost, doubled, late and out of order, and the
+// network is cut and heals. A quorum of every round's members stays alive.
+//
+// Every contribution is known. So every member that applies a round must hold, bit by bit, the mean of exactly its
+// contributions; each contribution is in one round at most; none of a living member is lost; and rounds go on once the
+// faults are over.
+//
+// One seed decides everything. One thread.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace gossamer::sim {
+
+struct AverageOutcome {
+  std::uint64_t events = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t contributions = 0;  ///< that rounds have
+  std::uint64_t deaths = 0;
+  std::uint64_t entered = 0;   ///< nodes that became members, also again
+  std::uint64_t repeated = 0;  ///< plans that were not committed
+  std::uint64_t blocked = 0;   ///< runs in which too many voters of a round died at once
+};
+
+/// A fault that a node is given on purpose, to show that the scenario finds it.
+enum class AverageFault {
+  none,
+  as_they_come,   ///< an owner adds contributions in the order in which they come
+  early,          ///< a member uses the results when it has all of them, and not when they are committed
+  amnesia,        ///< a member goes back to what it knew a moment before
+  taken_unknown,  ///< whoever enters is not told which of its contributions were taken
+  stale_parts,    ///< contributions that were kept for a plan are used for the next one
+};
+struct AverageFaultRule {
+  AverageFault fault;
+  const char* name;
+};
+[[nodiscard]] std::span<const AverageFaultRule> average_faults();
+
+/// Throws std::runtime_error with a text if something is wrong.
+AverageOutcome run_average_scenario(std::uint64_t seed, AverageFault fault = AverageFault::none);
+
+}  // namespace gossamer::sim

@@ -16,7 +16,8 @@ from typing import Dict, FrozenSet, List, Tuple
 SOURCE_ENDINGS = {".hpp", ".h", ".cpp", ".c", ".cu", ".cuh"}
 
 # What others may include of gossip/ and peer/: each of their rooms, but for the CUDA kernels.
-GOSSIP = {"gossip", "gossip/codec", "gossip/exchange", "gossip/replica", "gossip/group", "gossip/membership"}
+GOSSIP = {"gossip", "gossip/codec", "gossip/exchange", "gossip/replica", "gossip/group", "gossip/average",
+          "gossip/membership"}
 PEER = {"peer", "peer/keys", "peer/wire", "peer/admission", "peer/links", "peer/overlay"}
 
 # A room is a folder; the longest that matches is the one. Each may include itself and these.
@@ -26,6 +27,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "gossip/codec": frozenset({"gossip"}),
     "gossip/exchange": frozenset({"gossip", "gossip/codec"}),
     "gossip/replica": frozenset({"gossip", "gossip/codec", "gossip/exchange"}),
+    "gossip/average": frozenset({"gossip"}),
     "gossip/group": frozenset({"gossip", "gossip/exchange", "gossip/replica"}),
     "gossip/membership": frozenset({"gossip"}),
     # Files in peer/ itself define addresses and limits.

@@ -167,6 +167,9 @@ class ClientMemory {
   /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return header().finishing.load(std::memory_order_acquire); }
   void set_finish_answer(const layout::FinishAnswer& answer, double distance);
+  [[nodiscard]] layout::FinishAnswer finish_answer() const {
+    return layout::FinishAnswer::unpack(header().finish_answer.load(std::memory_order_relaxed));
+  }
   /// Tells the client its index among the job's clients at this node, and their count.
   void set_place(std::uint32_t index, std::uint32_t count);
   /// As this daemon or an earlier one has stored it.

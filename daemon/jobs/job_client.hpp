@@ -72,6 +72,10 @@ class JobClient : public gossip::Member {
   void raise_due() override { memory().raise_due(); }
   [[nodiscard]] std::uint32_t finishing_asked() const override { return memory().finishing(); }
   void store_finish_answer(const gossip::FinishAnswer& answer) override;
+  [[nodiscard]] std::uint32_t finish_agreed() const override {
+    const layout::FinishAnswer answer = memory().finish_answer();
+    return answer.agreed ? answer.number : 0;
+  }
 
   std::shared_ptr<ClientSession> session_;
   const std::vector<std::uint64_t> words_found_;  // as they were when the client attached

@@ -24,20 +24,29 @@ void Ending::watch(const Group::Members& clients, TimeUs now_us) {
   const bool nobody = left_out(clients).size() == clients.size();
   const bool all = std::ranges::all_of(
       clients, [&](const auto& client) { return client->finishing() != 0 || (!nobody && is_left_out(*client)); });
-  if (training_ == Training::finishing && (again || !all)) {
+  if (training_ == Training::finishing && (again || !all || told_ != programs(clients))) {
     saver_.reset();
-    set_finishing(false, now_us);
+    set_finishing(Programs::train, now_us);
   }
   if (training_ != Training::finishing) training_ = all ? Training::stopped : Training::go_on;
-  if (training_ == Training::stopped && is_even(clients)) set_finishing(true, now_us);
+  if (training_ == Training::stopped && is_even(clients)) set_finishing(programs(clients), now_us);
   for (const auto& client : clients) {
     if (client->finishing() != 0) answer(*client, clients);
   }
 }
 
-void Ending::set_finishing(bool on, TimeUs now_us) {
-  training_ = on ? Training::finishing : Training::stopped;
-  executor_.decide([&](Actions& out) { replica_.set_finishing(on, now_us, out); });
+void Ending::set_finishing(Programs programs, TimeUs now_us) {
+  told_ = programs;
+  training_ = programs == Programs::train ? Training::stopped : Training::finishing;
+  executor_.decide([&](Actions& out) { replica_.set_finishing(programs, now_us, out); });
+}
+
+/// What they do, if all have stopped. While the replica finishes, those that hear that all is over change nothing.
+Programs Ending::programs(const Group::Members& clients) const {
+  if (std::ranges::all_of(clients, [this](const auto& client) { return group_.is_quarantined(*client); }))
+    return Programs::finish_spoiled;
+  const bool over = std::ranges::all_of(clients, [](const auto& client) { return client->has_finished(); });
+  return over && told_ != Programs::finish ? Programs::have_finished : Programs::finish;
 }
 
 bool Ending::is_left_out(const Member& client) const {
@@ -47,7 +56,7 @@ bool Ending::is_left_out(const Member& client) const {
 std::set<std::uint64_t> Ending::left_out(const Group::Members& clients) const {
   std::set<std::uint64_t> numbers;
   for (const auto& client : clients) {
-    if (is_left_out(*client)) numbers.insert(client->number());
+    if (is_left_out(*client) || client->has_finished()) numbers.insert(client->number());
   }
   return numbers;
 }
@@ -78,10 +87,10 @@ void Ending::answer(Member& client, const Group::Members& clients) {
        .distance = report.distance});
 }
 
-/// The first client that is not quarantined; if there is none, the first client.
+/// The first client that is not quarantined and still to be told that all is over; if there is none, the first client.
 std::uint64_t Ending::first_sound(const Group::Members& clients) const {
-  const auto sound =
-      std::ranges::find_if(clients, [this](const auto& client) { return !group_.is_quarantined(*client); });
+  const auto sound = std::ranges::find_if(
+      clients, [this](const auto& client) { return !group_.is_quarantined(*client) && !client->has_finished(); });
   return (sound == clients.end() ? clients.front() : *sound)->number();
 }
 

@@ -1,8 +1,8 @@
 // The end of a run at this node: what its programs have asked for, how far the end agreement is, and who saves.
 //
 // Several clients finish as one. When all have stopped training and hold the node's copy, the replica finishes
-// (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out: the others do not wait for
-// it. The daemon and the simulator use it. One owner, the replica's thread.
+// (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out, and so is a client for which
+// the run is over: the others do not wait for it. The daemon and the simulator use it. One owner, the replica's thread.
 
 #pragma once
 
@@ -34,17 +34,19 @@ class Ending {
   };
 
   void answer(Member& client, const Group::Members& clients);
+  [[nodiscard]] Programs programs(const Group::Members& clients) const;
   [[nodiscard]] bool is_left_out(const Member& client) const;
   [[nodiscard]] std::set<std::uint64_t> left_out(const Group::Members& clients) const;
   [[nodiscard]] bool is_even(const Group::Members& clients) const;
   [[nodiscard]] std::uint64_t first_sound(const Group::Members& clients) const;
-  void set_finishing(bool on, TimeUs now_us);
+  void set_finishing(Programs programs, TimeUs now_us);
 
   Replica& replica_;
   Executor& executor_;
   const Group& group_;
   Training training_ = Training::go_on;
-  bool again_ = false;  // some client has asked for another end since the last answer, or for none
+  Programs told_ = Programs::train;  // to the replica
+  bool again_ = false;               // some client has asked for another end since the last answer, or for none
   TimeUs seen_us_ = 0;
   std::optional<std::uint64_t> saver_;  // the client that saves, once all is over
 };

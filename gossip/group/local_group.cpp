@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <ranges>
+#include <utility>
 
 #include "gossip/check.hpp"
 #include "gossip/replica/job_clock.hpp"
@@ -154,7 +155,9 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
            .under_way = true,
            .changes = round.changes + (exchanged ? 1 : 0),
            .begun_us = now_us,
-           .trained = trained_};
+           .trained = trained_,
+           .moved_at = round.moved_at,
+           .moves = round.moves};
   under_way_.insert(f);
   Work work;
   const std::size_t before = in_mean(f);
@@ -226,8 +229,12 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
 
 void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes) {
   GOSSAMER_CHECK(outcomes.size() == work.parts.size());
-  if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return outcome.moved; }))
-    ++rounds_[f].changes;
+  if (std::ranges::any_of(outcomes, &LocalMeanTask::Outcome::moved)) {
+    Round& round = rounds_[f];
+    if (std::exchange(round.moved_at, trained_) != trained_) round.moves = 0;
+    if (round.moves < most_moves) ++round.changes;
+    round.moves = std::min(round.moves + 1, most_moves);
+  }
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     const auto found = clients_.find(work.parts[i].id);
     if (found == clients_.end()) continue;

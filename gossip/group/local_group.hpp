@@ -53,6 +53,8 @@ class LocalGroup {
   static constexpr TimeUs least_patience_us = 2 * us_per_ms;
   /// A client that is gone is given up after so many tasks could not reach its memory.
   static constexpr std::uint32_t farewell_tries = 16;
+  /// So often y is handed out after nobody has trained. A model in wider numbers than y moves it for ever, by rounding.
+  static constexpr std::uint32_t most_moves = 4;
 
   /// `clock`: the node's clock.
   LocalGroup(std::uint32_t fragment_count, std::uint64_t clock);
@@ -155,8 +157,10 @@ class LocalGroup {
     bool ending = false;        ///< end() was called
     std::uint64_t changes = 0;  ///< changes of y so far: a client that was given fewer is behind
     TimeUs begun_us = 0;
-    TimeUs first_us = 0;        ///< when the first client published; 0: none has
-    std::uint64_t trained = 0;  ///< `trained_` when it began
+    TimeUs first_us = 0;         ///< when the first client published; 0: none has
+    std::uint64_t trained = 0;   ///< `trained_` when it began
+    std::uint64_t moved_at = 0;  ///< `trained_` when y was last moved
+    std::uint32_t moves = 0;     ///< how often it was moved then
   };
 
   [[nodiscard]] static Take take_of(const Slot& slot);

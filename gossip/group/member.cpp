@@ -22,6 +22,7 @@ void Member::begin(std::vector<FragmentParts> words, bool joins, std::uint32_t w
 bool Member::look_at_finishing() {
   const std::uint32_t before = std::exchange(finishing_, finishing_asked());
   if (finishing_ == 0) spoiled_ = 0;
+  if (before == 0 && finish_agreed() == finishing_) agreed_ = finishing_;
   return before != finishing_;
 }
 

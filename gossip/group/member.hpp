@@ -55,6 +55,8 @@ class Member {
   void answer_finishing(const FinishAnswer& answer);
   /// The client trains, or has stopped and been told that its model is not finite.
   [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
+  /// The run is over for it: its program may never look again.
+  [[nodiscard]] bool has_finished() const { return finishing_ != 0 && finishing_ == agreed_; }
 
   // --- words
   /// The word as the daemon last stored or accepted it.
@@ -112,6 +114,8 @@ class Member {
   /// The number of its program's request to finish; 0: it trains.
   [[nodiscard]] virtual std::uint32_t finishing_asked() const = 0;
   virtual void store_finish_answer(const FinishAnswer& answer) = 0;
+  /// The number of the request that was last answered "agreed", perhaps by an earlier daemon; 0: the last was not.
+  [[nodiscard]] virtual std::uint32_t finish_agreed() const = 0;
 
  private:
   std::vector<FragmentParts> words_;

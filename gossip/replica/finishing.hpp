@@ -6,6 +6,9 @@
 // finish_witnesses of them, or all if there are fewer, it is *settled*. A replica whose fragments are all settled says
 // so. When everyone in its reach has said so, the run is over for it. Nodes that still train are waited for.
 //
+// Who was over before another begins to finish has finished an earlier run: its program may never look again. It is
+// neither a witness nor a member, and waited for only a little: it may train again at once, and finish once more.
+//
 // A replica with NaN or infinity takes no part. It says that it is quarantined, is neither waited for nor counted, and
 // is never the one to save. Gossip cannot mend it, so its own program is told at once.
 //
@@ -30,6 +33,14 @@ inline constexpr std::size_t finish_witnesses = 3;
 inline constexpr TimeUs finish_wait_us = 5 * us_per_ms;
 /// A replica that has had no partners for less than this is not over yet: they may come back.
 inline constexpr TimeUs finish_alone_us = 2 * us_per_s;
+
+/// What a node's programs do.
+enum class Programs : std::uint8_t {
+  train,
+  finish,
+  finish_spoiled,  ///< and each holds NaN or infinity, though the node's copy does not
+  have_finished    ///< and were told so: nothing is asked of them any more
+};
 
 /// Largest number of members of a finish that a program is told of.
 inline constexpr std::size_t max_members_told = 65'535;

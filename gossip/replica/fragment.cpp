@@ -41,6 +41,13 @@ Fragments::Fragments(std::vector<FragmentBuffers> buffers, float mixing_budget) 
   }
 }
 
+double Fragments::end_distance() const {
+  double largest = 0;
+  for (const Fragment& fragment : fragments_)
+    largest = std::max(largest, fragment.agreement.distance());
+  return largest;
+}
+
 std::size_t Fragments::quarantined() const {
   return static_cast<std::size_t>(std::ranges::count_if(fragments_, &Fragment::is_quarantined));
 }

@@ -60,6 +60,8 @@ Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, cons
   const bool stirring = info.clock != before.clock || info.state != before.state ||
                         info.finishing != before.finishing || info.quarantined != before.quarantined ||
                         info.job != before.job;
+  const bool unknown = before.state == ReplicaState::absent && before.finishing == Finishing::no;
+  neighbour.over_before = (neighbour.over_before || unknown) && info.finishing == Finishing::over;
   neighbour.info = info;
   if (info.job == job_ || info.state == ReplicaState::absent) {
     if (layout_stranger_ == from) layout_stranger_.reset();
@@ -67,6 +69,16 @@ Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, cons
     layout_stranger_ = from;
   }
   return stirring ? News::stirring : News::nothing;
+}
+
+void Neighbours::begin_finish() {
+  for (auto& [node, neighbour] : table_)
+    neighbour.over_before = neighbour.info.finishing == Finishing::over;
+}
+
+bool Neighbours::any_over_before() const {
+  return std::ranges::any_of(table_,
+                             [this](const auto& item) { return is_partner(item.second) && item.second.over_before; });
 }
 
 void Neighbours::set_rates(double bytes_per_s) {
@@ -90,7 +102,8 @@ bool Neighbours::is_partner(const Neighbour& neighbour) const {
 }
 
 bool Neighbours::finishes(const Neighbour& neighbour) const {
-  return is_partner(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.info.quarantined;
+  return is_partner(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.over_before &&
+         !neighbour.info.quarantined;
 }
 
 std::size_t Neighbours::partners() const {

@@ -22,6 +22,7 @@ inline constexpr std::size_t max_neighbours = 1024;
 struct Neighbour {
   bool linked = false;
   JobInfo info;
+  bool over_before = false;  ///< the run was over for it before this node heard of it, or began to finish
   LinkFactor factor;
   ByteBudget budget;
   double answer_us = 0;  ///< smoothed time from request to reply
@@ -59,6 +60,10 @@ class Neighbours {
   /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
   News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
+  /// This node begins to finish.
+  void begin_finish();
+  /// Some partner was over before, and may train again soon.
+  [[nodiscard]] bool any_over_before() const;
   void set_rates(double bytes_per_s);
   void set_link(const NodeId& node, const LinkLoad& load);
 

@@ -86,7 +86,7 @@ JobInfo Replica::own_info() const {
   info.clock = data_.clock;
   info.finishing = data_.finish ? data_.finish->stage : Finishing::no;
   info.first_exchange = data_.book.first_counter();
-  info.quarantined = data_.fragments.quarantined() > 0;
+  info.quarantined = data_.fragments.quarantined() > 0 || (data_.finish && data_.finish->spoiled_programs);
   return info;
 }
 
@@ -99,15 +99,17 @@ void Replica::tell_neighbours(Actions& out) const {
 
 // --- finishing ----------------------------------------------------------------------------------------------------
 
-void Replica::set_finishing(bool on, TimeUs now_us, Actions& out) {
-  if (on == data_.finish.has_value()) return;
+void Replica::set_finishing(Programs programs, TimeUs now_us, Actions& out) {
+  if ((programs != Programs::train) == data_.finish.has_value()) return;
   ++data_.stir;
-  if (!on) {
-    data_.finish.reset();
-    tell_neighbours(out);
-    return;
+  data_.finish.reset();
+  if (programs == Programs::train) return tell_neighbours(out);
+  data_.finish = Finish{.spoiled_programs = programs == Programs::finish_spoiled, .began_us = now_us};
+  if (programs == Programs::have_finished) {
+    data_.finish->stage = Finishing::over;
+    return tell_neighbours(out);
   }
-  data_.finish = Finish{};
+  data_.neighbours.begin_finish();
   for (std::uint32_t f = 0; f < data_.fragments.count(); ++f) {
     Fragment& fragment = data_.fragments[f];
     fragment.agreement = {};
@@ -136,10 +138,9 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   if (finish.stage == Finishing::over) return;
-  const bool known = finish.health == Finish::Health::spoiled || spoiled();
-  const auto health = data_.fragments.quarantined() == 0 ? Finish::Health::sound
-                      : known                            ? Finish::Health::spoiled
-                                                         : Finish::Health::quarantined;
+  const bool sound = data_.fragments.quarantined() == 0 && !finish.spoiled_programs;
+  const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || spoiled();
+  const auto health = sound ? Finish::Health::sound : known ? Finish::Health::spoiled : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
   const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
     return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
@@ -148,7 +149,8 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
   // the run is over, after this replica agreed with them, are not waited for.
   const bool may_go_alone = !finish.over.empty() && finish.agrees;
-  const bool waits = alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us;
+  const bool may_return = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
+  const bool waits = may_return || (alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
@@ -166,6 +168,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // It did not come to agree with those that are over, so it ends without them and saves its own model.
   if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();
   finish.stage = stage;
+  if (stage == Finishing::over) finish.distance = data_.fragments.end_distance();
   tell_neighbours(out);
 }
 
@@ -174,8 +177,7 @@ FinishReport Replica::finish_report() const {
   if (!data_.finish) return report;
   const Finish& finish = *data_.finish;
   report.over = finish.stage == Finishing::over;
-  for (const Fragment& fragment : data_.fragments)
-    report.distance = std::max(report.distance, fragment.agreement.distance());
+  report.distance = report.over ? finish.distance : data_.fragments.end_distance();
   std::set<NodeId> members = finish.over;
   for (const auto& [node, neighbour] : data_.neighbours) {
     if (data_.neighbours.finishes(neighbour)) members.insert(node);
@@ -403,7 +405,8 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
-  if (data_.finish && is_over && data_.finish->over.size() < max_neighbours) data_.finish->over.insert(from);
+  if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
+    data_.finish->over.insert(from);
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {

@@ -49,7 +49,7 @@ class Replica {
   [[nodiscard]] bool handed_over() const;
   /// The program has stopped training: the node exchanges as fast as its links allow until the replicas in reach agree,
   /// see gossip/replica/finishing.hpp. `on` false: the program trains again.
-  void set_finishing(bool on, TimeUs now_us, Actions& out);
+  void set_finishing(Programs programs, TimeUs now_us, Actions& out);
   [[nodiscard]] FinishReport finish_report() const;
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;

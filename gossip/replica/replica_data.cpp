@@ -110,8 +110,9 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (finish) {
     const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
-    fragment.agreement.observe(partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
-                               neighbour != nullptr && neighbour->info.finishing != Finishing::no);
+    fragment.agreement.observe(
+        partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
+        neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
   }
   ++fragment.outer_exchanges;
   counters.blocks += measure.blocks;

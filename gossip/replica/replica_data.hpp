@@ -34,8 +34,11 @@ struct Finish {
   Finishing stage = Finishing::begun;
   Health health = Health::sound;  ///< at the last look
   std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
-  std::set<NodeId> over;          ///< nodes for which the run was over, whether still present or not
-  bool agrees = false;            ///< with those that finish, or finished last: else it counts none that have left
+  bool spoiled_programs = false;  ///< Programs::finish_spoiled
+  TimeUs began_us = 0;
+  double distance = 0;         ///< when it was over
+  std::set<NodeId> over = {};  ///< nodes for which the run was over, whether still present or not
+  bool agrees = false;         ///< with those that finish, or finished last: else it counts none that have left
 
   [[nodiscard]] bool is_sound() const { return health == Health::sound; }
 };

@@ -187,7 +187,7 @@ typedef struct gossamer_run_info {
 /* The end of a run: see gossamer_finish(). */
 typedef struct gossamer_finish_info {
   size_t size;
-  uint32_t agreed;   /* 1: every replica in reach has finished, too, and they hold the same model but for `distance` */
+  uint32_t agreed;   /* 1: `members` have finished and hold the same model but for `distance`; nobody in reach trains */
   uint32_t saver;    /* 1: this process is the one to save the model: its node has the smallest id of all */
   uint32_t members;  /* replicas in reach that finish and are finite, with this one */
   uint32_t reserved; /* 0 */

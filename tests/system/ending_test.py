@@ -232,6 +232,62 @@ class End(SystemTest):
         self.assertEqual(sum(finish.saver for finish in found), 1)
         self.assertLess(spread(clients), AGREED)
 
+    def test_a_node_all_of_whose_clients_hold_nan_is_no_member_and_does_not_save(self) -> None:
+        nodes = sorted(self.start_nodes(2), key=lambda node: node.status()["node"])
+        spoiled = [self.attach(nodes[0], np.ones(ELEMENTS), wait=False) for _ in range(2)]
+        sound = self.attach(nodes[1], np.ones(ELEMENTS), wait=False)
+        self.step_until(lambda: all(client.run.ready for client in self.clients), "all take part")
+        for client in spoiled:
+            client.array[3] = np.nan
+        found = finish_all([*spoiled, sound])
+        self.assertEqual([(end.agreed, end.saver) for end in found], [(False, False), (False, False), (True, True)])
+        self.assertEqual(found[2].members, 1)
+
+    def test_who_finished_before_and_idles_is_no_member_of_the_next_end(self) -> None:
+        """Its program may save, or be left open: what the others train now is not in its model."""
+        clients = self.start_apart(3)
+        ids = {client.run.info().node_id: client for client in clients}
+        self.assertTrue(all(end.agreed and end.members == 3 for end in finish_all(clients)))
+        ids.pop(min(ids))
+        others = list(ids.values())
+        for client in others:
+            client.array += 1
+            client.step(100)
+        ends = finish_all(others)
+        self.assertTrue(all(end.agreed and end.members == 2 for end in ends), ends)
+        self.assertEqual(sum(end.saver for end in ends), 1)
+        self.assertLess(spread(others), AGREED)
+        for client in clients:
+            client.step(1)
+        self.assertTrue(all(end.agreed and end.members == 3 for end in finish_all(clients)))
+        self.assertLess(spread(clients), AGREED)
+
+    def test_of_two_clients_of_a_node_one_that_has_finished_does_not_hold_up_the_other(self) -> None:
+        [node] = self.start_nodes(1)
+        clients = [self.attach(node, np.ones(ELEMENTS), wait=False) for _ in range(2)]
+        self.step_until(lambda: all(client.run.ready for client in clients), "both take part")
+        self.assertTrue(all(end.agreed for end in finish_all(clients)))
+        clients[1].array += 1
+        clients[1].step(100)
+        end = clients[1].run.finish(PATIENCE_S)
+        self.assertTrue(end.agreed and end.saver, end)
+
+    def test_clients_in_double_precision_finish(self) -> None:
+        """Rounding to single precision moves such clients for ever."""
+        nodes = self.start_nodes(2)
+        clients = [
+            self.attach(node, np.ones(ELEMENTS, np.float64), wait=False) for node in (nodes[0], *[nodes[1]] * 3)
+        ]
+        self.step_until(lambda: all(client.run.ready for client in clients), "all take part")
+        for end in range(5):
+            for number, client in enumerate(clients):
+                client.array += (number + end) / 3
+                client.step(100)
+            began = time.monotonic()
+            found = finish_all(clients)
+            self.assertTrue(all(one.agreed for one in found), found)
+            self.assertLess(time.monotonic() - began, PATIENCE_S / 2)
+
     def test_alone_it_is_over_at_once(self) -> None:
         (client,) = [self.attach(node, np.ones(ELEMENTS)) for node in self.start_nodes(1)]
         found = client.run.finish(timeout_s=PATIENCE_S)

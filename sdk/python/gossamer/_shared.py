@@ -24,7 +24,7 @@ Cursor = Union[Dict[str, Any], bytes, None]
 class Finish:
     """The end of a run. A model with NaN or infinity neither agrees nor saves, and its distance is infinite."""
 
-    agreed: bool  # every replica in reach has finished, and they hold the same model within `distance`
+    agreed: bool  # the `members` have finished and hold the same model within `distance`; nobody in reach trains
     saver: bool  # this process is the one to save the model
     members: int  # replicas that finished and are finite, with this one
     distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest found by the last exchanges

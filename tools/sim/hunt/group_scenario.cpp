@@ -108,6 +108,9 @@ class SimMember : public gossip::Member {
   void raise_due() override {}
   [[nodiscard]] std::uint32_t finishing_asked() const override { return client_.finishing; }
   void store_finish_answer(const gossip::FinishAnswer& answer) override { client_.answer = answer; }
+  [[nodiscard]] std::uint32_t finish_agreed() const override {
+    return client_.answer.agreed ? client_.answer.number : 0;
+  }
 
   Client& client_;
   std::size_t index_;

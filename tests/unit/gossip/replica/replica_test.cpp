@@ -1045,7 +1045,7 @@ TEST_CASE("a replica that has trained since it agreed with a partner agrees with
   JobInfo finishes = Lone::info(ReplicaState::running);
   finishes.finishing = Finishing::begun;
   lone.hear(1, finishes);
-  lone.replica->set_finishing(true, lone.now_us, lone.out);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
   ExchangeRequest equal = lone.request();
   equal.values = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements));
   lone.ask(1, std::move(equal));
@@ -1057,11 +1057,46 @@ TEST_CASE("a replica that has trained since it agreed with a partner agrees with
   CHECK(agreement.has(node_id(1)) == (trained == 0));
 }
 
+TEST_CASE("who was over before is no member of an end, and is waited for only a little", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  JobInfo other = Lone::info(ReplicaState::running);
+  other.finishing = Finishing::over;
+  lone.hear(1, other);
+  lone.tick();
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  lone.tick(finish_alone_us - us_per_ms);
+  CHECK_FALSE(lone.replica->finish_report().over);
+  SECTION("it stays as it was") {
+    lone.tick(us_per_ms);
+    const FinishReport report = lone.replica->finish_report();
+    CHECK(report.over);
+    CHECK(report.saver);
+    CHECK(report.members == 1);
+  }
+  SECTION("it trains again") {
+    lone.hear(1, Lone::info(ReplicaState::running));
+    lone.tick(10 * us_per_s);
+    CHECK_FALSE(lone.replica->finish_report().over);
+    other.finishing = Finishing::begun;
+    lone.hear(1, other);
+    CHECK(lone.replica->finish_report().members == 2);
+  }
+}
+
+TEST_CASE("the programs of a node that starts again had finished: its run is over", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  lone.replica->set_finishing(Programs::have_finished, lone.now_us, lone.out);
+  CHECK(lone.replica->finish_report().over);
+  CHECK(lone.replica->own_info().finishing == Finishing::over);
+}
+
 TEST_CASE("a program that finishes with NaN is told so at any moment, also while its values are looked at again",
           "[replica]") {
   Lone lone({.period_us = us_per_ms, .in_flight = 1});
   lone.meet(1);
-  lone.replica->set_finishing(true, lone.now_us, lone.out);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
   const auto told = [&] { return lone.replica->finish_report().spoiled; };
   CHECK_FALSE(told());
   const auto next_look = [&] {

@@ -69,7 +69,7 @@ void JobClient::tell_members(const std::vector<NodeId>& members) {
   members_told_ = members;
 }
 
-void JobClient::store_finish_answer(const gossip::FinishAnswer& answer) {
+void JobClient::store_finish_answer(const gossip::EndAnswer& answer) {
   memory().set_finish_answer({.number = answer.number,
                               .members = answer.members,
                               .agreed = answer.agreed,

@@ -71,7 +71,7 @@ class JobClient : public gossip::Member {
   [[nodiscard]] float* buffer(std::uint32_t f, std::uint8_t index) const override { return memory().buffer(f, index); }
   void raise_due() override { memory().raise_due(); }
   [[nodiscard]] std::uint32_t finishing_asked() const override { return memory().finishing(); }
-  void store_finish_answer(const gossip::FinishAnswer& answer) override;
+  void store_finish_answer(const gossip::EndAnswer& answer) override;
   [[nodiscard]] std::uint32_t finish_agreed() const override {
     const layout::FinishAnswer answer = memory().finish_answer();
     return answer.agreed ? answer.number : 0;

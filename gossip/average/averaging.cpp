@@ -64,7 +64,8 @@ void Averaging::enter(const NodeId& from, std::uint64_t round, const RoundEnter&
   member_ = true;
   wants_in_ = false;
   round_ = round + 1;
-  last_.reset();
+  last_ = message.plan;
+  has_last_results_ = false;
   taken_.clear();
   for (const auto& [node, number] : message.taken)
     taken_[node] = number;
@@ -149,10 +150,11 @@ void Averaging::received(const NodeId& from, const AverageMessage& message, Acti
 void Averaging::answer_late(const NodeId& from, const AverageMessage& message, Actions& out) {
   if (std::holds_alternative<RoundCommit>(message.body)) return;
   if (message.round + 1 < round_) return send(from, {round_, RoundGone{}}, out);
-  if (!last_) return;  // entered since: others have the results
+  if (!last_) return;
   const auto* ask = std::get_if<RoundAsk>(&message.body);
   const bool asks_for_result = ask != nullptr && ask->part.fragment < fragments_ &&
                                ask->part.kind == RoundPart::Kind::result && ask->part.made_at == last_->made_at;
+  if (asks_for_result && !has_last_results_) return;
   if (asks_for_result) {
     out.parts.push_back({from, message.round, ask->part});
   } else {
@@ -277,6 +279,7 @@ void Averaging::contribute(std::uint64_t number, Actions& out) {
 void Averaging::on(const NodeId& from, const RoundProposal& proposal, Actions& out) {
   next_number_ = std::max(next_number_, proposal.ballot.number + 1);
   if (proposal.ballot < promised_) return send(from, {round_, RoundRefusal{promised_}}, out);
+  if (work_ && work_->committed) return send(from, {round_, RoundCommit{work_->plan}}, out);
   promised_ = proposal.ballot;
   if (!work_ || work_->plan.made_at != proposal.plan.made_at) work_on(proposal.plan, out);
   work_->proposed = proposal.ballot;
@@ -291,8 +294,17 @@ void Averaging::on(const NodeId& /*from*/, const RoundCommit& commit, Actions& o
 
 void Averaging::work_on(const RoundPlan& plan, Actions& out) {
   GOSSAMER_CHECK(!work_ || !work_->committed);  // a committed plan is the only one
+  // What this node has accepted it can give, until it accepts something else.
+  const auto is_accepted = [this](const RoundPlan& one) { return accepted_ && accepted_->plan.made_at == one.made_at; };
+  out.set_aside = work_ && is_accepted(work_->plan);
   work_ = Work{.plan = plan, .slots = std::vector<Slot>(plan.contributions.empty() ? 0 : fragments_)};
   out.new_plan = true;
+  if (is_accepted(plan)) {
+    for (Slot& slot : work_->slots)
+      slot.result = true;
+    out.take_back = true;
+    return;
+  }
   std::vector<NodeId> contributors;
   for (const Contribution& contribution : plan.contributions)
     contributors.push_back(contribution.node);
@@ -357,14 +369,17 @@ void Averaging::part_done(Actions& out) {
 
 void Averaging::on(const NodeId& from, const RoundAsk& ask, Actions& out) {
   const RoundPart& part = ask.part;
-  if (!work_ || work_->plan.made_at != part.made_at || part.fragment >= work_->slots.size()) return;
-  const bool has =
-      part.kind == RoundPart::Kind::result ? work_->slots[part.fragment].result : contributes(work_->plan, self_);
+  if (part.fragment >= fragments_) return;
+  const bool is_plan = work_ && work_->plan.made_at == part.made_at && part.fragment < work_->slots.size();
+  const bool has = part.kind == RoundPart::Kind::contribution ? is_plan && contributes(work_->plan, self_)
+                   : is_plan                                  ? work_->slots[part.fragment].result
+                                                              : accepted_ && accepted_->plan.made_at == part.made_at;
   if (has) out.parts.push_back({from, round_, part});
 }
 
 void Averaging::apply(Actions& out) {
   last_ = std::exchange(work_, std::nullopt)->plan;
+  has_last_results_ = true;
   out.applied = Applied{round_, *last_};
   for (const auto& [node, number] : last_->contributions)
     taken_[node] = std::max(taken_[node], number);
@@ -413,6 +428,8 @@ void Averaging::try_again(Actions& out) {
     return;
   }
   if (!work_) tell_ready(out);
+  if (lead_ && lead_->ballot < promised_) lead_.reset();  // somebody else has conducted since, and may be dead
+  conduct(out);
   if (lead_) {
     for (const NodeId& member : members_) {
       if (lead_->plan && !lead_->accepts.contains(member))
@@ -425,8 +442,13 @@ void Averaging::try_again(Actions& out) {
   }
   if (!own_ready() && !work_) return;
   // Whoever knows that the round is over answers so.
-  const NodeId& some = members_[attempts_++ % members_.size()];
-  if (some != self_) send(some, {round_, RoundAsk{.part = {.fragment = fragments_}}}, out);
+  const auto one_of = [this](std::span<const NodeId> nodes) { return nodes[attempts_ % nodes.size()]; };
+  const NodeId some = one_of(members_);
+  for (const NodeId& node :
+       std::set{some, work_ && !work_->plan.members.empty() ? one_of(work_->plan.members) : some}) {
+    if (node != self_) send(node, {round_, RoundAsk{.part = {.fragment = fragments_}}}, out);
+  }
+  ++attempts_;
   if (work_) ask_for_parts(some, out);
 }
 

@@ -61,7 +61,10 @@ class Averaging {
   struct Actions {
     std::vector<std::pair<NodeId, AverageMessage>> send = {};
     std::vector<SendPart> parts = {};
+    /// The results of the plan so far are all here and accepted: they are kept aside while another plan is carried out.
+    bool set_aside = false;
     bool new_plan = false;           ///< parts of this round that are kept belong to no plan any more
+    bool take_back = false;          ///< the new plan is the one whose results were set aside
     std::vector<std::uint32_t> sum;  ///< fragments whose contributions are all here; then call summed()
     /// The results of the plan are to be used. They are kept for others until the next round is applied.
     std::optional<Applied> applied = {};
@@ -183,6 +186,7 @@ class Averaging {
   std::optional<RoundPromise::Accepted> accepted_;
   std::optional<Work> work_;
   std::optional<RoundPlan> last_;  // of the round before
+  bool has_last_results_ = false;  // false: it entered after that round
 
   std::optional<Lead> lead_;
   std::uint64_t next_number_ = 0;  // of this node's next ballot

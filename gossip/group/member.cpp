@@ -26,7 +26,7 @@ bool Member::look_at_finishing() {
   return before != finishing_;
 }
 
-void Member::answer_finishing(const FinishAnswer& answer) {
+void Member::answer_finishing(const EndAnswer& answer) {
   if (agreed_ == answer.number) return;
   if (answer.agreed) agreed_ = answer.number;
   if (answer.spoiled) spoiled_ = answer.number;

@@ -17,7 +17,7 @@
 namespace gossamer::gossip {
 
 /// What a client is told about the end that it has asked for.
-struct FinishAnswer {
+struct EndAnswer {
   std::uint32_t number = 0;   ///< of its request
   std::uint16_t members = 0;  ///< replicas in reach that finish, with this one
   bool agreed = false;        ///< all replicas in reach finish and agree
@@ -52,7 +52,7 @@ class Member {
   /// The number of the request to finish; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
   /// Does nothing once the client has been told that all agree.
-  void answer_finishing(const FinishAnswer& answer);
+  void answer_finishing(const EndAnswer& answer);
   /// The client trains, or has stopped and been told that its model is not finite.
   [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
   /// The run is over for it: its program may never look again.
@@ -113,7 +113,7 @@ class Member {
   virtual void raise_due() = 0;
   /// The number of its program's request to finish; 0: it trains.
   [[nodiscard]] virtual std::uint32_t finishing_asked() const = 0;
-  virtual void store_finish_answer(const FinishAnswer& answer) = 0;
+  virtual void store_finish_answer(const EndAnswer& answer) = 0;
   /// The number of the request that was last answered "agreed", perhaps by an earlier daemon; 0: the last was not.
   [[nodiscard]] virtual std::uint32_t finish_agreed() const = 0;
 

@@ -43,6 +43,7 @@ struct AveragePeer {
   std::array<std::vector<float>, average_fragments> in_order_of_coming;
   AverageValues results{};
   AverageValues last_results{};
+  AverageValues set_aside{};     // of the accepted plan, while another is carried out
   std::set<std::uint64_t> used;  // rounds
   std::unique_ptr<Averaging> before;
 };
@@ -163,11 +164,12 @@ void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
     if (!rounds_.contains(out.entered->round))
       throw std::runtime_error(fmt::format("node {} enters after round {}, which nobody has", i, out.entered->round));
   }
+  if (out.set_aside) peer.set_aside = peer.results;
   if (out.new_plan) {
     if (peer.averaging->plan() != nullptr) plans_.emplace(peer.averaging->round(), peer.averaging->plan()->made_at);
     if (fault_ != AverageFault::stale_parts) peer.came = {};
     peer.in_order_of_coming = {};
-    peer.results = {};
+    peer.results = out.take_back ? peer.set_aside : AverageValues{};
   }
   for (const auto& [to, message] : out.send) {
     auto copy = std::make_shared<gossip::AverageMessage>(message);
@@ -203,6 +205,9 @@ void AverageRun::send_part(std::size_t i, const Averaging::SendPart& part) {
   AveragePeer& peer = peers_[i];
   const std::uint32_t f = part.part.fragment;
   float value = part.round == peer.averaging->round() ? peer.results[f] : peer.last_results[f];
+  const RoundPlan* plan = peer.averaging->plan();
+  const bool is_aside = plan == nullptr || plan->made_at != part.part.made_at;
+  if (part.round == peer.averaging->round() && is_aside) value = peer.set_aside[f];
   if (part.part.kind == RoundPart::Kind::contribution) value = peer.contributions.at(peer.number)[f];
   const std::size_t j = number_of(part.to);
   deliver(i, j, [this, j, from = peer.id, round = part.round, header = part.part, value] {

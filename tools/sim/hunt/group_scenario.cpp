@@ -54,7 +54,7 @@ struct Client {
   bool sick = false;           ///< it publishes NaN
   std::uint32_t finishes = 0;  ///< its program finishes after the next step, with this number
   std::uint32_t finishing = 0;
-  gossip::FinishAnswer answer;
+  gossip::EndAnswer answer;
   bool left = false;  ///< the run is over for it
   int slowness = 1;   ///< it serves due fragments once in so many steps
 };
@@ -107,7 +107,7 @@ class SimMember : public gossip::Member {
   }
   void raise_due() override {}
   [[nodiscard]] std::uint32_t finishing_asked() const override { return client_.finishing; }
-  void store_finish_answer(const gossip::FinishAnswer& answer) override { client_.answer = answer; }
+  void store_finish_answer(const gossip::EndAnswer& answer) override { client_.answer = answer; }
   [[nodiscard]] std::uint32_t finish_agreed() const override {
     return client_.answer.agreed ? client_.answer.number : 0;
   }

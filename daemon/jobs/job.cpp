@@ -624,8 +624,7 @@ void Job::tick(bool settled) {
 }
 
 void Job::tick_group() {
-  const TimeUs period_us = replica_.pace().period_us();
-  group_.tick(ending_.all_stopped() ? std::min(period_us, gossip::finish_wait_us) : period_us, runs());
+  group_.tick(ending_.round_period_us(replica_.pace().period_us()), runs());
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more

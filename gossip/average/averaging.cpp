@@ -69,10 +69,15 @@ void Averaging::enter(const NodeId& from, std::uint64_t round, const RoundEnter&
   taken_.clear();
   for (const auto& [node, number] : message.taken)
     taken_[node] = number;
-  if (own_ && taken_[self_] >= *own_) own_.reset();
+  let_go_if_taken();
   begin_round(message.plan);
   out.entered = Entered{round, from};
   tell_ready(out);
+}
+
+/// The contribution is in a committed round.
+void Averaging::let_go_if_taken() {
+  if (own_ && taken_[self_] >= *own_) own_.reset();
 }
 
 void Averaging::fall_out(Actions& out) {
@@ -122,7 +127,7 @@ void Averaging::drain(Actions& out) {
 /// A message of this round, from a member.
 void Averaging::dispatch(const NodeId& from, const AverageMessage& message, Actions& out) {
   std::visit(Overloaded{[](const RoundEnter&) {}, [](const RoundJoin&) {}, [](const RoundGone&) {},
-                        [](const RoundPart&) {}, [&](const auto& body) { on(from, body, out); }},
+                        [&](const auto& body) { on(from, body, out); }},
              message.body);
 }
 
@@ -154,12 +159,8 @@ void Averaging::answer_late(const NodeId& from, const AverageMessage& message, A
   const auto* ask = std::get_if<RoundAsk>(&message.body);
   const bool asks_for_result = ask != nullptr && ask->part.fragment < fragments_ &&
                                ask->part.kind == RoundPart::Kind::result && ask->part.made_at == last_->made_at;
-  if (asks_for_result && !has_last_results_) return;
-  if (asks_for_result) {
-    out.parts.push_back({from, message.round, ask->part});
-  } else {
-    send(from, {message.round, RoundCommit{*last_}}, out);
-  }
+  if (!asks_for_result) return send(from, {message.round, RoundCommit{*last_}}, out);
+  if (has_last_results_) out.parts.push_back({from, message.round, ask->part});
 }
 
 // --- conducting ---------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ void Averaging::propose_if_ready(Actions& out) {
     if (latest) lead_->plan = latest->plan;
   }
   if (!lead_->plan) lead_->plan = make_plan();
-  if (lead_->plan) send_proposal(out);
+  if (lead_->plan) send_to_members({round_, RoundProposal{lead_->ballot, *lead_->plan}}, out);
 }
 
 /// None: somebody is still waited for.
@@ -242,10 +243,6 @@ std::optional<RoundPlan> Averaging::make_plan() {
   if (!all && !enough) return std::nullopt;
   plan.members.assign(next.begin(), next.end());
   return plan;
-}
-
-void Averaging::send_proposal(Actions& out) {
-  send_to_members({round_, RoundProposal{lead_->ballot, *lead_->plan}}, out);
 }
 
 void Averaging::on(const NodeId& from, const RoundAccept& accept, Actions& out) {
@@ -383,7 +380,7 @@ void Averaging::apply(Actions& out) {
   out.applied = Applied{round_, *last_};
   for (const auto& [node, number] : last_->contributions)
     taken_[node] = std::max(taken_[node], number);
-  if (own_ && taken_[self_] >= *own_) own_.reset();
+  let_go_if_taken();
   ++round_;
   if (!contains(last_->members, self_)) return fall_out(out);
   begin_round(*last_);
@@ -452,7 +449,7 @@ void Averaging::try_again(Actions& out) {
   if (work_) ask_for_parts(some, out);
 }
 
-/// Of the owner, and of some other member, since the owner may have died after it had given the result to others.
+/// The owner is asked, and some other member too: the owner may have died after it had given the result to others.
 void Averaging::ask_for_parts(const NodeId& some, Actions& out) {
   for (std::uint32_t f = 0; f < work_->slots.size(); ++f) {
     const Slot& slot = work_->slots[f];

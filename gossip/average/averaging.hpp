@@ -145,6 +145,7 @@ class Averaging {
   [[nodiscard]] RoundEnter entrance() const;
   void answer_join(const NodeId& from, Actions& out);
   void answer_late(const NodeId& from, const AverageMessage& message, Actions& out);
+  void let_go_if_taken();
   void fall_out(Actions& out);
 
   [[nodiscard]] const NodeId& conductor() const;
@@ -153,7 +154,6 @@ class Averaging {
   void conduct(Actions& out);
   void propose_if_ready(Actions& out);
   [[nodiscard]] std::optional<RoundPlan> make_plan();
-  void send_proposal(Actions& out);
   void work_on(const RoundPlan& plan, Actions& out);
   void give(std::uint32_t f, Actions& out);
   void came(std::uint32_t f, const NodeId& from, Actions& out);

@@ -26,7 +26,7 @@ struct Contribution {
   friend auto operator<=>(const Contribution&, const Contribution&) = default;
 };
 
-/// What a round is: the mean of these contributions.
+/// A round is the mean of these contributions.
 struct RoundPlan {
   Ballot made_at = {};                           ///< names the plan within its round
   std::vector<Contribution> contributions = {};  ///< by node
@@ -88,10 +88,10 @@ struct RoundAsk {
 };
 
 struct AverageMessage {
-  std::uint64_t round =
-      0;  ///< the one that the sender is in; of RoundCommit and RoundEnter the one that they are about
+  /// The round that the sender is in; of RoundCommit and RoundEnter, the one that they are about.
+  std::uint64_t round = 0;
   std::variant<RoundReady, RoundPrepare, RoundPromise, RoundRefusal, RoundProposal, RoundAccept, RoundCommit,
-               RoundEnter, RoundJoin, RoundGone, RoundAsk, RoundPart>
+               RoundEnter, RoundJoin, RoundGone, RoundAsk>
       body = {};
 };
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "gossip/random.hpp"
@@ -14,11 +13,8 @@ namespace gossamer::gossip {
 
 /// `members`: at least one.
 [[nodiscard]] inline NodeId owner_of(std::uint32_t fragment, std::span<const NodeId> members) {
-  const auto score = [fragment](const NodeId& node) {
-    std::uint64_t halves[2];
-    std::memcpy(halves, node.bytes.data(), sizeof halves);
-    return Random(Random(halves[0] ^ Random(halves[1]).next()).next() + fragment).next();
-  };
+  const std::uint64_t salt = Random(fragment).next();
+  const auto score = [salt](const NodeId& node) { return Random(std::hash<NodeId>{}(node) ^ salt).next(); };
   return *std::ranges::max_element(members, {}, [&](const NodeId& node) { return std::pair(score(node), node); });
 }
 

@@ -30,9 +30,18 @@ void Ending::watch(const Group::Members& clients, TimeUs now_us) {
   }
   if (training_ != Training::finishing) training_ = all ? Training::stopped : Training::go_on;
   if (training_ == Training::stopped && is_even(clients)) set_finishing(programs(clients), now_us);
+  const FinishReport report = replica_.finish_report();
+  const bool over = training_ == Training::finishing && report.over && is_even(clients);
+  const std::uint64_t first = first_sound(clients);
+  // The saver is remembered: the first client may be gone before the others have heard that all is over.
+  if (over && !saver_) saver_ = first;
   for (const auto& client : clients) {
-    if (client->finishing() != 0) answer(*client, clients);
+    if (client->finishing() != 0) answer(*client, report, over, client->number() == saver_.value_or(first));
   }
+}
+
+TimeUs Ending::round_period_us(TimeUs period_us) const {
+  return training_ == Training::go_on ? period_us : std::min(period_us, finish_wait_us);
 }
 
 void Ending::set_finishing(Programs programs, TimeUs now_us) {
@@ -66,12 +75,7 @@ bool Ending::is_even(const Group::Members& clients) const {
   return !group_.is_shared() || group_.local().even(left_out(clients));
 }
 
-void Ending::answer(Member& client, const Group::Members& clients) {
-  FinishReport report = replica_.finish_report();
-  const bool over = training_ == Training::finishing && report.over && is_even(clients);
-  // The saver is remembered: the first client may be gone before the others have heard that all is over.
-  if (over && !saver_) saver_ = first_sound(clients);
-  const bool first = client.number() == saver_.value_or(first_sound(clients));
+void Ending::answer(Member& client, FinishReport report, bool over, bool is_first) {
   // The node's copy does not contain what a quarantined client publishes.
   const bool quarantined = group_.is_quarantined(client);
   if (quarantined) {
@@ -82,7 +86,7 @@ void Ending::answer(Member& client, const Group::Members& clients) {
       {.number = client.finishing(),
        .members = static_cast<std::uint16_t>(std::min<std::size_t>(report.members, max_members_told)),
        .agreed = over && !quarantined,
-       .saver = report.saver && first,
+       .saver = report.saver && is_first,
        .spoiled = report.spoiled,
        .distance = report.distance});
 }

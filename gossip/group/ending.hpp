@@ -22,8 +22,8 @@ class Ending {
   void look(Member& client);
   /// Answers the clients.
   void watch(const Group::Members& clients, TimeUs now_us);
-  /// No client trains.
-  [[nodiscard]] bool all_stopped() const { return training_ != Training::go_on; }
+  /// The longest time between rounds of the group. `period_us`: while clients train.
+  [[nodiscard]] TimeUs round_period_us(TimeUs period_us) const;
 
  private:
   /// How far the clients are.
@@ -33,7 +33,7 @@ class Ending {
     finishing  ///< their models are equal, and the replica has been told
   };
 
-  void answer(Member& client, const Group::Members& clients);
+  void answer(Member& client, FinishReport report, bool over, bool is_first);
   [[nodiscard]] Programs programs(const Group::Members& clients) const;
   [[nodiscard]] bool is_left_out(const Member& client) const;
   [[nodiscard]] std::set<std::uint64_t> left_out(const Group::Members& clients) const;

@@ -99,13 +99,20 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool 
   round.gathered = true;
   if (uneven) ++round.changes;
   if (!holder) return;
-  round.under_way = true;
-  round.begun_us = now_us;
-  round.trained = trained_;
-  under_way_.insert(f);
+  begin_round(f, now_us);
   if (const auto found = clients_.find(*holder); found != clients_.end() && !found->second.gone) {
     found->second.slots[f].due = found->second.slots[f].awaited = true;
   }
+}
+
+void LocalGroup::begin_round(std::uint32_t f, TimeUs now_us) {
+  Round& round = rounds_[f];
+  round.under_way = true;
+  round.ending = false;
+  round.begun_us = now_us;
+  round.first_us = 0;
+  round.trained = trained_;
+  under_way_.insert(f);
 }
 
 Take LocalGroup::take_of(const Slot& slot) {
@@ -151,14 +158,8 @@ void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
 LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_us) {
   Round& round = rounds_[f];
   GOSSAMER_CHECK(round.gathered && !round.under_way);
-  round = {.gathered = true,
-           .under_way = true,
-           .changes = round.changes + (exchanged ? 1 : 0),
-           .begun_us = now_us,
-           .trained = trained_,
-           .moved_at = round.moved_at,
-           .moves = round.moves};
-  under_way_.insert(f);
+  if (exchanged) ++round.changes;
+  begin_round(f, now_us);
   Work work;
   const std::size_t before = in_mean(f);
   for (auto& [id, client] : clients_) {

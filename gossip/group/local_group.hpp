@@ -163,6 +163,7 @@ class LocalGroup {
     std::uint32_t moves = 0;     ///< how often it was moved then
   };
 
+  void begin_round(std::uint32_t f, TimeUs now_us);
   [[nodiscard]] static Take take_of(const Slot& slot);
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
   [[nodiscard]] static float weight_of(const Client& client, const Slot& slot, std::size_t in_mean);

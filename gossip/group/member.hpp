@@ -16,7 +16,7 @@
 
 namespace gossamer::gossip {
 
-/// What a client is told about the end that it has asked for.
+/// The answer to a client that has asked to finish.
 struct EndAnswer {
   std::uint32_t number = 0;   ///< of its request
   std::uint16_t members = 0;  ///< replicas in reach that finish, with this one

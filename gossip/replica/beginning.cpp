@@ -189,7 +189,8 @@ void Beginning::read_next() {
   const std::uint32_t f = restoring.next;
   if (f == replica_.fragment_count()) return restored();
   const bool only_check = replica_.lean_window() > 0 && !restoring.checked;
-  // What an earlier daemon gave to the client may be of another model: the client takes it over first.
+  // The client may still hold a fragment that an earlier daemon gave it, perhaps of another model. It takes that over
+  // first.
   restoring.waits_for_room = !only_check && (is_given(f) || !replica_.begin_taking(f));
   if (restoring.waits_for_room) return;
   float* const target = only_check ? nullptr : replica_.buffers(f).begin_replace();

@@ -34,7 +34,7 @@ inline constexpr TimeUs finish_wait_us = 5 * us_per_ms;
 /// A replica that has had no partners for less than this is not over yet: they may come back.
 inline constexpr TimeUs finish_alone_us = 2 * us_per_s;
 
-/// What a node's programs do.
+/// The programs of a node either train or finish.
 enum class Programs : std::uint8_t {
   train,
   finish,

@@ -492,9 +492,12 @@ void Cluster::leave(std::size_t i, TimeUs patience_us) {
 void Cluster::finish(std::size_t i, bool on) {
   nodes_[i].client.finishing = on;
   if (!nodes_[i].replica) return;
-  decide(i, [&](Actions& out) {
-    nodes_[i].replica->set_finishing(on ? gossip::Programs::finish : gossip::Programs::train, now_us(), out);
-  });
+  decide(i, [&](Actions& out) { tell_finishing(i, out); });
+}
+
+void Cluster::tell_finishing(std::size_t i, Actions& out) {
+  using gossip::Programs;
+  nodes_[i].replica->set_finishing(nodes_[i].client.finishing ? Programs::finish : Programs::train, now_us(), out);
 }
 
 void Cluster::change_settings(std::size_t i, std::vector<JobSetting> values) {
@@ -794,10 +797,7 @@ void Cluster::tick(std::size_t i) {
   node.beginning->tick(node.settled);
   tell_time_taken(i);
   decide(i, [&](Actions& out) {
-    if (node.client.alive) {
-      const auto programs = node.client.finishing ? gossip::Programs::finish : gossip::Programs::train;
-      node.replica->set_finishing(programs, now_us(), out);
-    }
+    if (node.client.alive) tell_finishing(i, out);
     node.replica->tick(now_us(), out, node.settled);
   });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;

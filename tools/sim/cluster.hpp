@@ -284,6 +284,7 @@ class Cluster {
   /// Returns the time that serving takes.
   TimeUs serve_due(std::size_t i);
   void tell_time_taken(std::size_t i);
+  void tell_finishing(std::size_t i, Actions& out);
   void serve(std::size_t i, std::uint32_t f);
   void publish(std::size_t i, std::uint32_t f);
   void tick(std::size_t i);

@@ -20,6 +20,14 @@ TimeUs pass(TimeUs begin_us, TimeUs& free_us, double bytes_per_s, std::size_t by
 
 }  // namespace
 
+PathConditions with_faults(const PathConditions& path, gossip::Random& random, double most) {
+  PathConditions faulty = path;
+  faulty.loss = most * random.uniform();
+  faulty.duplicate = most * random.uniform();
+  faulty.reorder = most * random.uniform();
+  return faulty;
+}
+
 Network::Network(Schedule& schedule, gossip::Random random, std::size_t nodes, PathConditions conditions)
     : schedule_(schedule), random_(random), nodes_(nodes), default_(conditions) {}
 

@@ -28,6 +28,9 @@ struct PathConditions {
   friend bool operator==(const PathConditions&, const PathConditions&) = default;
 };
 
+/// The path with random loss, repetition and disorder, each of them up to `most`.
+[[nodiscard]] PathConditions with_faults(const PathConditions& path, gossip::Random& random, double most);
+
 class Network {
  public:
   Network(Schedule& schedule, gossip::Random random, std::size_t nodes, PathConditions conditions);

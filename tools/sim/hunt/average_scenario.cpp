@@ -297,6 +297,8 @@ void AverageRun::look_at_contribution(std::size_t i) {
       AverageValues& values = trained.contributions[++trained.number];
       for (float& value : values)
         value = static_cast<float>(uniform(random_, -1, 1));
+      if (trained.averaging->contribution())
+        throw std::runtime_error(fmt::format("node {} has a contribution again that it had let go", i));
       act(i, [&](auto& averaging, auto& out) { averaging.contribute(trained.number, out); });
     });
   });
@@ -383,11 +385,7 @@ void AverageRun::wrong() {
 
 AverageOutcome AverageRun::run() {
   schedule_.run_until(2 * us_per_s);
-  network_->set_default({.latency_us = network_->path(0, 0).latency_us,
-                         .jitter_us = network_->path(0, 0).jitter_us,
-                         .loss = uniform(random_, 0, 0.15),
-                         .duplicate = uniform(random_, 0, 0.15),
-                         .reorder = uniform(random_, 0, 0.15)});
+  network_->set_default(with_faults(network_->path(0, 0), random_, 0.15));
   const double between_us = uniform(random_, 0.03, 2) * us_per_s;
   while (schedule_.now_us() < average_faults_us) {
     schedule_.run_until(schedule_.now_us() + static_cast<TimeUs>(exponential(random_, between_us)) + 1);
@@ -432,17 +430,7 @@ void AverageRun::judge(std::uint64_t rounds_then) {
   }
 }
 
-constexpr AverageFaultRule average_rules[] = {
-    {AverageFault::as_they_come, "as-they-come"}, {AverageFault::early, "early"},
-    {AverageFault::amnesia, "amnesia"},           {AverageFault::taken_unknown, "taken-unknown"},
-    {AverageFault::stale_parts, "stale-parts"},
-};
-
 }  // namespace
-
-std::span<const AverageFaultRule> average_faults() {
-  return average_rules;
-}
 
 AverageOutcome run_average_scenario(std::uint64_t seed, AverageFault fault) {
   return AverageRun(seed, fault).run();

@@ -10,8 +10,10 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <span>
+
+#include "tools/sim/hunt/seeded_scenario.hpp"
 
 namespace gossamer::sim {
 
@@ -23,6 +25,16 @@ struct AverageOutcome {
   std::uint64_t entered = 0;   ///< nodes that became members, also again
   std::uint64_t repeated = 0;  ///< plans that were not committed
   std::uint64_t blocked = 0;   ///< runs in which too many voters of a round died at once
+
+  [[nodiscard]] std::array<ScenarioCount, 7> counts() const {
+    return {{{"events", events},
+             {"rounds", rounds},
+             {"contributions in them", contributions},
+             {"plans given up", repeated},
+             {"deaths", deaths},
+             {"nodes that entered", entered},
+             {"runs without a quorum in the end", blocked}}};
+  }
 };
 
 /// A fault that a node is given on purpose, to show that the scenario finds it.
@@ -34,13 +46,13 @@ enum class AverageFault {
   taken_unknown,  ///< whoever enters is not told which of its contributions were taken
   stale_parts,    ///< contributions that were kept for a plan are used for the next one
 };
-struct AverageFaultRule {
-  AverageFault fault;
-  const char* name;
+inline constexpr FaultRule<AverageFault> average_faults[] = {
+    {AverageFault::as_they_come, "as-they-come"}, {AverageFault::early, "early"},
+    {AverageFault::amnesia, "amnesia"},           {AverageFault::taken_unknown, "taken-unknown"},
+    {AverageFault::stale_parts, "stale-parts"},
 };
-[[nodiscard]] std::span<const AverageFaultRule> average_faults();
 
 /// Throws std::runtime_error with a text if something is wrong.
-AverageOutcome run_average_scenario(std::uint64_t seed, AverageFault fault = AverageFault::none);
+AverageOutcome run_average_scenario(std::uint64_t seed, AverageFault fault);
 
 }  // namespace gossamer::sim

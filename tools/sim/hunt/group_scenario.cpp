@@ -365,9 +365,7 @@ void Life::tick() {
   }
   replica->set_clock(clock());
   executor.decide([&](Actions& out) { replica->tick(replica_now_us(), out); });
-  const TimeUs period_us = replica->pace().period_us();
-  group.tick(ending.all_stopped() ? std::min(period_us, gossip::finish_wait_us) : period_us,
-             replica->phase() == Phase::running);
+  group.tick(ending.round_period_us(replica->pace().period_us()), replica->phase() == Phase::running);
   ending.watch({members.begin(), members.end()}, replica_now_us());
 }
 
@@ -666,11 +664,7 @@ GroupOutcome Scenario::run() {
   }
   if (chance(random, 0.8)) schedule.after(5 * us_per_s, [this] { change_clients(); });
   schedule.run_until(4 * us_per_s);
-  network->set_default({.latency_us = network->path(0, 0).latency_us,
-                        .jitter_us = network->path(0, 0).jitter_us,
-                        .loss = uniform(random, 0, 0.1),
-                        .duplicate = uniform(random, 0, 0.1),
-                        .reorder = uniform(random, 0, 0.1)});
+  network->set_default(with_faults(network->path(0, 0), random, 0.1));
   const double between_deaths_us = uniform(random, 0.05, 2) * us_per_s;
   while (schedule.now_us() < faults_us) {
     schedule.run_until(schedule.now_us() + static_cast<TimeUs>(exponential(random, between_deaths_us)) + 1);
@@ -791,23 +785,7 @@ void Scenario::judge() {
   }
 }
 
-constexpr GroupFaultRule rules[] = {
-    {GroupFault::lost_copy, "lost-copy"},
-    {GroupFault::lost_receipts, "lost-receipts"},
-    {GroupFault::late_copy, "late-copy"},
-    {GroupFault::correction_lost, "correction-lost"},
-    {GroupFault::correction_twice, "correction-twice"},
-    {GroupFault::publication_twice, "publication-twice"},
-    {GroupFault::lost_records, "lost-records"},
-    {GroupFault::lost_own_halves, "lost-own-halves"},
-    {GroupFault::last_clock_unseen, "last-clock-unseen"},
-};
-
 }  // namespace
-
-std::span<const GroupFaultRule> group_faults() {
-  return rules;
-}
 
 GroupOutcome run_group_scenario(std::uint64_t seed, GroupFault fault) {
   return Scenario(seed, fault).run();

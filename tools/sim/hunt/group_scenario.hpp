@@ -15,9 +15,10 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <span>
-#include <string>
+
+#include "tools/sim/hunt/seeded_scenario.hpp"
 
 namespace gossamer::sim {
 
@@ -28,6 +29,15 @@ struct GroupOutcome {
   std::uint64_t steps = 0;      ///< the clients' training steps
   std::uint64_t ends = 0;       ///< times that all programs finished and agreed
   std::uint64_t changes = 0;    ///< clients that went, came later, or published NaN for a while
+
+  [[nodiscard]] std::array<ScenarioCount, 6> counts() const {
+    return {{{"events", events},
+             {"deaths of daemons", deaths},
+             {"clients that went, came or published NaN", changes},
+             {"steps of clients", steps},
+             {"exchanges of the last lives", exchanges},
+             {"ends", ends}}};
+  }
 };
 
 /// A fault that a node is given on purpose, to show that the scenario finds it.
@@ -43,13 +53,19 @@ enum class GroupFault {
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
   last_clock_unseen,  ///< what a program trained just before it finished is not seen
 };
-struct GroupFaultRule {
-  GroupFault fault;
-  const char* name;
+inline constexpr FaultRule<GroupFault> group_faults[] = {
+    {GroupFault::lost_copy, "lost-copy"},
+    {GroupFault::lost_receipts, "lost-receipts"},
+    {GroupFault::late_copy, "late-copy"},
+    {GroupFault::correction_lost, "correction-lost"},
+    {GroupFault::correction_twice, "correction-twice"},
+    {GroupFault::publication_twice, "publication-twice"},
+    {GroupFault::lost_records, "lost-records"},
+    {GroupFault::lost_own_halves, "lost-own-halves"},
+    {GroupFault::last_clock_unseen, "last-clock-unseen"},
 };
-[[nodiscard]] std::span<const GroupFaultRule> group_faults();
 
 /// Throws std::runtime_error with a text if something is wrong.
-GroupOutcome run_group_scenario(std::uint64_t seed, GroupFault fault = GroupFault::none);
+GroupOutcome run_group_scenario(std::uint64_t seed, GroupFault fault);
 
 }  // namespace gossamer::sim

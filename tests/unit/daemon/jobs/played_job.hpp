@@ -68,7 +68,7 @@ class Trainer {
   }
   /// What it has published: element 0 of the last fragment.
   [[nodiscard]] float published() const { return published_.load(); }
-  /// Of all fragments; while no thread runs.
+  /// The elements of each fragment. Call it only while no thread runs.
   [[nodiscard]] const std::vector<std::vector<float>>& values() const { return x_; }
 
  private:

@@ -1,0 +1,24 @@
+// What scenarios with a command of their own have in common: a run for each seed, which counts things, and rules that
+// are broken on purpose to show that the scenario finds it. Values; any thread.
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gossamer::sim {
+
+/// A fault that a scenario is given on purpose.
+template <class Fault>
+struct FaultRule {
+  Fault fault;
+  const char* name;
+};
+
+/// Something that a scenario has counted.
+struct ScenarioCount {
+  std::string_view what;
+  std::uint64_t value = 0;
+};
+
+}  // namespace gossamer::sim
